@@ -1,0 +1,195 @@
+//! The memory tier: moka, bounded in bytes. The only room that names it.
+//!
+//! moka bounds memory and nothing else: whether an answer may be used is
+//! arithmetic in `freshness`. It may refuse or drop any entry at any time, so
+//! nobody relies on reading what was just written.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use foldhash::quality::RandomState;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use moka::sync::Cache;
+
+use super::freshness::Policy;
+use super::key::Key;
+use crate::clock::Moment;
+
+/// A stored response, with what a hit needs ready-made.
+#[derive(Debug)]
+pub struct Stored {
+    /// The upstream's status.
+    pub status: StatusCode,
+    /// The upstream's body, byte for byte.
+    pub body: Bytes,
+    /// Our ETag of the body.
+    pub etag: HeaderValue,
+    /// The fields that are the same for every client, with places for those
+    /// that are not; shared by all answers of one kind.
+    pub fields: Arc<HeaderMap>,
+    /// When the upstream's answer was received.
+    pub received: Moment,
+    /// How long it is fresh from then on.
+    pub lifetime: std::time::Duration,
+    /// How long the upstream took.
+    pub took: std::time::Duration,
+}
+
+/// What moka, the allocator's rounding and the shared counters cost for each
+/// entry beside what [`Stored`] and its key hold; measured by
+/// `benches/memory.rs`.
+const OVERHEAD: usize = 420;
+
+impl Stored {
+    /// The bytes that an entry costs, all counted: key, fields, body, index.
+    pub fn weight(&self, key: &[u8]) -> u32 {
+        let bytes = key.len() + self.body.len() + self.etag.len() + size_of::<Self>() + OVERHEAD;
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+}
+
+#[expect(
+    clippy::borrowed_box,
+    reason = "moka weighs a reference to its key type, which is a box"
+)]
+fn weigh(key: &Box<[u8]>, stored: &Arc<Stored>) -> u32 {
+    stored.weight(key)
+}
+
+/// Responses by key.
+#[derive(Clone)]
+pub struct Store {
+    cache: Cache<Box<[u8]>, Arc<Stored>, RandomState>,
+    most: u64,
+}
+
+impl Store {
+    /// A store of so many bytes at the most.
+    pub fn new(max_bytes: u64) -> Self {
+        Self {
+            cache: Cache::builder()
+                .max_capacity(max_bytes)
+                .weigher(weigh)
+                .build_with_hasher(RandomState::default()),
+            most: max_bytes,
+        }
+    }
+
+    /// The stored response of a key, fresh or not.
+    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.cache.get(key.as_bytes())
+    }
+
+    /// Stores a response, unless it alone would take an eighth of the room.
+    /// Answers whether it was.
+    pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
+        let key = key.into_boxed();
+        if u64::from(stored.weight(&key)) > self.most / 8 {
+            return false;
+        }
+        self.cache.insert(key, stored);
+        true
+    }
+
+    /// Drops what is past every use, so that its room is free before others
+    /// need it. Called now and then, off the walk.
+    pub fn sweep(&self, now: Moment, policy: impl Fn(u16) -> Option<Policy>) {
+        for (key, stored) in &self.cache {
+            let route = match key[..] {
+                [high, low, ..] => u16::from_be_bytes([high, low]),
+                _ => continue,
+            };
+            let spare = policy(route).map_or(std::time::Duration::ZERO, |policy| {
+                policy.stale_while_revalidate.max(policy.stale_if_error)
+            });
+            if stored.received + stored.lifetime + spare < now {
+                self.cache.invalidate(&*key);
+            }
+        }
+        self.cache.run_pending_tasks();
+    }
+
+    /// Entries and bytes held, as of the last maintenance.
+    pub fn size(&self) -> Size {
+        Size {
+            entries: self.cache.entry_count(),
+            bytes: self.cache.weighted_size(),
+            max_bytes: self.most,
+        }
+    }
+}
+
+/// What a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Stored responses.
+    pub entries: u64,
+    /// Their weight, in bytes.
+    pub bytes: u64,
+    /// The bound on it.
+    pub max_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn key(target: &str) -> Key {
+        let mut key = Key::begin(0);
+        key.buffer().extend_from_slice(target.as_bytes());
+        key
+    }
+
+    fn stored(size: usize, lifetime: u64) -> Arc<Stored> {
+        Arc::new(Stored {
+            status: StatusCode::OK,
+            body: vec![b'x'; size].into(),
+            etag: HeaderValue::from_static("\"e\""),
+            fields: Arc::default(),
+            received: Moment::default(),
+            lifetime: Duration::from_secs(lifetime),
+            took: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn the_bound_is_in_bytes_all_counted() {
+        let store = Store::new(100_000);
+        for n in 0..1000 {
+            store.insert(key(&format!("/{n}")), stored(1000, 10));
+        }
+        store.sweep(Moment::default(), |_| None);
+        let size = store.size();
+        assert!(size.bytes <= 100_000, "{size:?}");
+        assert!(size.entries > 30, "{size:?}");
+        assert!(size.entries * 1400 < 100_000, "{size:?}");
+    }
+
+    #[test]
+    fn one_answer_does_not_take_the_room_of_all() {
+        let store = Store::new(100_000);
+        assert!(!store.insert(key("/big"), stored(50_000, 10)));
+        assert!(store.get(&key("/big")).is_none());
+        assert!(store.insert(key("/small"), stored(1000, 10)));
+        assert!(store.get(&key("/small")).is_some());
+    }
+
+    #[test]
+    fn sweeping_drops_what_is_past_every_use() {
+        let store = Store::new(100_000);
+        store.insert(key("/short"), stored(10, 1));
+        store.insert(key("/long"), stored(10, 100));
+        let policy = Policy {
+            stale_if_error: Duration::from_secs(5),
+            ..Policy::default()
+        };
+        let at = |seconds| Moment::default() + Duration::from_secs(seconds);
+        store.sweep(at(6), |_| Some(policy.clone()));
+        assert!(store.get(&key("/short")).is_some());
+        store.sweep(at(7), |_| Some(policy.clone()));
+        assert!(store.get(&key("/short")).is_none());
+        assert!(store.get(&key("/long")).is_some());
+    }
+}

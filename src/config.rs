@@ -1,0 +1,412 @@
+//! proxy.toml: from the file's shape to checked settings. The only room that
+//! knows the file; each setting's type belongs to the room that uses it.
+//!
+//! A file is read whole, and all that is wrong with it is told at once, each
+//! with line and column. Nothing is validated again later. Keys of the provider
+//! never stand in the file.
+
+pub mod duration;
+mod reader;
+mod routes;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, Uri};
+use ipnet::IpNet;
+pub use reader::Problem;
+use reader::{Problems, Table};
+use serde::Serialize;
+use toml::de::DeTable;
+
+use crate::identify::Trust;
+use crate::route::RouteTable;
+use crate::{access_log, limit, listener, respond, telemetry, upstream};
+
+/// The proxy.toml that the repository ships.
+pub const SHIPPED: &str = include_str!("../proxy.toml");
+/// Its name in messages.
+pub const SHIPPED_NAME: &str = "proxy.toml (built in)";
+
+/// Everything that is configured, checked.
+#[derive(Clone)]
+pub struct Config {
+    /// Sockets, threads and connections.
+    pub server: Server,
+    /// The admin side.
+    pub admin: Admin,
+    /// Whose forwarding fields are believed.
+    pub trust: Trust,
+    /// What is said to clients.
+    pub respond: respond::Settings,
+    /// What each client may ask.
+    pub limit: limit::Settings,
+    /// The memory that stored responses may take, in bytes.
+    pub cache_bytes: u64,
+    /// How the upstream is called.
+    pub upstream: upstream::Settings,
+    /// What is logged.
+    pub log: telemetry::Settings,
+    /// A line for each request.
+    pub access_log: access_log::Settings,
+    /// Which requests there are.
+    pub routes: RouteTable,
+}
+
+/// Sockets, threads and connections.
+#[derive(Clone, Debug, Serialize)]
+pub struct Server {
+    /// Where clients come.
+    pub listen: SocketAddr,
+    /// Threads that serve; 0 for one each core.
+    pub workers: usize,
+    /// How they share the work.
+    pub runtime: Runtime,
+    /// From the order to stop to the end.
+    #[serde(serialize_with = "duration::serialize")]
+    pub drain_timeout: Duration,
+    /// How connections are served.
+    #[serde(flatten)]
+    pub connections: listener::Settings,
+}
+
+/// How threads share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runtime {
+    /// A runtime for each thread; a connection stays with the one that
+    /// accepted it.
+    PerCore,
+    /// One runtime; its threads steal work from each other.
+    WorkStealing,
+}
+
+impl Runtime {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 2] = [
+        ("per-core", Self::PerCore),
+        ("work-stealing", Self::WorkStealing),
+    ];
+}
+
+/// The admin side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Admin {
+    /// Where the operator comes.
+    pub listen: SocketAddr,
+    /// A file with the token that is demanded, where it does not come from the
+    /// environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// A number of seconds.
+const fn seconds(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+const DAY: Duration = Duration::from_hours(24);
+
+impl Config {
+    /// The shipped configuration.
+    ///
+    /// # Errors
+    /// Never, as a test sees to; the list is there for the caller's `?`.
+    pub fn shipped() -> Result<Self, Vec<Problem>> {
+        Self::parse(SHIPPED_NAME, SHIPPED)
+    }
+
+    /// Reads a file's text. What it leaves out is as in the shipped file,
+    /// routes included.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
+        let problems = Problems::new(file, text);
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            problems.add(&error.span().unwrap_or_default(), error.message());
+        }
+        let table = Table::root(&problems, &root);
+        let config = Self::read(&table);
+        table.finish();
+        let problems = problems.into_list();
+        match problems.is_empty() {
+            true => Ok(config),
+            false => Err(problems),
+        }
+    }
+
+    fn read(root: &Table<'_>) -> Self {
+        let tables = root.tables("route");
+        let routes = match tables {
+            Some(tables) => routes::read(tables, root),
+            None => shipped_routes(),
+        };
+        let cache = root.table("cache");
+        let cache_bytes = cache.size("max_bytes", 1 << 20..=1 << 44, 256 << 20);
+        cache.finish();
+        let log = root.table("log");
+        let config = Self {
+            server: server(root.table("server")),
+            admin: admin(root.table("admin")),
+            trust: trust(root.table("clients")),
+            respond: answers(root.table("answers")),
+            limit: limits(root.table("limit")),
+            cache_bytes,
+            upstream: upstream(root.table("upstream")),
+            access_log: access(log.table("access")),
+            log: logging(&log),
+            routes,
+        };
+        log.finish();
+        config
+    }
+
+    /// The effective configuration as a proxy.toml: every key said. There is
+    /// no secret in it, since none is in a [`Config`].
+    ///
+    /// # Errors
+    /// Where a value cannot be spelt in TOML; none of ours is such.
+    pub fn print(&self) -> Result<String, toml::ser::Error> {
+        #[derive(Serialize)]
+        struct Log<'a> {
+            #[serde(flatten)]
+            log: &'a telemetry::Settings,
+            access: &'a access_log::Settings,
+        }
+        #[derive(Serialize)]
+        struct File<'a> {
+            server: &'a Server,
+            admin: &'a Admin,
+            clients: toml::Table,
+            answers: &'a respond::Settings,
+            limit: &'a limit::Settings,
+            cache: toml::Table,
+            upstream: toml::Table,
+            log: Log<'a>,
+            route: Vec<toml::Value>,
+        }
+        let mut upstream = toml::Table::try_from(&self.upstream)?;
+        let size = |bytes| toml::Value::from(duration::format_size(bytes));
+        upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
+        let proxies = self
+            .trust
+            .proxies
+            .iter()
+            .map(|net| toml::Value::from(net.to_string()));
+        let proxies = proxies.collect::<Vec<_>>();
+        toml::to_string_pretty(&File {
+            server: &self.server,
+            admin: &self.admin,
+            clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
+            answers: &self.respond,
+            limit: &self.limit,
+            cache: toml::Table::from_iter([("max_bytes".to_owned(), size(self.cache_bytes))]),
+            upstream,
+            log: Log {
+                log: &self.log,
+                access: &self.access_log,
+            },
+            route: self.routes.routes().iter().map(routes::print).collect(),
+        })
+    }
+}
+
+/// The routes of the shipped file, for a file that has none.
+fn shipped_routes() -> RouteTable {
+    let problems = Problems::new(SHIPPED_NAME, SHIPPED);
+    let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
+    let table = Table::root(&problems, &root);
+    table
+        .tables("route")
+        .map_or_else(RouteTable::default, |tables| routes::read(tables, &table))
+}
+
+fn server(table: Table<'_>) -> Server {
+    let number = |key, bounds, default| {
+        table
+            .integer(key, bounds)
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(default)
+    };
+    let server = Server {
+        listen: address(&table, "listen", ([127, 0, 0, 1], 8080)),
+        workers: number("workers", 0..=1024, 0),
+        runtime: table
+            .one_of("runtime", &Runtime::NAMES)
+            .unwrap_or(Runtime::PerCore),
+        drain_timeout: table.duration("drain_timeout", seconds(0)..=DAY, seconds(30)),
+        connections: listener::Settings {
+            max_connections: table
+                .integer("max_connections", 1..=10_000_000)
+                .unwrap_or(16_384),
+            max_head_bytes: number("max_head_bytes", 1024..=1 << 20, 16 * 1024),
+            max_target_bytes: number("max_target_bytes", 256..=65_000, 8 * 1024),
+            max_fields: number("max_fields", 8..=1024, 100),
+            times: listener::Times {
+                header_timeout: table.duration("header_timeout", MILLI..=DAY, seconds(10)),
+                idle_timeout: table.duration("idle_timeout", MILLI..=DAY, seconds(75)),
+                write_timeout: table.duration("write_timeout", MILLI..=DAY, seconds(30)),
+            },
+        },
+    };
+    table.finish();
+    server
+}
+
+const MILLI: Duration = Duration::from_millis(1);
+
+fn admin(table: Table<'_>) -> Admin {
+    let admin = Admin {
+        listen: address(&table, "listen", ([127, 0, 0, 1], 9090)),
+        token_file: path(&table, "token_file"),
+    };
+    table.finish();
+    admin
+}
+
+fn trust(table: Table<'_>) -> Trust {
+    let network = |text: &str| {
+        text.parse::<IpNet>()
+            .ok()
+            .or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))
+    };
+    let allowed = "an address or a network, such as \"10.0.0.0/8\"";
+    let trust = Trust {
+        proxies: table
+            .strings("trusted_proxies", allowed, network)
+            .unwrap_or_default(),
+    };
+    table.finish();
+    trust
+}
+
+fn answers(table: Table<'_>) -> respond::Settings {
+    let origin = |text: &str| {
+        let uri: Uri = text.parse().ok()?;
+        let bare = uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/";
+        (bare && !text.ends_with('/')).then(|| text.to_owned())
+    };
+    let allowed = "an origin without a path, such as \"https://app.example\"";
+    let settings = respond::Settings {
+        cors_origins: table
+            .strings("cors_origins", allowed, origin)
+            .unwrap_or_default(),
+        cache_status_key: table.boolean("cache_status_key", false),
+        server_timing: table.boolean("server_timing", false),
+    };
+    table.finish();
+    settings
+}
+
+fn count(table: &Table<'_>, key: &'static str, most: u64, default: u32) -> NonZeroU32 {
+    let read = table
+        .integer(key, 1..=most)
+        .and_then(|n| u32::try_from(n).ok());
+    read.and_then(NonZeroU32::new)
+        .or(NonZeroU32::new(default))
+        .unwrap_or(NonZeroU32::MIN)
+}
+
+fn limits(table: Table<'_>) -> limit::Settings {
+    let settings = limit::Settings {
+        enabled: table.boolean("enabled", true),
+        requests_per_minute: count(&table, "requests_per_minute", 60_000_000, 3000),
+        burst: count(&table, "burst", 60_000_000, 3000),
+        max_callers: count(&table, "max_callers", 100_000_000, 100_000),
+    };
+    table.finish();
+    settings
+}
+
+fn upstream(table: Table<'_>) -> upstream::Settings {
+    const URL: &str =
+        "an http or https URL without user, query and fragment, such as \"https://api.example\"";
+    let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+    let name = table.parsed("api_key_header", "a field name", header);
+    let time = |key, default| table.duration(key, MILLI..=DAY, default);
+    let settings = upstream::Settings {
+        url: table.parsed("url", URL, base_url).map(|(url, _)| url),
+        api_key_header: name.map_or(HeaderName::from_static("x-api-key"), |(name, _)| name),
+        api_keys_file: path(&table, "api_keys_file"),
+        allow_plain_http: table.boolean("allow_plain_http", false),
+        ca_file: path(&table, "ca_file"),
+        requests_per_minute: count(&table, "requests_per_minute", 1_000_000, 500),
+        requests_per_second: count(&table, "requests_per_second", 1_000_000, 20),
+        max_in_flight: count(&table, "max_in_flight", 100_000, 32),
+        queue_timeout: time("queue_timeout", seconds(2)),
+        connect_timeout: time("connect_timeout", seconds(5)),
+        first_byte_timeout: time("first_byte_timeout", seconds(60)),
+        timeout: time("timeout", seconds(90)),
+        idle_timeout: time("idle_timeout", seconds(60)),
+        max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, 16 << 20),
+    };
+    table.finish();
+    settings
+}
+
+/// Reads the upstream's base URL.
+pub fn base_url(text: &str) -> Option<Uri> {
+    let url: Uri = text.parse().ok()?;
+    let scheme = matches!(url.scheme_str(), Some("http" | "https"));
+    let authority = url.authority().is_some_and(|a| !a.as_str().contains('@'));
+    let bare = url.query().is_none() && !text.contains('#');
+    (scheme && authority && bare).then_some(url)
+}
+
+fn logging(table: &Table<'_>) -> telemetry::Settings {
+    let filter = |text: &str| telemetry::is_filter(text).then(|| text.to_owned());
+    let allowed = "a level (error, warn, info, debug, trace) or a list such as \"info,ordgate::access=debug\"";
+    telemetry::Settings {
+        level: table
+            .parsed("level", allowed, filter)
+            .map_or("info".to_owned(), |(level, _)| level),
+        format: table
+            .one_of("format", &telemetry::Format::NAMES)
+            .unwrap_or(telemetry::Format::Auto),
+    }
+}
+
+fn access(table: Table<'_>) -> access_log::Settings {
+    let all = access_log::Field::NAMES;
+    let names = all
+        .iter()
+        .map(|(name, _)| *name)
+        .collect::<Vec<_>>()
+        .join(", ");
+    let field = |text: &str| {
+        all.iter()
+            .find(|(name, _)| *name == text)
+            .map(|(_, field)| *field)
+    };
+    let fields = table.strings("fields", &format!("one of {names}"), field);
+    let settings = access_log::Settings {
+        enabled: table.boolean("enabled", false),
+        level: table
+            .one_of("level", &access_log::Level::NAMES)
+            .unwrap_or(access_log::Level::Info),
+        sample: table.integer("sample", 1..=1_000_000).unwrap_or(1),
+        fields: fields.unwrap_or_else(|| all.iter().map(|(_, field)| *field).collect()),
+    };
+    table.finish();
+    settings
+}
+
+fn address(table: &Table<'_>, key: &'static str, default: ([u8; 4], u16)) -> SocketAddr {
+    let read = table.parsed(
+        key,
+        "an address and a port, such as \"127.0.0.1:8080\"",
+        |text| text.parse().ok(),
+    );
+    read.map_or_else(|| SocketAddr::from(default), |(address, _)| address)
+}
+
+fn path(table: &Table<'_>, key: &'static str) -> Option<PathBuf> {
+    table.string(key).map(|(path, _)| path.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,480 @@
+//! The `[[route]]` tables of proxy.toml, and their printing.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use regex_lite::Regex;
+use toml::Value;
+
+use super::reader::{Placed, Table};
+use super::{duration, seconds};
+use crate::cache::freshness::{Mode, Policy, Times};
+use crate::route::{
+    MOST_QUERY_PARAMETERS, Parameter, ResponseSchema, Route, RouteTable, TableError, Template,
+    parameter_names,
+};
+use crate::validate::Kind;
+
+/// 2^53 - 1: what JSON numbers hold exactly everywhere.
+const MOST_INTEGER: u64 = (1 << 53) - 1;
+
+/// Reads all routes, and makes the table where nothing is wrong with them.
+pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>) -> RouteTable {
+    let mut routes = Vec::new();
+    let mut spans: Vec<Range<usize>> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    for table in tables {
+        let span = table.span().clone();
+        if let Some(route) = route(table, &mut names) {
+            routes.push(route);
+            spans.push(span);
+        }
+    }
+    match RouteTable::new(routes) {
+        Ok(table) => table,
+        Err(errors) => {
+            for error in errors {
+                let at = match &error {
+                    TableError::Overlap { index, .. } => spans.get(*index),
+                    TableError::TooMany => None,
+                };
+                root.problem(at.unwrap_or(root.span()), format!("this route {error}"));
+            }
+            // What stands in for a table that cannot be is never used: there
+            // are problems now.
+            RouteTable::default()
+        }
+    }
+}
+
+fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
+    let is_name = |text: &str| {
+        let fits = !text.is_empty() && text.len() <= 64;
+        let plain = text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        (fits && plain).then(|| text.to_owned())
+    };
+    let name = table.parsed("name", "1 to 64 of a-z, 0-9 and -", is_name);
+    if let Some((name, span)) = &name {
+        if names.contains(name) {
+            table.problem(
+                span,
+                format!("there is another route with the name \"{name}\""),
+            );
+        }
+        names.push(name.clone());
+    }
+    let path = table.string("path");
+    let upstream_path = table.string("upstream_path");
+    let summary = table.string("summary").map(|(text, _)| text.into());
+    let methods = table
+        .strings("methods", "GET or HEAD", |text| match text {
+            "GET" => Some(Method::GET),
+            "HEAD" => Some(Method::HEAD),
+            _ => None,
+        })
+        .unwrap_or_else(|| vec![Method::GET, Method::HEAD]);
+    let params = parameters(table.table("params"), false);
+    let mut query = parameters(table.table("query"), true);
+    let strict_query = table.boolean("strict_query", false);
+    let response = table
+        .one_of("response", &ResponseSchema::NAMES)
+        .unwrap_or_default();
+    let cache = policy(table.table("cache"));
+    for (key, value) in [("name", name.is_none()), ("path", path.is_none())] {
+        if value {
+            table.problem(table.span(), format!("a route needs {key}"));
+        }
+    }
+    if query.len() > MOST_QUERY_PARAMETERS {
+        let message = format!("a route has at most {MOST_QUERY_PARAMETERS} query parameters");
+        table.problem(table.span(), message);
+        query.truncate(MOST_QUERY_PARAMETERS);
+    }
+    let route = path.and_then(|(path, span)| {
+        let params = ordered(&table, &path, &span, params)?;
+        let names: Vec<&str> = params.iter().map(|p| &*p.name).collect();
+        let (template, at) = upstream_path.unwrap_or_else(|| (path.clone(), span));
+        let upstream_path = match Template::new(&template, &names) {
+            Ok(template) => template,
+            Err(error) => {
+                table.problem(&at, error.to_string());
+                return None;
+            }
+        };
+        Some(Route {
+            name: name?.0.into(),
+            summary,
+            path: path.into(),
+            methods,
+            params,
+            query: query.into_iter().map(|(parameter, _)| parameter).collect(),
+            strict_query,
+            upstream_path,
+            response,
+            cache,
+        })
+    });
+    table.finish();
+    route
+}
+
+/// The path's parameters in its order; each must be declared, and no other.
+fn ordered(
+    table: &Table<'_>,
+    path: &str,
+    span: &Range<usize>,
+    mut declared: Vec<(Parameter, Range<usize>)>,
+) -> Option<Vec<Parameter>> {
+    let names = match parameter_names(path) {
+        Ok(names) => names,
+        Err(error) => {
+            table.problem(
+                span,
+                format!("{} is \"{path}\"; {error}", table.name("path")),
+            );
+            return None;
+        }
+    };
+    let mut params = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            table.problem(span, format!("the path has {{{name}}} twice"));
+            return None;
+        }
+        match declared.iter().position(|(p, _)| *p.name == **name) {
+            Some(at) => params.push(declared.remove(at).0),
+            None => table.problem(
+                span,
+                format!("the path has {{{name}}}, and params.{name} does not say what it may be"),
+            ),
+        }
+    }
+    for (parameter, at) in &declared {
+        table.problem(at, format!("the path has no {{{}}}", parameter.name));
+    }
+    (params.len() == names.len()).then_some(params)
+}
+
+fn parameters(table: Table<'_>, in_query: bool) -> Vec<(Parameter, Range<usize>)> {
+    let tables = table.named_tables();
+    let read = |((name, span), table)| parameter(name, &span, table, in_query).map(|p| (p, span));
+    tables.into_iter().filter_map(read).collect()
+}
+
+#[derive(Clone, Copy)]
+enum Type {
+    Hex64,
+    Block,
+    Ticker,
+    Integer,
+    Enumeration,
+    Text,
+}
+
+const TYPES: [(&str, Type); 6] = [
+    ("hex64", Type::Hex64),
+    ("block", Type::Block),
+    ("ticker", Type::Ticker),
+    ("integer", Type::Integer),
+    ("enum", Type::Enumeration),
+    ("string", Type::Text),
+];
+
+fn parameter(
+    name: String,
+    at: &Range<usize>,
+    table: Table<'_>,
+    in_query: bool,
+) -> Option<Parameter> {
+    let is_name = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.".contains(&b));
+    if !is_name || name.is_empty() {
+        table.problem(
+            at,
+            format!(
+                "\"{name}\" is no name for a parameter; allowed are letters, digits, _, - and ."
+            ),
+        );
+    }
+    let kind = table.one_of("type", &TYPES);
+    if kind.is_none() && table.is_there() {
+        table.problem(at, format!("{} must say what it is", table.name("type")));
+    }
+    let kind = match kind? {
+        Type::Hex64 => Kind::Hex64,
+        Type::Block => Kind::Block,
+        Type::Ticker => Kind::Ticker,
+        Type::Integer => Kind::Integer {
+            min: table.integer("min", 0..=MOST_INTEGER).unwrap_or(0),
+            max: table
+                .integer("max", 0..=MOST_INTEGER)
+                .unwrap_or(MOST_INTEGER),
+        },
+        Type::Enumeration => {
+            let values = table.strings("values", "a value that is allowed", |text| {
+                Some(text.into())
+            });
+            let values: Vec<Box<str>> = values.unwrap_or_default();
+            if values.is_empty() {
+                table.problem(
+                    at,
+                    format!("{} must list at least one value", table.name("values")),
+                );
+            }
+            Kind::Enumeration(values.into())
+        }
+        Type::Text => text(&table),
+    };
+    if let Kind::Integer { min, max } = kind
+        && min > max
+    {
+        table.problem(
+            at,
+            format!("min is {min} and max is {max}; min is at most max"),
+        );
+    }
+    let default = match in_query {
+        true => default(&table, &name, &kind),
+        false => None,
+    };
+    let description = table.string("description").map(|(text, _)| text.into());
+    table.finish();
+    Some(Parameter {
+        name: name.into(),
+        kind,
+        default,
+        description,
+    })
+}
+
+fn text(table: &Table<'_>) -> Kind {
+    let length = |key, default| {
+        table
+            .integer(key, 0..=4096)
+            .and_then(|n| usize::try_from(n).ok())
+            .unwrap_or(default)
+    };
+    let compile = |text: &str| {
+        let regex = Regex::new(&format!("^(?:{text})$")).ok()?;
+        Some((text.into(), regex))
+    };
+    Kind::Text {
+        min: length("min_length", 1),
+        max: length("max_length", 100),
+        pattern: table
+            .parsed("pattern", "a regular expression", compile)
+            .map(|(pattern, _)| pattern),
+    }
+}
+
+/// A default is given as it would come in a query, or as a number, and must
+/// validate.
+fn default(table: &Table<'_>, name: &str, kind: &Kind) -> Option<Box<str>> {
+    let (raw, at) = if matches!(kind, Kind::Integer { .. }) {
+        let number = table.integer("default", 0..=MOST_INTEGER)?;
+        (number.to_string(), table.span().clone())
+    } else {
+        table.string("default")?
+    };
+    let mut canonical = Vec::new();
+    match kind.canonical(name, &raw, true, &mut canonical) {
+        Ok(()) => String::from_utf8(canonical).ok().map(Into::into),
+        Err(invalid) => {
+            table.problem(&at, format!("the default: {invalid}"));
+            None
+        }
+    }
+}
+
+fn policy(table: Table<'_>) -> Policy {
+    let mode = table.one_of("mode", &Mode::NAMES).unwrap_or(Mode::Off);
+    let most = Duration::from_hours(24 * 365);
+    let times = times(&table.table("times"), most);
+    let policy = Policy {
+        mode,
+        times,
+        stale_while_revalidate: table.duration(
+            "stale_while_revalidate",
+            seconds(0)..=most,
+            seconds(0),
+        ),
+        stale_if_error: table.duration("stale_if_error", seconds(0)..=most, seconds(0)),
+    };
+    if mode == Mode::Override && policy.times == Times::default() {
+        let message = format!(
+            "{} is \"override\" and there are no times",
+            table.name("mode")
+        );
+        table.problem(table.span(), message);
+    }
+    table.finish();
+    policy
+}
+
+fn times(table: &Table<'_>, most: Duration) -> Times {
+    let mut times = Times::default();
+    for ((key, key_at), value) in table.entries() {
+        let Some(time) = time(table, &key, value, most) else {
+            continue;
+        };
+        let class = key
+            .strip_suffix("xx")
+            .and_then(|digit| digit.parse::<usize>().ok());
+        let status = key
+            .parse::<u16>()
+            .ok()
+            .and_then(|code| StatusCode::from_u16(code).ok());
+        match (&*key, class, status) {
+            ("empty", ..) => times.empty = Some(time),
+            (_, Some(class @ (2 | 4)), _) => times.classes[class - 1] = Some(time),
+            (_, _, Some(status)) if status == StatusCode::OK || status.is_client_error() => {
+                times.exact.push((status, time));
+            }
+            _ => table.problem(
+                &key_at,
+                format!(
+                    "{}: allowed are a status (200, 400 to 499), a class (2xx, 4xx) and empty",
+                    table.name(&key)
+                ),
+            ),
+        }
+    }
+    times
+}
+
+fn time(
+    table: &Table<'_>,
+    key: &str,
+    (text, at): Placed<String>,
+    most: Duration,
+) -> Option<Duration> {
+    let time = duration::parse(&text).filter(|time| *time <= most);
+    if time.is_none() {
+        let name = table.name(key);
+        table.problem(
+            &at,
+            format!(
+                "{name} is \"{text}\"; allowed is {}, at most 365d",
+                duration::DURATION
+            ),
+        );
+    }
+    time
+}
+
+/// A route as it stands in proxy.toml, every key said.
+pub(super) fn print(route: &Route) -> Value {
+    let text = |text: &str| Value::from(text);
+    let mut table = toml::Table::new();
+    table.insert("name".into(), text(&route.name));
+    if let Some(summary) = &route.summary {
+        table.insert("summary".into(), text(summary));
+    }
+    table.insert("path".into(), text(&route.path));
+    let upstream_path = route.upstream_path.print(&route.params);
+    if *upstream_path != *route.path {
+        table.insert("upstream_path".into(), Value::from(upstream_path));
+    }
+    let methods = route.methods.iter().map(|method| text(method.as_str()));
+    table.insert("methods".into(), methods.collect::<Vec<_>>().into());
+    let schema = ResponseSchema::NAMES
+        .iter()
+        .find(|(_, schema)| *schema == route.response);
+    table.insert(
+        "response".into(),
+        text(schema.map_or("json", |(name, _)| name)),
+    );
+    table.insert("strict_query".into(), route.strict_query.into());
+    for (key, parameters) in [("params", &route.params), ("query", &route.query)] {
+        if !parameters.is_empty() {
+            let entries = parameters
+                .iter()
+                .map(|p| (p.name.to_string(), print_parameter(p)));
+            table.insert(key.into(), Value::Table(entries.collect()));
+        }
+    }
+    table.insert("cache".into(), print_policy(&route.cache));
+    Value::Table(table)
+}
+
+fn print_parameter(parameter: &Parameter) -> Value {
+    let mut table = toml::Table::new();
+    let number = |n: u64| Value::from(i64::try_from(n).unwrap_or(i64::MAX));
+    let mut put = |key: &str, value: Value| table.insert(key.into(), value);
+    match &parameter.kind {
+        Kind::Hex64 => put("type", "hex64".into()),
+        Kind::Block => put("type", "block".into()),
+        Kind::Ticker => put("type", "ticker".into()),
+        Kind::Integer { min, max } => {
+            put("min", number(*min));
+            put("max", number(*max));
+            put("type", "integer".into())
+        }
+        Kind::Enumeration(values) => {
+            put(
+                "values",
+                values
+                    .iter()
+                    .map(|v| Value::from(&**v))
+                    .collect::<Vec<_>>()
+                    .into(),
+            );
+            put("type", "enum".into())
+        }
+        Kind::Text { min, max, pattern } => {
+            put("min_length", number(*min as u64));
+            put("max_length", number(*max as u64));
+            if let Some((pattern, _)) = pattern {
+                put("pattern", Value::from(&**pattern));
+            }
+            put("type", "string".into())
+        }
+    };
+    if let Some(default) = &parameter.default {
+        let number = matches!(parameter.kind, Kind::Integer { .. }).then(|| default.parse::<i64>());
+        let value = match number {
+            Some(Ok(number)) => Value::from(number),
+            _ => Value::from(&**default),
+        };
+        put("default", value);
+    }
+    if let Some(description) = &parameter.description {
+        put("description", Value::from(&**description));
+    }
+    Value::Table(table)
+}
+
+fn print_policy(policy: &Policy) -> Value {
+    let time = |time: &Duration| Value::from(duration::format(*time));
+    let mut table = toml::Table::new();
+    let mode = Mode::NAMES.iter().find(|(_, mode)| *mode == policy.mode);
+    table.insert(
+        "mode".into(),
+        Value::from(mode.map_or("off", |(name, _)| name)),
+    );
+    table.insert(
+        "stale_while_revalidate".into(),
+        time(&policy.stale_while_revalidate),
+    );
+    table.insert("stale_if_error".into(), time(&policy.stale_if_error));
+    let mut times = toml::Table::new();
+    for (status, lifetime) in &policy.times.exact {
+        times.insert(status.as_str().to_owned(), time(lifetime));
+    }
+    for (class, lifetime) in policy.times.classes.iter().enumerate() {
+        if let Some(lifetime) = lifetime {
+            times.insert(format!("{}xx", class + 1), time(lifetime));
+        }
+    }
+    if let Some(empty) = &policy.times.empty {
+        times.insert("empty".into(), time(empty));
+    }
+    if !times.is_empty() {
+        table.insert("times".into(), Value::Table(times));
+    }
+    Value::Table(table)
+}

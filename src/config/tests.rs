@@ -1,0 +1,218 @@
+//! What a file may say, and what is said of one that says something else.
+
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    let problems = Config::parse("p.toml", text).err().unwrap_or_default();
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_shipped_file_says_what_the_defaults_are() {
+    let shipped = Config::shipped()
+        .map_err(|problems| format!("{problems:?}"))
+        .unwrap();
+    let empty = Config::parse("empty", "")
+        .map_err(|problems| format!("{problems:?}"))
+        .unwrap();
+    assert_eq!(shipped.print().unwrap(), empty.print().unwrap());
+    assert_eq!(shipped.routes.routes().len(), 3);
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let text = r#"
+        [server]
+        listen = "[::1]:0"
+        workers = 3
+        [clients]
+        trusted_proxies = ["10.0.0.0/8", "::1"]
+        [upstream]
+        url = "https://api.example/base"
+        max_body_bytes = "1MiB"
+        [[route]]
+        name = "other"
+        path = "/a/{x}/{y}"
+        upstream_path = "/b/{y}/{x}"
+        params.x = { type = "string", pattern = "[a-z]+", max_length = 5 }
+        params.y = { type = "hex64", description = "what it is" }
+        query.kind = { type = "enum", values = ["a", "b"], default = "b" }
+        query.n = { type = "integer", min = 2, max = 7, default = 3 }
+        cache = { mode = "override", times = { "2xx" = "10s", 404 = "1s", empty = "500ms" } }
+    "#;
+    let read = |text: &str| {
+        Config::parse("p", text)
+            .map_err(|p| format!("{p:?}"))
+            .unwrap()
+    };
+    let once = read(text).print().unwrap();
+    assert_eq!(read(&once).print().unwrap(), once);
+    for part in [
+        "/b/{y}/{x}",
+        "\"1MiB\"",
+        "::1/128",
+        "500ms",
+        "default = 3",
+        "[a-z]+",
+    ] {
+        assert!(once.contains(part), "{part} in {once}");
+    }
+}
+
+#[test]
+fn every_problem_is_told_with_its_place() {
+    let text = "\
+[server]
+listen = 8080
+wokers = 3
+drain_timeout = \"ten seconds\"
+
+[upstream]
+url = \"ftp://x\"
+requests_per_minute = 0
+api_keys = \"do-not-show\"
+
+[sevrer]
+";
+    let found = problems(text);
+    let expected = [
+        "p.toml:2:10: server.listen is 8080; allowed is an address and a port",
+        "p.toml:3:1: unknown key server.wokers; allowed are listen, workers,",
+        "p.toml:4:17: server.drain_timeout is \"ten seconds\"; allowed is a whole number with a unit",
+        "p.toml:7:7: upstream.url is \"ftp://x\"; allowed is an http or https URL",
+        "p.toml:8:23: upstream.requests_per_minute is 0; allowed is a whole number from 1 to",
+        "p.toml:9:1: unknown key upstream.api_keys;",
+        "p.toml:11:2: unknown key sevrer; allowed are",
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(found.starts_with(expected), "{found}\nwhere\n{expected}");
+        assert!(!found.contains("do-not-show"), "{found}");
+    }
+    assert!(found[5].contains("ORDGATE_API_KEYS"), "{}", found[5]);
+}
+
+#[test]
+fn problems_of_routes() {
+    let rows = [
+        ("name = \"a\"", "a route needs path"),
+        ("path = \"/a\"", "a route needs name"),
+        (
+            "name = \"A b\"\npath = \"/a\"",
+            "route.name is \"A b\"; allowed is 1 to 64",
+        ),
+        ("name = \"a\"\npath = \"a\"", "a path begins with /"),
+        ("name = \"a\"\npath = \"/{x}\"", "params.x does not say"),
+        (
+            "name = \"a\"\npath = \"/x\"\nparams.y = { type = \"hex64\" }",
+            "the path has no {y}",
+        ),
+        (
+            "name = \"a\"\npath = \"/{x}\"\nparams.x = { type = \"hax\" }",
+            "allowed is one of hex64, block",
+        ),
+        (
+            "name = \"a\"\npath = \"/{x}\"\nparams.x = { type = \"block\", min = 3 }",
+            "unknown key route.params.x.min",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\nquery.n = { type = \"integer\", max = 5, default = 6 }",
+            "the default: n must be an integer from 0 to 5",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\nquery.n = { type = \"enum\" }",
+            "must list at least one value",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\nmethods = [\"POST\"]",
+            "route.methods has \"POST\"",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\ncache.mode = \"overide\"",
+            "route.cache.mode is \"overide\"",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\ncache.mode = \"override\"",
+            "there are no times",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\ncache = { mode = \"override\", times = { 200 = \"1y\" } }",
+            "route.cache.times.200 is \"1y\"",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\ncache = { mode = \"override\", times = { 500 = \"1s\" } }",
+            "allowed are a status (200, 400 to 499)",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\nupstream_path = \"/{y}\"",
+            "no parameter {y}",
+        ),
+        (
+            "name = \"a\"\npath = \"/x\"\nquery.n = { type = \"string\", pattern = \"(\" }",
+            "a regular expression",
+        ),
+    ];
+    for (route, part) in rows {
+        let found = problems(&format!("[[route]]\n{route}\n"));
+        assert!(
+            found.iter().any(|problem| problem.contains(part)),
+            "{route}\n{found:#?}"
+        );
+    }
+}
+
+#[test]
+fn overlapping_routes() {
+    let text = "\
+[[route]]
+name = \"one\"
+path = \"/a/{x}\"
+params.x = { type = \"hex64\" }
+
+[[route]]
+name = \"two\"
+path = \"/a/{y}\"
+params.y = { type = \"block\" }
+
+[[route]]
+name = \"one\"
+path = \"/b\"
+";
+    let found = problems(text);
+    assert_eq!(
+        found,
+        [
+            "p.toml:6:1: this route overlaps the route \"one\" (/a/{x})",
+            "p.toml:12:8: there is another route with the name \"one\"",
+        ]
+    );
+}
+
+#[test]
+fn what_is_not_toml() {
+    let found = problems("[server\nlisten = \"127.0.0.1:1\"\n[limit]\nenabled = yes\n");
+    assert!(
+        found.iter().any(|problem| problem.starts_with("p.toml:1:")),
+        "{found:#?}"
+    );
+    assert!(
+        found.iter().any(|problem| problem.starts_with("p.toml:4:")),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn base_urls() {
+    for (text, good) in [
+        ("https://api.example", true),
+        ("http://127.0.0.1:3999/", true),
+        ("https://api.example/base/path", true),
+        ("https://user:pass@api.example", false),
+        ("https://api.example/?key=1", false),
+        ("api.example", false),
+        ("/base", false),
+        ("ws://api.example", false),
+    ] {
+        assert_eq!(base_url(text).is_some(), good, "{text}");
+    }
+}

@@ -1,0 +1,519 @@
+//! A request's way, top-down: from a parsed request to an answer.
+//!
+//! ```text
+//! listener -> identify -> route -> validate -> limit
+//!          -> cache -> collapse -> upstream -> respond
+//! ```
+//!
+//! [`Gateway::answer`] takes each step in turn; a step that cannot go on says
+//! why ([`Refusal`]), and there is one exit. A hit is answered without waiting
+//! for anything; all else goes on in [`Gateway::forward`].
+//!
+//! Invariants held here: what does not validate never reaches the upstream; a
+//! client's disconnect cancels nobody's answer, since what is fetched belongs
+//! to no connection; no wait is without a deadline.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use foldhash::quality::FixedState;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use hyper::body::Body as _;
+
+use crate::access_log::{AccessLog, Visit};
+use crate::cache::freshness::{Mode, Policy};
+use crate::cache::key::Key;
+use crate::cache::status::{Forward, Outcome};
+use crate::cache::store::Stored;
+use crate::cache::validator::etag;
+use crate::cache::{Cache, Lookup};
+use crate::clock::{Clock, Moment};
+use crate::collapse::{Collapse, Turn};
+use crate::identify::{Caller, Trust};
+use crate::limit::{Limit, Permit};
+use crate::meter::Meter;
+use crate::refusal::Refusal;
+use crate::respond::{RequestId, Respond, Said};
+use crate::route::{Route, RouteTable};
+use crate::upstream::answer::Answer;
+use crate::upstream::{Failure, TimedOut, Upstream};
+use crate::wire::Body;
+use crate::wire::head::REFUSED;
+use crate::wire::pulse::Pulse;
+
+/// Everything that answering needs, made once at load.
+pub struct Gateway {
+    /// Which requests there are.
+    pub routes: RouteTable,
+    /// Whose word is taken for who asks.
+    pub trust: Trust,
+    /// What each caller may ask; `None` without limit.
+    pub limit: Option<Limit>,
+    /// What is in memory.
+    pub cache: Cache,
+    /// Who asks the upstream for whom.
+    pub collapse: Arc<Collapse<Fetched>>,
+    /// Who knows what we do not.
+    pub upstream: Upstream,
+    /// How answers are said.
+    pub respond: Respond,
+    /// What is counted.
+    pub meter: Meter,
+    /// Who wants a line for each request.
+    pub access_log: Option<AccessLog>,
+    /// Documents of ordgate's own, on the public side.
+    pub documents: Vec<Document>,
+    /// What time it is.
+    pub clock: Clock,
+    /// Makes request ids differ from those of another process.
+    pub seed: u64,
+}
+
+/// A document of ordgate's own.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Where it is.
+    pub path: &'static str,
+    /// Its media type.
+    pub media: &'static str,
+    /// Its text.
+    pub text: Bytes,
+    /// Its ETag.
+    pub etag: HeaderValue,
+}
+
+/// What a leader finds for all who wait: an answer, and whether it was stored.
+pub type Fetched = Result<(Arc<Stored>, bool), Failure>;
+
+/// One client connection, as the walk sees it.
+pub struct Session {
+    /// The other end's address.
+    pub peer: IpAddr,
+    /// A number that no other connection has.
+    pub connection: u64,
+    /// Requests so far.
+    pub requests: AtomicU64,
+    /// Its signs of life.
+    pub pulse: Arc<Pulse>,
+}
+
+/// What is known of a request on its way.
+struct Way {
+    began: Moment,
+    caller: Caller,
+    method: Method,
+    request_id: RequestId,
+    route: Option<u16>,
+    key: Option<u64>,
+    permit: Option<Permit>,
+}
+
+/// Where the walk has come to without waiting.
+enum Step {
+    Done(Response<Body>, Option<Outcome>),
+    Forward(Errand),
+}
+
+/// What is to be fetched, and what there is meanwhile.
+struct Errand {
+    key: Key,
+    why: Forward,
+    stale: Option<(Arc<Stored>, Duration)>,
+}
+
+impl Gateway {
+    /// Answers a request. There is always an answer.
+    pub fn answer<B: hyper::body::Body>(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        request: Request<B>,
+    ) -> Walk {
+        let now = session.pulse.heard();
+        let nth = session.requests.fetch_add(1, Relaxed);
+        let mut way = Way {
+            began: now,
+            caller: self.trust.caller(session.peer, request.headers()),
+            method: request.method().clone(),
+            request_id: RequestId::new(self.seed ^ (session.connection << 24).wrapping_add(nth)),
+            route: None,
+            key: None,
+            permit: None,
+        };
+        match self.step(session, &request, &mut way, now) {
+            Ok(Step::Done(response, outcome)) => Walk::Done(Some(
+                self.leave(session, &way, outcome, None, response, now),
+            )),
+            Ok(Step::Forward(errand)) => {
+                let (gateway, session) = (self.clone(), session.clone());
+                let fields = request.into_parts().0.headers;
+                Walk::Under(Box::pin(async move {
+                    let _working = session.pulse.work();
+                    gateway.go_on(&session, way, errand, fields).await
+                }))
+            }
+            Err(refusal) => {
+                let said = way.said(request.headers());
+                let response = self.respond.refusal(&refusal, None, &said);
+                Walk::Done(Some(self.leave(session, &way, None, None, response, now)))
+            }
+        }
+    }
+
+    /// The walk as far as memory goes.
+    fn step<B: hyper::body::Body>(
+        self: &Arc<Self>,
+        session: &Session,
+        request: &Request<B>,
+        way: &mut Way,
+        now: Moment,
+    ) -> Result<Step, Refusal> {
+        let method = request.method();
+        if method.as_str() == REFUSED
+            && let Some(fault) = session.pulse.fault()
+        {
+            return Err(Refusal::Head(fault));
+        }
+        let uri = request.uri();
+        if uri.authority().is_some() || !uri.path().starts_with('/') {
+            return Err(Refusal::TargetForm);
+        }
+        if !request.body().is_end_stream() {
+            return Err(Refusal::Body);
+        }
+        let Some(found) = self.routes.find(uri.path()) else {
+            return self.document(request, way);
+        };
+        way.route = Some(found.index);
+        let takes = match *method {
+            Method::GET | Method::HEAD => found.route.methods.contains(method),
+            Method::OPTIONS => {
+                let response = self
+                    .respond
+                    .preflight(&found.route.allow(), &way.said(request.headers()));
+                return Ok(Step::Done(response, None));
+            }
+            _ => false,
+        };
+        if !takes {
+            return Err(Refusal::Method {
+                allow: found.route.allow(),
+            });
+        }
+        let key = found
+            .route
+            .canonical(found.index, &found.captures, uri.query())
+            .map_err(Refusal::Invalid)?;
+        if self.access_log.is_some() {
+            use std::hash::BuildHasher;
+            way.key = Some(FixedState::default().hash_one(key.as_bytes()));
+        }
+        if let Some(limit) = &self.limit {
+            way.permit = Some(limit.admit(way.caller, now).map_err(Refusal::TooMany)?);
+        }
+        let (stored, outcome) = match self.cache.look_up(&key, &found.route.cache, now) {
+            Lookup::Fresh { stored, ttl } => {
+                let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+                (stored, Outcome::Hit { ttl })
+            }
+            Lookup::Stale {
+                stored,
+                by,
+                while_revalidate: true,
+                ..
+            } => {
+                if let Turn::Lead(lead) = self.collapse.join(&key) {
+                    tokio::spawn(self.clone().lead(key.clone(), lead));
+                }
+                (stored, Outcome::Hit { ttl: past(by) })
+            }
+            Lookup::Stale {
+                stored,
+                by,
+                if_error,
+                ..
+            } => {
+                return Ok(Step::Forward(Errand {
+                    key,
+                    why: Forward::Stale,
+                    stale: if_error.then_some((stored, by)),
+                }));
+            }
+            Lookup::Absent => {
+                return Ok(Step::Forward(Errand {
+                    key,
+                    why: Forward::UriMiss,
+                    stale: None,
+                }));
+            }
+            Lookup::Bypass => {
+                return Ok(Step::Forward(Errand {
+                    key,
+                    why: Forward::Bypass,
+                    stale: None,
+                }));
+            }
+        };
+        let said = way.said(request.headers());
+        let response = self
+            .respond
+            .stored(&stored, key.target(), outcome, &said, now);
+        Ok(Step::Done(response, Some(outcome)))
+    }
+
+    /// What is no route: a document of our own, or nothing.
+    fn document<B>(&self, request: &Request<B>, way: &Way) -> Result<Step, Refusal> {
+        let path = request.uri().path();
+        let document = self.documents.iter().find(|document| document.path == path);
+        let document = document.ok_or(Refusal::NoRoute)?;
+        let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
+        let said = way.said(request.headers());
+        let response = match *request.method() {
+            Method::GET | Method::HEAD => {
+                self.respond
+                    .document(document.media, &document.text, &document.etag, &said)
+            }
+            Method::OPTIONS => self.respond.preflight(&allow, &said),
+            _ => return Err(Refusal::Method { allow }),
+        };
+        Ok(Step::Done(response, None))
+    }
+
+    /// The walk beyond memory: fetches, and answers with what came, or with
+    /// what there was.
+    async fn go_on(
+        self: &Arc<Self>,
+        session: &Session,
+        way: Way,
+        errand: Errand,
+        fields: HeaderMap,
+    ) -> Response<Body> {
+        let target = errand.key.target().to_owned();
+        let (fetched, collapsed) = self.forward(errand.key, errand.why).await;
+        let now = self.clock.now();
+        session.pulse.hear(now);
+        let said = way.said(&fields);
+        let forwarded = |status, stored| Outcome::Forwarded {
+            why: errand.why,
+            status,
+            stored,
+            collapsed,
+        };
+        let (response, outcome, took) = match (fetched, errand.stale) {
+            (Ok((stored, kept)), _) => {
+                let outcome = forwarded(Some(stored.status), kept);
+                let response = self.respond.stored(&stored, &target, outcome, &said, now);
+                (response, outcome, Some(stored.took))
+            }
+            // RFC 5861 §4: better what was true a while ago than an error.
+            (Err(_failure), Some((stored, by))) => {
+                let outcome = Outcome::StaleIfError { ttl: past(by) };
+                let response = self.respond.stored(&stored, &target, outcome, &said, now);
+                (response, outcome, None)
+            }
+            (Err(failure), None) => {
+                let outcome = forwarded(failure.upstream_status(), false);
+                let refusal = Refusal::Upstream(failure);
+                (
+                    self.respond.refusal(&refusal, Some(outcome), &said),
+                    outcome,
+                    None,
+                )
+            }
+        };
+        self.leave(session, &way, Some(outcome), took, response, now)
+    }
+
+    /// Has a key fetched, by whoever leads; and whether that was another.
+    async fn forward(self: &Arc<Self>, key: Key, why: Forward) -> (Fetched, bool) {
+        if why == Forward::Bypass {
+            return (self.fetch(key).await, false);
+        }
+        let (follow, collapsed) = match self.collapse.join(&key) {
+            Turn::Follow(follow) => (follow, true),
+            Turn::Lead(lead) => {
+                let follow = lead.follow();
+                tokio::spawn(self.clone().lead(key, lead));
+                (follow, false)
+            }
+        };
+        // The leader has deadlines of its own; this one is for the case that
+        // its runtime has stopped.
+        let patience = self.upstream.patience() + Duration::from_secs(1);
+        let fetched = match tokio::time::timeout(patience, follow.wait()).await {
+            Ok(Ok(fetched)) => fetched,
+            Ok(Err(_abandoned)) => Err(Failure::Abandoned),
+            Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
+        };
+        (fetched, collapsed)
+    }
+
+    /// Fetches for all who wait.
+    async fn lead(self: Arc<Self>, key: Key, lead: crate::collapse::Lead<Fetched>) {
+        // Between our looking and our leading, another leader may have come
+        // and gone.
+        let fetched = match self.stored_meanwhile(&key) {
+            Some(stored) => Ok((stored, true)),
+            None => self.fetch(key).await,
+        };
+        lead.finish(fetched);
+    }
+
+    fn stored_meanwhile(&self, key: &Key) -> Option<Arc<Stored>> {
+        let policy = &self.route(key)?.cache;
+        match self.cache.look_up(key, policy, self.clock.now()) {
+            Lookup::Fresh { stored, .. } => Some(stored),
+            Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
+        }
+    }
+
+    /// Asks the upstream, and stores what it says where the route wants that.
+    async fn fetch(&self, key: Key) -> Fetched {
+        let answer = match self.upstream.fetch(key.target()).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                report(&failure, key.target());
+                return Err(failure);
+            }
+        };
+        let policy = self
+            .route(&key)
+            .map_or_else(Policy::default, |route| route.cache.clone());
+        let lifetime = match policy.mode {
+            Mode::Off => None,
+            Mode::Override => policy.times.lifetime(answer.status, answer.empty),
+        };
+        let stored = Arc::new(self.prepare(answer, lifetime));
+        let kept = lifetime.is_some() && self.cache.store().insert(key, stored.clone());
+        Ok((stored, kept))
+    }
+
+    /// Makes of an answer what a hit needs.
+    fn prepare(&self, answer: Answer, lifetime: Option<Duration>) -> Stored {
+        Stored {
+            status: answer.status,
+            etag: etag(&answer.body),
+            fields: self.respond.template(answer.content_type, lifetime),
+            received: self.clock.now(),
+            lifetime: lifetime.unwrap_or_default(),
+            took: answer.took,
+            body: answer.body,
+        }
+    }
+
+    fn route(&self, key: &Key) -> Option<&Route> {
+        self.routes.routes().get(usize::from(key.route()))
+    }
+
+    /// The one exit: counts, and writes the access log where there is one.
+    fn leave(
+        &self,
+        session: &Session,
+        way: &Way,
+        outcome: Option<Outcome>,
+        upstream: Option<Duration>,
+        response: Response<Body>,
+        now: Moment,
+    ) -> Response<Body> {
+        self.meter
+            .count(session.connection, way.route, outcome, response.status());
+        if let Some(log) = &self.access_log {
+            let route = way
+                .route
+                .and_then(|route| self.routes.routes().get(usize::from(route)));
+            log.write(&Visit {
+                caller: way.caller,
+                method: &way.method,
+                route: route.map(|route| &*route.name),
+                key: way.key,
+                status: response.status().as_u16(),
+                bytes: response.body().size_hint().exact().unwrap_or(0),
+                duration: now.since(way.began),
+                outcome,
+                upstream,
+                request_id: way.request_id,
+            });
+        }
+        response
+    }
+
+    /// What is owed now and then, off the walk: forgetting callers and answers
+    /// that are past every use.
+    pub fn keep_house(&self) {
+        if let Some(limit) = &self.limit {
+            self.meter.callers.store(limit.prune() as u64, Relaxed);
+        }
+        let routes = self.routes.routes();
+        self.cache.store().sweep(self.clock.now(), |route| {
+            routes
+                .get(usize::from(route))
+                .map(|route| route.cache.clone())
+        });
+    }
+}
+
+impl Way {
+    fn said<'a>(&self, fields: &'a HeaderMap) -> Said<'a> {
+        Said {
+            fields,
+            request_id: self.request_id,
+            permit: self.permit,
+        }
+    }
+}
+
+/// Seconds past freshness, as a `ttl` below zero.
+fn past(by: Duration) -> i64 {
+    -i64::try_from(by.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// Tells the operator what clients are not told.
+fn report(failure: &Failure, target: &str) {
+    if let Failure::KeyRefused(status) = failure {
+        tracing::error!(
+            %status,
+            "the upstream refuses the API key: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+        );
+    } else if *failure == Failure::Retired {
+        tracing::error!("the upstream answers 410 Gone: it has been retired, another is needed");
+    } else if let Failure::Spent { retry_after } = failure {
+        tracing::debug!(?retry_after, "the upstream budget is spent");
+    } else {
+        tracing::warn!(
+            target_path = target,
+            error = failure.name(),
+            ?failure,
+            "the upstream failed"
+        );
+    }
+}
+
+/// An answer, at once or later. It never fails: hyper would drop the
+/// connection without a word.
+pub enum Walk {
+    /// Here it is.
+    Done(Option<Response<Body>>),
+    /// It will be.
+    Under(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl Future for Walk {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Done(response) => match response.take() {
+                Some(response) => Poll::Ready(Ok(response)),
+                // A future is not polled again after it was ready.
+                None => Poll::Pending,
+            },
+            Self::Under(walk) => walk.as_mut().poll(cx).map(Ok),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! ordgate: a caching gateway for the Ordinals and Runes read API.
+//!
+//! # Map
+//!
+//! Leaf to root; `use` points up this list, or to the left. `tests/house.rs`
+//! holds the arrows.
+//!
+//! | | rooms |
+//! |---|---|
+//! | words | [`clock`], [`wire`] |
+//! | rules | [`identify`], [`validate`], [`route`], [`cache`]`::{key, freshness, status, validator}` |
+//! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`], [`access_log`] |
+//! | walk | [`refusal`], [`respond`], [`gateway`] |
+//! | doors | [`listener`], [`admin`], [`telemetry`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
+//!
+//! # Glossary
+//!
+//! - **caller**: whose limits a request counts against.
+//! - **canonical request**: a validated request in its one spelling: what is
+//!   forwarded and what is the cache key.
+//! - **collapse**: to let requests for one key wait for one upstream request.
+//! - **current age**, **freshness lifetime**, **fresh**, **stale**, **stored
+//!   response**, **validator**: as in RFC 9111 and RFC 9110.
+//! - **budget**: what the provider lets a key ask.
+//! - **upstream**: the server that ordgate calls.
+
+pub mod access_log;
+pub mod admin;
+pub mod cache;
+pub mod clock;
+pub mod collapse;
+pub mod config;
+pub mod gateway;
+pub mod identify;
+pub mod limit;
+pub mod listener;
+pub mod meter;
+pub mod openapi;
+pub mod refusal;
+pub mod respond;
+pub mod route;
+pub mod sandbox;
+pub mod serve;
+pub mod telemetry;
+pub mod upstream;
+pub mod validate;
+pub mod wire;

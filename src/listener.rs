@@ -1,0 +1,259 @@
+//! The public door: accepts connections, watches their time, and hands each
+//! request to the walk.
+//!
+//! hyper parses; [`guard`] sees to it that what it parses can be read in one
+//! way only; one timer for a connection ([`watch`]) ends it when its time is
+//! up. So a hit pays for no timer.
+//!
+//! Deliberately absent: runtimes and sockets' making, which are `serve`'s.
+
+mod guard;
+mod watch;
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::Poll;
+use std::time::Duration;
+
+use guard::Guard;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch as signal};
+pub use watch::Times;
+use watch::{Verdict, judge};
+
+use crate::gateway::{Gateway, Session, Walk};
+use crate::refusal::Refusal;
+use crate::wire::Body;
+use crate::wire::head::{Bounds, HeadFault};
+use crate::wire::pulse::Pulse;
+
+/// How connections are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Settings {
+    /// Connections at once; more are turned away with 503.
+    pub max_connections: u64,
+    /// Bytes of a request's head.
+    pub max_head_bytes: usize,
+    /// Bytes of a request's target.
+    pub max_target_bytes: usize,
+    /// Field lines of a request.
+    pub max_fields: usize,
+    /// The times that a connection has.
+    #[serde(flatten)]
+    pub times: Times,
+}
+
+/// Whether the gateway is to stop: `true` once it drains.
+pub type Drain = signal::Receiver<bool>;
+
+/// How long a refused client has to read why.
+const LINGER: Duration = Duration::from_secs(2);
+/// Connections that are being turned away at once; more are just closed.
+const TURNING_AWAY: usize = 256;
+
+/// What every accept loop shares.
+pub struct Door {
+    gateway: Arc<Gateway>,
+    settings: Settings,
+    numbers: AtomicU64,
+    turning_away: Semaphore,
+    sorry: Vec<u8>,
+}
+
+impl Door {
+    /// The door of a gateway.
+    pub fn new(gateway: Arc<Gateway>, settings: Settings) -> Arc<Self> {
+        Arc::new(Self {
+            sorry: sorry(),
+            gateway,
+            settings,
+            numbers: AtomicU64::new(1),
+            turning_away: Semaphore::new(TURNING_AWAY),
+        })
+    }
+
+    /// Accepts until the gateway drains. Each connection is a task of the
+    /// runtime that this runs on.
+    pub async fn accept(self: Arc<Self>, listener: TcpListener, mut drain: Drain) {
+        let stop = drain.clone();
+        let mut draining = pin!(drain.wait_for(|drain| *drain));
+        loop {
+            let accepted = tokio::select! {
+                biased;
+                _ = &mut draining => return,
+                accepted = listener.accept() => accepted,
+            };
+            match accepted {
+                Ok((stream, peer)) => self.admit(stream, peer, stop.clone()),
+                Err(error) => {
+                    // A connection that was reset before it was accepted is
+                    // its client's affair; a lack of descriptors passes when
+                    // some connection ends.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    if !is_of_the_connection(&error) {
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, drain: Drain) {
+        let meter = &self.gateway.meter;
+        meter.accepted.fetch_add(1, Relaxed);
+        if meter.connections.fetch_add(1, Relaxed) >= self.settings.max_connections {
+            meter.connections.fetch_sub(1, Relaxed);
+            meter.turned_away.fetch_add(1, Relaxed);
+            tokio::spawn(self.clone().turn_away(stream));
+            return;
+        }
+        let open = Open(self.gateway.clone());
+        let door = self.clone();
+        tokio::spawn(async move {
+            door.serve(stream, peer.ip(), drain).await;
+            drop(open);
+        });
+    }
+
+    /// Serves one connection to its end.
+    async fn serve(&self, stream: TcpStream, peer: IpAddr, mut drain: Drain) {
+        // Without it small answers wait for the client's delayed ACK; a socket
+        // that refuses is about to fail anyway.
+        let _ = stream.set_nodelay(true);
+        let clock = &self.gateway.clock;
+        let pulse = Arc::new(Pulse::new(clock.now()));
+        let session = Arc::new(Session {
+            peer,
+            connection: self.numbers.fetch_add(1, Relaxed),
+            requests: AtomicU64::new(0),
+            pulse: pulse.clone(),
+        });
+        let bounds = Bounds {
+            head: self.settings.max_head_bytes,
+            target: self.settings.max_target_bytes,
+            fields: self.settings.max_fields,
+        };
+        let io = TokioIo::new(Guard::new(stream, bounds, pulse.clone(), clock.clone()));
+        let service = Walker {
+            gateway: self.gateway.clone(),
+            session: session.clone(),
+        };
+        let mut http = http1::Builder::new();
+        // The guard bounds heads; hyper needs room for one and for what it
+        // reads beyond.
+        http.max_buf_size((self.settings.max_head_bytes * 2).max(16 * 1024))
+            .max_headers(self.settings.max_fields + 1)
+            .half_close(false);
+        let mut connection = pin!(http.serve_connection(io, service));
+        let mut draining = pin!(drain.wait_for(|drain| *drain));
+        let mut drains = false;
+        let mut timer = pin!(tokio::time::sleep(self.settings.times.header_timeout));
+        poll_fn(|cx| {
+            loop {
+                if connection.as_mut().poll(cx).is_ready() {
+                    // Errors are of the client's making (a reset, a truncated
+                    // head), and are answered where they can be.
+                    return Poll::Ready(());
+                }
+                if !drains && draining.as_mut().poll(cx).is_ready() {
+                    drains = true;
+                    if session.requests.load(Relaxed) == 0 && pulse.head_since().is_none() {
+                        // hyper waits for a first request, however long.
+                        return Poll::Ready(());
+                    }
+                    connection.as_mut().graceful_shutdown();
+                    continue;
+                }
+                if timer.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                let pause = match judge(&pulse, &self.settings.times, clock.now()) {
+                    Verdict::Keep(pause) => pause,
+                    Verdict::TooSlow => {
+                        pulse.set_fault(HeadFault::HeadTooSlow);
+                        LINGER
+                    }
+                    Verdict::Close => return Poll::Ready(()),
+                };
+                timer.as_mut().reset(tokio::time::Instant::now() + pause);
+            }
+        })
+        .await;
+    }
+
+    /// Tells a client that there is no room, and waits a moment for it to read
+    /// that.
+    async fn turn_away(self: Arc<Self>, mut stream: TcpStream) {
+        let Ok(_turning) = self.turning_away.try_acquire() else {
+            return;
+        };
+        let talk = async {
+            stream.write_all(&self.sorry).await?;
+            stream.shutdown().await?;
+            let mut waste = [0; 1024];
+            while stream.read(&mut waste).await? > 0 {}
+            io::Result::Ok(())
+        };
+        // Whether the client has heard is its own affair.
+        let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
+    }
+}
+
+/// The answer to a connection too many, made without hyper and once.
+fn sorry() -> Vec<u8> {
+    let refusal = Refusal::TooManyConnections;
+    let body = serde_json::to_string(&refusal.problem("-")).unwrap_or_default();
+    format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
+         retry-after: 1\r\naccess-control-allow-origin: *\r\ncache-control: no-store\r\n\
+         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+fn is_of_the_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    )
+}
+
+/// An open connection, for the count.
+struct Open(Arc<Gateway>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.meter.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// hyper's service: the walk, for one connection.
+struct Walker {
+    gateway: Arc<Gateway>,
+    session: Arc<Session>,
+}
+
+impl Service<Request<Incoming>> for Walker {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Walk;
+
+    fn call(&self, request: Request<Incoming>) -> Walk {
+        self.gateway.answer(&self.session, request)
+    }
+}

@@ -1,0 +1,222 @@
+//! Between a socket and hyper: lets whole and unambiguous heads through, and
+//! nothing else.
+//!
+//! A head that comes in pieces is held back until it is whole, so that a client
+//! which dribbles costs its own bytes and no more, and so that a faulty head
+//! can be replaced as a whole by the request that stands for its refusal
+//! ([`REFUSED_HEAD`]). A head that comes in one piece, as nearly all do, is
+//! scanned in hyper's own buffer and not copied.
+//!
+//! The guard also writes the connection's [`Pulse`], and lingers on close where
+//! unread bytes would make the kernel reset the connection under the client's
+//! eyes.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::clock::Clock;
+use crate::wire::head::{Bounds, REFUSED_HEAD, Scan};
+use crate::wire::pulse::Pulse;
+
+/// The most bytes that are read and thrown away on close.
+const LINGER: usize = 256 * 1024;
+
+/// A guarded stream.
+pub(super) struct Guard<S> {
+    io: S,
+    scan: Scan,
+    /// What has been read and not been handed on.
+    held: Vec<u8>,
+    /// How much of it may be.
+    passed: usize,
+    pulse: Arc<Pulse>,
+    clock: Clock,
+    stuck: bool,
+    refusing: Refusing,
+    lingered: Option<usize>,
+}
+
+enum Refusing {
+    No,
+    /// So much of the stand-in has been handed on.
+    Since(usize),
+}
+
+impl<S> Guard<S> {
+    /// Guards a stream that has just been accepted.
+    pub(super) fn new(io: S, bounds: Bounds, pulse: Arc<Pulse>, clock: Clock) -> Self {
+        Self {
+            io,
+            scan: Scan::new(bounds),
+            held: Vec::new(),
+            passed: 0,
+            pulse,
+            clock,
+            stuck: false,
+            refusing: Refusing::No,
+            lingered: None,
+        }
+    }
+
+    /// Judges bytes that have come, after what is held; says how many of all
+    /// may be handed on.
+    fn judge(&mut self, bytes: Option<&[u8]>) -> usize {
+        let now = self.clock.now();
+        self.pulse.hear(now);
+        let all = bytes.unwrap_or(&self.held);
+        let progress = self.scan.scan(all);
+        if let Some(fault) = progress.fault {
+            self.pulse.set_fault(fault);
+            self.refusing = Refusing::Since(0);
+        }
+        let in_head = progress.passed < all.len() && !self.scan.in_body();
+        match (in_head, self.pulse.head_since()) {
+            (true, None) => self.pulse.set_head_since(Some(now)),
+            (false, Some(_)) => self.pulse.set_head_since(None),
+            (true, Some(_)) | (false, None) => {}
+        }
+        progress.passed
+    }
+}
+
+impl<S: AsyncRead + Unpin> Guard<S> {
+    /// Hands on what may be; `false` where there is nothing.
+    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+        if self.passed > 0 {
+            let some = self.passed.min(buf.remaining());
+            buf.put_slice(&self.held[..some]);
+            self.held.drain(..some);
+            self.passed -= some;
+            if self.held.is_empty() {
+                self.held = Vec::new();
+            }
+            return true;
+        }
+        if let Refusing::Since(at) = &mut self.refusing {
+            // Nothing after the refused head is heard; at the stand-in's end
+            // this reads as the end of the stream.
+            let rest = &REFUSED_HEAD[*at..];
+            let some = rest.len().min(buf.remaining());
+            buf.put_slice(&rest[..some]);
+            *at += some;
+            self.held = Vec::new();
+            return true;
+        }
+        false
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let guard = self.get_mut();
+        loop {
+            if guard.hand_on(buf) {
+                return Poll::Ready(Ok(()));
+            }
+            if guard.pulse.fault().is_some() {
+                // The watch has found the head too slow.
+                guard.refusing = Refusing::Since(0);
+                continue;
+            }
+            if guard.held.is_empty() {
+                let before = buf.filled().len();
+                ready!(Pin::new(&mut guard.io).poll_read(cx, buf))?;
+                let come = buf.filled().len() - before;
+                if come == 0 {
+                    return Poll::Ready(Ok(()));
+                }
+                let passed = guard.judge(Some(&buf.filled()[before..]));
+                if passed < come {
+                    guard
+                        .held
+                        .extend_from_slice(&buf.filled()[before + passed..]);
+                    buf.set_filled(before + passed);
+                }
+                if passed > 0 {
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                let mut room = [0; 4096];
+                let mut more = ReadBuf::new(&mut room);
+                ready!(Pin::new(&mut guard.io).poll_read(cx, &mut more))?;
+                if more.filled().is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                guard.held.extend_from_slice(more.filled());
+                guard.passed = guard.judge(None);
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> Guard<S> {
+    fn note<T>(&mut self, written: Poll<T>) -> Poll<T> {
+        if written.is_pending() != self.stuck {
+            self.stuck = !self.stuck;
+            let since = self.stuck.then(|| self.clock.now());
+            self.pulse.set_stuck_since(since);
+        }
+        written
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let guard = self.get_mut();
+        let written = Pin::new(&mut guard.io).poll_write(cx, bytes);
+        guard.note(written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let guard = self.get_mut();
+        let written = Pin::new(&mut guard.io).poll_write_vectored(cx, slices);
+        guard.note(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let guard = self.get_mut();
+        if guard.lingered.is_none() {
+            ready!(Pin::new(&mut guard.io).poll_shutdown(cx))?;
+            let unread = matches!(guard.refusing, Refusing::Since(_)) || guard.scan.in_body();
+            guard.lingered = Some(if unread { 0 } else { LINGER });
+        }
+        // A socket that is closed with unread bytes is reset, and a client that
+        // still writes would lose the answer. The watch ends what takes long.
+        let mut room = [0; 4096];
+        while let Some(lingered) = guard.lingered.filter(|lingered| *lingered < LINGER) {
+            let mut waste = ReadBuf::new(&mut room);
+            match ready!(Pin::new(&mut guard.io).poll_read(cx, &mut waste)) {
+                Ok(()) if !waste.filled().is_empty() => {
+                    guard.lingered = Some(lingered + waste.filled().len());
+                }
+                // The end, or a reset: either way there is nothing left to do.
+                Ok(()) | Err(_) => break,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}

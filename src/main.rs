@@ -1,0 +1,374 @@
+//! Flags, and one call for each command.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Parser, Subcommand};
+use ordgate::admin::Token;
+use ordgate::clock::Clock;
+use ordgate::config::{self, Config, base_url, duration};
+use ordgate::sandbox::{self, Sandbox};
+use ordgate::serve::{Options, Server, bind};
+use ordgate::upstream::keys::ApiKey;
+use ordgate::{openapi, telemetry};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A caching gateway for the Ordinals and Runes read API.
+///
+/// The provider's keys come from the environment variable ORDGATE_API_KEYS,
+/// separated by commas, or from the file that upstream.api_keys_file names.
+#[derive(Parser)]
+#[command(name = "ordgate", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the API from memory, and from an upstream where need be.
+    Serve(Serve),
+    /// Run a model of a chain and of the API, to try things on.
+    Sandbox(SandboxFlags),
+    /// Check a configuration and print all of its effect.
+    Check {
+        /// The configuration file; without it, the one that is built in.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Print the OpenAPI 3.1 document of the public side.
+    Openapi {
+        /// The configuration file whose routes it describes; without it, the
+        /// one that is built in.
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+struct Serve {
+    /// The configuration file; without it, the one that is built in. Flags
+    /// override it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where clients come, such as 127.0.0.1:8080; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Where the operator comes: /healthz, /readyz, /metrics, /status. Off
+    /// loopback it demands the token of ORDGATE_ADMIN_TOKEN.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// The base URL of the API to ask, such as https://api.example.
+    #[arg(long, value_name = "URL", conflicts_with = "sandbox")]
+    upstream: Option<String>,
+    /// Ask a sandbox inside this process: no key, no network.
+    #[arg(long)]
+    sandbox: bool,
+}
+
+#[derive(Args)]
+struct SandboxFlags {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3999")]
+    listen: SocketAddr,
+    /// What the chain is made from: one seed, one chain.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Refuse requests without this key in x-api-key (several: with commas).
+    #[arg(long, value_name = "K")]
+    require_key: Option<String>,
+    /// Requests a minute that each key, or all who have none, may send; more
+    /// gets 429.
+    #[arg(long, value_name = "N")]
+    rpm: Option<NonZeroU32>,
+    /// How long each answer takes, such as 200ms.
+    #[arg(long, value_name = "D", value_parser = time)]
+    latency: Option<Duration>,
+    /// The share of requests that fail with 500, from 0 to 1.
+    #[arg(long, value_name = "P", value_parser = share, default_value_t = 0.0)]
+    error_rate: f64,
+    /// How often a block arrives, such as 10s; without it, only when POST
+    /// /sandbox/advance says so.
+    #[arg(long, value_name = "D", value_parser = time)]
+    block_every: Option<Duration>,
+    /// Every so many blocks, one comes as a reorg.
+    #[arg(long, value_name = "N", requires = "block_every")]
+    reorg_every: Option<NonZeroU32>,
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    duration::parse(text).ok_or_else(|| format!("allowed is {}", duration::DURATION))
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text
+        .parse()
+        .ok()
+        .filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "allowed is a number from 0 to 1".to_owned())
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Serve(flags) => serve(flags),
+        Command::Sandbox(flags) => sandbox(flags),
+        Command::Check { config } => check(config.as_deref()),
+        Command::Openapi { config } => print_openapi(config.as_deref()),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            // The only channel left; if it is gone too, the code still tells.
+            let _ = writeln!(std::io::stderr(), "ordgate: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(flags: Serve) -> Result<ExitCode> {
+    let (mut config, config_name) = load(flags.config.as_deref())?;
+    if let Some(listen) = flags.listen {
+        config.server.listen = listen;
+    }
+    if let Some(admin) = flags.admin {
+        config.admin.listen = admin;
+    }
+    if let Some(url) = flags.upstream {
+        let Some(url) = base_url(&url) else {
+            bail!(
+                "--upstream: allowed is an http or https URL without user, query and fragment, such as https://api.example"
+            );
+        };
+        config.upstream.url = Some(url);
+    }
+    telemetry::begin(&config.log)?;
+    fit_connections(&mut config);
+    let sandbox = flags.sandbox.then(|| {
+        let settings = sandbox::Settings {
+            block_every: Some(Duration::from_secs(30)),
+            ..sandbox::Settings::default()
+        };
+        Sandbox::new(settings)
+    });
+    let examples = sandbox.as_ref().map(Sandbox::examples);
+    let keys = api_keys(config.upstream.api_keys_file.as_deref())?;
+    let admin_token = admin_token(config.admin.token_file.as_deref())?;
+    let server = Server::start(Options {
+        config,
+        config_name,
+        keys,
+        admin_token,
+        sandbox,
+        clock: Clock::machine(),
+    })?;
+    let public = server.public();
+    let mut ready = format!(
+        "ordgate is ready on http://{public} (admin on http://{})\n",
+        server.admin()
+    );
+    if let Some(examples) = examples {
+        ready.push_str("A sandbox is its upstream. Try:\n");
+        for path in [examples.token(), examples.transaction(), examples.block()] {
+            ready.push_str(&format!("  curl -i 'http://{public}{path}'\n"));
+        }
+    }
+    say(&ready)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let (drained, finished) = tokio::sync::oneshot::channel();
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let interrupted = tokio::select! {
+            _ = terminate.recv() => false,
+            _ = interrupt.recv() => true,
+        };
+        tracing::info!("draining: no more connections are accepted, what is under way finishes");
+        server.drain();
+        std::thread::spawn(move || {
+            server.wait();
+            // Nobody listens any more where a second signal came first.
+            let _ = drained.send(());
+        });
+        tokio::select! {
+            _ = finished => Ok(ExitCode::SUCCESS),
+            // A second SIGINT means now; after SIGTERM the first one does.
+            _ = interrupt.recv() => {
+                tracing::warn!(again = interrupted, "stopped at once");
+                Ok(ExitCode::from(130))
+            }
+        }
+    })
+}
+
+fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
+    let settings = sandbox::Settings {
+        seed: flags.seed,
+        require_key: flags.require_key,
+        requests_per_minute: flags.rpm,
+        latency: flags.latency.unwrap_or_default(),
+        error_rate: flags.error_rate,
+        block_every: flags.block_every,
+        reorg_every: flags.reorg_every,
+        ..sandbox::Settings::default()
+    };
+    raise_descriptors();
+    let sandbox = Sandbox::new(settings);
+    let (socket, address) = bind(flags.listen)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(socket)?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let stop = async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+        };
+        let examples = sandbox.examples();
+        let mut ready = format!(
+            "ordgate sandbox is ready on http://{address}; more at /sandbox/examples. Try:\n"
+        );
+        for path in [examples.token(), examples.transaction(), examples.block()] {
+            ready.push_str(&format!("  curl -i 'http://{address}{path}'\n"));
+        }
+        say(&ready)?;
+        sandbox.serve(listener, stop).await;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+fn check(path: Option<&Path>) -> Result<ExitCode> {
+    let (config, name) = load(path)?;
+    let keys = api_keys(config.upstream.api_keys_file.as_deref())?;
+    let token = admin_token(config.admin.token_file.as_deref())?;
+    let keys = match keys.len() {
+        0 => "none".to_owned(),
+        n => format!("{n} [redacted]"),
+    };
+    let token = if token.is_some() {
+        "[redacted]"
+    } else {
+        "none"
+    };
+    say(&format!(
+        "# {name} is valid. Its effect, defaults included:\n# API keys: {keys}\n# admin token: {token}\n\n{}",
+        config.print()?
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
+    let (config, _) = load(path)?;
+    say(&format!("{:#}\n", openapi::document(&config.routes)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a configuration, or the one that is built in.
+fn load(path: Option<&Path>) -> Result<(Config, String)> {
+    let (name, parsed) = match path {
+        None => (config::SHIPPED_NAME.to_owned(), Config::shipped()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            let parsed = Config::parse(&name, &text);
+            (name, parsed)
+        }
+    };
+    let config = parsed.map_err(|problems| {
+        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        anyhow!("the configuration is not valid\n{}", lines.join("\n"))
+    })?;
+    Ok((config, name))
+}
+
+fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
+    let from_environment = std::env::var("ORDGATE_API_KEYS")
+        .ok()
+        .filter(|text| !text.trim().is_empty());
+    match (from_environment, file) {
+        (Some(text), _) => ApiKey::list(&text).context("ORDGATE_API_KEYS"),
+        (None, Some(path)) => {
+            let name = path.display();
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read upstream.api_keys_file {name}"))?;
+            ApiKey::list(&text).with_context(|| format!("upstream.api_keys_file {name}"))
+        }
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
+    let from_environment = std::env::var("ORDGATE_ADMIN_TOKEN").ok();
+    let text = match (from_environment, file) {
+        (Some(text), _) => Some(text),
+        (None, Some(path)) => {
+            let read = std::fs::read_to_string(path);
+            Some(read.with_context(|| format!("cannot read admin.token_file {}", path.display()))?)
+        }
+        (None, None) => None,
+    };
+    match text {
+        Some(text) if text.trim().is_empty() => {
+            bail!("the admin token is empty; leave it out, or give one")
+        }
+        text => Ok(text.map(|text| Token::new(&text))),
+    }
+}
+
+/// Takes as many file descriptors as the system allows, and accepts no more
+/// connections than there are descriptors for.
+fn fit_connections(config: &mut Config) {
+    /// For the upstream, the listeners, files and the allocator's whims.
+    const SPARE: u64 = 256;
+    let Some(allowed) = raise_descriptors() else {
+        return;
+    };
+    let most = &mut config.server.connections.max_connections;
+    let fit = allowed
+        .saturating_sub(SPARE + u64::from(config.upstream.max_in_flight.get()))
+        .max(1);
+    if *most > fit {
+        tracing::warn!(
+            max_connections = *most,
+            open_files = allowed,
+            "fewer connections are accepted, {fit}: raise the limit of open files (ulimit -n) for more"
+        );
+        *most = fit;
+    }
+}
+
+/// Raises the soft limit of open files to the hard one; `None` is no limit.
+fn raise_descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_kept_as_it_is) => limit.current,
+    }
+}
+
+/// Writes to standard output, whole, at once.
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}

@@ -1,0 +1,414 @@
+//! The OpenAPI 3.1 document of the public side, made of the route table. The
+//! schemas are those of the API's specification, with what it leaves open
+//! decided as the reference upstream has it.
+
+use serde_json::{Map, Value, json};
+
+use crate::route::{Parameter, ResponseSchema, Route, RouteTable};
+use crate::validate::Kind;
+
+/// The document.
+pub fn document(routes: &RouteTable) -> Value {
+    let paths: Map<String, Value> = routes
+        .routes()
+        .iter()
+        .map(|route| (route.path.to_string(), path(route)))
+        .collect();
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ordinals and Runes read API, through ordgate",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "BRC-20 token details by ticker, rune activity by transaction and by block. No key is needed here.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "servers": [{ "url": "/" }],
+        "paths": paths,
+        "components": {
+            "schemas": {
+                "Brc20TokenResponse": brc20_token_response(),
+                "Brc20Token": brc20_token(),
+                "Brc20Supply": object(&[("max_supply", decimal()), ("minted_supply", decimal()), ("holders", integer())], &[]),
+                "RuneActivityPage": rune_activity_page(),
+                "RuneActivity": rune_activity(),
+                "Rune": rune(),
+                "Location": location(),
+                "NotFound": object(&[("error", json!({ "type": "string", "const": "Not found" }))], &[]),
+                "Problem": problem(),
+            },
+            "headers": headers(),
+            "responses": refusals(),
+        },
+    })
+}
+
+fn path(route: &Route) -> Value {
+    let mut operations = Map::new();
+    for method in &route.methods {
+        operations.insert(
+            method.as_str().to_lowercase(),
+            operation(route, method.as_str()),
+        );
+    }
+    Value::Object(operations)
+}
+
+fn operation(route: &Route, method: &str) -> Value {
+    let parameters = route.params.iter().map(|p| parameter(p, "path"));
+    let parameters = parameters.chain(route.query.iter().map(|p| parameter(p, "query")));
+    let content = |schema: Value| match method {
+        "HEAD" => json!({}),
+        _ => json!({ "application/json": { "schema": schema } }),
+    };
+    let found = match route.response {
+        ResponseSchema::Json => json!({}),
+        ResponseSchema::Brc20Token => reference("schemas", "Brc20TokenResponse"),
+        ResponseSchema::RuneActivity => reference("schemas", "RuneActivityPage"),
+    };
+    let mut responses = Map::new();
+    let fields = [
+        "ETag",
+        "Age",
+        "Cache-Status",
+        "X-Request-Id",
+        "RateLimit",
+        "RateLimit-Policy",
+    ];
+    let fields: Map<String, Value> = fields
+        .iter()
+        .map(|name| ((*name).to_owned(), reference("headers", name)))
+        .collect();
+    responses.insert(
+        "200".into(),
+        json!({ "description": "What was asked for", "headers": fields, "content": content(found) }),
+    );
+    responses.insert(
+        "304".into(),
+        json!({ "description": "The client has it already" }),
+    );
+    if route.response == ResponseSchema::Brc20Token {
+        responses.insert(
+            "404".into(),
+            json!({ "description": "There is no such token", "content": content(reference("schemas", "NotFound")) }),
+        );
+    }
+    for status in ["400", "405", "414", "429", "431", "502", "503", "504"] {
+        responses.insert(status.into(), reference("responses", name_of(status)));
+    }
+    let id = match method {
+        "GET" => route.name.to_string(),
+        _ => format!("{}-{}", route.name, method.to_lowercase()),
+    };
+    let mut operation = json!({
+        "operationId": id,
+        "parameters": parameters.collect::<Vec<_>>(),
+        "responses": responses,
+    });
+    if let (Some(summary), Some(operation)) = (&route.summary, operation.as_object_mut()) {
+        operation.insert("summary".into(), json!(summary));
+    }
+    operation
+}
+
+fn parameter(parameter: &Parameter, place: &str) -> Value {
+    let mut schema = match &parameter.kind {
+        Kind::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
+        Kind::Block => json!({ "type": "string", "pattern": "^([0-9]{1,10}|[0-9a-fA-F]{64})$" }),
+        Kind::Ticker => json!({ "type": "string", "minLength": 1, "maxLength": 100 }),
+        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        Kind::Enumeration(values) => json!({ "type": "string", "enum": values }),
+        Kind::Text { min, max, pattern } => {
+            let mut schema = json!({ "type": "string", "minLength": min, "maxLength": max });
+            if let Some((pattern, _)) = pattern {
+                schema["pattern"] = json!(format!("^(?:{pattern})$"));
+            }
+            schema
+        }
+    };
+    if let Some(default) = &parameter.default {
+        let number = matches!(parameter.kind, Kind::Integer { .. }).then(|| default.parse::<u64>());
+        schema["default"] = match number {
+            Some(Ok(number)) => json!(number),
+            _ => json!(default),
+        };
+    }
+    let mut value = json!({
+        "name": parameter.name,
+        "in": place,
+        "required": place == "path",
+        "schema": schema,
+    });
+    if let Some(description) = &parameter.description {
+        value["description"] = json!(description);
+    }
+    value
+}
+
+fn reference(kind: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{kind}/{name}") })
+}
+
+fn name_of(status: &str) -> &'static str {
+    match status {
+        "400" => "BadRequest",
+        "405" => "MethodNotAllowed",
+        "414" => "TargetTooLong",
+        "429" => "TooManyRequests",
+        "431" => "HeadTooLarge",
+        "502" => "BadGateway",
+        "503" => "ServiceUnavailable",
+        _ => "GatewayTimeout",
+    }
+}
+
+fn refusals() -> Value {
+    let refusal = |description: &str, retry: bool| {
+        let mut value = json!({
+            "description": description,
+            "content": { "application/problem+json": { "schema": reference("schemas", "Problem") } },
+        });
+        if retry {
+            value["headers"] = json!({ "Retry-After": reference("headers", "Retry-After") });
+        }
+        value
+    };
+    json!({
+        "BadRequest": refusal("A parameter does not validate; the body names it, what came and what is allowed", false),
+        "MethodNotAllowed": refusal("The path does not take the method; allow says which it takes", false),
+        "TargetTooLong": refusal("The request target is longer than is allowed", false),
+        "TooManyRequests": refusal("The client has asked too often", true),
+        "HeadTooLarge": refusal("The request's head is larger than is allowed", false),
+        "BadGateway": refusal("The upstream's answer is no use, or there is none", false),
+        "ServiceUnavailable": refusal("The upstream's budget is spent, or there is too much to do", true),
+        "GatewayTimeout": refusal("The upstream was too slow", false),
+    })
+}
+
+fn headers() -> Value {
+    let header =
+        |description: &str, schema: Value| json!({ "description": description, "schema": schema });
+    let string = || json!({ "type": "string" });
+    json!({
+        "ETag": header("A digest of the body", string()),
+        "Age": header("Seconds since the upstream's answer was received", integer()),
+        "Cache-Status": header("How the answer came about (RFC 9211)", string()),
+        "X-Request-Id": header("By which the request is found in the logs", string()),
+        "RateLimit": header("What is left of the client's limit", string()),
+        "RateLimit-Policy": header("The client's limit", string()),
+        "Retry-After": header("Seconds until trying again makes sense", integer()),
+    })
+}
+
+/// An object of these members; all are required but those of the second list.
+fn object(members: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
+    let required: Vec<_> = members.iter().map(|(name, _)| *name).collect();
+    let all = members.iter().chain(optional);
+    let properties: Map<String, Value> = all
+        .map(|(name, schema)| ((*name).to_owned(), schema.clone()))
+        .collect();
+    json!({ "type": "object", "required": required, "properties": properties })
+}
+
+fn integer() -> Value {
+    json!({ "type": "integer" })
+}
+
+fn string() -> Value {
+    json!({ "type": "string" })
+}
+
+fn decimal() -> Value {
+    json!({ "type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$", "description": "A decimal number, beyond what JSON numbers hold" })
+}
+
+fn hex64() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
+}
+
+fn brc20_token_response() -> Value {
+    object(
+        &[
+            ("token", reference("schemas", "Brc20Token")),
+            ("supply", reference("schemas", "Brc20Supply")),
+        ],
+        &[],
+    )
+}
+
+fn brc20_token() -> Value {
+    object(
+        &[
+            (
+                "id",
+                json!({ "type": "string", "pattern": "^[0-9a-f]{64}i[0-9]+$" }),
+            ),
+            (
+                "number",
+                json!({ "type": "integer", "description": "The inscription's number; negative for cursed ones" }),
+            ),
+            ("block_height", integer()),
+            ("tx_id", hex64()),
+            ("address", string()),
+            ("ticker", string()),
+            ("max_supply", decimal()),
+            ("mint_limit", json!({ "type": ["string", "null"] })),
+            ("decimals", integer()),
+            (
+                "deploy_timestamp",
+                json!({ "type": "integer", "description": "Milliseconds of Unix time" }),
+            ),
+            ("minted_supply", decimal()),
+            ("tx_count", integer()),
+        ],
+        &[("self_mint", json!({ "type": "boolean" }))],
+    )
+}
+
+fn rune_activity_page() -> Value {
+    object(
+        &[
+            ("limit", integer()),
+            ("offset", integer()),
+            (
+                "total",
+                json!({ "type": "integer", "description": "All results there are; 0 where offset lies past them" }),
+            ),
+            (
+                "results",
+                json!({ "type": "array", "items": reference("schemas", "RuneActivity") }),
+            ),
+        ],
+        &[],
+    )
+}
+
+fn rune_activity() -> Value {
+    object(
+        &[
+            ("rune", reference("schemas", "Rune")),
+            (
+                "operation",
+                json!({ "type": "string", "enum": ["etching", "mint", "burn", "send", "receive"] }),
+            ),
+            ("location", reference("schemas", "Location")),
+        ],
+        &[
+            ("address", string()),
+            ("receiver_address", string()),
+            ("amount", decimal()),
+        ],
+    )
+}
+
+fn rune() -> Value {
+    object(
+        &[
+            (
+                "id",
+                json!({ "type": "string", "pattern": "^[0-9]+:[0-9]+$" }),
+            ),
+            ("number", integer()),
+            ("name", string()),
+            ("spaced_name", string()),
+        ],
+        &[],
+    )
+}
+
+fn location() -> Value {
+    object(
+        &[
+            ("block_hash", hex64()),
+            ("block_height", integer()),
+            ("tx_id", hex64()),
+            ("tx_index", integer()),
+            (
+                "timestamp",
+                json!({ "type": "integer", "description": "Seconds of Unix time" }),
+            ),
+        ],
+        &[
+            ("vout", integer()),
+            (
+                "output",
+                json!({ "type": "string", "pattern": "^[0-9a-f]{64}:[0-9]+$" }),
+            ),
+        ],
+    )
+}
+
+fn problem() -> Value {
+    object(
+        &[
+            ("type", string()),
+            ("title", string()),
+            ("status", integer()),
+            ("detail", string()),
+            (
+                "error",
+                json!({ "type": "string", "description": "The same as detail, for clients of the API" }),
+            ),
+            ("request_id", string()),
+        ],
+        &[
+            ("parameter", string()),
+            ("received", string()),
+            ("allowed", string()),
+        ],
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// Every reference of a document, wherever it stands.
+    fn references(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(to)) = members.get("$ref") {
+                    found.push(to.clone());
+                }
+                members
+                    .values()
+                    .for_each(|member| references(member, found));
+            }
+            Value::Array(elements) => elements
+                .iter()
+                .for_each(|element| references(element, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn the_document_is_of_the_route_table() {
+        let config = Config::shipped().ok().unwrap();
+        let document = document(&config.routes);
+        let get = &document["paths"]["/runes/v1/blocks/{block}/activity"]["get"];
+        assert_eq!(get["operationId"], "rune-block-activity");
+        let names: Vec<_> = get["parameters"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| &p["name"])
+            .collect();
+        assert_eq!(names, ["block", "limit", "offset", "operation_type"]);
+        assert_eq!(get["parameters"][1]["schema"]["maximum"], 60);
+        assert_eq!(get["parameters"][1]["schema"]["default"], 20);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn references_lead_somewhere() {
+        let config = Config::shipped().ok().unwrap();
+        let document = document(&config.routes);
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 20);
+        for to in found {
+            let pointer = to.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{to}");
+        }
+    }
+}

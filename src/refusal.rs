@@ -1,0 +1,394 @@
+//! Every way in which a request ends without an answer of the upstream, folded
+//! into one type, with the status, the words and the fields that it means.
+//!
+//! Each says what came, what is allowed and what to do, and nothing of the
+//! upstream's insides. `respond` turns it into `application/problem+json`
+//! (RFC 9457).
+
+use std::time::Duration;
+
+use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
+
+use crate::limit::TooMany;
+use crate::upstream::{Failure, Unreachable};
+use crate::validate::Invalid;
+use crate::wire::head::HeadFault;
+use crate::wire::{PROXY_STATUS, RATELIMIT};
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The message's framing is not to be trusted.
+    Head(HeadFault),
+    /// The target is in absolute, authority or asterisk form (RFC 9112 §3.2).
+    TargetForm,
+    /// The path is no route.
+    NoRoute,
+    /// The route does not take the method.
+    Method {
+        /// What it takes.
+        allow: HeaderValue,
+    },
+    /// The request has a body.
+    Body,
+    /// A parameter does not validate.
+    Invalid(Invalid),
+    /// The caller has asked too often.
+    TooMany(TooMany),
+    /// There are more connections than are served.
+    TooManyConnections,
+    /// The upstream was asked, or could not be, and there is no answer.
+    Upstream(Failure),
+}
+
+/// The body of a refusal: RFC 9457's members, and `error`, which is where
+/// clients of the API look.
+#[derive(Debug, Serialize)]
+pub struct Problem<'a> {
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: String,
+    error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    received: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed: Option<&'a str>,
+    #[serde(rename = "request_id")]
+    request_id: &'a str,
+}
+
+impl Refusal {
+    /// The status that says it.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Head(fault) => match fault {
+                HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
+                HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
+                HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+                HeadFault::BareLf
+                | HeadFault::BareCr
+                | HeadFault::ObsFold
+                | HeadFault::BadFieldLine
+                | HeadFault::TwoFramings
+                | HeadFault::BadContentLength
+                | HeadFault::BadTransferEncoding
+                | HeadFault::BadChunk
+                | HeadFault::HostMissing
+                | HeadFault::HostInvalid
+                | HeadFault::BadRequestLine => StatusCode::BAD_REQUEST,
+            },
+            Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Upstream(failure) => match failure {
+                Failure::Spent { .. } | Failure::TooManyInFlight | Failure::Throttled { .. } => {
+                    StatusCode::SERVICE_UNAVAILABLE
+                }
+                Failure::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
+                Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
+                Failure::Unreachable(_)
+                | Failure::Terminated
+                | Failure::Incomplete
+                | Failure::TooLarge
+                | Failure::Protocol
+                | Failure::NotJson
+                | Failure::Redirect(_)
+                | Failure::ServerError(_)
+                | Failure::UnexpectedStatus(_)
+                | Failure::KeyRefused(_)
+                | Failure::Retired => StatusCode::BAD_GATEWAY,
+            },
+        }
+    }
+
+    /// What came, what is allowed, what to do.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Head(fault) => head(*fault).to_owned(),
+            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20".to_owned(),
+            Self::NoRoute => "There is no such path here; /openapi.json lists those that there are".to_owned(),
+            Self::Method { allow } => {
+                let allow = allow.to_str().unwrap_or("GET");
+                format!("This path takes {allow}")
+            }
+            Self::Body => "This request must not have a body".to_owned(),
+            Self::Invalid(invalid) => invalid.to_string(),
+            Self::TooMany(too_many) => format!(
+                "You have sent more requests than one client may; try again in {} s",
+                too_many.retry_after
+            ),
+            Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
+            Self::Upstream(failure) => upstream(failure).to_owned(),
+        }
+    }
+
+    /// Adds the fields that belong to it.
+    pub fn fields(&self, fields: &mut HeaderMap) {
+        match self {
+            Self::Head(_) | Self::Body | Self::TooManyConnections => {
+                fields.insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Self::Method { allow } => {
+                fields.insert(ALLOW, allow.clone());
+            }
+            Self::TooMany(too_many) => {
+                fields.insert(RATELIMIT, too_many.field());
+            }
+            Self::Upstream(failure) => {
+                fields.insert(PROXY_STATUS, proxy_status(failure));
+            }
+            Self::TargetForm | Self::NoRoute | Self::Invalid(_) => {}
+        }
+        if let Some(seconds) = self.retry_after() {
+            fields.insert(RETRY_AFTER, seconds.into());
+        }
+    }
+
+    /// In how many seconds to try again.
+    fn retry_after(&self) -> Option<u64> {
+        let ceil = |time: &Duration| {
+            time.as_millis()
+                .div_ceil(1000)
+                .try_into()
+                .unwrap_or(u64::MAX)
+        };
+        match self {
+            Self::TooMany(too_many) => Some(too_many.retry_after),
+            Self::TooManyConnections | Self::Upstream(Failure::TooManyInFlight) => Some(1),
+            Self::Upstream(Failure::Spent { retry_after } | Failure::Throttled { retry_after }) => {
+                Some(u64::max(1, ceil(retry_after)))
+            }
+            Self::Head(_)
+            | Self::TargetForm
+            | Self::NoRoute
+            | Self::Method { .. }
+            | Self::Body
+            | Self::Invalid(_)
+            | Self::Upstream(_) => None,
+        }
+    }
+
+    /// The body that says it.
+    pub fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
+        let invalid = if let Self::Invalid(invalid) = self {
+            Some(invalid)
+        } else {
+            None
+        };
+        let status = self.status();
+        Problem {
+            r#type: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: self.detail(),
+            error: self.detail(),
+            parameter: invalid.map(|i| &*i.parameter),
+            received: invalid.map(|i| &*i.received),
+            allowed: invalid.map(|i| &*i.allowed),
+            request_id,
+        }
+    }
+
+    /// One word for it, in metrics and in `cache-status`'s `detail`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Head(_) => "malformed",
+            Self::TargetForm => "target-form",
+            Self::NoRoute => "no-route",
+            Self::Method { .. } => "method",
+            Self::Body => "body",
+            Self::Invalid(_) => "invalid",
+            Self::TooMany(_) => "rate-limited",
+            Self::TooManyConnections => "connections",
+            Self::Upstream(Failure::Spent { .. }) => "budget-spent",
+            Self::Upstream(Failure::Throttled { .. }) => "throttled",
+            Self::Upstream(failure) => failure.name(),
+        }
+    }
+}
+
+fn head(fault: HeadFault) -> &'static str {
+    match fault {
+        HeadFault::BareLf => "A line of the message ends in LF alone; lines end in CRLF",
+        HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
+        HeadFault::ObsFold => "A field line is folded; each field stands on one line",
+        HeadFault::BadFieldLine => {
+            "A field line is not name:value, without a blank before the colon"
+        }
+        HeadFault::TwoFramings => {
+            "The message has both Content-Length and Transfer-Encoding; send one"
+        }
+        HeadFault::BadContentLength => "Content-Length must come once, as decimal digits",
+        HeadFault::BadTransferEncoding => "Transfer-Encoding must be chunked, once, in HTTP/1.1",
+        HeadFault::BadChunk => "The chunked framing is malformed",
+        HeadFault::HostMissing => "An HTTP/1.1 request must have a Host field",
+        HeadFault::HostInvalid => {
+            "A request must have one Host field, of the form host or host:port"
+        }
+        HeadFault::BadRequestLine => {
+            "The request line must be: method, blank, target, blank, HTTP/1.1"
+        }
+        HeadFault::BadVersion => "The version must be HTTP/1.1 or HTTP/1.0",
+        HeadFault::TargetTooLong => "The request target is longer than is allowed",
+        HeadFault::HeadTooLarge => "The request's head is larger than is allowed",
+        HeadFault::HeadTooSlow => "The request's head did not arrive in time",
+    }
+}
+
+/// What a client needs to know of the upstream's trouble; the operator finds
+/// the rest in the log.
+fn upstream(failure: &Failure) -> &'static str {
+    match failure {
+        Failure::Spent { .. } => {
+            "This gateway's budget of upstream requests is spent; try again when retry-after says"
+        }
+        Failure::Throttled { .. } => {
+            "The upstream wants fewer requests; try again when retry-after says"
+        }
+        Failure::TooManyInFlight => {
+            "As many upstream requests are under way as may be; try again in 1 s"
+        }
+        Failure::Unreachable(Unreachable::Tls) => {
+            "The upstream's TLS cannot be trusted; the operator has to look"
+        }
+        Failure::Unreachable(_) => "The upstream cannot be reached",
+        Failure::TimedOut(_) => "The upstream did not answer in time",
+        Failure::Terminated => "The upstream closed the connection without an answer",
+        Failure::Incomplete => "The upstream's answer broke off",
+        Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
+        Failure::Protocol => "The upstream's answer is not HTTP",
+        Failure::NotJson => "The upstream's answer is not JSON",
+        Failure::Redirect(_) => "The upstream redirects, which this gateway does not follow",
+        Failure::ServerError(_) => "The upstream failed",
+        Failure::UnexpectedStatus(_) => {
+            "The upstream's answer has a status that means nothing here"
+        }
+        Failure::KeyRefused(_) => {
+            "The upstream does not accept this gateway's credentials; the operator has to look"
+        }
+        Failure::Retired => "The upstream has been retired; the operator has to look",
+        Failure::Abandoned => "This gateway failed while it asked the upstream",
+    }
+}
+
+/// RFC 9209: the error's type, and the status that the upstream gave.
+fn proxy_status(failure: &Failure) -> HeaderValue {
+    let mut text = format!("ordgate; error={}", failure.name());
+    if let Some(status) = failure.upstream_status() {
+        text.push_str(&format!("; received-status={}", status.as_u16()));
+    }
+    HeaderValue::try_from(text).unwrap_or(HeaderValue::from_static("ordgate"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_and_fields() {
+        let seconds = Duration::from_secs;
+        let rows = [
+            (Refusal::Head(HeadFault::BareLf), 400, "connection: close"),
+            (
+                Refusal::Head(HeadFault::TargetTooLong),
+                414,
+                "connection: close",
+            ),
+            (
+                Refusal::Head(HeadFault::HeadTooLarge),
+                431,
+                "connection: close",
+            ),
+            (
+                Refusal::Head(HeadFault::HeadTooSlow),
+                408,
+                "connection: close",
+            ),
+            (
+                Refusal::Head(HeadFault::BadVersion),
+                505,
+                "connection: close",
+            ),
+            (Refusal::NoRoute, 404, ""),
+            (
+                Refusal::Method {
+                    allow: HeaderValue::from_static("GET"),
+                },
+                405,
+                "allow: GET",
+            ),
+            (
+                Refusal::TooMany(TooMany { retry_after: 3 }),
+                429,
+                "ratelimit: \"default\";r=0;t=3, retry-after: 3",
+            ),
+            (
+                Refusal::Upstream(Failure::Spent {
+                    retry_after: Duration::from_millis(1200),
+                }),
+                503,
+                "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",
+            ),
+            (
+                Refusal::Upstream(Failure::Throttled {
+                    retry_after: seconds(0),
+                }),
+                503,
+                "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
+            ),
+            (
+                Refusal::Upstream(Failure::ServerError(StatusCode::INTERNAL_SERVER_ERROR)),
+                502,
+                "proxy-status: ordgate; error=http_protocol_error; received-status=500",
+            ),
+            (
+                Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),
+                504,
+                "proxy-status: ordgate; error=http_response_timeout",
+            ),
+            (
+                Refusal::Upstream(Failure::Abandoned),
+                500,
+                "proxy-status: ordgate; error=proxy_internal_error",
+            ),
+        ];
+        for (refusal, status, expected) in rows {
+            let mut fields = HeaderMap::new();
+            refusal.fields(&mut fields);
+            let text: Vec<_> = fields
+                .iter()
+                .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
+                .collect();
+            assert_eq!(text.join(", "), expected, "{refusal:?}");
+            assert_eq!(refusal.status().as_u16(), status, "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn a_problem_has_the_apis_member_beside_the_standard_ones() {
+        let refusal = Refusal::Invalid(Invalid::new("limit", "61\"", "1 to 60"));
+        let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1")).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "type": "about:blank",
+                "title": "Bad Request",
+                "status": 400,
+                "detail": "limit must be 1 to 60, but \"61\"\" came",
+                "error": "limit must be 1 to 60, but \"61\"\" came",
+                "parameter": "limit",
+                "received": "61\"",
+                "allowed": "1 to 60",
+                "request_id": "r-1",
+            })
+        );
+    }
+}

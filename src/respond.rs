@@ -1,0 +1,409 @@
+//! How an answer is said: the last step of the walk. A stored response, a
+//! refusal, a preflight, each with the fields that browsers and caches need.
+//!
+//! What is the same for every client is put together at fill, as a
+//! [`HeaderMap`] with places for the rest ([`Respond::template`]); a hit clones
+//! it and fills the places.
+//!
+//! Deliberately absent: whether to answer so; that is the walk's.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ACCESS_CONTROL_REQUEST_METHOD, AGE, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_TYPE, ETAG,
+    ORIGIN, VARY,
+};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use crate::cache::status::{Outcome, age};
+use crate::cache::store::Stored;
+use crate::cache::validator::none_match_fails;
+use crate::clock::Moment;
+use crate::limit::Permit;
+use crate::refusal::Refusal;
+use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
+
+/// What is said to clients beside the answer itself.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Settings {
+    /// The origins whose pages may read answers; empty for any.
+    pub cors_origins: Vec<String>,
+    /// Whether `cache-status` carries `key`.
+    pub cache_status_key: bool,
+    /// Whether answers carry `server-timing`.
+    pub server_timing: bool,
+}
+
+/// What browsers may read beside the safelisted fields.
+const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
+
+/// Makes answers.
+pub struct Respond {
+    origins: Option<Vec<HeaderValue>>,
+    cache_status_key: bool,
+    server_timing: bool,
+    limit_policy: Option<HeaderValue>,
+}
+
+/// What is said of one request, beside the answer.
+pub struct Said<'a> {
+    /// The request's fields.
+    pub fields: &'a HeaderMap,
+    /// Its id.
+    pub request_id: RequestId,
+    /// Its place within its caller's limit.
+    pub permit: Option<Permit>,
+}
+
+/// A request's id: 16 hexadecimal digits, unique in this process and, but by
+/// chance, beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId([u8; 16]);
+
+impl RequestId {
+    /// The id of a number that no other request has.
+    pub fn new(number: u64) -> Self {
+        const HEX: &[u8; 16] = b"0123456789abcdef";
+        // Stafford's 13th variant of the 64-bit finaliser: one to one, so
+        // different numbers stay different.
+        let mut bits = number;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        Self(std::array::from_fn(|at| {
+            HEX[(bits >> (60 - 4 * at) & 15) as usize]
+        }))
+    }
+
+    /// Its digits.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or("")
+    }
+
+    fn field(self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static(""))
+    }
+}
+
+/// A place in a template that every answer fills.
+const PLACE: HeaderValue = HeaderValue::from_static("");
+
+impl Respond {
+    /// Answers as the settings want them; with the limit's policy, where there
+    /// is a limit.
+    pub fn new(settings: &Settings, limit_policy: Option<HeaderValue>) -> Self {
+        let origins = settings.cors_origins.iter();
+        let origins: Vec<_> = origins
+            .filter_map(|o| HeaderValue::from_str(o).ok())
+            .collect();
+        Self {
+            origins: (!origins.is_empty()).then_some(origins),
+            cache_status_key: settings.cache_status_key,
+            server_timing: settings.server_timing,
+            limit_policy,
+        }
+    }
+
+    /// The fields of all answers of one content type and lifetime.
+    pub fn template(
+        &self,
+        content_type: HeaderValue,
+        lifetime: Option<Duration>,
+    ) -> Arc<HeaderMap> {
+        let control = match lifetime {
+            Some(lifetime) => format!("public, max-age={}", lifetime.as_secs()),
+            None => "no-store".to_owned(),
+        };
+        let mut fields = HeaderMap::with_capacity(12);
+        fields.insert(CONTENT_TYPE, content_type);
+        fields.insert(
+            CACHE_CONTROL,
+            HeaderValue::try_from(control).unwrap_or(PLACE),
+        );
+        fields.insert(ETAG, PLACE);
+        fields.insert(AGE, PLACE);
+        fields.insert(CACHE_STATUS, PLACE);
+        self.constant(&mut fields);
+        Arc::new(fields)
+    }
+
+    /// What every answer of ours has.
+    fn constant(&self, fields: &mut HeaderMap) {
+        fields.insert(X_REQUEST_ID, PLACE);
+        fields.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static(EXPOSED),
+        );
+        fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+        if self.origins.is_some() {
+            fields.insert(VARY, HeaderValue::from_static("origin"));
+        }
+        if let Some(policy) = &self.limit_policy {
+            fields.insert(RATELIMIT_POLICY, policy.clone());
+            fields.insert(RATELIMIT, PLACE);
+        }
+    }
+
+    /// Fills the places that depend on the client.
+    fn fill(&self, fields: &mut HeaderMap, said: &Said<'_>) {
+        fields.insert(X_REQUEST_ID, said.request_id.field());
+        if let Some(origins) = &self.origins {
+            match said
+                .fields
+                .get(ORIGIN)
+                .filter(|origin| origins.contains(origin))
+            {
+                Some(origin) => fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
+                None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),
+            };
+        }
+        if self.limit_policy.is_some() {
+            match said.permit {
+                Some(permit) => fields.insert(RATELIMIT, permit.field()),
+                None => fields.remove(RATELIMIT),
+            };
+        }
+    }
+
+    /// A stored response: whole, or 304 where the client has it. hyper leaves
+    /// the body out for HEAD and sets `content-length` from it.
+    pub fn stored(
+        &self,
+        stored: &Stored,
+        target: &str,
+        outcome: Outcome,
+        said: &Said<'_>,
+        now: Moment,
+    ) -> Response<Body> {
+        let unchanged =
+            stored.status == StatusCode::OK && none_match_fails(said.fields, &stored.etag);
+        let body = match unchanged {
+            true => Bytes::new(),
+            false => stored.body.clone(),
+        };
+        let mut response = Response::new(Body::new(body));
+        *response.status_mut() = match unchanged {
+            true => StatusCode::NOT_MODIFIED,
+            false => stored.status,
+        };
+        let fields = response.headers_mut();
+        *fields = (*stored.fields).clone();
+        if unchanged {
+            // RFC 9110 §15.4.5: what describes the content stays with it.
+            fields.remove(CONTENT_TYPE);
+        }
+        match stored.status {
+            StatusCode::OK => fields.insert(ETAG, stored.etag.clone()),
+            // The tag is of the body; an error's body is nothing to validate.
+            _ => fields.remove(ETAG),
+        };
+        fields.insert(AGE, age(now.since(stored.received)));
+        let key = self.cache_status_key.then_some(target);
+        fields.insert(CACHE_STATUS, outcome.field(key, None));
+        self.fill(fields, said);
+        if self.server_timing {
+            fields.insert(SERVER_TIMING, timing(outcome, stored.took));
+        }
+        response
+    }
+
+    /// A refusal.
+    pub fn refusal(
+        &self,
+        refusal: &Refusal,
+        outcome: Option<Outcome>,
+        said: &Said<'_>,
+    ) -> Response<Body> {
+        let problem = refusal.problem(said.request_id.as_str());
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = Response::new(Body::new(body.into()));
+        *response.status_mut() = refusal.status();
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.constant(fields);
+        self.fill(fields, said);
+        if let Some(outcome) = outcome {
+            fields.insert(CACHE_STATUS, outcome.field(None, Some(refusal.word())));
+        }
+        refusal.fields(fields);
+        response
+    }
+
+    /// The answer to OPTIONS: to a browser's preflight (the Fetch standard's
+    /// CORS protocol), or to one who asks what there is.
+    pub fn preflight(&self, allow: &HeaderValue, said: &Said<'_>) -> Response<Body> {
+        let mut response = Response::new(Body::default());
+        *response.status_mut() = StatusCode::NO_CONTENT;
+        let fields = response.headers_mut();
+        self.constant(fields);
+        self.fill(fields, said);
+        fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+        fields.insert(ALLOW, allow.clone());
+        let allowed = fields.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN);
+        if allowed && said.fields.contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+            fields.insert(ACCESS_CONTROL_ALLOW_METHODS, allow.clone());
+            fields.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+            if let Some(names) = said.fields.get(ACCESS_CONTROL_REQUEST_HEADERS) {
+                fields.insert(ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
+            }
+        }
+        fields.append(
+            VARY,
+            HeaderValue::from_static("access-control-request-headers"),
+        );
+        response
+    }
+
+    /// A document of ordgate's own.
+    pub fn document(
+        &self,
+        media: &'static str,
+        text: &Bytes,
+        etag: &HeaderValue,
+        said: &Said<'_>,
+    ) -> Response<Body> {
+        let unchanged = none_match_fails(said.fields, etag);
+        let body = if unchanged {
+            Bytes::new()
+        } else {
+            text.clone()
+        };
+        let mut response = Response::new(Body::new(body));
+        let fields = response.headers_mut();
+        fields.insert(
+            CACHE_CONTROL,
+            HeaderValue::from_static("public, max-age=300"),
+        );
+        fields.insert(ETAG, etag.clone());
+        self.constant(fields);
+        self.fill(fields, said);
+        match unchanged {
+            true => *response.status_mut() = StatusCode::NOT_MODIFIED,
+            false => {
+                fields.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+            }
+        }
+        response
+    }
+}
+
+/// `server-timing`: where the answer came from, and what the upstream took.
+fn timing(outcome: Outcome, took: Duration) -> HeaderValue {
+    let word = crate::cache::status::OUTCOMES[outcome.index()];
+    let text = match outcome {
+        Outcome::Forwarded { .. } => {
+            format!(
+                "cache;desc={word}, upstream;dur={:.1}",
+                took.as_secs_f64() * 1000.0
+            )
+        }
+        Outcome::Hit { .. } | Outcome::StaleIfError { .. } => format!("cache;desc={word}"),
+    };
+    HeaderValue::try_from(text).unwrap_or(PLACE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::TooMany;
+
+    fn said(fields: &HeaderMap) -> Said<'_> {
+        Said {
+            fields,
+            request_id: RequestId::new(1),
+            permit: None,
+        }
+    }
+
+    fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = pairs.iter().map(|(name, value)| {
+            (
+                http::HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            )
+        });
+        pairs.collect()
+    }
+
+    #[test]
+    fn ids_differ() {
+        let ids: std::collections::HashSet<_> = (0..1000)
+            .map(|n| RequestId::new(n).as_str().to_owned())
+            .collect();
+        assert_eq!(ids.len(), 1000);
+        assert!(ids.iter().all(|id| id.len() == 16));
+    }
+
+    #[test]
+    fn origins() {
+        let listed = Settings {
+            cors_origins: vec!["https://a.example".to_owned()],
+            ..Settings::default()
+        };
+        let rows = [
+            (Settings::default(), None, Some("*"), None),
+            (
+                Settings::default(),
+                Some("https://b.example"),
+                Some("*"),
+                None,
+            ),
+            (
+                listed.clone(),
+                Some("https://a.example"),
+                Some("https://a.example"),
+                Some("origin"),
+            ),
+            (
+                listed.clone(),
+                Some("https://b.example"),
+                None,
+                Some("origin"),
+            ),
+            (listed, None, None, Some("origin")),
+        ];
+        for (settings, origin, allowed, vary) in rows {
+            let respond = Respond::new(&settings, None);
+            let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
+            let refusal = Refusal::TooMany(TooMany { retry_after: 1 });
+            let response = respond.refusal(&refusal, None, &said(&request));
+            let text = |name| response.headers().get(name).map(|v| v.to_str().unwrap());
+            assert_eq!(text(ACCESS_CONTROL_ALLOW_ORIGIN), allowed, "{origin:?}");
+            assert_eq!(text(VARY), vary, "{origin:?}");
+            assert!(
+                text(ACCESS_CONTROL_EXPOSE_HEADERS)
+                    .unwrap()
+                    .contains("retry-after")
+            );
+        }
+    }
+
+    #[test]
+    fn preflights() {
+        let respond = Respond::new(&Settings::default(), None);
+        let request = fields(&[
+            ("origin", "https://a.example"),
+            ("access-control-request-method", "GET"),
+            ("access-control-request-headers", "x-api-key, x-other"),
+        ]);
+        let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
+        let response = respond.preflight(&allow, &said(&request));
+        assert_eq!(response.status(), StatusCode::NO_CONTENT);
+        let text = |name| response.headers().get(name).map(|v| v.to_str().unwrap());
+        assert_eq!(
+            text(ACCESS_CONTROL_ALLOW_METHODS),
+            Some("GET, HEAD, OPTIONS")
+        );
+        assert_eq!(
+            text(ACCESS_CONTROL_ALLOW_HEADERS),
+            Some("x-api-key, x-other")
+        );
+        assert_eq!(text(ACCESS_CONTROL_ALLOW_ORIGIN), Some("*"));
+    }
+}

@@ -1,0 +1,604 @@
+//! The route table: which requests there are, and what each means. Pure.
+//!
+//! Made once, at load, from the `[[route]]` tables of proxy.toml. The router,
+//! the validator, the cache key, `Allow` and the OpenAPI document all come from
+//! it, so they cannot disagree. [`RouteTable::find`] answers for a path,
+//! [`Route::canonical`] makes the canonical request: what is forwarded and,
+//! with the route, what is the cache key.
+//!
+//! Deliberately absent: proxy.toml's syntax (`config`), and what is kept for
+//! how long (`cache`), which a route merely carries.
+
+use http::{HeaderValue, Method};
+use matchit::{Params, Router};
+
+use crate::cache::freshness::Policy;
+use crate::cache::key::Key;
+use crate::validate::{Invalid, Kind, decode};
+
+/// The most parameters that a query may declare; a bound for the stack.
+pub const MOST_QUERY_PARAMETERS: usize = 16;
+
+/// A parameter of a route.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Its name, as in the path template or in the query.
+    pub name: Box<str>,
+    /// What it may be.
+    pub kind: Kind,
+    /// Its canonical value where the request has none; path parameters have
+    /// always one.
+    pub default: Option<Box<str>>,
+    /// For the OpenAPI document.
+    pub description: Option<Box<str>>,
+}
+
+/// One route, as configured and checked.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its name in logs, metrics and the OpenAPI document.
+    pub name: Box<str>,
+    /// For the OpenAPI document.
+    pub summary: Option<Box<str>>,
+    /// The path template, with `{parameter}` as a whole segment.
+    pub path: Box<str>,
+    /// GET, HEAD or both; OPTIONS is answered on every route.
+    pub methods: Vec<Method>,
+    /// The parameters of the path, in its order.
+    pub params: Vec<Parameter>,
+    /// The parameters of the query, in the canonical order.
+    pub query: Vec<Parameter>,
+    /// Whether an unknown query parameter is refused rather than dropped.
+    pub strict_query: bool,
+    /// The upstream's spelling of the path.
+    pub upstream_path: Template,
+    /// The response's schema in the OpenAPI document.
+    pub response: ResponseSchema,
+    /// What of its answers is stored, and for how long it is fresh.
+    pub cache: Policy,
+}
+
+/// Which of the API's response schemas a route's answers have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResponseSchema {
+    /// Some JSON value.
+    #[default]
+    Json,
+    /// A BRC-20 token with its supply (the API's section 2.1).
+    Brc20Token,
+    /// A page of rune activity (the API's section 2.4).
+    RuneActivity,
+}
+
+impl ResponseSchema {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 3] = [
+        ("json", Self::Json),
+        ("brc20-token", Self::Brc20Token),
+        ("rune-activity", Self::RuneActivity),
+    ];
+}
+
+/// A path with parameters, cut into pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Literal(Box<str>),
+    /// The parameter of this index in the path's order.
+    Param(usize),
+}
+
+/// Why a path template cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A path begins with a slash, and has no empty or dot segments.
+    #[error("a path begins with / and has no empty, . or .. segments")]
+    NotAPath,
+    /// A parameter is a whole segment.
+    #[error(
+        "a parameter is a whole segment, such as /{{name}}/, with a name of letters, digits and _"
+    )]
+    BadParameter,
+    /// A character that would need percent-encoding.
+    #[error("a path is ASCII without blanks, ?, # and %")]
+    BadCharacter,
+    /// A parameter that the path does not have.
+    #[error("there is no parameter {{{0}}} in the route's path")]
+    UnknownParameter(String),
+}
+
+/// The names of the parameters of a path template, in its order.
+///
+/// # Errors
+/// Where the template is not a path.
+pub fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
+    let segments = path.strip_prefix('/').ok_or(TemplateError::NotAPath)?;
+    let mut names = Vec::new();
+    for segment in segments.split('/') {
+        if matches!(segment, "" | "." | "..") {
+            return Err(TemplateError::NotAPath);
+        }
+        if segment
+            .bytes()
+            .any(|b| !b.is_ascii_graphic() || b"?#%".contains(&b))
+        {
+            return Err(TemplateError::BadCharacter);
+        }
+        if !segment.contains(['{', '}']) {
+            continue;
+        }
+        let name = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+        let is_name =
+            |n: &&str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        names.push(name.filter(is_name).ok_or(TemplateError::BadParameter)?);
+    }
+    Ok(names)
+}
+
+impl Template {
+    /// Cuts a template whose parameters are those of `names`.
+    ///
+    /// # Errors
+    /// Where it is not a path or has a parameter that is not in `names`.
+    pub fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
+        parameter_names(path)?;
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        for segment in path.split('/').skip(1) {
+            literal.push('/');
+            let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) else {
+                literal.push_str(segment);
+                continue;
+            };
+            let index = names.iter().position(|n| *n == name);
+            let index = index.ok_or_else(|| TemplateError::UnknownParameter(name.to_owned()))?;
+            pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+            pieces.push(Piece::Param(index));
+        }
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(literal.into()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The template as text, with the names of these parameters.
+    pub fn print(&self, params: &[Parameter]) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.to_string(),
+            Piece::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
+        };
+        self.0.iter().map(piece).collect()
+    }
+}
+
+/// The path parameters' values as they came.
+pub type Captures<'k, 'v> = Params<'k, 'v>;
+
+impl Route {
+    /// The `Allow` of this route.
+    pub fn allow(&self) -> HeaderValue {
+        let mut names: Vec<_> = self.methods.iter().map(Method::as_str).collect();
+        names.push("OPTIONS");
+        HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("GET"))
+    }
+
+    /// Validates a request and makes its canonical form as a cache key.
+    ///
+    /// # Errors
+    /// The first parameter that does not validate.
+    pub fn canonical(
+        &self,
+        index: u16,
+        captures: &Captures<'_, '_>,
+        query: Option<&str>,
+    ) -> Result<Key, Invalid> {
+        let mut key = Key::begin(index);
+        for piece in &self.upstream_path.0 {
+            match piece {
+                Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
+                Piece::Param(at) => {
+                    let parameter = &self.params[*at];
+                    let raw = captures.iter().nth(*at).map_or("", |(_, value)| value);
+                    parameter
+                        .kind
+                        .canonical(&parameter.name, raw, false, key.buffer())?;
+                }
+            }
+        }
+        let mut values = [None; MOST_QUERY_PARAMETERS];
+        for pair in query
+            .unwrap_or("")
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+        {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match self.declared(name) {
+                Some(at) => {
+                    if let Some(first) = values[at].replace(value) {
+                        let came = format!("{first}&{name}={value}");
+                        return Err(Invalid::new(&self.query[at].name, &came, "given once"));
+                    }
+                }
+                None if self.strict_query => return Err(self.unknown(name)),
+                None => {}
+            }
+        }
+        let mut separator = b'?';
+        for (parameter, value) in self.query.iter().zip(values) {
+            if value.is_none() && parameter.default.is_none() {
+                continue;
+            }
+            let out = key.buffer();
+            out.push(separator);
+            out.extend_from_slice(parameter.name.as_bytes());
+            out.push(b'=');
+            match (value, &parameter.default) {
+                (Some(raw), _) => parameter.kind.canonical(&parameter.name, raw, true, out)?,
+                (None, Some(default)) => out.extend_from_slice(default.as_bytes()),
+                (None, None) => {}
+            }
+            separator = b'&';
+        }
+        Ok(key)
+    }
+
+    /// The declared query parameter of a name as it came.
+    fn declared(&self, raw: &str) -> Option<usize> {
+        let position = |name: &str| self.query.iter().position(|p| *p.name == *name);
+        match raw.contains(['%', '+']) {
+            false => position(raw),
+            true => position(&decode(raw, true)?),
+        }
+    }
+
+    fn unknown(&self, name: &str) -> Invalid {
+        let names: Vec<_> = self.query.iter().map(|p| &*p.name).collect();
+        let allowed = match names.is_empty() {
+            true => "absent: this route takes no query parameters".to_owned(),
+            false => format!("one of the query parameters {}", names.join(", ")),
+        };
+        Invalid::new("query", name, allowed)
+    }
+}
+
+/// All routes, with the router that finds them.
+#[derive(Clone, Default)]
+pub struct RouteTable {
+    routes: Box<[Route]>,
+    router: Router<u16>,
+}
+
+/// Why a table cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Two routes would answer for one path.
+    #[error("overlaps the route \"{other}\" ({path})")]
+    Overlap {
+        /// The index of the route that came second.
+        index: usize,
+        /// The name of the one that came first.
+        other: String,
+        /// The path of the one that came first.
+        path: String,
+    },
+    /// More routes than can be numbered.
+    #[error("there are more than 65535 routes")]
+    TooMany,
+}
+
+/// A route that was found for a path.
+pub struct Found<'t, 'p> {
+    /// The route.
+    pub route: &'t Route,
+    /// Its index in the table.
+    pub index: u16,
+    /// Its path parameters, in the path's order.
+    pub captures: Captures<'t, 'p>,
+}
+
+impl RouteTable {
+    /// Makes the table.
+    ///
+    /// # Errors
+    /// Each route that overlaps one before it.
+    pub fn new(routes: Vec<Route>) -> Result<Self, Vec<TableError>> {
+        let mut router = Router::new();
+        let mut errors = Vec::new();
+        for (index, route) in routes.iter().enumerate() {
+            let Ok(number) = u16::try_from(index) else {
+                return Err(vec![TableError::TooMany]);
+            };
+            if router.insert(&*route.path, number).is_err() {
+                let shape = shape(&route.path);
+                let other = routes[..index]
+                    .iter()
+                    .find(|r| self::shape(&r.path) == shape);
+                errors.push(TableError::Overlap {
+                    index,
+                    other: other.map_or_else(String::new, |r| r.name.to_string()),
+                    path: other.map_or_else(String::new, |r| r.path.to_string()),
+                });
+            }
+        }
+        match errors.is_empty() {
+            true => Ok(Self {
+                routes: routes.into(),
+                router,
+            }),
+            false => Err(errors),
+        }
+    }
+
+    /// The routes, by index.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The route of a path; `None` where there is none. Dot segments belong to
+    /// no route, since what follows us might resolve them.
+    pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<Found<'t, 'p>> {
+        let found = self.router.at(path).ok()?;
+        if found.params.iter().any(|(_, value)| is_dot_segment(value)) {
+            return None;
+        }
+        let index = *found.value;
+        Some(Found {
+            route: &self.routes[usize::from(index)],
+            index,
+            captures: found.params,
+        })
+    }
+}
+
+fn is_dot_segment(raw: &str) -> bool {
+    // The longest spelling is %2e%2e.
+    raw.len() <= 6
+        && (raw.starts_with('.') || raw.starts_with('%'))
+        && decode(raw, false).is_some_and(|text| matches!(&*text, "." | ".."))
+}
+
+/// A path with its parameters' names taken out: two routes of one shape are
+/// one route.
+fn shape(path: &str) -> String {
+    path.split('/')
+        .map(|segment| {
+            if segment.starts_with('{') {
+                "{}"
+            } else {
+                segment
+            }
+        })
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parameter(name: &str, kind: Kind, default: Option<&str>) -> Parameter {
+        Parameter {
+            name: name.into(),
+            kind,
+            default: default.map(Into::into),
+            description: None,
+        }
+    }
+
+    fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) -> Route {
+        let names = parameter_names(path).unwrap();
+        Route {
+            name: name.into(),
+            summary: None,
+            path: path.into(),
+            methods: vec![Method::GET, Method::HEAD],
+            upstream_path: Template::new(path, &names).unwrap(),
+            params,
+            query,
+            strict_query: false,
+            response: ResponseSchema::Json,
+            cache: Policy::default(),
+        }
+    }
+
+    fn table() -> RouteTable {
+        let page = || {
+            vec![
+                parameter("limit", Kind::Integer { min: 1, max: 60 }, Some("20")),
+                parameter(
+                    "offset",
+                    Kind::Integer {
+                        min: 0,
+                        max: (1 << 53) - 1,
+                    },
+                    Some("0"),
+                ),
+                parameter(
+                    "operation_type",
+                    Kind::Enumeration(["mint".into()].into()),
+                    None,
+                ),
+            ]
+        };
+        let mut strict = route("strict", "/strict", vec![], page());
+        strict.strict_query = true;
+        let mut moved = route(
+            "moved",
+            "/a/{one}/b/{two}",
+            vec![
+                parameter("one", Kind::Hex64, None),
+                parameter("two", Kind::Block, None),
+            ],
+            vec![],
+        );
+        moved.upstream_path = Template::new("/{two}/x/{one}", &["one", "two"]).unwrap();
+        RouteTable::new(vec![
+            route(
+                "token",
+                "/tokens/{ticker}",
+                vec![parameter("ticker", Kind::Ticker, None)],
+                vec![],
+            ),
+            route(
+                "block",
+                "/blocks/{block}/activity",
+                vec![parameter("block", Kind::Block, None)],
+                page(),
+            ),
+            strict,
+            moved,
+        ])
+        .unwrap()
+    }
+
+    fn key(target: &str) -> Result<String, String> {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let table = table();
+        let found = table.find(path).ok_or("no route")?;
+        let key = found.route.canonical(found.index, &found.captures, query);
+        key.map(|key| key.target().to_owned())
+            .map_err(|why| why.to_string())
+    }
+
+    #[test]
+    fn spellings_of_one_question_have_one_canonical_form() {
+        let hash = "ab".repeat(32);
+        let upper = hash.to_uppercase();
+        let rows = [
+            ("/tokens/ORDI?x=1", "/tokens/ordi".to_owned()),
+            (
+                "/blocks/00840000/activity",
+                "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+            ),
+            (
+                "/blocks/840000/activity?offset=0&limit=20",
+                "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+            ),
+            (
+                "/blocks/840000/activity?&limit=20&&x=y&x=z",
+                "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+            ),
+            (
+                "/blocks/840000/activity?%6Cimit=7",
+                "/blocks/840000/activity?limit=7&offset=0".to_owned(),
+            ),
+            (
+                "/blocks/1/activity?Limit=7&limit[]=9",
+                "/blocks/1/activity?limit=20&offset=0".to_owned(),
+            ),
+            (
+                "/blocks/1/activity?operation_type=mint",
+                "/blocks/1/activity?limit=20&offset=0&operation_type=mint".to_owned(),
+            ),
+            (&format!("/a/{upper}/b/007"), format!("/7/x/{hash}")),
+        ];
+        for (target, canonical) in rows {
+            assert_eq!(key(target), Ok(canonical), "{target}");
+        }
+    }
+
+    #[test]
+    fn refusals() {
+        for (target, part) in [
+            ("/blocks/1/activity?limit=1&limit=1", "given once"),
+            ("/blocks/1/activity?limit=1&%6Cimit=2", "given once"),
+            ("/blocks/1/activity?limit", "an integer from 1 to 60"),
+            ("/blocks/1/activity?limit=%zz", "an integer from 1 to 60"),
+            ("/blocks/1/activity?operation_type=x", "one of mint"),
+            ("/blocks/latest/activity", "a block height"),
+            (
+                "/strict?limit=1&page=2",
+                "one of the query parameters limit, offset, operation_type",
+            ),
+        ] {
+            let why = key(target).unwrap_err();
+            assert!(why.contains(part), "{target}: {why}");
+        }
+    }
+
+    #[test]
+    fn paths_without_a_route() {
+        for path in [
+            "/",
+            "/nope",
+            "/tokens",
+            "/tokens/",
+            "/tokens/a/",
+            "/tokens/a/b",
+            "//tokens/a",
+            "/Tokens/a",
+            "/tokens/.",
+            "/tokens/..",
+            "/tokens/%2e%2E",
+            "/tokens/.%2e",
+            "/blocks/../activity",
+            "/blocks%2F1/activity",
+        ] {
+            assert!(table().find(path).is_none(), "{path}");
+        }
+    }
+
+    #[test]
+    fn overlapping_routes_are_named() {
+        let twice = vec![
+            route(
+                "first",
+                "/a/{x}",
+                vec![parameter("x", Kind::Hex64, None)],
+                vec![],
+            ),
+            route(
+                "second",
+                "/a/{y}",
+                vec![parameter("y", Kind::Block, None)],
+                vec![],
+            ),
+        ];
+        let errors = RouteTable::new(twice).err().unwrap();
+        assert_eq!(errors.len(), 1);
+        assert_eq!(
+            errors[0].to_string(),
+            "overlaps the route \"first\" (/a/{x})"
+        );
+        // A literal segment is more exact than a parameter: no overlap.
+        let beside = vec![
+            route(
+                "any",
+                "/a/{x}",
+                vec![parameter("x", Kind::Ticker, None)],
+                vec![],
+            ),
+            route("one", "/a/b", vec![], vec![]),
+        ];
+        assert_eq!(
+            RouteTable::new(beside).unwrap().find("/a/b").unwrap().index,
+            1
+        );
+    }
+
+    #[test]
+    fn templates() {
+        assert_eq!(parameter_names("/a/{b}/c/{d_1}"), Ok(vec!["b", "d_1"]));
+        for (path, error) in [
+            ("a", TemplateError::NotAPath),
+            ("/a//b", TemplateError::NotAPath),
+            ("/a/", TemplateError::NotAPath),
+            ("/a/../b", TemplateError::NotAPath),
+            ("/a/x{b}", TemplateError::BadParameter),
+            ("/a/{}", TemplateError::BadParameter),
+            ("/a b", TemplateError::BadCharacter),
+            ("/a?b", TemplateError::BadCharacter),
+        ] {
+            assert_eq!(parameter_names(path), Err(error), "{path}");
+        }
+        assert_eq!(
+            Template::new("/a/{b}", &["c"]),
+            Err(TemplateError::UnknownParameter("b".to_owned()))
+        );
+    }
+}

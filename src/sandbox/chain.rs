@@ -1,0 +1,327 @@
+//! The chain: which blocks stand, which transactions they hold and in what order, and how reorgs change that.
+//!
+//! Called by `api` (look-ups) and by the handle in `sandbox` (growth and reorgs). A block is kept as five numbers; its
+//! transactions are made from the seed on demand. A transaction belongs to the height at which it first appeared, and
+//! its id spells that out in mixed form, so finding a transaction means reading its id backwards.
+//!
+//! Invariants: two chains of one seed and one history are equal; a transaction stands in at most one block; a block
+//! hash is never used twice; at least one block stands once there was one. Deliberately absent: what the transactions
+//! do (`runes`), forks that live side by side, and storage.
+
+use std::collections::VecDeque;
+
+use super::mix::{is_lower_hex, mix, mix2, unmix};
+
+/// So many blocks are kept; older ones are forgotten, which bounds memory at about 1.3 MB.
+pub(super) const MAX_BLOCKS: u32 = 65_536;
+
+/// Height and time (seconds) that anchor the timestamps.
+const ANCHOR: (i64, i64) = (840_000, 1_713_571_767);
+
+const SALT_TX: u64 = 0x7478;
+const SALT_BLOCK: u64 = 0x62_6c6f_636b;
+const SALT_DEFER: u64 = 0x64_6566_6572;
+
+/// A block that stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Block {
+    pub(super) height: u32,
+    /// How often this height was replaced before.
+    fork: u32,
+    /// The same of the parent when this block was made: what the parent left over is carried here.
+    parent_fork: u32,
+    /// Unique over the life of the chain.
+    pub(super) serial: u32,
+    /// Seconds.
+    pub(super) timestamp: u32,
+    /// The highest timestamp of this block and all below it.
+    pub(super) highest_timestamp: u32,
+}
+
+/// The identity of a transaction: the height where it first appeared, the replacement that brought it (zero for the
+/// original block) and its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TxKey {
+    pub(super) height: u32,
+    pub(super) fork: u16,
+    pub(super) number: u16,
+}
+
+impl TxKey {
+    pub(super) const fn word(self) -> u64 {
+        ((self.height as u64) << 32) | ((self.fork as u64) << 16) | self.number as u64
+    }
+
+    const fn from_word(word: u64) -> Self {
+        Self {
+            height: (word >> 32) as u32,
+            fork: (word >> 16) as u16,
+            number: word as u16,
+        }
+    }
+}
+
+/// A transaction at its place in a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Placed {
+    pub(super) key: TxKey,
+    pub(super) index: u32,
+}
+
+/// The blocks that stand, and what is needed to undo and replace them.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    seed: u64,
+    /// The height of the first block ever held; the pattern of sizes counts from here.
+    origin: u32,
+    blocks: VecDeque<Block>,
+    /// Fork counts of the heights that were rolled back and not yet replaced; the lowest height is last.
+    undone: Vec<u32>,
+    next_serial: u32,
+}
+
+impl Chain {
+    /// A chain of `count` blocks (at most [`MAX_BLOCKS`]) from `origin` on.
+    pub(super) fn new(seed: u64, origin: u32, count: u32) -> Self {
+        let mut chain = Self {
+            seed,
+            origin,
+            blocks: VecDeque::new(),
+            undone: Vec::new(),
+            next_serial: 0,
+        };
+        for _ in 0..count.min(MAX_BLOCKS) {
+            chain.push();
+        }
+        chain
+    }
+
+    pub(super) const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    pub(super) const fn origin(&self) -> u32 {
+        self.origin
+    }
+
+    pub(super) fn tip(&self) -> Option<&Block> {
+        self.blocks.back()
+    }
+
+    pub(super) fn blocks(&self) -> impl DoubleEndedIterator<Item = &Block> {
+        self.blocks.iter()
+    }
+
+    pub(super) fn at(&self, height: u32) -> Option<&Block> {
+        let first = self.blocks.front()?.height;
+        self.blocks.get(height.checked_sub(first)? as usize)
+    }
+
+    /// The serial that the next block will get.
+    pub(super) const fn next_serial(&self) -> u32 {
+        self.next_serial
+    }
+
+    /// Adds one block; at the highest height that fits u32 nothing happens any more.
+    pub(super) fn push(&mut self) {
+        let parent = self.blocks.back().copied();
+        let height = match parent {
+            None => self.origin,
+            Some(parent) => match parent.height.checked_add(1) {
+                Some(height) => height,
+                None => return,
+            },
+        };
+        let fork = self.undone.pop().map_or(0, |fork| fork.wrapping_add(1));
+        let timestamp = self.timestamp(height, fork, parent);
+        self.blocks.push_back(Block {
+            height,
+            fork,
+            parent_fork: parent.map_or(0, |parent| parent.fork),
+            serial: self.next_serial,
+            timestamp,
+            highest_timestamp: parent
+                .map_or(timestamp, |parent| parent.highest_timestamp.max(timestamp)),
+        });
+        self.next_serial = self.next_serial.wrapping_add(1);
+        if self.blocks.len() > MAX_BLOCKS as usize {
+            self.blocks.pop_front();
+        }
+    }
+
+    /// Deletes the `depth` highest blocks; the lowest that is held stays. Says how many went.
+    pub(super) fn rollback(&mut self, depth: u32) -> u32 {
+        let depth = depth.min((self.blocks.len() as u32).saturating_sub(1));
+        for _ in 0..depth {
+            if let Some(block) = self.blocks.pop_back() {
+                self.undone.push(block.fork);
+            }
+        }
+        depth
+    }
+
+    /// Replaces what was rolled back, up to the old height. Says how many blocks came.
+    pub(super) fn apply(&mut self) -> u32 {
+        let count = self.undone.len() as u32;
+        while !self.undone.is_empty() {
+            self.push();
+        }
+        count
+    }
+
+    /// Every eleventh block claims an earlier time than its parent, as real ones do: then the highest timestamp, which
+    /// is the tag of the ordinals side, does not move.
+    fn timestamp(&self, height: u32, fork: u32, parent: Option<Block>) -> u32 {
+        let jitter = (mix2(self.seed, u64::from(height) << 32 | u64::from(fork)) % 89) as i64;
+        // No two replacements in a row may claim the same time.
+        let jitter = jitter + i64::from(fork % 5) * 97;
+        let late = (height - self.origin) % 11 == 5;
+        let seconds = match parent {
+            Some(parent) if late => i64::from(parent.timestamp) - 30 - jitter,
+            _ => ANCHOR.1 + (i64::from(height) - ANCHOR.0) * 600 + jitter,
+        };
+        // A model that starts at height zero must not go below the epoch, nor a long one beyond u32.
+        seconds.clamp(1, i64::from(u32::MAX)) as u32
+    }
+
+    /// The hash of a block: nineteen zeros, filling, and a handle that can be read backwards.
+    pub(super) fn hash(&self, block: &Block) -> String {
+        let handle = u64::from(block.height) << 32 | u64::from(block.serial);
+        let first = mix2(self.seed ^ SALT_BLOCK, handle);
+        let filling = format!("{first:016x}{:016x}", mix(first));
+        let handle = mix(handle ^ mix(self.seed ^ SALT_BLOCK));
+        format!("{:0<19}{}{handle:016x}", "", &filling[..29])
+    }
+
+    /// The block with this hash, where it stands. Anything but the exact lower-case spelling finds nothing.
+    pub(super) fn by_hash(&self, hash: &str) -> Option<&Block> {
+        let handle = tail_word(hash)?;
+        let handle = unmix(handle) ^ mix(self.seed ^ SALT_BLOCK);
+        let block = self.at((handle >> 32) as u32)?;
+        (block.serial == handle as u32 && self.hash(block) == hash).then_some(block)
+    }
+
+    pub(super) fn tx_id(&self, key: TxKey) -> String {
+        let head = mix(key.word() ^ mix(self.seed ^ SALT_TX));
+        let second = mix2(self.seed, head);
+        let third = mix(second ^ SALT_TX);
+        format!("{head:016x}{second:016x}{third:016x}{:016x}", mix(third))
+    }
+
+    /// The block that holds the transaction of this id, and its place there.
+    pub(super) fn find_tx(&self, id: &str) -> Option<(&Block, Placed)> {
+        if id.len() != 64 || !is_lower_hex(id) {
+            return None;
+        }
+        let head = u64::from_str_radix(&id[..16], 16).ok()?;
+        let key = TxKey::from_word(unmix(head) ^ mix(self.seed ^ SALT_TX));
+        if self.tx_id(key) != id {
+            return None;
+        }
+        let home = self.at(key.height)?;
+        let block = if key.fork == 0 && self.is_deferred(key.height, home.fork, key.number) {
+            self.at(key.height.checked_add(1)?)?
+        } else {
+            home
+        };
+        let placed = self
+            .placements(block)
+            .into_iter()
+            .find(|placed| placed.key == key)?;
+        Some((block, placed))
+    }
+
+    /// The transactions of a block that have rune activity, by ascending index.
+    pub(super) fn placements(&self, block: &Block) -> Vec<Placed> {
+        let mut keys = Vec::new();
+        if let Some(below) = block
+            .height
+            .checked_sub(1)
+            .filter(|below| *below >= self.origin)
+        {
+            let carried = (0..self.tx_count(below))
+                .filter(|n| self.is_deferred(below, block.parent_fork, *n));
+            keys.extend(carried.map(|number| TxKey {
+                height: below,
+                fork: 0,
+                number,
+            }));
+        }
+        let own = (0..self.tx_count(block.height))
+            .filter(|n| !self.is_deferred(block.height, block.fork, *n));
+        keys.extend(own.map(|number| TxKey {
+            height: block.height,
+            fork: 0,
+            number,
+        }));
+        if block.fork > 0 {
+            // A replacement brings one or two transactions that the orphan did not have.
+            let extra =
+                1 + (mix2(self.seed ^ u64::from(block.height), u64::from(block.fork)) % 2) as u16;
+            // Zero would mean the original block, even after 65,536 replacements.
+            let fork = (block.fork as u16).max(1);
+            keys.extend((0..extra).map(|number| TxKey {
+                height: block.height,
+                fork,
+                number,
+            }));
+            keys.sort_by_cached_key(|key| mix2(u64::from(block.fork), key.word()));
+        }
+        let shift = 1 + block.fork.wrapping_mul(3) % 7;
+        let place = |(position, key): (usize, TxKey)| {
+            let gap = (mix2(u64::from(block.fork), key.word()) & 1) as u32;
+            Placed {
+                key,
+                index: shift + 2 * position as u32 + gap,
+            }
+        };
+        keys.into_iter().enumerate().map(place).collect()
+    }
+
+    /// How many transactions with rune activity the original block of a height has. The pattern repeats every fifty
+    /// blocks: one of a thousand, four without any, ten of some dozens, the rest of a few.
+    fn tx_count(&self, height: u32) -> u16 {
+        let offset = height - self.origin;
+        let chance = mix2(self.seed ^ 0x63_6f75_6e74, u64::from(height));
+        if is_huge(offset) {
+            1_000
+        } else if offset % 10 == 3 {
+            0
+        } else if offset % 5 == 1 {
+            30 + (chance % 70) as u16
+        } else {
+            1 + (chance % 8) as u16
+        }
+    }
+
+    /// Whether a transaction moves far more outputs than the usual ones (an airdrop).
+    pub(super) const fn is_wide(&self, key: TxKey) -> bool {
+        let offset = key.height.wrapping_sub(self.origin);
+        key.number == 0 && key.fork == 0 && (is_huge(offset) || offset % 25 == 14)
+    }
+
+    /// Whether a replacement leaves this transaction of the original block to the next height: one in eight.
+    fn is_deferred(&self, height: u32, fork: u32, number: u16) -> bool {
+        let key = TxKey {
+            height,
+            fork: 0,
+            number,
+        };
+        fork > 0 && mix2(self.seed ^ SALT_DEFER ^ u64::from(fork), key.word()).is_multiple_of(8)
+    }
+}
+
+const fn is_huge(offset: u32) -> bool {
+    offset % 50 == 23
+}
+
+/// The word in the last sixteen digits of a hash.
+fn tail_word(hash: &str) -> Option<u64> {
+    if hash.len() != 64 || !is_lower_hex(hash) {
+        return None;
+    }
+    u64::from_str_radix(&hash[48..], 16).ok()
+}
+
+#[cfg(test)]
+mod tests;

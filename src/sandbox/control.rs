@@ -1,0 +1,260 @@
+//! Control routes: the sandbox's own handles, over HTTP.
+//!
+//! Called by `server` for every path under `/sandbox`. Invariants: they are neither counted nor limited and need no
+//! key; what is wrong with a request is said in a 400 together with what is allowed. Deliberately absent: any
+//! protection. Whoever reaches the listener may use them, which is why a sandbox belongs on loopback.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::Sandbox;
+use super::faults::{Fault, FaultKind};
+use super::target;
+
+/// The most blocks that one request may add.
+const MOST_BLOCKS: u32 = 10_000;
+
+/// The longest delay of a fault, in milliseconds.
+const LONGEST_DELAY: u32 = 600_000;
+
+/// The largest body that may be ordered.
+const LARGEST_BODY: u32 = 1 << 30;
+
+const KINDS: &str = "a status (500, 503, 429, 401, 403, 410, ...: 400 to 599), redirect, truncate, close, stall, drip, \
+                     html, garbage, oversize, oversize-chunked";
+
+/// True for the targets that are answered here.
+pub(super) fn is_control(target: &str) -> bool {
+    let (path, _) = target::split(target);
+    path == "/sandbox" || path.starts_with("/sandbox/")
+}
+
+/// Does what the request asks for.
+pub(super) fn answer(sandbox: &Sandbox, method: &Method, target: &str) -> (StatusCode, Value) {
+    let (path, query) = target::split(target);
+    let done = match (method.as_str(), path) {
+        ("GET" | "HEAD", "/sandbox/examples") => Ok(sandbox.examples().to_json()),
+        ("GET" | "HEAD", "/sandbox/counts") => Ok(sandbox.counts().to_json()),
+        ("POST", "/sandbox/advance") => {
+            number(query, "blocks", 1, (1, MOST_BLOCKS)).map(|blocks| {
+                sandbox.advance(blocks);
+                tip(sandbox)
+            })
+        }
+        ("POST", "/sandbox/reorg") => number(query, "depth", 1, (1, u32::MAX)).map(|depth| {
+            let replaced = sandbox.reorg(depth);
+            with(tip(sandbox), "replaced", replaced)
+        }),
+        ("POST", "/sandbox/rollback") => number(query, "depth", 1, (1, u32::MAX)).map(|depth| {
+            let deleted = sandbox.rollback(depth);
+            with(tip(sandbox), "deleted", deleted)
+        }),
+        ("POST", "/sandbox/apply") => {
+            let applied = sandbox.apply();
+            Ok(with(tip(sandbox), "applied", applied))
+        }
+        ("POST", "/sandbox/tokens-ahead") => {
+            sandbox.tokens_ahead();
+            Ok(tip(sandbox))
+        }
+        ("POST", "/sandbox/fault") => fault(query).map(|fault| {
+            let ordered = format!("{fault:?}");
+            sandbox.fault(fault);
+            json!({ "ordered": ordered })
+        }),
+        ("DELETE", "/sandbox/fault") => {
+            sandbox.clear_faults();
+            Ok(json!({ "faults": 0 }))
+        }
+        _ => {
+            let routes = json!([
+                "GET /sandbox/examples",
+                "GET /sandbox/counts",
+                "POST /sandbox/advance?blocks=N",
+                "POST /sandbox/reorg?depth=N",
+                "POST /sandbox/rollback?depth=N",
+                "POST /sandbox/apply",
+                "POST /sandbox/tokens-ahead",
+                "POST /sandbox/fault?kind=K&times=N&path=PREFIX&delay=MS&retry-after=S&bytes=N",
+                "DELETE /sandbox/fault",
+            ]);
+            return (
+                StatusCode::NOT_FOUND,
+                json!({ "error": "no such control route", "routes": routes }),
+            );
+        }
+    };
+    match done {
+        Ok(body) => (StatusCode::OK, body),
+        Err(error) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
+    }
+}
+
+fn tip(sandbox: &Sandbox) -> Value {
+    let tip = sandbox.tip();
+    json!({ "height": tip.height, "hash": tip.hash })
+}
+
+fn with(mut body: Value, member: &str, count: u32) -> Value {
+    body[member] = Value::from(count);
+    body
+}
+
+fn fault(query: &str) -> Result<Fault, String> {
+    let value = |name| target::values(query, name).next();
+    let delay = || {
+        number(query, "delay", 1_000, (0, LONGEST_DELAY)).map(|ms| Duration::from_millis(ms.into()))
+    };
+    let bytes = || number(query, "bytes", 64 << 20, (1, LARGEST_BODY)).map(u64::from);
+    let kind = value("kind").unwrap_or_default();
+    let kind = match kind.as_str() {
+        "redirect" => FaultKind::Redirect,
+        "truncate" => FaultKind::Truncate,
+        "close" => FaultKind::Close,
+        "stall" => FaultKind::Stall(delay()?),
+        "drip" => FaultKind::Drip(delay()?),
+        "html" => FaultKind::Html,
+        "garbage" => FaultKind::Garbage,
+        "oversize" => FaultKind::Oversize {
+            bytes: bytes()?,
+            declared: true,
+        },
+        "oversize-chunked" => FaultKind::Oversize {
+            bytes: bytes()?,
+            declared: false,
+        },
+        other => {
+            let status = other
+                .parse()
+                .ok()
+                .filter(|status| (400..600).contains(status));
+            let status = status.and_then(|status| StatusCode::from_u16(status).ok());
+            let Some(status) = status else {
+                return Err(format!("kind is {other:?}; allowed is {KINDS}"));
+            };
+            // A 429 says when to come back unless it is told not to.
+            let default = if status == StatusCode::TOO_MANY_REQUESTS {
+                1
+            } else {
+                0
+            };
+            let seconds = number(query, "retry-after", default, (0, 86_400))?;
+            FaultKind::Status {
+                status,
+                retry_after: (seconds > 0).then_some(seconds),
+            }
+        }
+    };
+    let times = number(query, "times", 1, (1, u32::MAX))?;
+    Ok(Fault {
+        kind,
+        times,
+        path: value("path").filter(|path| !path.is_empty()),
+    })
+}
+
+/// A whole number within bounds, or a sentence that says what is allowed.
+fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> Result<u32, String> {
+    let mut values = target::values(query, name);
+    let (first, second) = (values.next(), values.next());
+    let Some(text) = first else {
+        return Ok(default);
+    };
+    let number = text
+        .parse()
+        .ok()
+        .filter(|number| (least..=most).contains(number));
+    match (number, second) {
+        (Some(number), None) => Ok(number),
+        _ => Err(format!(
+            "{name} is {text:?}; allowed is one whole number from {least} to {most}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::{answer, is_control};
+    use crate::sandbox::{Sandbox, Settings};
+
+    #[test]
+    fn bad_input_is_told_what_is_allowed() {
+        let sandbox = Sandbox::new(Settings {
+            blocks: 10,
+            ..Settings::default()
+        });
+        for (method, target, status, says) in [
+            (
+                Method::POST,
+                "/sandbox/advance?blocks=0",
+                400,
+                "from 1 to 10000",
+            ),
+            (
+                Method::POST,
+                "/sandbox/advance?blocks=1&blocks=1",
+                400,
+                "one whole number",
+            ),
+            (
+                Method::POST,
+                "/sandbox/reorg?depth=x",
+                400,
+                "depth is \\\"x\\\"",
+            ),
+            (Method::POST, "/sandbox/fault", 400, "oversize-chunked"),
+            (Method::POST, "/sandbox/fault?kind=200", 400, "400 to 599"),
+            (
+                Method::POST,
+                "/sandbox/fault?kind=stall&delay=-1",
+                400,
+                "from 0 to 600000",
+            ),
+            (
+                Method::POST,
+                "/sandbox/fault?kind=429&times=2&path=/runes",
+                200,
+                "retry_after: Some(1)",
+            ),
+            (
+                Method::GET,
+                "/sandbox/advance",
+                404,
+                "POST /sandbox/advance",
+            ),
+            (Method::GET, "/sandbox", 404, "GET /sandbox/examples"),
+            (Method::GET, "/sandbox/counts", 200, "busiest_minute"),
+            (
+                Method::GET,
+                "/sandbox/examples",
+                200,
+                "/ordinals/v1/brc-20/tokens/ordi",
+            ),
+            (Method::POST, "/sandbox/advance", 200, "\"height\":840010"),
+            (
+                Method::POST,
+                "/sandbox/reorg?depth=2",
+                200,
+                "\"replaced\":2",
+            ),
+            (Method::POST, "/sandbox/rollback", 200, "\"height\":840009"),
+            (Method::POST, "/sandbox/apply", 200, "\"height\":840010"),
+            (Method::POST, "/sandbox/tokens-ahead", 200, "840010"),
+            (Method::DELETE, "/sandbox/fault", 200, "faults"),
+        ] {
+            let (code, body) = answer(&sandbox, &method, target);
+            assert_eq!(code.as_u16(), status, "{target}: {body}");
+            assert!(body.to_string().contains(says), "{target}: {body}");
+        }
+    }
+
+    #[test]
+    fn only_its_own_paths_are_control_paths() {
+        assert!(is_control("/sandbox/counts") && is_control("/sandbox?x"));
+        assert!(!is_control("/sandboxes") && !is_control("/runes/v1/"));
+    }
+}

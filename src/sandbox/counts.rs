@@ -1,0 +1,176 @@
+//! What was asked of the sandbox, counted.
+//!
+//! Filled by `server`, read through the handle and `GET /sandbox/counts`. Control requests are not in it. Invariants: a
+//! request counts when it arrives, its answer when it is decided, so the classes never add up to more than the total;
+//! the peaks are exact to the millisecond. Deliberately absent: histories and histograms.
+
+use super::api::Route;
+use super::rate::Window;
+
+/// A snapshot of what was asked since the sandbox was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All requests but control requests, those for the status paths included.
+    pub total: u64,
+    /// Requests for a token.
+    pub token: u64,
+    /// Requests for the activity of a transaction.
+    pub transaction: u64,
+    /// Requests for the activity of a block.
+    pub block: u64,
+    /// Requests for the two status paths together.
+    pub status: u64,
+    /// Of these, requests for the status of the runes indexer.
+    pub runes_status: u64,
+    /// Of these, requests for the status of the ordinals indexer.
+    pub ordinals_status: u64,
+    /// Requests for anything else.
+    pub other: u64,
+    /// Answers with a status of 200 to 299.
+    pub success: u64,
+    /// Answers with a status of 300 to 399.
+    pub redirection: u64,
+    /// Answers with a status of 400 to 499.
+    pub client_error: u64,
+    /// Answers with a status of 500 to 599.
+    pub server_error: u64,
+    /// Requests whose connection was closed in place of an answer.
+    pub unanswered: u64,
+    /// The most requests that arrived within any 60 seconds.
+    pub busiest_minute: u32,
+    /// The most requests that arrived within any second.
+    pub busiest_second: u32,
+}
+
+impl Counts {
+    /// The same as JSON, for people and scripts.
+    pub(super) fn to_json(self) -> serde_json::Value {
+        serde_json::json!({
+            "total": self.total,
+            "endpoints": {
+                "token": self.token,
+                "transaction": self.transaction,
+                "block": self.block,
+                "runes_status": self.runes_status,
+                "ordinals_status": self.ordinals_status,
+                "other": self.other,
+            },
+            "status": self.status,
+            "answers": {
+                "2xx": self.success,
+                "3xx": self.redirection,
+                "4xx": self.client_error,
+                "5xx": self.server_error,
+                "unanswered": self.unanswered,
+            },
+            "busiest_minute": self.busiest_minute,
+            "busiest_second": self.busiest_second,
+        })
+    }
+}
+
+/// Keeps the counts.
+#[derive(Debug)]
+pub(super) struct Counter {
+    counts: Counts,
+    minute: Window,
+    second: Window,
+}
+
+impl Counter {
+    pub(super) fn new() -> Self {
+        Self {
+            counts: Counts::default(),
+            minute: Window::new(60_000),
+            second: Window::new(1_000),
+        }
+    }
+
+    /// Notes a request at `now` (milliseconds) and gives its number, from one on.
+    pub(super) fn arrive(&mut self, route: &Route, now: u64) -> u64 {
+        let counts = &mut self.counts;
+        counts.total += 1;
+        match route {
+            Route::Token(_) => counts.token += 1,
+            Route::Transaction(_) => counts.transaction += 1,
+            Route::Block(_) => counts.block += 1,
+            Route::RunesStatus => {
+                counts.status += 1;
+                counts.runes_status += 1;
+            }
+            Route::OrdinalsStatus => {
+                counts.status += 1;
+                counts.ordinals_status += 1;
+            }
+            Route::Unknown => counts.other += 1,
+        }
+        counts.busiest_minute = counts.busiest_minute.max(self.minute.add(now));
+        counts.busiest_second = counts.busiest_second.max(self.second.add(now));
+        counts.total
+    }
+
+    /// Notes what became of a request; nothing means that its connection was closed.
+    pub(super) const fn leave(&mut self, status: Option<http::StatusCode>) {
+        let counts = &mut self.counts;
+        let class = match status {
+            None => &mut counts.unanswered,
+            Some(status) => match status.as_u16() {
+                200..300 => &mut counts.success,
+                300..400 => &mut counts.redirection,
+                400..500 => &mut counts.client_error,
+                _ => &mut counts.server_error,
+            },
+        };
+        *class += 1;
+    }
+
+    pub(super) const fn snapshot(&self) -> Counts {
+        self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counter, Counts, Route};
+    use http::StatusCode;
+
+    #[test]
+    fn requests_and_answers_are_counted_by_kind() {
+        let mut counter = Counter::new();
+        for (route, now) in [
+            (Route::Token("a".to_owned()), 0),
+            (Route::Block("1".to_owned()), 10),
+            (Route::RunesStatus, 1_005),
+            (Route::OrdinalsStatus, 70_000),
+            (Route::Unknown, 70_000),
+        ] {
+            counter.arrive(&route, now);
+        }
+        for status in [
+            Some(StatusCode::OK),
+            Some(StatusCode::NOT_MODIFIED),
+            Some(StatusCode::BAD_GATEWAY),
+            None,
+        ] {
+            counter.leave(status);
+        }
+        let expected = Counts {
+            total: 5,
+            token: 1,
+            block: 1,
+            status: 2,
+            runes_status: 1,
+            ordinals_status: 1,
+            other: 1,
+            success: 1,
+            redirection: 1,
+            server_error: 1,
+            unanswered: 1,
+            busiest_minute: 3,
+            busiest_second: 2,
+            ..Counts::default()
+        };
+        assert_eq!(counter.snapshot(), expected);
+        assert_eq!(counter.snapshot().to_json()["endpoints"]["token"], 1);
+    }
+}

@@ -1,0 +1,121 @@
+//! The gate: what a hosted provider puts before the reference, its key check and its rate limit.
+//!
+//! Called by `server` for each request that no fault replaced. The reference itself knows neither and takes any key; the
+//! forms here are those that providers document. Invariants: a key is never kept, logged or echoed; a refused
+//! request costs nothing of the limit; a preflight passes, for a browser sends no key with it. Deliberately absent:
+//! accounts, quotas by month.
+
+use http::header::{HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+
+use super::answer::Answer;
+use super::rate::{Limiter, Verdict};
+
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
+const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
+
+/// Lets a request pass, with what its answer must tell of the limit, or refuses it with the answer.
+pub(super) fn pass(
+    required: Option<&str>,
+    limiter: Option<&mut Limiter>,
+    method: &Method,
+    headers: &HeaderMap,
+    now: u64,
+) -> Result<Option<Verdict>, Box<Answer>> {
+    if *method == Method::OPTIONS {
+        return Ok(None);
+    }
+    let key = headers.get("x-api-key").map(HeaderValue::as_bytes);
+    let known = |required: &str| {
+        let mut good = required.split(',').map(|one| one.trim().as_bytes());
+        key.is_some_and(|key| good.any(|one| one == key))
+    };
+    if required.is_some_and(|required| !known(required)) {
+        return Err(Box::new(
+            Answer::provider(StatusCode::UNAUTHORIZED, "Unauthorized").for_method(method),
+        ));
+    }
+    let Some(limiter) = limiter else {
+        return Ok(None);
+    };
+    let verdict = limiter.take(key, now);
+    if verdict.granted {
+        return Ok(Some(verdict));
+    }
+    let mut answer =
+        Answer::provider(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests").for_method(method);
+    answer
+        .headers
+        .insert(RETRY_AFTER, HeaderValue::from(verdict.reset));
+    tell(&mut answer, verdict);
+    Err(Box::new(answer))
+}
+
+/// Adds the fields of the limit to an answer; `ratelimit-reset` is in seconds to go.
+pub(super) fn tell(answer: &mut Answer, verdict: Verdict) {
+    answer
+        .headers
+        .insert(LIMIT, HeaderValue::from(verdict.limit));
+    answer
+        .headers
+        .insert(REMAINING, HeaderValue::from(verdict.remaining));
+    answer
+        .headers
+        .insert(RESET, HeaderValue::from(verdict.reset));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use http::{HeaderMap, HeaderValue, Method};
+
+    use super::{Limiter, pass};
+
+    fn with_key(key: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-api-key"),
+            HeaderValue::from_static(key),
+        )])
+    }
+
+    #[test]
+    fn only_a_known_key_passes() {
+        for (required, headers, method, passes) in [
+            (None, with_key("bogus"), Method::GET, true),
+            (None, HeaderMap::new(), Method::GET, true),
+            (Some("k"), HeaderMap::new(), Method::GET, false),
+            (Some("k"), with_key("bogus"), Method::GET, false),
+            (Some("k"), with_key("k"), Method::GET, true),
+            (Some("k1, k2"), with_key("k2"), Method::GET, true),
+            (Some("k"), HeaderMap::new(), Method::OPTIONS, true),
+        ] {
+            let result = pass(required, None, &method, &headers, 0);
+            assert_eq!(result.is_ok(), passes, "{required:?}");
+            if let Err(answer) = result {
+                assert_eq!(answer.status, 401);
+                assert_eq!(&answer.body[..], b"{\"error\":\"Unauthorized\"}");
+            }
+        }
+    }
+
+    #[test]
+    fn beyond_the_limit_is_a_429_that_says_when_to_come_back() {
+        let mut limiter = Limiter::new(NonZeroU32::MIN);
+        let headers = with_key("k");
+        assert!(pass(None, Some(&mut limiter), &Method::GET, &headers, 0).is_ok());
+        let refusal = pass(None, Some(&mut limiter), &Method::GET, &headers, 1_500)
+            .expect_err("the limit is one");
+        assert_eq!(refusal.status, 429);
+        let expected = [
+            ("retry-after", "59"),
+            ("ratelimit-limit", "1"),
+            ("ratelimit-remaining", "0"),
+            ("ratelimit-reset", "59"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(refusal.headers[name], value);
+        }
+    }
+}

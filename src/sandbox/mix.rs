@@ -1,0 +1,117 @@
+//! Mixing: the one source of "chance" in the sandbox.
+//!
+//! Called by `chain`, `runes`, `tokens` and `server` whenever something must look random and yet be the same for the
+//! same seed. The mixer is a bijection of the 64-bit words, so an identifier made with it can be read backwards
+//! (`unmix`) and the model needs no index of its transactions. Invariant: equal arguments give equal results, on every
+//! machine and in every version. Deliberately absent: any real randomness, and any claim to be unpredictable.
+
+/// Odd constant that separates consecutive states of a [`Stream`].
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Characters of bech32, in the order of their values.
+const BECH32: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
+
+/// Mixes one word; a bijection.
+pub(super) const fn mix(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// Undoes [`mix`].
+pub(super) const fn unmix(word: u64) -> u64 {
+    let word = (word ^ (word >> 31) ^ (word >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    let word = (word ^ (word >> 27) ^ (word >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    word ^ (word >> 30) ^ (word >> 60)
+}
+
+/// Mixes two words into one; the order of the two matters.
+pub(super) const fn mix2(first: u64, second: u64) -> u64 {
+    mix(first ^ mix(second.wrapping_add(STEP)))
+}
+
+/// Reads a word as a share in 0..1, for comparison with a probability.
+pub(super) fn share(word: u64) -> f64 {
+    // 53 bits are what a double holds exactly, so the result stays below one.
+    (word >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// A run of mixed words that belongs to one thing (a transaction, an address).
+pub(super) struct Stream(u64);
+
+impl Stream {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
+    }
+
+    /// A value in 0..bound; a bound of zero counts as one.
+    pub(super) const fn below(&mut self, bound: u64) -> u64 {
+        let bound = if bound == 0 { 1 } else { bound };
+        self.next() % bound
+    }
+}
+
+/// Appends an address that looks like a segwit or a taproot one. It carries no valid checksum: nothing may be sent to it.
+pub(super) fn push_address(out: &mut String, identity: u64) {
+    let mut stream = Stream::new(mix(identity));
+    let (prefix, length) = if identity & 1 == 0 {
+        ("bc1q", 38)
+    } else {
+        ("bc1p", 58)
+    };
+    out.push_str(prefix);
+    let mut bits = 0;
+    for position in 0..length {
+        // A word gives twelve characters of five bits each.
+        if position % 12 == 0 {
+            bits = stream.next();
+        }
+        out.push(char::from(BECH32[(bits & 31) as usize]));
+        bits >>= 5;
+    }
+}
+
+/// True where `text` consists of hex digits in lower case only.
+pub(super) fn is_lower_hex(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stream, mix, push_address, share, unmix};
+
+    #[test]
+    fn mixing_is_undone() {
+        for word in [0, 1, 42, u64::MAX, 0x0012_3456_789a_bcde, 840_000 << 32] {
+            assert_eq!(unmix(mix(word)), word);
+            assert_eq!(mix(unmix(word)), word);
+        }
+    }
+
+    #[test]
+    fn shares_stay_within_zero_and_one() {
+        assert_eq!(share(0), 0.0);
+        assert!(share(u64::MAX) < 1.0);
+    }
+
+    #[test]
+    fn addresses_have_the_lengths_of_real_ones() {
+        for (identity, prefix, length) in [(2, "bc1q", 42), (3, "bc1p", 62)] {
+            let mut address = String::new();
+            push_address(&mut address, identity);
+            assert!(address.starts_with(prefix));
+            assert_eq!(address.len(), length);
+        }
+    }
+
+    #[test]
+    fn a_bound_of_zero_is_no_division_by_zero() {
+        assert_eq!(Stream::new(7).below(0), 0);
+    }
+}

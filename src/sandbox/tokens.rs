@@ -1,0 +1,332 @@
+//! BRC-20 tokens: the records, and how their figures move with the chain.
+//!
+//! Called by `api`. A token's figures are computed from the last block at which it was active, never added up, so the
+//! answer for a given chain is the same however the chain got there. Invariants: without a reorg a supply and a count
+//! of transactions never fall, and a supply never passes its maximum; a token that is not active in a block keeps its
+//! bytes. Deliberately absent: balances, transfers and the other BRC-20 routes of the reference.
+
+use super::chain::Chain;
+use super::mix::{Stream, mix, mix2, push_address};
+use super::runes::push_decimal;
+
+/// How often a token's figures move.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// At every height that is a multiple of this.
+    Every(u32),
+    /// Never: the token is forgotten.
+    Dormant,
+}
+
+/// What sets one token apart; the rest is mixed from its place in the table.
+struct Token {
+    ticker: &'static str,
+    max: u64,
+    limit: Option<u64>,
+    decimals: u8,
+    pace: Pace,
+    /// The inscription number is below zero (a cursed inscription).
+    cursed: bool,
+    self_mint: bool,
+    minted_out: bool,
+}
+
+const fn token(ticker: &'static str, max: u64, limit: u64, pace: Pace) -> Token {
+    let limit = Some(limit);
+    Token {
+        ticker,
+        max,
+        limit,
+        decimals: 18,
+        pace,
+        cursed: false,
+        self_mint: false,
+        minted_out: false,
+    }
+}
+
+/// Those with a trait worth testing.
+const NOTABLE: [Token; 13] = [
+    Token {
+        minted_out: true,
+        ..token("ordi", 21_000_000, 1_000, Pace::Every(1))
+    },
+    Token {
+        minted_out: true,
+        ..token("sats", 2_100_000_000_000_000, 100_000_000, Pace::Every(2))
+    },
+    token("pepe", 420_690_000_000_000, 1_000_000_000, Pace::Every(1)),
+    token("🐸", 1_000_000, 10, Pace::Every(1)),
+    Token {
+        self_mint: true,
+        ..token("smint", u64::MAX, 10, Pace::Every(5))
+    },
+    Token {
+        limit: None,
+        ..token("free", 5_000_000, 0, Pace::Every(3))
+    },
+    Token {
+        cursed: true,
+        decimals: 0,
+        ..token("zero", u64::MAX, 10, Pace::Every(7))
+    },
+    Token {
+        decimals: 8,
+        ..token("àé", 1_000, 1, Pace::Dormant)
+    },
+    token("a/b?", 1_000, 10, Pace::Dormant),
+    token("a b%", 1_000, 10, Pace::Every(4)),
+    Token {
+        minted_out: true,
+        ..token("rats", 1_000_000_000_000, 1_000_000, Pace::Every(1))
+    },
+    Token {
+        minted_out: true,
+        ..token("done", 21_000_000, 500, Pace::Dormant)
+    },
+    Token {
+        decimals: 2,
+        ..token("cent", 99_999_999, 250, Pace::Every(10))
+    },
+];
+
+/// Ordinary ones.
+const PLAIN: [&str; 35] = [
+    "abba", "bolt", "cove", "dune", "echo", "fern", "glow", "hush", "iris", "jade", "kelp", "lime",
+    "moss", "nova", "opal", "pine", "quay", "reef", "sage", "tide", "urge", "vale", "wolf", "xyst",
+    "yarn", "zest", "1111", "1234", "bnb1", "coin", "mice", "oink", "punk", "solo", "vmpx",
+];
+
+/// All tickers, the well-known first.
+pub(super) fn tickers() -> impl Iterator<Item = &'static str> {
+    NOTABLE.iter().map(|token| token.ticker).chain(PLAIN)
+}
+
+/// The body for a ticker as it was asked for, or nothing where no token has it. With `ahead`, the figures are already
+/// those of the next block.
+pub(super) fn body(chain: &Chain, ticker: &str, ahead: bool) -> Option<String> {
+    let folded = ticker.to_lowercase();
+    let place = tickers().position(|known| known == folded)?;
+    let plain;
+    let token = match NOTABLE.get(place) {
+        Some(token) => token,
+        None => {
+            plain = token(
+                PLAIN[place - NOTABLE.len()],
+                21_000_000,
+                1_000,
+                plain_pace(place),
+            );
+            &plain
+        }
+    };
+    Some(write(chain, token, place, ahead))
+}
+
+const fn plain_pace(place: usize) -> Pace {
+    match place % 4 {
+        0 => Pace::Dormant,
+        1 => Pace::Every(1),
+        _ => Pace::Every(place as u32 % 9 + 2),
+    }
+}
+
+/// How far a token has come: the steps since the model began, and a word that another history would not give.
+struct Progress {
+    steps: u64,
+    chance: u64,
+}
+
+fn progress(chain: &Chain, pace: Pace, place: usize, ahead: bool) -> Progress {
+    let still = Progress {
+        steps: 0,
+        chance: 0,
+    };
+    let (Pace::Every(every), Some(tip)) = (pace, chain.tip()) else {
+        return still;
+    };
+    let height = if ahead {
+        tip.height.saturating_add(1)
+    } else {
+        tip.height
+    };
+    let since = height - chain.origin();
+    let active = chain.origin() + since / every * every;
+    let serial = match chain.at(active) {
+        Some(block) => block.serial,
+        // Only the block to come can be above the tip.
+        None if active > tip.height => chain.next_serial(),
+        None => 0,
+    };
+    Progress {
+        steps: u64::from(since / every),
+        chance: mix2(u64::from(serial) << 8, place as u64),
+    }
+}
+
+fn write(chain: &Chain, token: &Token, place: usize, ahead: bool) -> String {
+    let mut fixed = Stream::new(mix2(chain.seed() ^ 0x74_6f6b_656e, place as u64));
+    let Progress { steps, chance } = progress(chain, token.pace, place, ahead);
+    let unit = 10u128.pow(u32::from(token.decimals));
+    let max = u128::from(token.max) * unit;
+    let minted = if token.minted_out {
+        max
+    } else {
+        // A step mints more than the word can add or take, so a supply never falls.
+        let batch = u128::from(token.limit.unwrap_or(token.max / 1_000_000).max(1)) * unit;
+        let begun = max / 100 * u128::from(20 + fixed.below(50));
+        begun
+            .saturating_add(batch * u128::from(steps))
+            .saturating_add(u128::from(chance) % batch)
+            .min(max)
+    };
+    let tx_count = 1_000 + fixed.below(300_000) + 7 * steps + chance % 7;
+    let holders = 10 + fixed.below(20_000) + 2 * steps + mix(chance) % 2;
+    let number = 300_000 + fixed.below(90_000_000) as i64;
+    let tx_id = format!(
+        "{:016x}{:016x}{:016x}{:016x}",
+        fixed.next(),
+        fixed.next(),
+        fixed.next(),
+        fixed.next()
+    );
+    let deployed = chain
+        .origin()
+        .saturating_sub(1_000 + fixed.below(50_000) as u32);
+    let mut address = String::new();
+    push_address(&mut address, fixed.below(700));
+    let decimal = |raw: u128| {
+        let mut out = String::from("\"");
+        push_decimal(&mut out, raw, token.decimals);
+        out.push('"');
+        out
+    };
+    let (max, minted) = (decimal(max), decimal(minted));
+    format!(
+        "{{\"token\":{{\"id\":\"{tx_id}i0\",\"number\":{number},\"block_height\":{deployed},\"tx_id\":\"{tx_id}\",\
+         \"address\":\"{address}\",\"ticker\":{ticker},\"max_supply\":{max},\"mint_limit\":{limit},\
+         \"decimals\":{decimals},\"deploy_timestamp\":{timestamp},\"minted_supply\":{minted},\"tx_count\":{tx_count},\
+         \"self_mint\":{self_mint}}},\"supply\":{{\"max_supply\":{max},\"minted_supply\":{minted},\
+         \"holders\":{holders}}}}}",
+        number = if token.cursed { -7 } else { number },
+        ticker = serde_json::Value::from(token.ticker),
+        limit = token.limit.map_or_else(
+            || "null".to_owned(),
+            |limit| decimal(u128::from(limit) * unit)
+        ),
+        decimals = token.decimals,
+        // Milliseconds here, while the locations of runes carry seconds.
+        timestamp = 1_678_248_991_000 + fixed.below(30_000_000) as i64 * 1_000,
+        self_mint = token.self_mint,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{body, tickers};
+    use crate::sandbox::chain::Chain;
+    use serde_json::Value;
+
+    fn read(chain: &Chain, ticker: &str) -> Value {
+        serde_json::from_str(&body(chain, ticker, false).expect("a token")).expect("JSON")
+    }
+
+    #[test]
+    fn there_are_forty_tokens_and_each_is_found_once() {
+        let chain = Chain::new(1, 840_000, 50);
+        let all: std::collections::BTreeSet<_> = tickers().collect();
+        assert!(all.len() >= 40);
+        assert_eq!(all.len(), tickers().count());
+        for ticker in tickers() {
+            let value = read(&chain, ticker);
+            assert_eq!(value["token"]["ticker"], ticker);
+            assert_eq!(
+                value["token"]["minted_supply"],
+                value["supply"]["minted_supply"]
+            );
+            assert_eq!(value["token"]["max_supply"], value["supply"]["max_supply"]);
+        }
+    }
+
+    #[test]
+    fn the_notable_ones_have_their_traits() {
+        let chain = Chain::new(1, 840_000, 50);
+        assert_eq!(read(&chain, "smint")["token"]["self_mint"], true);
+        assert!(read(&chain, "free")["token"]["mint_limit"].is_null());
+        assert!(
+            read(&chain, "zero")["token"]["number"]
+                .as_i64()
+                .expect("a number")
+                < 0
+        );
+        assert_eq!(
+            read(&chain, "zero")["token"]["max_supply"],
+            "18446744073709551615"
+        );
+        assert_eq!(
+            read(&chain, "ordi")["token"]["max_supply"],
+            "21000000.000000000000000000"
+        );
+        // Tickers are folded by lower case, accents too.
+        assert_eq!(read(&chain, "ÀÉ"), read(&chain, "àé"));
+        assert_eq!(read(&chain, "PEPE"), read(&chain, "pepe"));
+        assert_eq!(body(&chain, "ordi ", false), None);
+        assert_eq!(body(&chain, "", false), None);
+    }
+
+    #[test]
+    fn figures_move_with_blocks_and_never_fall() {
+        let mut chain = Chain::new(1, 840_000, 50);
+        let figure = |value: &Value| -> (u128, u64, u64) {
+            let minted = value["token"]["minted_supply"]
+                .as_str()
+                .expect("text")
+                .replace('.', "");
+            let count = value["token"]["tx_count"].as_u64().expect("a number");
+            (
+                minted.parse().expect("digits"),
+                count,
+                value["supply"]["holders"].as_u64().expect("a number"),
+            )
+        };
+        let first: Vec<_> = tickers()
+            .map(|ticker| figure(&read(&chain, ticker)))
+            .collect();
+        let mut last = first.clone();
+        for _ in 0..40 {
+            chain.push();
+            for (place, ticker) in tickers().enumerate() {
+                let now = figure(&read(&chain, ticker));
+                let was = last[place];
+                assert!(
+                    now.0 >= was.0 && now.1 >= was.1 && now.2 >= was.2,
+                    "{ticker}"
+                );
+                last[place] = now;
+            }
+        }
+        let moved = first
+            .iter()
+            .zip(&last)
+            .filter(|(first, last)| first != last)
+            .count();
+        assert!(
+            moved > 20 && moved < tickers().count(),
+            "some move and some lie still"
+        );
+    }
+
+    #[test]
+    fn a_reorg_changes_figures_and_the_block_to_come_shows_early() {
+        let mut chain = Chain::new(1, 840_000, 50);
+        let before = body(&chain, "pepe", false);
+        let early = body(&chain, "pepe", true);
+        assert_ne!(before, early);
+        let mut grown = chain.clone();
+        grown.push();
+        assert_eq!(body(&grown, "pepe", false), early);
+        chain.rollback(1);
+        chain.apply();
+        assert_ne!(body(&chain, "pepe", false), before);
+    }
+}

@@ -1,0 +1,197 @@
+//! Metrics in Prometheus' form (OpenMetrics text), made when they are asked
+//! for, from what the rooms count.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::gateway::Gateway;
+
+/// All metrics of a gateway, as text.
+///
+/// # Errors
+/// Where the text cannot be written; memory is the only reason.
+pub fn render(gateway: &std::sync::Arc<Gateway>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Reading(gateway.clone())));
+    let mut text = String::with_capacity(4096);
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+struct Reading(std::sync::Arc<Gateway>);
+
+impl fmt::Debug for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reading")
+    }
+}
+
+type Labels<'l> = &'l [(&'l str, &'l str)];
+
+/// Encodes one family: its name, its help, its cells.
+fn family<M: EncodeMetric>(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    cells: impl IntoIterator<Item = (Vec<(String, String)>, M)>,
+) -> fmt::Result {
+    let mut family = to.encode_descriptor(name, help, None, kind)?;
+    for (labels, value) in cells {
+        if labels.is_empty() {
+            value.encode(family.encode_family::<Vec<(String, String)>>(&labels)?)?;
+        } else {
+            value.encode(family.encode_family(&labels)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn labels(pairs: Labels<'_>) -> Vec<(String, String)> {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+impl Collector for Reading {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let gateway = &self.0;
+        let mut counter = |name: &str, help: &str, cells: Vec<(Vec<(String, String)>, u64)>| {
+            let cells = cells
+                .into_iter()
+                .map(|(labels, n)| (labels, ConstCounter::new(n)));
+            family(&mut to, name, help, MetricType::Counter, cells)
+        };
+        let one = |n: &AtomicU64| vec![(Vec::new(), n.load(Relaxed))];
+
+        let routes = gateway.routes.routes();
+        let requests = gateway.meter.counts().into_iter().map(|count| {
+            let route = count
+                .route
+                .and_then(|at| routes.get(at))
+                .map_or("none", |route| &*route.name);
+            let pairs = [
+                ("route", route),
+                ("outcome", count.outcome),
+                ("class", count.class),
+            ];
+            (labels(&pairs), count.requests)
+        });
+        counter(
+            "ordgate_requests",
+            "Requests answered, by route, by how the answer came about, and by class of status",
+            requests.collect(),
+        )?;
+        let meter = &gateway.meter;
+        counter(
+            "ordgate_connections_accepted",
+            "Client connections accepted",
+            one(&meter.accepted),
+        )?;
+        counter(
+            "ordgate_connections_turned_away",
+            "Client connections turned away since there were too many",
+            one(&meter.turned_away),
+        )?;
+        let tally = gateway.upstream.tally();
+        let results = [
+            ("answered", &tally.answered),
+            ("failed", &tally.failed),
+            ("spent", &tally.spent),
+        ];
+        counter(
+            "ordgate_upstream_results",
+            "What came of asking the upstream: an answer, a failure, or no budget to ask",
+            results
+                .map(|(result, n)| (labels(&[("result", result)]), n.load(Relaxed)))
+                .to_vec(),
+        )?;
+        counter(
+            "ordgate_upstream_requests",
+            "Requests sent to the upstream, retries among them",
+            one(&tally.sent),
+        )?;
+        counter(
+            "ordgate_upstream_retries",
+            "Requests sent to the upstream a second time",
+            one(&tally.retried),
+        )?;
+
+        let mut gauge = |name: &str, help: &str, cells: Vec<(Vec<(String, String)>, f64)>| {
+            let cells = cells
+                .into_iter()
+                .map(|(labels, n)| (labels, ConstGauge::new(n)));
+            family(&mut to, name, help, MetricType::Gauge, cells)
+        };
+        let single = |n: f64| vec![(Vec::new(), n)];
+        let size = gateway.cache.store().size();
+        gauge(
+            "ordgate_cache_entries",
+            "Stored responses",
+            single(size.entries as f64),
+        )?;
+        gauge(
+            "ordgate_cache_bytes",
+            "Memory that stored responses take",
+            single(size.bytes as f64),
+        )?;
+        gauge(
+            "ordgate_cache_max_bytes",
+            "The bound on that memory",
+            single(size.max_bytes as f64),
+        )?;
+        gauge(
+            "ordgate_connections",
+            "Client connections open",
+            single(meter.connections.load(Relaxed) as f64),
+        )?;
+        gauge(
+            "ordgate_callers",
+            "Clients that the limiter remembers",
+            single(meter.callers.load(Relaxed) as f64),
+        )?;
+        gauge(
+            "ordgate_upstream_in_flight",
+            "Upstream requests under way",
+            single(gateway.upstream.in_flight() as f64),
+        )?;
+        gauge(
+            "ordgate_collapse_keys",
+            "Keys that are being fetched",
+            single(gateway.collapse.len() as f64),
+        )?;
+        let standings = gateway.upstream.standings();
+        let left = standings
+            .iter()
+            .map(|s| (labels(&[("key", &s.name)]), s.left as f64));
+        gauge(
+            "ordgate_upstream_budget_left",
+            "Requests left in this minute, for each key by name",
+            left.collect(),
+        )?;
+        let cooling = standings
+            .iter()
+            .map(|s| (labels(&[("key", &s.name)]), s.cooling.as_secs_f64()));
+        gauge(
+            "ordgate_upstream_cooling_seconds",
+            "How long the upstream wants no requests, for each key by name",
+            cooling.collect(),
+        )?;
+        let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+        gauge(
+            "ordgate_build_info",
+            "Which ordgate this is",
+            vec![(build, 1.0)],
+        )
+    }
+}

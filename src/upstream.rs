@@ -1,0 +1,537 @@
+//! The server that ordgate calls: one base URL of the API, asked with a key of
+//! the pool, within budget, bounds and deadlines.
+//!
+//! [`Upstream::fetch`] is what the walk calls for a canonical target. Nothing
+//! of a client's request but that target goes out. Redirects are not followed,
+//! since the key would follow them.
+//!
+//! Deliberately absent: what is kept of an answer (`cache`) and what a client
+//! is told of a failure (`refusal`).
+
+pub mod answer;
+pub mod budget;
+pub mod keys;
+mod tls;
+
+use std::error::Error as StdError;
+use std::io;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use answer::Answer;
+use budget::Budget;
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use keys::{ApiKey, Grant, Keys, Spent, Standing};
+use serde::Serialize;
+pub use tls::TlsError;
+use tokio::sync::Semaphore;
+
+use crate::clock::Clock;
+
+/// How the upstream is called.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// The base URL: `http` or `https`, an authority, and perhaps a path that
+    /// stands before every target. Nothing can be asked without.
+    #[serde(serialize_with = "optional", skip_serializing_if = "Option::is_none")]
+    pub url: Option<Uri>,
+    /// The field that carries the key.
+    #[serde(serialize_with = "display")]
+    pub api_key_header: HeaderName,
+    /// A file of keys, where they do not come from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_keys_file: Option<PathBuf>,
+    /// Whether a key may travel over plain http to another machine.
+    pub allow_plain_http: bool,
+    /// A PEM file of certificate authorities to trust beside the usual ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// For each key: requests in any 60 seconds.
+    pub requests_per_minute: NonZeroU32,
+    /// For each key: requests in any second.
+    pub requests_per_second: NonZeroU32,
+    /// Requests under way at once.
+    pub max_in_flight: NonZeroU32,
+    /// How long a request waits for budget and for a place among those.
+    #[serde(serialize_with = "crate::config::duration::serialize")]
+    pub queue_timeout: Duration,
+    /// How long connecting may take.
+    #[serde(serialize_with = "crate::config::duration::serialize")]
+    pub connect_timeout: Duration,
+    /// How long the first byte of an answer may take.
+    #[serde(serialize_with = "crate::config::duration::serialize")]
+    pub first_byte_timeout: Duration,
+    /// How long the whole of an answer may take.
+    #[serde(serialize_with = "crate::config::duration::serialize")]
+    pub timeout: Duration,
+    /// How long an unused connection is kept.
+    #[serde(serialize_with = "crate::config::duration::serialize")]
+    pub idle_timeout: Duration,
+    /// The longest body that is accepted, in bytes.
+    pub max_body_bytes: u64,
+}
+
+fn optional<S: serde::Serializer>(value: &Option<Uri>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => to.collect_str(value),
+        None => to.serialize_none(),
+    }
+}
+
+fn display<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+/// How asking the upstream failed: RFC 9209's names where it has one, each with
+/// whose doing it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Ours: the budget is spent.
+    Spent {
+        /// When there will be some again.
+        retry_after: Duration,
+    },
+    /// Ours: as many requests are under way as may be.
+    TooManyInFlight,
+    /// Its name does not resolve, or nobody listens there.
+    Unreachable(Unreachable),
+    /// Connecting, or the first byte, or the whole took too long.
+    TimedOut(TimedOut),
+    /// The connection ended before an answer began.
+    Terminated,
+    /// The answer ended before its end.
+    Incomplete,
+    /// The answer's body is larger than is accepted.
+    TooLarge,
+    /// The answer is not HTTP.
+    Protocol,
+    /// JSON was promised, something else came.
+    NotJson,
+    /// It points elsewhere.
+    Redirect(StatusCode),
+    /// It failed itself.
+    ServerError(StatusCode),
+    /// A status that the API has no meaning for.
+    UnexpectedStatus(StatusCode),
+    /// It does not accept our key.
+    KeyRefused(StatusCode),
+    /// It has had enough of our requests.
+    Throttled {
+        /// When it will take more.
+        retry_after: Duration,
+    },
+    /// 410: this upstream serves no longer.
+    Retired,
+    /// Ours: the task that asked has ended without an answer.
+    Abandoned,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// The connection was refused.
+    Refused,
+    /// TLS could not be agreed on, or the certificate is not to be trusted.
+    Tls,
+    /// The name does not resolve, or there is no way there.
+    Other,
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedOut {
+    /// Connecting.
+    Connect,
+    /// The first byte.
+    FirstByte,
+    /// The whole.
+    Whole,
+}
+
+impl Failure {
+    /// The proxy error type of RFC 9209 §2.3.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
+            Self::Unreachable(Unreachable::Refused) => "connection_refused",
+            Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
+            Self::Unreachable(Unreachable::Other) => "destination_unavailable",
+            Self::TimedOut(TimedOut::Connect) => "connection_timeout",
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
+            Self::Terminated => "connection_terminated",
+            Self::Incomplete => "http_response_incomplete",
+            Self::TooLarge => "http_response_body_size",
+            Self::Protocol
+            | Self::NotJson
+            | Self::Redirect(_)
+            | Self::UnexpectedStatus(_)
+            | Self::ServerError(_)
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired => "http_protocol_error",
+            Self::Abandoned => "proxy_internal_error",
+        }
+    }
+
+    /// The status that the upstream gave, where it gave one.
+    pub fn upstream_status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Redirect(status)
+            | Self::ServerError(status)
+            | Self::UnexpectedStatus(status)
+            | Self::KeyRefused(status) => Some(*status),
+            Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            Self::Retired => Some(StatusCode::GONE),
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::TooLarge
+            | Self::Protocol
+            | Self::NotJson
+            | Self::Abandoned => None,
+        }
+    }
+}
+
+/// Why an upstream cannot be called at all.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// There is nobody to ask.
+    #[error(
+        "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
+    )]
+    NoUrl,
+    /// A key would travel readable by anyone.
+    #[error(
+        "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
+    )]
+    PlainHttp(Uri),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What has been sent and what came of it.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// Requests sent.
+    pub sent: AtomicU64,
+    /// Answers that could be handed on.
+    pub answered: AtomicU64,
+    /// Failures after sending.
+    pub failed: AtomicU64,
+    /// Refused for want of budget, never sent.
+    pub spent: AtomicU64,
+    /// Sent a second time, after the connection had ended before an answer.
+    pub retried: AtomicU64,
+}
+
+/// The upstream.
+pub struct Upstream {
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    settings: Settings,
+    url: Uri,
+    prefix: String,
+    keys: Arc<Keys>,
+    in_flight: Semaphore,
+    tally: Tally,
+    clock: Clock,
+}
+
+/// The most bytes of an answer's head.
+const MOST_HEAD: usize = 128 * 1024;
+
+impl Upstream {
+    /// Prepares to call an upstream; no connection is made yet.
+    ///
+    /// # Errors
+    /// Where a key would travel in the clear, or TLS cannot be set up.
+    pub fn new(settings: Settings, keys: Vec<ApiKey>, clock: Clock) -> Result<Self, SetupError> {
+        let url = settings.url.clone().ok_or(SetupError::NoUrl)?;
+        if !keys.is_empty() && !settings.allow_plain_http && is_exposed(&url) {
+            return Err(SetupError::PlainHttp(url));
+        }
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(settings.connect_timeout));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(tls::config(settings.ca_file.as_deref())?)
+            .https_or_http()
+            .enable_all_versions()
+            .wrap_connector(http);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .timer(TokioTimer::new())
+            .pool_idle_timeout(settings.idle_timeout)
+            .http1_max_buf_size(MOST_HEAD)
+            .http2_max_header_list_size(MOST_HEAD as u32)
+            .build(connector);
+        let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
+        Ok(Self {
+            client,
+            prefix: url.path().trim_end_matches('/').to_owned(),
+            url,
+            keys: Keys::new(keys, budget, clock.clone()),
+            in_flight: Semaphore::new(settings.max_in_flight.get() as usize),
+            tally: Tally::default(),
+            settings,
+            clock,
+        })
+    }
+
+    /// Asks for a canonical target and judges the answer.
+    ///
+    /// # Errors
+    /// How it failed. It does so within the sum of `queue_timeout`, twice, and
+    /// `timeout`.
+    pub async fn fetch(&self, target: &str) -> Result<Answer, Failure> {
+        let patience = self.settings.queue_timeout;
+        let place = tokio::time::timeout(patience, self.in_flight.acquire()).await;
+        let Ok(Ok(_place)) = place else {
+            return Err(Failure::TooManyInFlight);
+        };
+        let grant = self.grant().await?;
+        let deadline = tokio::time::sleep(self.settings.timeout);
+        let asked = async {
+            match self.ask(target, grant).await {
+                // A pooled connection may end just as it is used again. GET is
+                // safe to repeat (RFC 9110 §9.2.2); once, and paid for again.
+                Err(Failure::Terminated) => {
+                    self.tally.retried.fetch_add(1, Ordering::Relaxed);
+                    self.ask(target, self.grant().await?).await
+                }
+                other => other,
+            }
+        };
+        let asked = tokio::select! {
+            biased;
+            asked = asked => asked,
+            () = deadline => Err(Failure::TimedOut(TimedOut::Whole)),
+        };
+        let count = if asked.is_ok() {
+            &self.tally.answered
+        } else {
+            &self.tally.failed
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        asked
+    }
+
+    async fn grant(&self) -> Result<Grant, Failure> {
+        let granted = self.keys.take(self.settings.queue_timeout).await;
+        granted.map_err(|Spent { retry_after }| {
+            self.tally.spent.fetch_add(1, Ordering::Relaxed);
+            Failure::Spent { retry_after }
+        })
+    }
+
+    async fn ask(&self, target: &str, grant: Grant) -> Result<Answer, Failure> {
+        let begun = self.clock.now();
+        let request = self.request(target, &grant)?;
+        self.tally.sent.fetch_add(1, Ordering::Relaxed);
+        let head = tokio::time::timeout(
+            self.settings.first_byte_timeout,
+            self.client.request(request),
+        );
+        let response = match head.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.explain(target, &error)),
+            Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+        };
+        let (head, body) = response.into_parts();
+        let judged = answer::judge_head(head.status, &head.headers);
+        if let Err(Failure::Throttled { retry_after }) = &judged {
+            grant.cool(*retry_after);
+        }
+        // The upstream has counted the request by now, so its window begins.
+        drop(grant);
+        judged?;
+        let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
+        let took = self.clock.now().since(begun);
+        answer::judge(head.status, &head.headers, body, took)
+    }
+
+    fn request(&self, target: &str, grant: &Grant) -> Result<Request<Empty<Bytes>>, Failure> {
+        let mut parts = self.url.clone().into_parts();
+        let target = format!("{}{target}", self.prefix);
+        // Both parts were checked: the URL at load, the target by `validate`.
+        parts.path_and_query = Some(target.parse().map_err(|_checked| Failure::Protocol)?);
+        let uri = Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)?;
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = uri;
+        let fields = request.headers_mut();
+        fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        fields.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),
+        );
+        if let Some(key) = grant.header() {
+            fields.insert(self.settings.api_key_header.clone(), key.clone());
+        }
+        Ok(request)
+    }
+
+    async fn read(
+        &self,
+        length: Option<&HeaderValue>,
+        mut body: Incoming,
+    ) -> Result<Bytes, Failure> {
+        let most = self.settings.max_body_bytes;
+        let said = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if said.is_some_and(|said| said > most) {
+            return Err(Failure::TooLarge);
+        }
+        // What is said is believed up to a point; the rest grows as it comes.
+        let expected = said.unwrap_or(0).min(1 << 20);
+        let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                return Err(Failure::Incomplete);
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if (whole.len() + data.len()) as u64 > most {
+                return Err(Failure::TooLarge);
+            }
+            whole.extend_from_slice(&data);
+        }
+        // Exactly as large as it is: it may be kept for a long time.
+        Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
+    }
+
+    fn explain(&self, target: &str, error: &hyper_util::client::legacy::Error) -> Failure {
+        let failure = failure(error);
+        tracing::debug!(target_path = target, error = %chain(error), name = failure.name(), "the upstream failed");
+        failure
+    }
+
+    /// Its settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What has been sent and what came of it.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// How its keys stand.
+    pub fn standings(&self) -> Vec<Standing> {
+        self.keys.standings()
+    }
+
+    /// Requests under way.
+    pub fn in_flight(&self) -> usize {
+        (self.settings.max_in_flight.get() as usize)
+            .saturating_sub(self.in_flight.available_permits())
+    }
+
+    /// The longest that [`fetch`](Self::fetch) takes.
+    pub fn patience(&self) -> Duration {
+        self.settings.queue_timeout * 2 + self.settings.timeout
+    }
+}
+
+/// Whether what is sent there can be read on the way: plain http to another
+/// machine.
+fn is_exposed(url: &Uri) -> bool {
+    if url.scheme_str() != Some("http") {
+        return false;
+    }
+    let host = url
+        .host()
+        .unwrap_or("")
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let loopback = host
+        .parse::<std::net::IpAddr>()
+        .map(|address| address.is_loopback());
+    !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
+}
+
+/// What a client's error means. hyper tells by its kind, the connector by what
+/// lies beneath.
+fn failure(error: &hyper_util::client::legacy::Error) -> Failure {
+    let kind = beneath::<io::Error>(error).map(io::Error::kind);
+    if error.is_connect() {
+        return match kind {
+            Some(io::ErrorKind::ConnectionRefused) => Failure::Unreachable(Unreachable::Refused),
+            Some(io::ErrorKind::TimedOut) => Failure::TimedOut(TimedOut::Connect),
+            _ if beneath::<rustls::Error>(error).is_some() => {
+                Failure::Unreachable(Unreachable::Tls)
+            }
+            _ => Failure::Unreachable(Unreachable::Other),
+        };
+    }
+    match beneath::<hyper::Error>(error) {
+        Some(hyper) if hyper.is_parse() => Failure::Protocol,
+        _ => Failure::Terminated,
+    }
+}
+
+/// The first error of a type in a chain of sources. rustls' errors hide within
+/// `io::Error`s, which do not name what they wrap as their source.
+fn beneath<'e, T: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Option<&'e T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<T>() {
+            return Some(found);
+        }
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        if let Some(found) = wrapped.and_then(|inner| inner.downcast_ref::<T>()) {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+fn chain(error: &dyn StdError) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        next = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_key_would_be_exposed() {
+        for (url, exposed) in [
+            ("http://127.0.0.1:3999", false),
+            ("http://127.9.9.9", false),
+            ("http://[::1]:80/api", false),
+            ("http://localhost:80", false),
+            ("https://api.example", false),
+            ("http://api.example", true),
+            ("http://10.0.0.1", true),
+            ("http://localhost.example", true),
+        ] {
+            assert_eq!(is_exposed(&url.parse().unwrap()), exposed, "{url}");
+        }
+    }
+}

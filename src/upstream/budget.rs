@@ -1,0 +1,213 @@
+//! How often a key may be used: never more than so many requests in any
+//! minute, nor in any second. Pure: `now` is an argument.
+//!
+//! A limiter with a burst admits up to twice its rate in the first window; a
+//! provider that counts would refuse us. So this one keeps the moment of each
+//! request for as long as it counts. A request reaches the upstream at some
+//! moment between its being granted and its being answered, and we cannot know
+//! which: until it has ended it counts, and from then on for a whole window. So
+//! whatever the delays on the way, no window of the upstream's own clock holds
+//! too many.
+//!
+//! Deliberately absent: waiting, and which key; those are `upstream::keys`'.
+
+use std::collections::VecDeque;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// Added to each window, for clocks that tick coarsely or run slow.
+const SLACK: Duration = Duration::from_millis(50);
+
+/// The budget of one key.
+#[derive(Debug)]
+pub struct Budget {
+    minute: Window,
+    second: Window,
+}
+
+/// What a request is refused with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until so long from now, when another may be sent.
+    For(Duration),
+    /// Until a request under way ends: they fill the window alone.
+    UntilOneEnds,
+}
+
+impl Budget {
+    /// A budget of which nothing is spent.
+    pub fn new(per_minute: NonZeroU32, per_second: NonZeroU32) -> Self {
+        Self {
+            minute: Window::new(per_minute, Duration::from_secs(60)),
+            second: Window::new(per_second, Duration::from_secs(1)),
+        }
+    }
+
+    /// Takes a request out of the budget; [`end`](Self::end) must follow.
+    ///
+    /// # Errors
+    /// Where none is left: how long that lasts at the least.
+    pub fn take(&mut self, now: Moment) -> Result<(), Wait> {
+        let waits = [self.minute.wait(now), self.second.wait(now)];
+        match waits {
+            [None, None] => {
+                self.minute.under_way += 1;
+                self.second.under_way += 1;
+                Ok(())
+            }
+            [Some(Wait::For(one)), Some(Wait::For(other))] => Err(Wait::For(one.max(other))),
+            [Some(Wait::For(one)), _] | [_, Some(Wait::For(one))] => Err(Wait::For(one)),
+            [Some(Wait::UntilOneEnds), _] | [_, Some(Wait::UntilOneEnds)] => {
+                Err(Wait::UntilOneEnds)
+            }
+        }
+    }
+
+    /// Says that a request which was taken has been answered or given up.
+    pub fn end(&mut self, now: Moment) {
+        self.minute.end(now);
+        self.second.end(now);
+    }
+
+    /// How many requests this minute's window still holds.
+    pub fn left(&mut self, now: Moment) -> usize {
+        self.minute.left(now)
+    }
+}
+
+#[derive(Debug)]
+struct Window {
+    most: usize,
+    span: Duration,
+    under_way: usize,
+    /// When the requests of the last span ended, oldest first.
+    ended: VecDeque<Moment>,
+}
+
+impl Window {
+    fn new(most: NonZeroU32, span: Duration) -> Self {
+        Self {
+            most: most.get() as usize,
+            span: span + SLACK,
+            under_way: 0,
+            ended: VecDeque::new(),
+        }
+    }
+
+    fn left(&mut self, now: Moment) -> usize {
+        while self
+            .ended
+            .front()
+            .is_some_and(|end| *end + self.span <= now)
+        {
+            self.ended.pop_front();
+        }
+        self.most.saturating_sub(self.under_way + self.ended.len())
+    }
+
+    fn wait(&mut self, now: Moment) -> Option<Wait> {
+        if self.left(now) > 0 {
+            return None;
+        }
+        Some(match self.ended.front() {
+            Some(oldest) => Wait::For((*oldest + self.span).since(now)),
+            None => Wait::UntilOneEnds,
+        })
+    }
+
+    fn end(&mut self, now: Moment) {
+        self.under_way = self.under_way.saturating_sub(1);
+        self.ended.push_back(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    fn budget(per_minute: u32, per_second: u32) -> Budget {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Budget::new(number(per_minute), number(per_second))
+    }
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn a_minute_and_a_second() {
+        let mut budget = budget(3, 2);
+        assert_eq!(budget.take(at(0)), Ok(()));
+        assert_eq!(budget.take(at(0)), Ok(()));
+        assert_eq!(budget.take(at(0)), Err(Wait::UntilOneEnds));
+        budget.end(at(100));
+        budget.end(at(200));
+        assert_eq!(
+            budget.take(at(300)),
+            Err(Wait::For(Duration::from_millis(850)))
+        );
+        assert_eq!(budget.take(at(1150)), Ok(()));
+        assert_eq!(budget.left(at(1150)), 0);
+        assert_eq!(
+            budget.take(at(1200)),
+            Err(Wait::For(Duration::from_millis(58_950)))
+        );
+        budget.end(at(1300));
+        assert_eq!(budget.take(at(60_150)), Ok(()));
+    }
+
+    proptest! {
+        /// Requests arrive at random, take random times, and reach the upstream
+        /// at a random moment of that time: no window there holds too many.
+        #[test]
+        fn no_window_of_the_upstream_is_exceeded(
+            steps in proptest::collection::vec((0_u64..400, 0_u64..3000, 0_u64..=100), 1..400),
+        ) {
+            let (per_minute, per_second) = (20, 4);
+            let mut budget = budget(per_minute, per_second);
+            let mut now = 0;
+            let mut under_way: Vec<u64> = Vec::new();
+            let mut reached = Vec::new();
+            for (pause, takes, share) in steps {
+                now += pause;
+                under_way.sort_unstable();
+                while under_way.first().is_some_and(|end| *end <= now) {
+                    budget.end(at(under_way.remove(0)));
+                }
+                if budget.take(at(now)).is_ok() {
+                    under_way.push(now + takes);
+                    reached.push(now + takes * share / 100);
+                }
+            }
+            reached.sort_unstable();
+            for (most, span) in [(per_minute as usize, 60_000), (per_second as usize, 1_000)] {
+                for window in reached.windows(most + 1) {
+                    prop_assert!(window[most] - window[0] >= span, "{most} in {span} ms: {window:?}");
+                }
+            }
+        }
+
+        /// The wait that is told is enough where nothing else happens.
+        #[test]
+        fn waits_are_true(sent in 1_u32..30, gap in 0_u64..500) {
+            let mut budget = budget(10, 3);
+            let mut now = 0;
+            for _ in 0..sent {
+                match budget.take(at(now)) {
+                    Ok(()) => budget.end(at(now)),
+                    Err(Wait::For(wait)) => {
+                        now += u64::try_from(wait.as_millis()).unwrap();
+                        prop_assert!(budget.take(at(now)).is_ok());
+                        budget.end(at(now));
+                    }
+                    Err(Wait::UntilOneEnds) => prop_assert!(false, "none is under way"),
+                }
+                now += gap;
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The provider's keys, and who may use one when.
+//!
+//! Invariant: no byte of a key leaves the process but in the upstream request's
+//! header. An [`ApiKey`] has no `Display`, its `Debug` says its name alone, and
+//! its header value is marked sensitive.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::sync::{Notify, Semaphore};
+
+use super::budget::{Budget, Wait};
+use crate::clock::{Clock, Moment};
+
+/// A key of the provider.
+#[derive(Clone)]
+pub struct ApiKey {
+    name: Arc<str>,
+    value: HeaderValue,
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [redacted]", self.name)
+    }
+}
+
+/// Why a list of keys cannot be used. Says which one, never what it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadKeys {
+    /// A key that no header field can carry.
+    #[error(
+        "API key number {0} has a character that a header field cannot carry: visible ASCII is allowed"
+    )]
+    Character(usize),
+    /// The list is there, but has no key in it.
+    #[error("there is no API key in it: give one or more, separated by commas or line ends")]
+    Empty,
+}
+
+impl ApiKey {
+    /// Reads a list of keys, separated by commas or line ends.
+    ///
+    /// # Errors
+    /// Where there is none, or one has characters that it cannot have.
+    pub fn list(text: &str) -> Result<Vec<Self>, BadKeys> {
+        let parts = text.split([',', '\n', '\r']).map(str::trim);
+        let mut keys = Vec::new();
+        for (at, part) in parts.filter(|part| !part.is_empty()).enumerate() {
+            let visible = part.bytes().all(|b| b.is_ascii_graphic());
+            let value = HeaderValue::from_str(part).ok().filter(|_| visible);
+            let mut value = value.ok_or(BadKeys::Character(at + 1))?;
+            value.set_sensitive(true);
+            keys.push(Self {
+                name: format!("key-{}", at + 1).into(),
+                value,
+            });
+        }
+        match keys.is_empty() {
+            true => Err(BadKeys::Empty),
+            false => Ok(keys),
+        }
+    }
+
+    /// What it is called in logs and metrics.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// The keys of one upstream with their budgets; or, where there is none, the
+/// budget of asking without.
+pub struct Keys {
+    slots: Box<[Slot]>,
+    clock: Clock,
+    /// Those who wait for budget do so in the order of their coming.
+    turnstile: Semaphore,
+    ended: Notify,
+}
+
+struct Slot {
+    key: Option<ApiKey>,
+    state: Mutex<State>,
+}
+
+struct State {
+    budget: Budget,
+    /// No request before then: the upstream has said so.
+    cool_until: Moment,
+}
+
+/// The right to send one request, with a key or without. It counts against the
+/// budget as under way until it is dropped.
+pub struct Grant {
+    keys: Arc<Keys>,
+    slot: usize,
+}
+
+/// No budget is left within the caller's patience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spent {
+    /// When there will be some, at the earliest.
+    pub retry_after: Duration,
+}
+
+/// How a key stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The key's name, or `none`.
+    pub name: String,
+    /// Requests left in this minute.
+    pub left: usize,
+    /// How long the upstream wants none at all.
+    pub cooling: Duration,
+}
+
+impl Keys {
+    /// Keys of which each has a budget as `budget` makes it.
+    pub fn new(keys: Vec<ApiKey>, budget: impl Fn() -> Budget, clock: Clock) -> Arc<Self> {
+        let slot = |key| Slot {
+            key,
+            state: Mutex::new(State {
+                budget: budget(),
+                cool_until: Moment::default(),
+            }),
+        };
+        let slots = match keys.is_empty() {
+            true => Box::from([slot(None)]),
+            false => keys.into_iter().map(|key| slot(Some(key))).collect(),
+        };
+        Arc::new(Self {
+            slots,
+            clock,
+            turnstile: Semaphore::new(1),
+            ended: Notify::new(),
+        })
+    }
+
+    /// Takes the right to send one request, from the key with the most left,
+    /// waiting for so long at the most.
+    ///
+    /// # Errors
+    /// Where there will be none within that time.
+    pub async fn take(self: &Arc<Self>, patience: Duration) -> Result<Grant, Spent> {
+        let begun = self.clock.now();
+        let left = |now: Moment| patience.saturating_sub(now.since(begun));
+        let Ok(turn) = tokio::time::timeout(patience, self.turnstile.acquire()).await else {
+            let wait = match self.try_take() {
+                Ok(grant) => return Ok(grant),
+                Err(Wait::For(wait)) => wait,
+                Err(Wait::UntilOneEnds) => Duration::from_secs(1),
+            };
+            return Err(Spent { retry_after: wait });
+        };
+        loop {
+            let ended = self.ended.notified();
+            let now = self.clock.now();
+            let left = left(now);
+            let (wait, pause) = match self.try_take() {
+                Ok(grant) => {
+                    drop(turn);
+                    return Ok(grant);
+                }
+                Err(Wait::For(wait)) => (wait, wait),
+                Err(Wait::UntilOneEnds) => (Duration::from_secs(1), left),
+            };
+            if left.is_zero() || pause > left {
+                return Err(Spent { retry_after: wait });
+            }
+            let _woken = tokio::time::timeout(pause, ended).await;
+        }
+    }
+
+    fn try_take(self: &Arc<Self>) -> Result<Grant, Wait> {
+        let now = self.clock.now();
+        let mut order: Vec<_> = (0..self.slots.len())
+            .map(|slot| (self.slots[slot].state().budget.left(now), slot))
+            .collect();
+        order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        let mut shortest = Wait::UntilOneEnds;
+        for (_, slot) in order {
+            let mut state = self.slots[slot].state();
+            let cooling = state.cool_until.since(now);
+            let wait = match cooling.is_zero() {
+                false => Wait::For(cooling),
+                true => match state.budget.take(now) {
+                    Ok(()) => {
+                        return Ok(Grant {
+                            keys: self.clone(),
+                            slot,
+                        });
+                    }
+                    Err(wait) => wait,
+                },
+            };
+            shortest = match (shortest, wait) {
+                (Wait::For(one), Wait::For(other)) => Wait::For(one.min(other)),
+                (Wait::UntilOneEnds, other) => other,
+                (one, Wait::UntilOneEnds) => one,
+            };
+        }
+        Err(shortest)
+    }
+
+    /// How each key stands.
+    pub fn standings(&self) -> Vec<Standing> {
+        let now = self.clock.now();
+        let standing = |slot: &Slot| {
+            let mut state = slot.state();
+            Standing {
+                name: slot.key.as_ref().map_or("none", ApiKey::name).to_owned(),
+                left: state.budget.left(now),
+                cooling: state.cool_until.since(now),
+            }
+        };
+        self.slots.iter().map(standing).collect()
+    }
+
+    /// Whether requests carry a key.
+    pub fn are_there(&self) -> bool {
+        self.slots.iter().any(|slot| slot.key.is_some())
+    }
+}
+
+impl Slot {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Grant {
+    /// The key's header value, where there is a key.
+    pub fn header(&self) -> Option<&HeaderValue> {
+        self.keys.slots[self.slot]
+            .key
+            .as_ref()
+            .map(|key| &key.value)
+    }
+
+    /// The key's name in logs and metrics.
+    pub fn name(&self) -> &str {
+        self.keys.slots[self.slot]
+            .key
+            .as_ref()
+            .map_or("none", ApiKey::name)
+    }
+
+    /// Lets the key rest: the upstream has said that it was used too often.
+    pub fn cool(&self, time: Duration) {
+        let until = self.keys.clock.now() + time;
+        let mut state = self.keys.slots[self.slot].state();
+        state.cool_until = state.cool_until.max(until);
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let now = self.keys.clock.now();
+        self.keys.slots[self.slot].state().budget.end(now);
+        self.keys.ended.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+
+    fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        let keys = ApiKey::list(list).unwrap_or_default();
+        let budget = || Budget::new(number(per_minute), number(per_second));
+        Keys::new(keys, budget, clock.clone())
+    }
+
+    #[test]
+    fn lists_of_keys() {
+        let names = |text| ApiKey::list(text).map(|keys| keys.len());
+        assert_eq!(names("one"), Ok(1));
+        assert_eq!(names(" one , two\nthree\r\n"), Ok(3));
+        assert_eq!(names(" , "), Err(BadKeys::Empty));
+        assert_eq!(names("one,t wo"), Err(BadKeys::Character(2)));
+        assert_eq!(names("one,tw\u{f6}"), Err(BadKeys::Character(2)));
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let clock = Clock::manual();
+        let keys = ApiKey::list("s3cret-value").unwrap();
+        let pool = Keys::new(
+            keys.clone(),
+            || Budget::new(NonZeroU32::MIN, NonZeroU32::MIN),
+            clock,
+        );
+        let shown = format!("{keys:?} {:?} {:?}", pool.standings(), keys[0].value);
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.contains("key-1 [redacted]"));
+        let panicked =
+            std::panic::catch_unwind(|| panic!("with {:?}", ApiKey::list("s3cret-value")));
+        let message = panicked.unwrap_err();
+        assert!(!message.downcast_ref::<String>().unwrap().contains("s3cret"));
+    }
+
+    #[tokio::test]
+    async fn the_key_with_the_most_left_is_used() {
+        let clock = Clock::manual();
+        let keys = keys("a,b", 2, 2, &clock);
+        let mut names = Vec::new();
+        for _ in 0..4 {
+            names.push(
+                keys.take(Duration::ZERO)
+                    .await
+                    .ok()
+                    .map(|g| g.name().to_owned()),
+            );
+        }
+        let expected = ["key-1", "key-2", "key-1", "key-2"].map(|n| Some(n.to_owned()));
+        assert_eq!(names, expected);
+        let spent = keys.take(Duration::ZERO).await.err().unwrap();
+        assert_eq!(spent.retry_after, Duration::from_millis(60_050));
+    }
+
+    #[tokio::test]
+    async fn a_cooling_key_is_left_alone() {
+        let clock = Clock::manual();
+        let keys = keys("a,b", 10, 10, &clock);
+        keys.take(Duration::ZERO)
+            .await
+            .ok()
+            .unwrap()
+            .cool(Duration::from_secs(7));
+        for _ in 0..3 {
+            assert_eq!(
+                keys.take(Duration::ZERO).await.ok().unwrap().name(),
+                "key-2"
+            );
+        }
+        keys.take(Duration::ZERO)
+            .await
+            .ok()
+            .unwrap()
+            .cool(Duration::from_secs(9));
+        let spent = keys.take(Duration::ZERO).await.err().unwrap();
+        assert_eq!(spent.retry_after, Duration::from_secs(7));
+        clock.advance(Duration::from_secs(7));
+        assert_eq!(
+            keys.take(Duration::ZERO).await.ok().unwrap().name(),
+            "key-1"
+        );
+    }
+
+    #[tokio::test]
+    async fn without_keys_there_is_a_budget_as_well() {
+        let clock = Clock::manual();
+        let keys = keys("", 1, 1, &clock);
+        let grant = keys.take(Duration::ZERO).await.ok().unwrap();
+        assert!(grant.header().is_none() && !keys.are_there());
+        assert!(keys.take(Duration::ZERO).await.is_err(), "one is under way");
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_woken_when_a_request_ends() {
+        // One under way fills the second's window; when it ends, a second has
+        // to pass. The machine's clock and tokio's agree here.
+        let clock = Clock::machine();
+        let keys = keys("a", 100, 1, &clock);
+        let grant = keys.take(Duration::ZERO).await.ok().unwrap();
+        let waiting = {
+            let keys = keys.clone();
+            tokio::spawn(async move { keys.take(Duration::from_secs(5)).await.is_ok() })
+        };
+        tokio::task::yield_now().await;
+        drop(grant);
+        assert!(waiting.await.unwrap());
+    }
+}

@@ -1,0 +1,31 @@
+//! Words of the wire that every room shares: the body type of answers and the
+//! names of fields that the `http` crate does not know.
+//!
+//! Deliberately absent: meaning. This room knows how things are spelt.
+
+pub mod head;
+pub mod pulse;
+
+use bytes::Bytes;
+use http::HeaderName;
+use http_body_util::Full;
+
+/// The body of an answer: held whole, since only whole answers are kept and
+/// shared.
+pub type Body = Full<Bytes>;
+
+/// `ratelimit` (draft-ietf-httpapi-ratelimit-headers): what is left now.
+pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers): what is granted.
+pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// `proxy-status` (RFC 9209): what went wrong with the upstream.
+pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+/// `server-timing` (W3C Server Timing).
+pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// `x-forwarded-for`, the custom that RFC 7239 wanted to replace.
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `x-request-id`, by which an answer is found in the logs.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// The media type of errors (RFC 9457).
+pub const PROBLEM_JSON: &str = "application/problem+json";

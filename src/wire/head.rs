@@ -1,0 +1,616 @@
+//! The framing of what a client sends, watched before hyper sees it.
+//!
+//! hyper forgives what two parsers can read in two ways: a bare LF, a
+//! Content-Length beside a Transfer-Encoding, a doubled Host. [`Scan`] follows
+//! the bytes of a connection, finds where each message ends, and names the
+//! first [`HeadFault`]. The listener's guard feeds it; nothing here does I/O.
+//!
+//! Deliberately absent: the meaning of targets and fields. hyper parses them,
+//! and `route` and `validate` judge them.
+
+/// What is wrong with a message's framing. The gateway refuses the message and
+/// closes the connection, since what follows cannot be trusted either.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum HeadFault {
+    /// A line of the head or of the chunked framing ends in LF without CR
+    /// (RFC 9112 §2.2 allows it to be refused).
+    BareLf = 1,
+    /// A CR that no LF follows (RFC 9112 §2.2).
+    BareCr,
+    /// A field line that begins with a blank (obs-fold, RFC 9112 §5.2).
+    ObsFold,
+    /// A field line without a name, without a colon, or with a blank before
+    /// its colon (RFC 9112 §5.1).
+    BadFieldLine,
+    /// Both Content-Length and Transfer-Encoding (RFC 9112 §6.1).
+    TwoFramings,
+    /// Content-Length is repeated, is a list or is not a number (RFC 9112 §6.3).
+    BadContentLength,
+    /// Transfer-Encoding in HTTP/1.0, repeated, or other than `chunked`
+    /// (RFC 9112 §6.1).
+    BadTransferEncoding,
+    /// A chunk's size or end is malformed (RFC 9112 §7.1).
+    BadChunk,
+    /// HTTP/1.1 without Host (RFC 9112 §3.2).
+    HostMissing,
+    /// More than one Host, or one that is not an authority (RFC 9112 §3.2).
+    HostInvalid,
+    /// A request line that is not `method SP target SP version` (RFC 9112 §3).
+    BadRequestLine,
+    /// A version other than HTTP/1.1 and HTTP/1.0.
+    BadVersion,
+    /// The request target is longer than allowed.
+    TargetTooLong,
+    /// The head is longer than allowed or has too many field lines.
+    HeadTooLarge,
+    /// The head did not arrive in time; the listener's watch says so.
+    HeadTooSlow,
+}
+
+impl HeadFault {
+    /// Every fault, in the order of its code.
+    pub const ALL: [Self; 15] = [
+        Self::BareLf,
+        Self::BareCr,
+        Self::ObsFold,
+        Self::BadFieldLine,
+        Self::TwoFramings,
+        Self::BadContentLength,
+        Self::BadTransferEncoding,
+        Self::BadChunk,
+        Self::HostMissing,
+        Self::HostInvalid,
+        Self::BadRequestLine,
+        Self::BadVersion,
+        Self::TargetTooLong,
+        Self::HeadTooLarge,
+        Self::HeadTooSlow,
+    ];
+
+    /// The fault of a code that `as u8` has given.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
+    }
+}
+
+/// The method of the request that stands in for one that is refused: the guard
+/// hands it to hyper in place of the faulty head, so that the refusal takes the
+/// same way out as every other answer. From a client it is a method like any
+/// other that no route takes: the fault is in the connection's pulse.
+pub const REFUSED: &str = "ORDGATE-REFUSED";
+
+/// The head of that request.
+pub const REFUSED_HEAD: &[u8] =
+    b"ORDGATE-REFUSED / HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+
+/// The bounds of a head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Bytes of a whole head, its last CRLF included.
+    pub head: usize,
+    /// Bytes of a request target.
+    pub target: usize,
+    /// Field lines in a head.
+    pub fields: usize,
+}
+
+/// What [`Scan::scan`] has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The bytes up to here belong to complete heads and to bodies: they may
+    /// be passed on.
+    pub passed: usize,
+    /// The message that begins at `passed` is to be refused.
+    pub fault: Option<HeadFault>,
+    /// Heads that have become complete in these bytes.
+    pub heads: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In a head, or between messages.
+    Head,
+    /// In a body of known length, with so many bytes to come.
+    Body(u64),
+    /// At the line that says a chunk's size.
+    ChunkSize,
+    /// In a chunk's data, with so many bytes to come.
+    ChunkData(u64),
+    /// At the CRLF after a chunk's data.
+    ChunkEnd,
+    /// In the trailer section.
+    Trailers,
+}
+
+/// Follows one connection's bytes from message to message.
+#[derive(Debug)]
+pub struct Scan {
+    bounds: Bounds,
+    place: Place,
+}
+
+impl Scan {
+    /// A scan at the beginning of a connection.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            place: Place::Head,
+        }
+    }
+
+    /// Whether the bytes so far end in a body rather than in or between heads.
+    pub fn in_body(&self) -> bool {
+        self.place != Place::Head
+    }
+
+    /// Looks at the bytes that have not been passed on yet: what the last call
+    /// left over, and what has come since. A head that is not complete is left
+    /// over; bodies are passed as they come.
+    pub fn scan(&mut self, bytes: &[u8]) -> Progress {
+        let mut progress = Progress {
+            passed: 0,
+            fault: None,
+            heads: 0,
+        };
+        while progress.passed < bytes.len() {
+            let rest = &bytes[progress.passed..];
+            let step = match self.place {
+                Place::Head => self.head(rest, &mut progress.heads),
+                Place::Body(left) => Ok(Some(self.data(left, rest, Place::Head, Place::Body))),
+                Place::ChunkData(left) => Ok(Some(self.data(
+                    left,
+                    rest,
+                    Place::ChunkEnd,
+                    Place::ChunkData,
+                ))),
+                Place::ChunkSize => self.chunk_size(rest),
+                Place::ChunkEnd => self.chunk_end(rest),
+                Place::Trailers => self.trailer(rest),
+            };
+            match step {
+                Ok(Some(taken)) => progress.passed += taken,
+                Ok(None) => break,
+                Err(fault) => {
+                    progress.fault = Some(fault);
+                    break;
+                }
+            }
+        }
+        progress
+    }
+
+    fn data(&mut self, left: u64, rest: &[u8], after: Place, within: fn(u64) -> Place) -> usize {
+        let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+        let left = left - taken as u64;
+        self.place = if left == 0 { after } else { within(left) };
+        taken
+    }
+
+    fn head(&mut self, rest: &[u8], heads: &mut usize) -> Result<Option<usize>, HeadFault> {
+        // RFC 9112 §2.2: an empty line before the request line is ignored.
+        let mut at = 0;
+        while let Some(line) = Line::first(&rest[at..])? {
+            if !line.text.is_empty() {
+                break;
+            }
+            at += line.length;
+            self.within(at)?;
+        }
+        let Some(line) = Line::first(&rest[at..])? else {
+            return self.unfinished(&rest[at..], at == 0);
+        };
+        let mut framing = Framing::begin(line.text, self.bounds.target)?;
+        at += line.length;
+        let mut fields = 0;
+        loop {
+            self.within(at)?;
+            let Some(line) = Line::first(&rest[at..])? else {
+                // The rest of the bounds are for what has not come yet.
+                return self.within(rest.len()).map(|()| None);
+            };
+            at += line.length;
+            if line.text.is_empty() {
+                self.within(at)?;
+                self.place = framing.place()?;
+                *heads += 1;
+                return Ok(Some(at));
+            }
+            fields += 1;
+            if fields > self.bounds.fields {
+                return Err(HeadFault::HeadTooLarge);
+            }
+            framing.field(line.text)?;
+        }
+    }
+
+    /// A request line that has not ended: too long already, or to be awaited.
+    fn unfinished(&self, rest: &[u8], first: bool) -> Result<Option<usize>, HeadFault> {
+        if first && matches!(rest.first(), Some(b' ' | b'\t')) {
+            return Err(HeadFault::BadRequestLine);
+        }
+        // The method and the version are short beside the target.
+        if rest.len() > self.bounds.target + 64 {
+            return Err(HeadFault::TargetTooLong);
+        }
+        self.within(rest.len()).map(|()| None)
+    }
+
+    fn within(&self, length: usize) -> Result<(), HeadFault> {
+        if length > self.bounds.head {
+            return Err(HeadFault::HeadTooLarge);
+        }
+        Ok(())
+    }
+
+    fn chunk_size(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
+        let Some(line) = Line::first(rest)? else {
+            // A size with its extensions has no reason to be longer.
+            return if rest.len() > 1024 {
+                Err(HeadFault::BadChunk)
+            } else {
+                Ok(None)
+            };
+        };
+        let digits = line
+            .text
+            .iter()
+            .take_while(|b| b.is_ascii_hexdigit())
+            .count();
+        let extension = &line.text[digits..];
+        if digits == 0
+            || digits > 15
+            || !matches!(extension.first(), None | Some(b';' | b' ' | b'\t'))
+        {
+            return Err(HeadFault::BadChunk);
+        }
+        let size = line.text[..digits].iter().fold(0_u64, |size, digit| {
+            size << 4 | u64::from(hex_value(*digit))
+        });
+        self.place = match size {
+            0 => Place::Trailers,
+            size => Place::ChunkData(size),
+        };
+        Ok(Some(line.length))
+    }
+
+    fn chunk_end(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
+        match rest {
+            [b'\r', b'\n', ..] => {
+                self.place = Place::ChunkSize;
+                Ok(Some(2))
+            }
+            [b'\r'] => Ok(None),
+            _ => Err(HeadFault::BadChunk),
+        }
+    }
+
+    fn trailer(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
+        let Some(line) = Line::first(rest)? else {
+            return self.within(rest.len()).map(|()| None);
+        };
+        if line.text.is_empty() {
+            self.place = Place::Head;
+        } else {
+            field_name(line.text)?;
+        }
+        Ok(Some(line.length))
+    }
+}
+
+/// A line that ends in CRLF.
+struct Line<'a> {
+    text: &'a [u8],
+    length: usize,
+}
+
+impl<'a> Line<'a> {
+    fn first(bytes: &'a [u8]) -> Result<Option<Self>, HeadFault> {
+        let Some(end) = memchr::memchr(b'\n', bytes) else {
+            return Ok(None);
+        };
+        let Some(text) = bytes[..end].strip_suffix(b"\r") else {
+            return Err(HeadFault::BareLf);
+        };
+        if memchr::memchr(b'\r', text).is_some() {
+            return Err(HeadFault::BareCr);
+        }
+        Ok(Some(Self {
+            text,
+            length: end + 1,
+        }))
+    }
+}
+
+/// What a head says of the body that follows it.
+struct Framing {
+    is_http_11: bool,
+    hosts: u32,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Framing {
+    fn begin(line: &[u8], longest: usize) -> Result<Self, HeadFault> {
+        let mut parts = line.split(|b| *b == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(HeadFault::BadRequestLine);
+        };
+        if target.len() > longest {
+            return Err(HeadFault::TargetTooLong);
+        }
+        if method.is_empty() || target.is_empty() || method.len() > 32 {
+            return Err(HeadFault::BadRequestLine);
+        }
+        let is_http_11 = match version {
+            b"HTTP/1.1" => true,
+            b"HTTP/1.0" => false,
+            _ => return Err(HeadFault::BadVersion),
+        };
+        Ok(Self {
+            is_http_11,
+            hosts: 0,
+            length: None,
+            chunked: false,
+        })
+    }
+
+    fn field(&mut self, line: &[u8]) -> Result<(), HeadFault> {
+        let name = field_name(line)?;
+        let value = || line[name.len() + 1..].trim_ascii();
+        match name.len() {
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                self.hosts += 1;
+                if self.hosts > 1 || !is_authority(value()) {
+                    return Err(HeadFault::HostInvalid);
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => {
+                let length = content_length(value()).ok_or(HeadFault::BadContentLength)?;
+                if self.length.replace(length).is_some() {
+                    return Err(HeadFault::BadContentLength);
+                }
+            }
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
+                let chunked = value().eq_ignore_ascii_case(b"chunked");
+                if !chunked || self.chunked || !self.is_http_11 {
+                    return Err(HeadFault::BadTransferEncoding);
+                }
+                self.chunked = true;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn place(&self) -> Result<Place, HeadFault> {
+        if self.is_http_11 && self.hosts == 0 {
+            return Err(HeadFault::HostMissing);
+        }
+        match (self.chunked, self.length) {
+            (true, Some(_)) => Err(HeadFault::TwoFramings),
+            (true, None) => Ok(Place::ChunkSize),
+            (false, None | Some(0)) => Ok(Place::Head),
+            (false, Some(length)) => Ok(Place::Body(length)),
+        }
+    }
+}
+
+fn field_name(line: &[u8]) -> Result<&[u8], HeadFault> {
+    if matches!(line.first(), Some(b' ' | b'\t')) {
+        return Err(HeadFault::ObsFold);
+    }
+    let colon = memchr::memchr(b':', line).ok_or(HeadFault::BadFieldLine)?;
+    let name = &line[..colon];
+    match name.last() {
+        None | Some(b' ' | b'\t') => Err(HeadFault::BadFieldLine),
+        Some(_) => Ok(name),
+    }
+}
+
+/// RFC 9112 §6.2: digits only; a list is refused, whatever its members.
+fn content_length(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || value.len() > 18 {
+        return None;
+    }
+    value.iter().try_fold(0_u64, |length, digit| {
+        digit
+            .is_ascii_digit()
+            .then(|| length * 10 + u64::from(digit - b'0'))
+    })
+}
+
+/// Roughly RFC 3986 §3.2.2 with a port: enough that nothing odd is a host. An
+/// empty value is one that RFC 9112 §3.2 allows.
+fn is_authority(value: &[u8]) -> bool {
+    value.iter().all(|b| {
+        b.is_ascii_alphanumeric()
+            || matches!(b, b'.' | b'-' | b':' | b'[' | b']' | b'_' | b'%' | b'~')
+    })
+}
+
+fn hex_value(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        _ => (digit | 0x20) - b'a' + 10,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        head: 512,
+        target: 128,
+        fields: 8,
+    };
+
+    fn progress(text: &str) -> Progress {
+        Scan::new(BOUNDS).scan(text.as_bytes())
+    }
+
+    #[test]
+    fn faults() {
+        let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(200));
+        let endless = format!("GET /{}", "x".repeat(300));
+        let big = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n",
+            "y".repeat(600)
+        );
+        let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "x: y\r\n".repeat(9));
+        let rows: &[(&str, HeadFault)] = &[
+            ("GET / HTTP/1.1\nHost: a\r\n\r\n", HeadFault::BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\n\r\n", HeadFault::BareLf),
+            ("GET / HTTP/1.1\r\nHost: a\r\n\n", HeadFault::BareLf),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nx: a\rb\r\n\r\n",
+                HeadFault::BareCr,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n 2\r\n\r\n",
+                HeadFault::ObsFold,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n",
+                HeadFault::BadFieldLine,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\n: 1\r\n\r\n",
+                HeadFault::BadFieldLine,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nnothing\r\n\r\n",
+                HeadFault::BadFieldLine,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+                HeadFault::TwoFramings,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+                HeadFault::TwoFramings,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+                HeadFault::BadContentLength,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\n",
+                HeadFault::BadContentLength,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\n",
+                HeadFault::BadContentLength,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n",
+                HeadFault::BadContentLength,
+            ),
+            (
+                "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+                HeadFault::BadTransferEncoding,
+            ),
+            (
+                "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+                HeadFault::BadTransferEncoding,
+            ),
+            ("GET / HTTP/1.1\r\n\r\n", HeadFault::HostMissing),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+                HeadFault::HostInvalid,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+                HeadFault::HostInvalid,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
+                HeadFault::HostInvalid,
+            ),
+            ("GET /\r\n\r\n", HeadFault::BadRequestLine),
+            (
+                "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadFault::BadRequestLine,
+            ),
+            (
+                "GET / x HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadFault::BadRequestLine,
+            ),
+            ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
+            ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
+            (&long, HeadFault::TargetTooLong),
+            (&endless, HeadFault::TargetTooLong),
+            (&big, HeadFault::HeadTooLarge),
+            (&many, HeadFault::HeadTooLarge),
+        ];
+        for (text, fault) in rows {
+            let found = progress(text);
+            assert_eq!(found.fault, Some(*fault), "{text:?}");
+            assert_eq!(found.passed, 0, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn chunk_faults_come_after_the_head() {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (body, passed) in [
+            ("x\r\n", 0),
+            ("-1\r\n", 0),
+            ("0x3\r\n", 0),
+            ("3 \r\nabcX\r\n", 7),
+            ("3\r\nabc\n", 6),
+            ("0\r\nbad\r\n", 3),
+        ] {
+            let found = progress(&format!("{head}{body}"));
+            assert!(found.fault.is_some(), "{body:?}");
+            assert_eq!(found.passed, head.len() + passed, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn clean_messages_pass_however_they_are_cut() {
+        let text = "\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n\
+                    POST /b HTTP/1.1\r\nhost: [::1]:80\r\ncontent-length: 5\r\n\r\nGET /\
+                    PUT /c HTTP/1.1\r\nHOST: b\r\ntransfer-encoding: Chunked\r\n\r\n\
+                    3;x=y\r\nab\n\r\n0\r\nx: y\r\n\r\n\
+                    GET /d HTTP/1.0\r\n\r\n";
+        let whole = progress(text);
+        assert_eq!(
+            (whole.passed, whole.fault, whole.heads),
+            (text.len(), None, 4)
+        );
+        for size in 1..text.len() {
+            let mut scan = Scan::new(BOUNDS);
+            let (mut held, mut passed, mut heads) = (Vec::new(), 0, 0);
+            for piece in text.as_bytes().chunks(size) {
+                held.extend_from_slice(piece);
+                let found = scan.scan(&held);
+                assert_eq!(found.fault, None, "in pieces of {size}");
+                held.drain(..found.passed);
+                passed += found.passed;
+                heads += found.heads;
+            }
+            assert_eq!((passed, heads), (text.len(), 4), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_fault_leaves_earlier_messages_alone() {
+        let good = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let found = progress(&format!("{good}GET / HTTP/1.1\nHost: a\r\n\r\n"));
+        assert_eq!((found.passed, found.heads), (good.len(), 1));
+        assert_eq!(found.fault, Some(HeadFault::BareLf));
+    }
+
+    #[test]
+    fn codes_name_their_faults() {
+        for fault in HeadFault::ALL {
+            assert_eq!(HeadFault::from_code(fault as u8), Some(fault));
+        }
+        assert_eq!(HeadFault::from_code(0), None);
+        assert_eq!(HeadFault::from_code(99), None);
+    }
+}
