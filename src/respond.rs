@@ -7,7 +7,8 @@
 //!
 //! Deliberately absent: whether to answer so; that is the walk's.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,7 +49,13 @@ pub struct Respond {
     cache_status_key: bool,
     server_timing: bool,
     limit_policy: Option<HeaderValue>,
+    templates: Mutex<HashMap<(HeaderValue, Option<Duration>), Arc<HeaderMap>>>,
 }
+
+/// Templates that are shared. An upstream has one content type or two, and a
+/// route a few lifetimes; one that makes up a new type each time gets templates
+/// of their own.
+const SHARED_TEMPLATES: usize = 256;
 
 /// What is said of one request, beside the answer.
 pub struct Said<'a> {
@@ -106,15 +113,34 @@ impl Respond {
             cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
             limit_policy,
+            templates: Mutex::default(),
         }
     }
 
-    /// The fields of all answers of one content type and lifetime.
+    /// The fields of all answers of one content type and lifetime: one map,
+    /// shared, since a map of its own would cost a small answer as much memory
+    /// as its body.
     pub fn template(
         &self,
         content_type: HeaderValue,
         lifetime: Option<Duration>,
     ) -> Arc<HeaderMap> {
+        let mut templates = self
+            .templates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let key = (content_type, lifetime);
+        if let Some(template) = templates.get(&key) {
+            return template.clone();
+        }
+        let template = Arc::new(self.compose(key.0.clone(), lifetime));
+        if templates.len() < SHARED_TEMPLATES {
+            templates.insert(key, template.clone());
+        }
+        template
+    }
+
+    fn compose(&self, content_type: HeaderValue, lifetime: Option<Duration>) -> HeaderMap {
         let control = match lifetime {
             Some(lifetime) => format!("public, max-age={}", lifetime.as_secs()),
             None => "no-store".to_owned(),
@@ -129,7 +155,7 @@ impl Respond {
         fields.insert(AGE, PLACE);
         fields.insert(CACHE_STATUS, PLACE);
         self.constant(&mut fields);
-        Arc::new(fields)
+        fields
     }
 
     /// What every answer of ours has.

@@ -75,10 +75,17 @@ pub fn judge(
     took: Duration,
 ) -> Result<Answer, Failure> {
     serde_json::from_slice::<IgnoredAny>(&body).map_err(|_where| Failure::NotJson)?;
-    let content_type = fields.get(CONTENT_TYPE).cloned();
+    // A copy: a parsed value is a slice of the connection's read buffer, all of
+    // which it would keep for as long as the answer is stored.
+    let content_type = fields
+        .get(CONTENT_TYPE)
+        .map(|v| HeaderValue::from_bytes(v.as_bytes()));
     Ok(Answer {
         status,
-        content_type: content_type.unwrap_or(HeaderValue::from_static("application/json")),
+        content_type: match content_type {
+            Some(Ok(content_type)) => content_type,
+            _ => HeaderValue::from_static("application/json"),
+        },
         empty: serde_json::from_slice::<Page>(&body).is_ok_and(|page| page.results.0),
         body,
         took,
