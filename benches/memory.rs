@@ -1,0 +1,57 @@
+//! What a stored response costs, all counted: `cargo bench --bench memory`.
+//! Fills the store with tokens of 600 bytes and asks the system what the
+//! process has grown by; the store's own account must not say less.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ordgate::cache::key::Key;
+use ordgate::cache::store::{Store, Stored};
+use ordgate::cache::validator::etag;
+use ordgate::clock::Moment;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ENTRIES: usize = 100_000;
+const BODY: usize = 600;
+
+fn main() {
+    let store = Store::new(4 << 30);
+    let fields = Arc::default();
+    let before = resident();
+    for n in 0..ENTRIES {
+        let mut key = Key::begin(0);
+        key.buffer().extend_from_slice(format!("/ordinals/v1/brc-20/tokens/{n:05x}").as_bytes());
+        let body = Bytes::from(format!("{n:0BODY$}").into_bytes().into_boxed_slice());
+        let stored = Arc::new(Stored {
+            status: http::StatusCode::OK,
+            etag: etag(&body),
+            fields: Arc::clone(&fields),
+            received: Moment::default(),
+            lifetime: Duration::from_secs(3600),
+            took: Duration::ZERO,
+            body,
+        });
+        // As a hit does: sharing is what makes `bytes` allocate its counter.
+        drop((stored.body.clone(), stored.etag.clone()));
+        store.insert(key, stored);
+    }
+    store.sweep(Moment::default(), |_| None);
+    let grown = resident().saturating_sub(before);
+    let size = store.size();
+    divan::black_box(&store);
+    let each = |bytes: u64| bytes / ENTRIES as u64;
+    println!("entries            {}", size.entries);
+    println!("bytes of a body    {BODY}");
+    println!("resident, each     {}", each(grown));
+    println!("accounted, each    {}", each(size.bytes));
+}
+
+/// The process's resident memory, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0) * rustix::param::page_size() as u64
+}

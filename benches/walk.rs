@@ -1,0 +1,150 @@
+//! What a rule, a look-up and a whole walk cost, without sockets:
+//! `cargo bench --bench walk`. Compare within one run; the machine's noise is
+//! larger than most changes between two.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request};
+use http_body_util::Empty;
+use ordgate::cache::freshness::{Mode, Policy};
+use ordgate::cache::key::Key;
+use ordgate::cache::store::Stored;
+use ordgate::cache::validator::{etag, none_match_fails};
+use ordgate::cache::{Cache, Lookup};
+use ordgate::clock::Clock;
+use ordgate::config::Config;
+use ordgate::gateway::{Session, Walk};
+use ordgate::sandbox::{Sandbox, Settings};
+use ordgate::serve::{Options, Server};
+use ordgate::wire::head::{Bounds, Scan};
+use ordgate::wire::pulse::Pulse;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    divan::Divan::from_args().sample_size(256).main();
+}
+
+const BLOCK: &str = "/runes/v1/blocks/840000/activity";
+
+/// A rule: a head's framing, as a browser and as a load generator send it.
+#[divan::bench(args = [4, 16])]
+fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
+    let mut head = format!("GET {BLOCK}?limit=20 HTTP/1.1\r\nhost: 127.0.0.1:8080\r\n");
+    for n in 1..fields {
+        head.push_str(&format!("x-some-field-{n}: some value of middling length\r\n"));
+    }
+    head.push_str("\r\n");
+    let bounds = Bounds {
+        head: 16_384,
+        target: 8_192,
+        fields: 100,
+    };
+    let mut scan = Scan::new(bounds);
+    bencher.bench_local(|| scan.scan(divan::black_box(head.as_bytes())));
+}
+
+/// A rule: route, validation, canonical form.
+#[divan::bench]
+fn canonical_request(bencher: divan::Bencher<'_, '_>) {
+    let config = Config::shipped().expect("the shipped configuration is valid");
+    bencher.bench_local(|| {
+        let found = config.routes.find(divan::black_box(BLOCK)).expect("a route");
+        found.route.canonical(found.index, &found.captures, Some("limit=20&offset=40"))
+    });
+}
+
+/// A rule: a client's If-None-Match of three tags.
+#[divan::bench]
+fn if_none_match(bencher: divan::Bencher<'_, '_>) {
+    let tag = etag(b"{}");
+    let mut fields = HeaderMap::new();
+    let list = format!("\"one\", W/\"two\", {}", tag.to_str().expect("a tag is ASCII"));
+    fields.insert("if-none-match", HeaderValue::try_from(list).expect("a list of tags"));
+    bencher.bench_local(|| none_match_fails(divan::black_box(&fields), &tag));
+}
+
+/// A look-up among so many stored responses.
+#[divan::bench(args = [1, 10_000, 100_000])]
+fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
+    let cache = Cache::new(1 << 30);
+    let clock = Clock::machine();
+    let policy = Policy {
+        mode: Mode::Override,
+        ..Policy::default()
+    };
+    let key = |n: u64| {
+        let mut key = Key::begin(0);
+        let target = format!("/runes/v1/transactions/{n:064x}/activity?limit=20&offset=0");
+        key.buffer().extend_from_slice(target.as_bytes());
+        key
+    };
+    for n in 0..entries {
+        let stored = Stored {
+            status: http::StatusCode::OK,
+            body: Bytes::from(vec![b'x'; 600]),
+            etag: HeaderValue::from_static("\"e\""),
+            fields: Arc::default(),
+            received: clock.now(),
+            lifetime: Duration::from_secs(3600),
+            took: Duration::ZERO,
+        };
+        cache.store().insert(key(n), Arc::new(stored));
+    }
+    // A stride that visits all, so that the processor's caches do not help.
+    let keys: Vec<_> = (0..entries.min(4096)).map(|n| key(n * 7919 % entries)).collect();
+    let mut at = 0;
+    bencher.bench_local(|| {
+        at = (at + 1) % keys.len();
+        matches!(cache.look_up(&keys[at], &policy, clock.now()), Lookup::Fresh { .. })
+    });
+}
+
+/// The whole walk of a hit, from a parsed request to an answer.
+#[divan::bench(args = [false, true])]
+fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\nworkers = 1\n[admin]\nlisten = \"127.0.0.1:0\"\n\
+         [limit]\nenabled = {limited}\nrequests_per_minute = 60000000\nburst = 60000000\n"
+    );
+    let server = Server::start(Options {
+        config: Config::parse("bench", &text).expect("a valid configuration"),
+        config_name: "bench".to_owned(),
+        keys: Vec::new(),
+        admin_token: None,
+        sandbox: Some(Sandbox::new(Settings::default())),
+        // It stands still, so that what is stored stays fresh.
+        clock: Clock::manual(),
+    })
+    .expect("the server starts");
+    let gateway = server.gateway().clone();
+    let session = Arc::new(Session {
+        peer: [127, 0, 0, 1].into(),
+        connection: 1,
+        requests: AtomicU64::new(0),
+        pulse: Arc::new(Pulse::new(gateway.clock.now())),
+    });
+    let request = || {
+        let request = Request::get("/ordinals/v1/brc-20/tokens/ordi").header("host", "127.0.0.1");
+        request.body(Empty::<Bytes>::new()).expect("a request")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(async {
+        let first = gateway.answer(&session, request()).await;
+        assert!(first.is_ok_and(|first| first.status().is_success()));
+    });
+    bencher.with_inputs(request).bench_local_values(|request| {
+        let walk = gateway.answer(&session, request);
+        assert!(matches!(walk, Walk::Done(_)), "a hit");
+        walk
+    });
+    server.drain();
+    server.wait();
+}
