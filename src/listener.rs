@@ -155,7 +155,8 @@ impl Door {
         // reads beyond.
         http.max_buf_size((self.settings.max_head_bytes * 2).max(16 * 1024))
             .max_headers(self.settings.max_fields + 1)
-            .half_close(false);
+            // A client that has said all may still listen.
+            .half_close(true);
         let mut connection = pin!(http.serve_connection(io, service));
         let mut draining = pin!(drain.wait_for(|drain| *drain));
         let mut drains = false;

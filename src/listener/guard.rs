@@ -84,8 +84,8 @@ impl<S> Guard<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Hands on what may be; `false` where there is nothing.
-    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+    /// Hands on what may be; `None` where more has to be read first.
+    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) -> Option<Poll<io::Result<()>>> {
         if self.passed > 0 {
             let some = self.passed.min(buf.remaining());
             buf.put_slice(&self.held[..some]);
@@ -94,19 +94,23 @@ impl<S: AsyncRead + Unpin> Guard<S> {
             if self.held.is_empty() {
                 self.held = Vec::new();
             }
-            return true;
+            return Some(Poll::Ready(Ok(())));
         }
-        if let Refusing::Since(at) = &mut self.refusing {
-            // Nothing after the refused head is heard; at the stand-in's end
-            // this reads as the end of the stream.
-            let rest = &REFUSED_HEAD[*at..];
-            let some = rest.len().min(buf.remaining());
-            buf.put_slice(&rest[..some]);
-            *at += some;
-            self.held = Vec::new();
-            return true;
+        let Refusing::Since(at) = &mut self.refusing else {
+            return None;
+        };
+        let rest = &REFUSED_HEAD[*at..];
+        if rest.is_empty() {
+            // Nothing after the refused head is heard. It must not read as the
+            // end of the stream, which hyper would take for a client that has
+            // gone; the answer's `connection: close` ends this.
+            return Some(Poll::Pending);
         }
-        false
+        let some = rest.len().min(buf.remaining());
+        buf.put_slice(&rest[..some]);
+        *at += some;
+        self.held = Vec::new();
+        Some(Poll::Ready(Ok(())))
     }
 }
 
@@ -118,8 +122,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     ) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
         loop {
-            if guard.hand_on(buf) {
-                return Poll::Ready(Ok(()));
+            if let Some(handed) = guard.hand_on(buf) {
+                return handed;
             }
             if guard.pulse.fault().is_some() {
                 // The watch has found the head too slow.
