@@ -84,8 +84,9 @@ impl<S> Guard<S> {
 }
 
 impl<S: AsyncRead + Unpin> Guard<S> {
-    /// Hands on what may be; `false` where there is nothing.
-    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) -> bool {
+    /// Hands on what may be. `Ready(false)` where there is nothing;
+    /// `Pending` where there will never be more.
+    fn hand_on(&mut self, buf: &mut ReadBuf<'_>) -> Poll<bool> {
         if self.passed > 0 {
             let some = self.passed.min(buf.remaining());
             buf.put_slice(&self.held[..some]);
@@ -94,19 +95,23 @@ impl<S: AsyncRead + Unpin> Guard<S> {
             if self.held.is_empty() {
                 self.held = Vec::new();
             }
-            return true;
+            return Poll::Ready(true);
         }
         if let Refusing::Since(at) = &mut self.refusing {
-            // Nothing after the refused head is heard; at the stand-in's end
-            // this reads as the end of the stream.
+            // Nothing after the refused head is heard. Nor does it end: to hyper
+            // an end is a client that has gone, who needs no answer. The answer
+            // says `connection: close`, so hyper closes once it is written.
             let rest = &REFUSED_HEAD[*at..];
+            if rest.is_empty() {
+                return Poll::Pending;
+            }
             let some = rest.len().min(buf.remaining());
             buf.put_slice(&rest[..some]);
             *at += some;
             self.held = Vec::new();
-            return true;
+            return Poll::Ready(true);
         }
-        false
+        Poll::Ready(false)
     }
 }
 
@@ -118,7 +123,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     ) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
         loop {
-            if guard.hand_on(buf) {
+            if ready!(guard.hand_on(buf)) {
                 return Poll::Ready(Ok(()));
             }
             if guard.pulse.fault().is_some() {
