@@ -23,7 +23,8 @@ fn main() {
     let before = resident();
     for n in 0..ENTRIES {
         let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(format!("/ordinals/v1/brc-20/tokens/{n:05x}").as_bytes());
+        key.buffer()
+            .extend_from_slice(format!("/ordinals/v1/brc-20/tokens/{n:05x}").as_bytes());
         let body = Bytes::from(format!("{n:0BODY$}").into_bytes().into_boxed_slice());
         let stored = Arc::new(Stored {
             status: http::StatusCode::OK,
@@ -52,6 +53,9 @@ fn main() {
 /// The process's resident memory, in bytes.
 fn resident() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }

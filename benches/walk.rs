@@ -36,7 +36,9 @@ const BLOCK: &str = "/runes/v1/blocks/840000/activity";
 fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
     let mut head = format!("GET {BLOCK}?limit=20 HTTP/1.1\r\nhost: 127.0.0.1:8080\r\n");
     for n in 1..fields {
-        head.push_str(&format!("x-some-field-{n}: some value of middling length\r\n"));
+        head.push_str(&format!(
+            "x-some-field-{n}: some value of middling length\r\n"
+        ));
     }
     head.push_str("\r\n");
     let bounds = Bounds {
@@ -53,8 +55,13 @@ fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
 fn canonical_request(bencher: divan::Bencher<'_, '_>) {
     let config = Config::shipped().expect("the shipped configuration is valid");
     bencher.bench_local(|| {
-        let found = config.routes.find(divan::black_box(BLOCK)).expect("a route");
-        found.route.canonical(found.index, &found.captures, Some("limit=20&offset=40"))
+        let found = config
+            .routes
+            .find(divan::black_box(BLOCK))
+            .expect("a route");
+        found
+            .route
+            .canonical(found.index, &found.captures, Some("limit=20&offset=40"))
     });
 }
 
@@ -63,8 +70,14 @@ fn canonical_request(bencher: divan::Bencher<'_, '_>) {
 fn if_none_match(bencher: divan::Bencher<'_, '_>) {
     let tag = etag(b"{}");
     let mut fields = HeaderMap::new();
-    let list = format!("\"one\", W/\"two\", {}", tag.to_str().expect("a tag is ASCII"));
-    fields.insert("if-none-match", HeaderValue::try_from(list).expect("a list of tags"));
+    let list = format!(
+        "\"one\", W/\"two\", {}",
+        tag.to_str().expect("a tag is ASCII")
+    );
+    fields.insert(
+        "if-none-match",
+        HeaderValue::try_from(list).expect("a list of tags"),
+    );
     bencher.bench_local(|| none_match_fails(divan::black_box(&fields), &tag));
 }
 
@@ -96,11 +109,16 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
         cache.store().insert(key(n), Arc::new(stored));
     }
     // A stride that visits all, so that the processor's caches do not help.
-    let keys: Vec<_> = (0..entries.min(4096)).map(|n| key(n * 7919 % entries)).collect();
+    let keys: Vec<_> = (0..entries.min(4096))
+        .map(|n| key(n * 7919 % entries))
+        .collect();
     let mut at = 0;
     bencher.bench_local(|| {
         at = (at + 1) % keys.len();
-        matches!(cache.look_up(&keys[at], &policy, clock.now()), Lookup::Fresh { .. })
+        matches!(
+            cache.look_up(&keys[at], &policy, clock.now()),
+            Lookup::Fresh { .. }
+        )
     });
 }
 
