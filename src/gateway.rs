@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::quality::FixedState;
+use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Body as _;
 
@@ -160,7 +161,12 @@ impl Gateway {
             }
             Err(refusal) => {
                 let said = way.said(request.headers());
-                let response = self.respond.refusal(&refusal, None, &said);
+                let mut response = self.respond.refusal(&refusal, None, &said);
+                if !request.body().is_end_stream() {
+                    // Its body is not read, so nothing can follow it.
+                    let close = HeaderValue::from_static("close");
+                    response.headers_mut().insert(CONNECTION, close);
+                }
                 Walk::Done(Some(self.leave(session, &way, None, None, response, now)))
             }
         }
@@ -184,9 +190,6 @@ impl Gateway {
         if uri.authority().is_some() || !uri.path().starts_with('/') {
             return Err(Refusal::TargetForm);
         }
-        if !request.body().is_end_stream() {
-            return Err(Refusal::Body);
-        }
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, way);
         };
@@ -205,6 +208,9 @@ impl Gateway {
             return Err(Refusal::Method {
                 allow: found.route.allow(),
             });
+        }
+        if !request.body().is_end_stream() {
+            return Err(Refusal::Body);
         }
         let key = found
             .route
@@ -268,11 +274,19 @@ impl Gateway {
     }
 
     /// What is no route: a document of our own, or nothing.
-    fn document<B>(&self, request: &Request<B>, way: &Way) -> Result<Step, Refusal> {
+    fn document<B: hyper::body::Body>(
+        &self,
+        request: &Request<B>,
+        way: &Way,
+    ) -> Result<Step, Refusal> {
         let path = request.uri().path();
         let document = self.documents.iter().find(|document| document.path == path);
         let document = document.ok_or(Refusal::NoRoute)?;
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
+        let takes = matches!(*request.method(), Method::GET | Method::HEAD);
+        if takes && !request.body().is_end_stream() {
+            return Err(Refusal::Body);
+        }
         let said = way.said(request.headers());
         let response = match *request.method() {
             Method::GET | Method::HEAD => {

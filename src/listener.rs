@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use guard::Guard;
+use guard::{GRACE, Guard};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -155,11 +155,12 @@ impl Door {
         // reads beyond.
         http.max_buf_size((self.settings.max_head_bytes * 2).max(16 * 1024))
             .max_headers(self.settings.max_fields + 1)
-            // A client that has said all may still listen.
-            .half_close(true);
+            // The guard tells of a client's end when it is time.
+            .half_close(false);
         let mut connection = pin!(http.serve_connection(io, service));
         let mut draining = pin!(drain.wait_for(|drain| *drain));
         let mut drains = false;
+        let mut ends = false;
         let mut timer = pin!(tokio::time::sleep(self.settings.times.header_timeout));
         poll_fn(|cx| {
             loop {
@@ -176,6 +177,10 @@ impl Door {
                     }
                     connection.as_mut().graceful_shutdown();
                     continue;
+                }
+                if !ends && pulse.ended_since().is_some() {
+                    ends = true;
+                    timer.as_mut().reset(tokio::time::Instant::now() + GRACE);
                 }
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;

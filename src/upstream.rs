@@ -486,22 +486,19 @@ fn failure(error: &hyper_util::client::legacy::Error) -> Failure {
 }
 
 /// The first error of a type in a chain of sources. rustls' errors hide within
-/// `io::Error`s, which do not name what they wrap as their source.
+/// `io::Error`s, within further ones at times, which do not name what they wrap
+/// as their source.
 fn beneath<'e, T: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Option<&'e T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref::<T>() {
-            return Some(found);
-        }
-        let wrapped = error
-            .downcast_ref::<io::Error>()
-            .and_then(io::Error::get_ref);
-        if let Some(found) = wrapped.and_then(|inner| inner.downcast_ref::<T>()) {
-            return Some(found);
-        }
-        next = error.source();
+    if let Some(found) = error.downcast_ref::<T>() {
+        return Some(found);
     }
-    None
+    let wrapped = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref);
+    match wrapped {
+        Some(inner) => beneath(inner),
+        None => beneath(error.source()?),
+    }
 }
 
 fn chain(error: &dyn StdError) -> String {

@@ -15,6 +15,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -24,6 +25,9 @@ use crate::wire::pulse::Pulse;
 
 /// The most bytes that are read and thrown away on close.
 const LINGER: usize = 256 * 1024;
+
+/// How long an answer may still take once the client has closed its side.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// A guarded stream.
 pub(super) struct Guard<S> {
@@ -114,6 +118,25 @@ impl<S: AsyncRead + Unpin> Guard<S> {
     }
 }
 
+impl<S> Guard<S> {
+    /// The client has closed its side. hyper would drop what it is about to
+    /// answer, so it learns of that only once all is answered, or when
+    /// [`GRACE`] is over: a client that waits is served, one that has gone does
+    /// not hold its place for as long as the upstream takes.
+    fn end(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        let now = self.clock.now();
+        match self.pulse.ended_since() {
+            None => {
+                self.pulse.set_ended_since(now);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Some(since) if self.pulse.is_busy() && now.since(since) < GRACE => Poll::Pending,
+            Some(_) => Poll::Ready(Ok(())),
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -135,7 +158,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 ready!(Pin::new(&mut guard.io).poll_read(cx, buf))?;
                 let come = buf.filled().len() - before;
                 if come == 0 {
-                    return Poll::Ready(Ok(()));
+                    return guard.end(cx);
                 }
                 let passed = guard.judge(Some(&buf.filled()[before..]));
                 if passed < come {
@@ -152,7 +175,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
                 let mut more = ReadBuf::new(&mut room);
                 ready!(Pin::new(&mut guard.io).poll_read(cx, &mut more))?;
                 if more.filled().is_empty() {
-                    return Poll::Ready(Ok(()));
+                    return guard.end(cx);
                 }
                 guard.held.extend_from_slice(more.filled());
                 guard.passed = guard.judge(None);

@@ -41,7 +41,7 @@ pub(super) fn judge(pulse: &Pulse, times: &Times, now: Moment) -> Verdict {
             left => Verdict::Keep(left),
         };
     }
-    if pulse.fault().is_some() {
+    if pulse.fault().is_some() && !pulse.is_busy() {
         // It has been refused and had a while to read that.
         return Verdict::Close;
     }

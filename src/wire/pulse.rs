@@ -17,6 +17,7 @@ pub struct Pulse {
     heard: AtomicU64,
     head_since: AtomicU64,
     stuck_since: AtomicU64,
+    ended_since: AtomicU64,
     busy: AtomicU32,
 }
 
@@ -58,6 +59,16 @@ impl Pulse {
     /// Since when the client has not taken what is written.
     pub fn stuck_since(&self) -> Option<Moment> {
         some(self.stuck_since.load(Relaxed))
+    }
+
+    /// The client has closed its side.
+    pub fn set_ended_since(&self, since: Moment) {
+        self.ended_since.store(since.nanos(), Relaxed);
+    }
+
+    /// Since when the client's side has been closed.
+    pub fn ended_since(&self) -> Option<Moment> {
+        some(self.ended_since.load(Relaxed))
     }
 
     /// Says what is wrong with the message that comes next; the first fault

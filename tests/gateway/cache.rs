@@ -1,0 +1,559 @@
+//! The cache: what is a hit, for how long, and what is said of it. Time moves
+//! by hand.
+
+use ring::digest::{SHA256, digest};
+
+use crate::support::upstream::usual_body;
+use crate::support::{
+    BLOCK, BLOCK_CANONICAL, Gate, Gateway, Reply, Setup, TOKEN, TX, Upstream, token, until,
+};
+
+/// A route whose answers may be used past their freshness.
+const STALE: &str = r#"
+    [[route]]
+    name = "tokens"
+    path = "/ordinals/v1/brc-20/tokens/{ticker}"
+    params.ticker = { type = "ticker" }
+    cache = { mode = "override", times = { 200 = "10s", 404 = "1s" }, stale_while_revalidate = "20s", stale_if_error = "60s" }
+"#;
+
+fn manual(upstream: &Upstream) -> Gateway {
+    Setup::before(upstream).manual().start()
+}
+
+/// The ETag that a body must have: made from it and from nothing else.
+fn tag(body: &[u8]) -> String {
+    let hex = |byte: &u8| format!("{byte:02x}");
+    let digits: String = digest(&SHA256, body).as_ref()[..16]
+        .iter()
+        .map(hex)
+        .collect();
+    format!("\"{digits}\"")
+}
+
+#[tokio::test]
+async fn a_miss_then_hits_until_freshness_ends() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let miss = gateway.get(TOKEN).await;
+    assert_eq!(miss.status, 200);
+    assert_eq!(miss.text(), usual_body(TOKEN));
+    assert_eq!(
+        miss.must("cache-status"),
+        "ordgate; fwd=uri-miss; fwd-status=200; stored"
+    );
+    assert_eq!(miss.must("age"), "0");
+    assert_eq!(miss.must("cache-control"), "public, max-age=10");
+    assert_eq!(miss.must("content-type"), "application/json; charset=utf-8");
+    assert_eq!(miss.must("etag"), tag(&miss.body));
+
+    for (passed, age, ttl) in [(0, 0, 10), (2500, 2, 7), (7499, 9, 0)] {
+        gateway.advance(passed);
+        let hit = gateway.get(TOKEN).await;
+        assert_eq!(hit.status, 200);
+        assert_eq!(hit.body, miss.body);
+        assert_eq!(hit.must("cache-status"), format!("ordgate; hit; ttl={ttl}"));
+        assert_eq!(hit.number("age"), age);
+        assert_eq!(hit.must("etag"), miss.must("etag"));
+        assert_eq!(hit.must("content-type"), miss.must("content-type"));
+        assert_eq!(hit.must("cache-control"), miss.must("cache-control"));
+        assert_eq!(hit.must("content-length"), miss.body.len().to_string());
+        assert_ne!(hit.must("x-request-id"), miss.must("x-request-id"));
+    }
+    assert_eq!(upstream.count(), 1);
+
+    gateway.advance(1);
+    let stale = gateway.get(TOKEN).await;
+    assert_eq!(
+        stale.must("cache-status"),
+        "ordgate; fwd=stale; fwd-status=200; stored"
+    );
+    assert_eq!(stale.number("age"), 0);
+    assert_eq!(upstream.count(), 2);
+    assert_eq!(
+        gateway.get(TOKEN).await.must("cache-status"),
+        "ordgate; hit; ttl=10"
+    );
+}
+
+#[tokio::test]
+async fn nothing_of_the_upstreams_own_is_said() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    for _miss_then_hit in 0..2 {
+        let answer = gateway.get(TOKEN).await;
+        let names: Vec<_> = answer.fields.iter().map(|(name, _)| &**name).collect();
+        let expected = [
+            "access-control-allow-origin",
+            "access-control-expose-headers",
+            "age",
+            "cache-control",
+            "cache-status",
+            "content-length",
+            "content-type",
+            "date",
+            "etag",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-request-id",
+        ];
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, expected);
+        assert!(!String::from_utf8_lossy(&answer.bytes()).contains("telling"));
+        assert_eq!(answer.must("access-control-allow-origin"), "*");
+        assert_eq!(answer.must("etag"), tag(&answer.body));
+        assert_eq!(answer.must("age"), "0", "the upstream's own is not added");
+    }
+}
+
+#[tokio::test]
+async fn unknown_tickers_and_empty_lists_are_remembered_a_second() {
+    let upstream = Upstream::start();
+    let not_found = r#"{"error":"Not found"}"#;
+    let empty = r#"{"limit":20,"offset":0,"total":0,"results":[]}"#;
+    upstream.usually(move |seen| match seen.target().contains("brc-20") {
+        true => Reply::status(404, not_found),
+        false => Reply::json(empty),
+    });
+    let gateway = manual(&upstream);
+    for (target, status, body) in [
+        (TOKEN, 404, not_found),
+        (TX, 200, empty),
+        (BLOCK, 200, empty),
+    ] {
+        let before = upstream.count();
+        let miss = gateway.get(target).await;
+        assert_eq!((miss.status, miss.text()), (status, body));
+        assert_eq!(miss.must("cache-control"), "public, max-age=1", "{target}");
+        assert_eq!(
+            miss.must("cache-status"),
+            format!("ordgate; fwd=uri-miss; fwd-status={status}; stored")
+        );
+        gateway.advance(999);
+        let hit = gateway.get(target).await;
+        assert_eq!((hit.status, hit.text()), (status, body));
+        assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0");
+        assert_eq!(upstream.count(), before + 1, "{target}");
+        gateway.advance(1);
+        gateway.get(target).await;
+        assert_eq!(upstream.count(), before + 2, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_no_time_is_not_stored() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(400, r#"{"error":"Bad Request"}"#));
+    let gateway = manual(&upstream);
+    for asked in 1..=2 {
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.text(), r#"{"error":"Bad Request"}"#);
+        assert_eq!(
+            answer.must("cache-status"),
+            "ordgate; fwd=uri-miss; fwd-status=400"
+        );
+        assert_eq!(answer.must("cache-control"), "no-store");
+        assert_eq!(answer.field("etag"), None);
+        assert_eq!(upstream.count(), asked);
+    }
+}
+
+#[tokio::test]
+async fn stale_while_revalidate() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).config(STALE).manual().start();
+    gateway.get(TOKEN).await;
+    gateway.advance(12_000);
+
+    let gate = Gate::new();
+    upstream.once(TOKEN, Reply::json("\"new\"").behind(&gate));
+    for _ in 0..5 {
+        let stale = gateway.get(TOKEN).await;
+        assert_eq!(stale.text(), usual_body(TOKEN));
+        assert_eq!(stale.must("cache-status"), "ordgate; hit; ttl=-2");
+        assert_eq!(stale.number("age"), 12);
+    }
+    upstream.asked(2).await;
+    gate.open();
+    let collapse = &gateway.server().gateway().collapse;
+    until("it is fetched", || collapse.is_empty()).await;
+    let fresh = gateway.get(TOKEN).await;
+    assert_eq!(fresh.text(), "\"new\"");
+    assert_eq!(fresh.must("cache-status"), "ordgate; hit; ttl=10");
+    assert_eq!(upstream.count(), 2, "one request for five stale answers");
+
+    // Past its time, it is waited for.
+    gateway.advance(30_000);
+    let waited = gateway.get(TOKEN).await;
+    assert_eq!(
+        waited.must("cache-status"),
+        "ordgate; fwd=stale; fwd-status=200; stored"
+    );
+}
+
+#[tokio::test]
+async fn a_refresh_that_fails_leaves_the_stale_answer() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).config(STALE).manual().start();
+    gateway.get(TOKEN).await;
+    gateway.advance(12_000);
+    upstream.always(Reply::status(500, "{}"));
+    let collapse = &gateway.server().gateway().collapse;
+    for asked in 2..5 {
+        let stale = gateway.get(TOKEN).await;
+        assert_eq!(stale.must("cache-status"), "ordgate; hit; ttl=-2");
+        assert_eq!(stale.text(), usual_body(TOKEN));
+        upstream.asked(asked).await;
+        until("it has failed", || collapse.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn stale_if_error() {
+    let upstream = Upstream::start();
+    // The clock stands still, so nobody could wait for a key that rests.
+    let gateway = Setup::before(&upstream)
+        .config("upstream.queue_timeout = \"20ms\"")
+        .manual()
+        .start();
+    gateway.get(BLOCK).await;
+    gateway.advance(12_000);
+    let failures = [
+        Reply::status(500, "{}"),
+        Reply::raw("garbage\r\n\r\n").close(),
+        Reply::nothing().reset(),
+        Reply::status(429, "{}"),
+    ];
+    for failure in failures {
+        upstream.always(failure);
+        let stale = gateway.get(BLOCK).await;
+        assert_eq!(stale.status, 200);
+        assert_eq!(stale.text(), usual_body(BLOCK_CANONICAL));
+        assert_eq!(
+            stale.must("cache-status"),
+            "ordgate; fwd=stale; ttl=-2; detail=stale-if-error"
+        );
+        assert_eq!(stale.number("age"), 12);
+    }
+    // A client's own 304 holds as well.
+    let known = [(
+        "if-none-match",
+        &*tag(usual_body(BLOCK_CANONICAL).as_bytes()),
+    )];
+    assert_eq!(gateway.request("GET", BLOCK, &known).await.status, 304);
+    // Five minutes past its freshness it is no better than an error.
+    gateway.advance(298_000);
+    let error = gateway.get(BLOCK).await;
+    assert!(matches!(error.status, 502 | 503), "{error:?}");
+    error.problem();
+}
+
+#[tokio::test]
+async fn conditional_requests() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let first = gateway.get(TOKEN).await;
+    let tag = first.must("etag").to_owned();
+    let weak = format!("W/{tag}");
+    let listed = format!("\"a\", {tag} , \"b\"");
+    let rows: &[(&[&str], u16)] = &[
+        (&[&tag], 304),
+        (&[&weak], 304),
+        (&["*"], 304),
+        (&[&listed], 304),
+        (&["\"a\"", &tag], 304),
+        (&["\"a\""], 200),
+        (&["\"of-the-tip\""], 200),
+        (&[""], 200),
+        (&["nonsense"], 200),
+    ];
+    for (lines, status) in rows {
+        for method in ["GET", "HEAD"] {
+            let fields: Vec<_> = lines.iter().map(|line| ("if-none-match", *line)).collect();
+            let answer = gateway.request(method, TOKEN, &fields).await;
+            assert_eq!(answer.status, *status, "{method} {lines:?}");
+            assert_eq!(answer.must("etag"), tag);
+            assert_eq!(answer.must("cache-control"), "public, max-age=10");
+            assert_eq!(answer.must("cache-status"), "ordgate; hit; ttl=10");
+            assert_eq!(answer.must("access-control-allow-origin"), "*");
+            assert_eq!(
+                answer.field("content-type").is_none(),
+                *status == 304,
+                "{lines:?}"
+            );
+            if *status == 304 {
+                assert!(answer.body.is_empty());
+                assert_eq!(answer.field("transfer-encoding"), None);
+            }
+        }
+    }
+    // A body that is the same after its time keeps its tag, so the client's
+    // copy does too.
+    gateway.advance(10_000);
+    let answer = gateway
+        .request("GET", TOKEN, &[("if-none-match", &tag)])
+        .await;
+    assert_eq!(answer.status, 304);
+    assert_eq!(
+        answer.must("cache-status"),
+        "ordgate; fwd=stale; fwd-status=200; stored"
+    );
+    assert_eq!(upstream.count(), 2);
+    for seen in upstream.seen() {
+        assert_eq!(seen.field("if-none-match"), None, "it is not passed on");
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_no_304() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(404, r#"{"error":"Not found"}"#));
+    let gateway = manual(&upstream);
+    for _ in 0..2 {
+        let answer = gateway
+            .request("GET", TOKEN, &[("if-none-match", "*")])
+            .await;
+        assert_eq!(answer.status, 404);
+        assert_eq!(answer.text(), r#"{"error":"Not found"}"#);
+    }
+}
+
+#[tokio::test]
+async fn head_is_answered_from_the_stored_get() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let mut client = gateway.client().await;
+    let head = client.request("HEAD", TOKEN, &[]).await;
+    let length = usual_body(TOKEN).len().to_string();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.must("content-length"), length);
+    let get = client.get(TOKEN).await;
+    assert_eq!(get.must("cache-status"), "ordgate; hit; ttl=10");
+    assert_eq!(get.text(), usual_body(TOKEN));
+    let again = client.request("HEAD", TOKEN, &[]).await;
+    assert_eq!(again.must("content-length"), length);
+    for name in [
+        "etag",
+        "content-type",
+        "cache-control",
+        "age",
+        "cache-status",
+    ] {
+        assert_eq!(again.must(name), get.must(name));
+    }
+    // Nothing of a body came: the next answer begins where it should.
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 1);
+    assert!(upstream.seen()[0].text().starts_with("GET "));
+    // A refusal to HEAD has no body either.
+    let refused = client.request("HEAD", "/nowhere", &[]).await;
+    assert_eq!(refused.status, 404);
+    assert_eq!(client.get(TOKEN).await.status, 200);
+}
+
+#[tokio::test]
+async fn mode_off_stores_nothing() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config(
+            r#"
+            [[route]]
+            name = "status"
+            path = "/runes/v1"
+            cache = { mode = "off" }
+            "#,
+        )
+        .manual()
+        .start();
+    for asked in 1..=3 {
+        let answer = gateway.get("/runes/v1").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(
+            answer.must("cache-status"),
+            "ordgate; fwd=bypass; fwd-status=200"
+        );
+        assert_eq!(answer.must("cache-control"), "no-store");
+        assert_eq!(upstream.count(), asked);
+    }
+    assert_eq!(
+        gateway.get(TOKEN).await.status,
+        404,
+        "it has no other route"
+    );
+}
+
+#[tokio::test]
+async fn cache_status_names_the_key_where_it_is_wanted() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.cache_status_key = true")
+        .manual()
+        .start();
+    let key = format!("; key=\"{BLOCK_CANONICAL}\"");
+    let miss = gateway.get(&format!("{BLOCK}?x=y&offset=0")).await;
+    assert_eq!(
+        miss.must("cache-status"),
+        format!("ordgate; fwd=uri-miss; fwd-status=200; stored{key}")
+    );
+    let hit = gateway.get(BLOCK).await;
+    assert_eq!(
+        hit.must("cache-status"),
+        format!("ordgate; hit; ttl=10{key}")
+    );
+}
+
+#[tokio::test]
+async fn server_timing_where_it_is_wanted() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.server_timing = true")
+        .manual()
+        .start();
+    let miss = gateway.get(TOKEN).await;
+    assert_eq!(
+        miss.must("server-timing"),
+        "cache;desc=miss, upstream;dur=0.0"
+    );
+    let hit = gateway.get(TOKEN).await;
+    assert_eq!(hit.must("server-timing"), "cache;desc=hit");
+}
+
+#[tokio::test]
+async fn bodies_are_handed_on_byte_for_byte() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let odd = "  {\"a\" : 1.0e+2,\r\n\t\"a\":\"\\u00e9\u{e9}\u{2022}\", \"n\": 12345678901234567890123 }\n";
+    let large = format!(
+        "[{}1]",
+        "\"0123456789abcdef\","
+            .repeat(5 << 20)
+            .split_at(5 << 20)
+            .0
+            .rsplit_once(',')
+            .map(|(head, _)| format!("{head},"))
+            .unwrap()
+    );
+    let rows = [
+        ("odd", Reply::json(odd), odd.to_owned()),
+        ("large", Reply::json(&large), large.clone()),
+        ("odd in chunks", Reply::chunked(odd, 3), odd.to_owned()),
+        (
+            "large in chunks",
+            Reply::chunked(&large, 65_521),
+            large.clone(),
+        ),
+        (
+            "until the end of the connection",
+            Reply::raw(format!("HTTP/1.1 200 OK\r\n\r\n{odd}")).close(),
+            odd.to_owned(),
+        ),
+        (
+            "by HTTP/1.0",
+            Reply::raw(format!("HTTP/1.0 200 OK\r\n\r\n{odd}")).close(),
+            odd.to_owned(),
+        ),
+    ];
+    for (number, (name, reply, body)) in rows.into_iter().enumerate() {
+        let target = token(number);
+        upstream.once(&target, reply);
+        for outcome in [
+            "ordgate; fwd=uri-miss; fwd-status=200; stored",
+            "ordgate; hit; ttl=10",
+        ] {
+            let answer = gateway.get(&target).await;
+            assert_eq!(answer.must("cache-status"), outcome, "{name}");
+            assert!(answer.body == body.as_bytes(), "{name}");
+            assert_eq!(answer.must("content-length"), body.len().to_string());
+            assert_eq!(answer.must("etag"), tag(body.as_bytes()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_would_take_too_much_room_is_handed_on_and_not_stored() {
+    let upstream = Upstream::start();
+    let body = format!("\"{}\"", "x".repeat(200_000));
+    upstream.always(Reply::json(&body));
+    let gateway = Setup::before(&upstream)
+        .config("cache.max_bytes = \"1MiB\"")
+        .manual()
+        .start();
+    for asked in 1..=2 {
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.body.len(), body.len());
+        assert_eq!(
+            answer.must("cache-status"),
+            "ordgate; fwd=uri-miss; fwd-status=200"
+        );
+        assert_eq!(upstream.count(), asked);
+    }
+}
+
+#[tokio::test]
+async fn no_clients_fields_reach_anothers_answer() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let fields = [
+        ("origin", "https://evil.example"),
+        ("accept", "text/html"),
+        ("accept-encoding", "gzip"),
+        ("accept-language", "xx"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "evil"),
+        ("x-original-url", "/evil"),
+        ("x-request-id", "evil"),
+        ("cookie", "a=evil"),
+        ("authorization", "Bearer evil"),
+        ("range", "bytes=0-1"),
+        ("cache-control", "no-cache, evil"),
+        ("access-control-request-method", "EVIL"),
+    ];
+    let first = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(first.status, 200);
+    let second = gateway.get(TOKEN).await;
+    assert_eq!(second.must("cache-status"), "ordgate; hit; ttl=10");
+    assert_eq!(second.body, first.body);
+    for answer in [&first, &second] {
+        assert!(!String::from_utf8_lossy(&answer.bytes()).contains("evil"));
+    }
+    assert!(!upstream.seen()[0].text().contains("evil"));
+}
+
+#[tokio::test]
+async fn origins_that_are_listed_and_others() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.cors_origins = [\"https://a.example\", \"https://b.example\"]")
+        .manual()
+        .start();
+    for _miss_then_hit in 0..2 {
+        for (origin, allowed) in [
+            ("https://a.example", Some("https://a.example")),
+            ("https://b.example", Some("https://b.example")),
+            ("https://c.example", None),
+        ] {
+            for target in [TOKEN, "/nowhere"] {
+                let answer = gateway.request("GET", target, &[("origin", origin)]).await;
+                assert_eq!(answer.field("access-control-allow-origin"), allowed);
+                assert_eq!(answer.must("vary"), "origin");
+            }
+        }
+    }
+}
+
+/// What the two freshness lifetimes of a body do to a client is above; here,
+/// that the gateway's own request ids tell answers apart.
+#[tokio::test]
+async fn request_ids_are_unique() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..10 {
+        let mut client = gateway.client().await;
+        for target in [TOKEN, TOKEN, "/nowhere", "/openapi.json"] {
+            assert!(ids.insert(client.get(target).await.must("x-request-id").to_owned()));
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Collapsing: however many ask for a cold key, the upstream is asked once, and
+//! everyone gets an answer.
+
+use std::sync::Arc;
+
+use crate::support::upstream::usual_body;
+use crate::support::{
+    Answer, BLOCK, BLOCK_CANONICAL, Client, Gate, Gateway, Reply, Setup, Upstream, until, within,
+};
+
+const CLIENTS: usize = 200;
+
+fn of_two_workers(upstream: &Upstream) -> Setup {
+    Setup::before(upstream).config("server.workers = 2")
+}
+
+/// So many connections, each used once, so that all are being served.
+async fn connect(gateway: &Gateway, clients: usize) -> Vec<Client> {
+    let mut connected = Vec::new();
+    for _ in 0..clients {
+        let mut client = gateway.client().await;
+        assert_eq!(client.get("/nowhere").await.status, 404);
+        connected.push(client);
+    }
+    connected
+}
+
+/// So many connections, each with a request for one page that waits for the
+/// upstream.
+async fn ask(gateway: &Gateway, clients: usize) -> Vec<Client> {
+    let mut asking = connect(gateway, clients).await;
+    // A request that waits holds the gateway.
+    let held = || Arc::strong_count(gateway.server().gateway());
+    let before = held();
+    for client in &mut asking {
+        client.ask("GET", BLOCK, &[]).await;
+    }
+    until("all wait", || held() >= before + clients).await;
+    asking
+}
+
+async fn answers(clients: Vec<Client>) -> Vec<Answer> {
+    let mut answers = Vec::new();
+    for mut client in clients {
+        answers.push(client.answer("GET").await);
+    }
+    answers
+}
+
+#[tokio::test]
+async fn many_clients_on_a_cold_key_are_one_upstream_request() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(
+        BLOCK_CANONICAL,
+        Reply::json(usual_body(BLOCK_CANONICAL)).behind(&gate),
+    );
+    let gateway = of_two_workers(&upstream).start();
+    let asking = ask(&gateway, CLIENTS).await;
+    upstream.asked(1).await;
+    gate.open();
+    let answers = answers(asking).await;
+    for answer in &answers {
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.text(), usual_body(BLOCK_CANONICAL));
+    }
+    let led = "ordgate; fwd=uri-miss; fwd-status=200; stored";
+    let count = |status: &str| {
+        let all = answers.iter().filter(|a| a.must("cache-status") == status);
+        all.count()
+    };
+    assert_eq!(count(led), 1);
+    assert!(count(&format!("{led}; collapsed")) > CLIENTS / 2);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn half_of_the_clients_go_and_the_others_are_answered() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
+    let gateway = of_two_workers(&upstream).start();
+    let asking = ask(&gateway, CLIENTS).await;
+    upstream.asked(1).await;
+    let mut staying = Vec::new();
+    for (number, client) in asking.into_iter().enumerate() {
+        if number % 2 == 1 {
+            staying.push(client);
+        }
+    }
+    until("they are gone", || {
+        gateway.connections() <= CLIENTS as u64 / 2
+    })
+    .await;
+    gate.open();
+    for answer in answers(staying).await {
+        assert_eq!((answer.status, answer.text()), (200, "{}"));
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn the_first_client_goes_and_the_others_are_answered() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
+    let gateway = of_two_workers(&upstream).start();
+    let first = ask(&gateway, 1).await;
+    upstream.asked(1).await;
+    let others = ask(&gateway, 20).await;
+    drop(first);
+    until("it is gone", || gateway.connections() <= 20).await;
+    gate.open();
+    for answer in answers(others).await {
+        assert_eq!((answer.status, answer.text()), (200, "{}"));
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn all_clients_go_and_the_answer_is_kept() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
+    let gateway = of_two_workers(&upstream).start();
+    drop(ask(&gateway, 3).await);
+    upstream.asked(1).await;
+    until("they are gone", || gateway.connections() == 0).await;
+    gate.open();
+    let collapse = &gateway.server().gateway().collapse;
+    until("the leader is done", || collapse.is_empty()).await;
+    let answer = gateway.get(BLOCK).await;
+    assert_eq!(answer.must("cache-status"), "ordgate; hit; ttl=9");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn the_upstream_fails_and_everyone_is_told() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::status(500, "{}").behind(&gate));
+    let gateway = of_two_workers(&upstream).start();
+    let asking = ask(&gateway, 50).await;
+    upstream.asked(1).await;
+    gate.open();
+    for answer in answers(asking).await {
+        assert_eq!(answer.status, 502);
+        answer.problem();
+    }
+    assert_eq!(upstream.count(), 1, "the failure was shared");
+    assert_eq!(gateway.get(BLOCK).await.status, 200, "and not stored");
+}
+
+#[tokio::test]
+async fn the_upstream_is_too_slow_and_everyone_is_told() {
+    let upstream = Upstream::start();
+    upstream.once(BLOCK_CANONICAL, Reply::nothing().hang());
+    let gateway = of_two_workers(&upstream)
+        .config("upstream.first_byte_timeout = \"1s\"")
+        .start();
+    let mut asking = connect(&gateway, 50).await;
+    for client in &mut asking {
+        client.ask("GET", BLOCK, &[]).await;
+    }
+    let answers = within("no one waits for ever", answers(asking)).await;
+    for answer in &answers {
+        assert_eq!(answer.status, 504, "{}", answer.text());
+        answer.problem();
+    }
+    assert_eq!(upstream.count(), 1);
+    assert_eq!(gateway.get(BLOCK).await.status, 200);
+}
+
+#[tokio::test]
+async fn different_keys_do_not_wait_for_each_other() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
+    let gateway = of_two_workers(&upstream).start();
+    let slow = ask(&gateway, 1).await;
+    upstream.asked(1).await;
+    let quick = format!("{BLOCK}?limit=19");
+    assert_eq!(gateway.get(&quick).await.status, 200);
+    gate.open();
+    assert_eq!(answers(slow).await[0].status, 200);
+}
+
+#[tokio::test]
+async fn one_connection_that_follows_itself() {
+    // Pipelined requests of one connection are answered one after the other,
+    // so the second must not wait for a leader that waits for it.
+    let upstream = Upstream::start();
+    let gateway = of_two_workers(&upstream).start();
+    let mut client = gateway.client().await;
+    for _ in 0..3 {
+        client.ask("GET", BLOCK, &[]).await;
+    }
+    for _ in 0..3 {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_work_stealing_runtime_collapses_too() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
+    let gateway = of_two_workers(&upstream)
+        .config("server.runtime = \"work-stealing\"")
+        .start();
+    let asking = ask(&gateway, 50).await;
+    upstream.asked(1).await;
+    gate.open();
+    for answer in answers(asking).await {
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(upstream.count(), 1);
+}

@@ -1,0 +1,23 @@
+//! The gateway from outside: over loopback sockets, before an upstream that
+//! does as it is told.
+//!
+//! The modules stand in the order of the walk, from basic to complex, so that
+//! the first failure means the most. No test needs another, none has a fixed
+//! port, and none sleeps.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
+mod support;
+
+mod listener;
+
+mod cache;
+
+mod collapse;
+
+mod upstream;

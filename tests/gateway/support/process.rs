@@ -1,0 +1,144 @@
+//! The binary itself: started, asked, told to stop.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::PATIENCE;
+
+/// A running binary; it is killed when it is dropped.
+pub(crate) struct Process {
+    child: Child,
+    out: Arc<Mutex<String>>,
+    errors: Arc<Mutex<String>>,
+    lines: Receiver<String>,
+    ended: Receiver<()>,
+}
+
+/// What a binary left behind.
+pub(crate) struct Left {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) errors: String,
+}
+
+impl Left {
+    pub(crate) fn code(&self) -> Option<i32> {
+        self.status.code()
+    }
+}
+
+impl Process {
+    /// Starts the binary with these arguments and, of its own variables, with
+    /// these alone.
+    pub(crate) fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ordgate"));
+        for name in ["ORDGATE_API_KEYS", "ORDGATE_ADMIN_TOKEN", "ORDGATE_LOG"] {
+            command.env_remove(name);
+        }
+        let mut child = command
+            .args(arguments)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (say, lines) = channel();
+        let (end, ended) = channel();
+        let out = Arc::new(Mutex::new(String::new()));
+        let errors = Arc::new(Mutex::new(String::new()));
+        let pipe = child.stdout.take().unwrap();
+        let (keep, over) = (out.clone(), end.clone());
+        std::thread::spawn(move || {
+            for line in BufReader::new(pipe).lines() {
+                let line = line.unwrap();
+                keep.lock().unwrap().push_str(&format!("{line}\n"));
+                // A test that has what it wants listens no longer.
+                let _ = say.send(line);
+            }
+            let _ = over.send(());
+        });
+        let mut pipe = child.stderr.take().unwrap();
+        let keep = errors.clone();
+        std::thread::spawn(move || {
+            let mut room = [0; 4096];
+            while let Ok(length @ 1..) = pipe.read(&mut room) {
+                let text = String::from_utf8_lossy(&room[..length]);
+                keep.lock().unwrap().push_str(&text);
+            }
+            let _ = end.send(());
+        });
+        Self {
+            child,
+            out,
+            errors,
+            lines,
+            ended,
+        }
+    }
+
+    /// Runs the binary to its end.
+    pub(crate) fn run(arguments: &[&str], variables: &[(&str, &str)]) -> Left {
+        Self::start(arguments, variables).wait()
+    }
+
+    /// Starts `serve` on free ports, and waits for its ready line: where it
+    /// serves clients, and where the operator.
+    pub(crate) fn serve(
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, SocketAddr, SocketAddr) {
+        let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+        let process = Self::start(&[&ports, arguments].concat(), variables);
+        let line = process.line();
+        let addresses = line
+            .strip_prefix("ordgate is ready on http://")
+            .and_then(|rest| rest.strip_suffix(')'))
+            .and_then(|rest| rest.split_once(" (admin on http://"));
+        let (public, admin) = addresses.unwrap_or_else(|| panic!("{line}"));
+        (process, public.parse().unwrap(), admin.parse().unwrap())
+    }
+
+    /// The next line of standard output.
+    pub(crate) fn line(&self) -> String {
+        match self.lines.recv_timeout(PATIENCE) {
+            Ok(line) => line,
+            Err(error) => panic!("no line ({error}); its errors: {}", self.errors()),
+        }
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn errors(&self) -> String {
+        self.errors.lock().unwrap().clone()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(mut self) -> Left {
+        for _ in 0..2 {
+            let ended = self.ended.recv_timeout(PATIENCE);
+            assert!(ended.is_ok(), "does not end: {}", self.errors());
+        }
+        Left {
+            status: self.child.wait().unwrap(),
+            out: self.out.lock().unwrap().clone(),
+            errors: self.errors(),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Usually it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,31 @@
+//! A certificate authority of the test's own, and a server that it vouches for.
+
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// An authority as PEM, and an acceptor with a certificate of it for
+/// `localhost` and 127.0.0.1.
+pub(crate) fn authority() -> (String, TlsAcceptor) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(names).unwrap();
+    let certificate = params.signed_by(&key, &issuer).unwrap();
+
+    let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .unwrap();
+    (issuer.pem(), TlsAcceptor::from(Arc::new(config)))
+}

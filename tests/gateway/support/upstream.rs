@@ -1,0 +1,398 @@
+//! The scripted upstream: a raw listener that answers with the bytes, and the
+//! manners, that a test has given it, and that records what it was asked.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ordgate::clock::{Clock, Moment};
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::within;
+
+/// What holds an answer back until the test lets it go.
+#[derive(Clone)]
+pub(crate) struct Gate(Arc<watch::Sender<bool>>);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(watch::Sender::new(false)))
+    }
+
+    pub(crate) fn open(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn passed(&self) {
+        let mut opened = self.0.subscribe();
+        // The sender lives as long as this gate does.
+        let _ = opened.wait_for(|open| *open).await;
+    }
+}
+
+/// What the upstream does about one request.
+#[derive(Clone)]
+pub(crate) struct Reply(Vec<Step>);
+
+#[derive(Clone)]
+enum Step {
+    Wait(Gate),
+    Send(Vec<u8>),
+    Drip(Vec<u8>, Duration),
+    Close,
+    Reset,
+    Hang,
+}
+
+/// What the reference upstream and the provider before it say beside an answer,
+/// and what ordgate must not pass on.
+const FIELDS: &str = "content-type: application/json; charset=utf-8\r\n\
+     vary: Origin\r\naccess-control-allow-origin: https://upstream.example\r\n\
+     cache-control: public, no-cache, must-revalidate\r\netag: \"of-the-tip\"\r\n\
+     server: telling-server\r\nset-cookie: telling=cookie\r\n\
+     ratelimit-limit: 500\r\nratelimit-remaining: 499\r\nx-ratelimit-remaining-minute: 499\r\n\
+     via: 1.1 telling-proxy\r\nage: 77\r\n";
+
+impl Reply {
+    /// Exactly these bytes.
+    pub(crate) fn raw(bytes: impl AsRef<[u8]>) -> Self {
+        Self(vec![Step::Send(bytes.as_ref().to_vec())])
+    }
+
+    /// 200 with a body.
+    pub(crate) fn json(body: impl AsRef<[u8]>) -> Self {
+        Self::status(200, body)
+    }
+
+    /// A status with a JSON body and the reference's fields.
+    pub(crate) fn status(status: u16, body: impl AsRef<[u8]>) -> Self {
+        Self::with(status, FIELDS, body)
+    }
+
+    /// A status with these fields (each ending in CRLF) and a body.
+    pub(crate) fn with(status: u16, fields: &str, body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref();
+        let length = body.len();
+        let mut bytes =
+            format!("HTTP/1.1 {status} Telling\r\n{fields}content-length: {length}\r\n\r\n")
+                .into_bytes();
+        bytes.extend_from_slice(body);
+        Self::raw(bytes)
+    }
+
+    /// 200 whose body comes in chunks of this size.
+    pub(crate) fn chunked(body: impl AsRef<[u8]>, size: usize) -> Self {
+        let mut bytes =
+            format!("HTTP/1.1 200 OK\r\n{FIELDS}transfer-encoding: chunked\r\n\r\n").into_bytes();
+        for chunk in body.as_ref().chunks(size) {
+            bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+            bytes.extend_from_slice(chunk);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(b"0\r\n\r\n");
+        Self::raw(bytes)
+    }
+
+    /// Nothing at all, for what follows.
+    pub(crate) fn nothing() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Held back until the gate opens.
+    pub(crate) fn behind(mut self, gate: &Gate) -> Self {
+        self.0.insert(0, Step::Wait(gate.clone()));
+        self
+    }
+
+    /// A byte at a time, so often, for ever if need be.
+    pub(crate) fn drip(mut self, bytes: impl AsRef<[u8]>, every: Duration) -> Self {
+        self.0.push(Step::Drip(bytes.as_ref().to_vec(), every));
+        self
+    }
+
+    /// Then the connection is closed.
+    pub(crate) fn close(mut self) -> Self {
+        self.0.push(Step::Close);
+        self
+    }
+
+    /// Then the connection is reset.
+    pub(crate) fn reset(mut self) -> Self {
+        self.0.push(Step::Reset);
+        self
+    }
+
+    /// Then nothing more comes, and the connection stays.
+    pub(crate) fn hang(mut self) -> Self {
+        self.0.push(Step::Hang);
+        self
+    }
+}
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) raw: Vec<u8>,
+    pub(crate) at: Moment,
+    pub(crate) connection: usize,
+}
+
+impl Seen {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.raw).into_owned()
+    }
+
+    pub(crate) fn target(&self) -> String {
+        let text = self.text();
+        text.split(' ').nth(1).unwrap_or("").to_owned()
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let mut lines = text.split("\r\n").filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim().to_owned())
+    }
+}
+
+type Usual = Box<dyn Fn(&Seen) -> Reply + Send>;
+
+struct Shared {
+    usual: Mutex<Usual>,
+    next: Mutex<VecDeque<(String, Reply)>>,
+    seen: watch::Sender<Vec<Seen>>,
+    connections: AtomicUsize,
+    clock: Clock,
+}
+
+/// The upstream; it stops when it is dropped.
+pub(crate) struct Upstream {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    /// One that answers everything with 200 and the target that was asked.
+    pub(crate) fn start() -> Self {
+        Self::listen(None)
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_tls(acceptor: TlsAcceptor) -> Self {
+        Self::listen(Some(acceptor))
+    }
+
+    fn listen(tls: Option<TlsAcceptor>) -> Self {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            usual: Mutex::new(Box::new(|seen| Reply::json(usual_body(&seen.target())))),
+            next: Mutex::default(),
+            seen: watch::Sender::new(Vec::new()),
+            connections: AtomicUsize::new(0),
+            clock: Clock::machine(),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serving = shared.clone();
+        // A thread of its own: a test may block, and is answered all the same.
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let listener = TcpListener::from_std(socket).unwrap();
+                tokio::select! {
+                    () = accept(listener, tls, serving) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Self {
+            address,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// What is answered where nothing else was said.
+    pub(crate) fn usually(&self, reply: impl Fn(&Seen) -> Reply + Send + 'static) {
+        *self.shared.usual.lock().unwrap() = Box::new(reply);
+    }
+
+    /// The same to everything.
+    pub(crate) fn always(&self, reply: Reply) {
+        self.usually(move |_| reply.clone());
+    }
+
+    /// What is answered once, when this target is next asked.
+    pub(crate) fn once(&self, target: &str, reply: Reply) {
+        let mut next = self.shared.next.lock().unwrap();
+        next.push_back((target.to_owned(), reply));
+    }
+
+    /// All that was asked so far, in its order.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.borrow().clone()
+    }
+
+    /// The targets that were asked so far.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.seen().iter().map(Seen::target).collect()
+    }
+
+    /// How often it was asked.
+    pub(crate) fn count(&self) -> usize {
+        self.shared.seen.borrow().len()
+    }
+
+    /// Waits until it has been asked so often.
+    pub(crate) async fn asked(&self, times: usize) {
+        let mut seen = self.shared.seen.subscribe();
+        let enough = seen.wait_for(|seen| seen.len() >= times);
+        let what = format!("the upstream is asked {times} times");
+        assert!(within(&what, enough).await.is_ok(), "{what}");
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(SeqCst)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let joined = thread.join();
+            assert!(
+                joined.is_ok() || std::thread::panicking(),
+                "the upstream has panicked"
+            );
+        }
+    }
+}
+
+/// The body of an answer to which nothing else was said.
+pub(crate) fn usual_body(target: &str) -> String {
+    format!("{{\"asked\":\"{target}\"}}")
+}
+
+/// A port on which nobody listens, and nobody else can, while it is held.
+pub(crate) fn refusing() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}
+
+/// A stream that can be reset.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Wire for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Wire for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let connection = shared.connections.fetch_add(1, SeqCst);
+        let (shared, tls) = (shared.clone(), tls.clone());
+        tokio::spawn(async move {
+            stream.set_nodelay(true).unwrap();
+            // A client that goes away, or that does not trust us, is what some
+            // tests are about.
+            let _ = match tls {
+                None => converse(stream, connection, &shared).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => converse(stream, connection, &shared).await,
+                    Err(error) => Err(error),
+                },
+            };
+        });
+    }
+}
+
+async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = held.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut held).await? == 0 {
+                return Ok(());
+            }
+        };
+        let raw = held.drain(..end).collect();
+        let seen = Seen {
+            raw,
+            at: shared.clock.now(),
+            connection,
+        };
+        let reply = choose(shared, &seen);
+        shared.seen.send_modify(|all| all.push(seen));
+        for step in reply.0 {
+            match step {
+                Step::Wait(gate) => gate.passed().await,
+                Step::Send(bytes) => stream.write_all(&bytes).await?,
+                Step::Drip(bytes, every) => {
+                    let mut tick = tokio::time::interval(every);
+                    for byte in bytes {
+                        tick.tick().await;
+                        stream.write_all(&[byte]).await?;
+                    }
+                }
+                Step::Close => return stream.shutdown().await,
+                Step::Reset => return SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO)),
+                Step::Hang => {
+                    while stream.read_buf(&mut held).await? > 0 {}
+                    return Ok(());
+                }
+            }
+        }
+        stream.flush().await?;
+    }
+}
+
+fn choose(shared: &Shared, seen: &Seen) -> Reply {
+    let mut next = shared.next.lock().unwrap();
+    let target = seen.target();
+    let found = next.iter().position(|(wanted, _)| *wanted == target);
+    match found.and_then(|at| next.remove(at)) {
+        Some((_, reply)) => reply,
+        None => (shared.usual.lock().unwrap())(seen),
+    }
+}
