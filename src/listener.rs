@@ -161,7 +161,7 @@ impl Door {
         let mut draining = pin!(drain.wait_for(|drain| *drain));
         let mut drains = false;
         let mut ends = false;
-        let mut timer = pin!(tokio::time::sleep(self.settings.times.header_timeout));
+        let mut timer = pin!(tokio::time::sleep(self.settings.times.shortest()));
         poll_fn(|cx| {
             loop {
                 if connection.as_mut().poll(cx).is_ready() {

@@ -21,6 +21,14 @@ pub struct Times {
     pub write_timeout: Duration,
 }
 
+impl Times {
+    /// The shortest of them: nothing can be due sooner than this from now.
+    pub(super) fn shortest(&self) -> Duration {
+        let either = self.header_timeout.min(self.idle_timeout);
+        either.min(self.write_timeout)
+    }
+}
+
 /// What is to be done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -52,7 +60,7 @@ pub(super) fn judge(pulse: &Pulse, times: &Times, now: Moment) -> Verdict {
         };
     }
     // A head may begin at any moment, and then has its own time.
-    let soon = times.header_timeout.min(times.write_timeout);
+    let soon = times.shortest();
     if pulse.is_busy() {
         return Verdict::Keep(soon);
     }
