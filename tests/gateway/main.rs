@@ -3,7 +3,7 @@
 //!
 //! The modules stand in the order of the walk, from basic to complex, so that
 //! the first failure means the most. No test needs another, none has a fixed
-//! port, and none sleeps.
+//! port, and none sleeps to let something happen.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,8 +16,20 @@ mod support;
 
 mod listener;
 
+mod validate;
+
+mod limit;
+
 mod cache;
 
 mod collapse;
 
 mod upstream;
+
+mod key_leak;
+
+mod admin;
+
+mod sandbox;
+
+mod operations;

@@ -1,0 +1,192 @@
+//! Who asks, and how often each may.
+
+use crate::support::{Gateway, Setup, TOKEN, Upstream, token};
+
+/// Three at once, then one a second.
+const LIMIT: &str = "limit.requests_per_minute = 60\nlimit.burst = 3";
+
+fn limited(upstream: &Upstream) -> Setup {
+    Setup::before(upstream).config(LIMIT).manual()
+}
+
+async fn from(gateway: &Gateway, fields: &[(&str, &str)]) -> u16 {
+    gateway.request("GET", TOKEN, fields).await.status
+}
+
+/// Uses up the burst of whoever sends these fields.
+async fn spend(gateway: &Gateway, fields: &[(&str, &str)]) {
+    for _ in 0..3 {
+        assert_eq!(from(gateway, fields).await, 200, "{fields:?}");
+    }
+    assert_eq!(from(gateway, fields).await, 429, "{fields:?}");
+}
+
+#[tokio::test]
+async fn one_too_many_is_told_when_to_come_again() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream).start();
+    for left in [2, 1, 0] {
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.must("ratelimit-policy"), "\"default\";q=3;w=3");
+        let reset = 3 - left;
+        assert_eq!(
+            answer.must("ratelimit"),
+            format!("\"default\";r={left};t={reset}")
+        );
+    }
+    let answer = gateway
+        .request("GET", TOKEN, &[("origin", "https://a.example")])
+        .await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.must("retry-after"), "1");
+    assert_eq!(answer.must("ratelimit-policy"), "\"default\";q=3;w=3");
+    assert_eq!(answer.must("ratelimit"), "\"default\";r=0;t=1");
+    assert_eq!(answer.must("access-control-allow-origin"), "*");
+    let problem = answer.problem();
+    assert!(problem["error"].as_str().unwrap().contains("again in 1 s"));
+
+    gateway.advance(999);
+    assert_eq!(gateway.get(TOKEN).await.status, 429);
+    gateway.advance(1);
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    assert_eq!(gateway.get(TOKEN).await.status, 429);
+    gateway.advance(60_000);
+    spend(&gateway, &[]).await;
+}
+
+#[tokio::test]
+async fn what_is_refused_anyway_does_not_count() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream).start();
+    for target in ["/nowhere", "/runes/v1/blocks/x/activity", "/openapi.json"] {
+        for _ in 0..5 {
+            assert_ne!(gateway.get(target).await.status, 429);
+        }
+    }
+    for _ in 0..5 {
+        assert_eq!(gateway.request("OPTIONS", TOKEN, &[]).await.status, 204);
+        assert_eq!(gateway.request("DELETE", TOKEN, &[]).await.status, 405);
+    }
+    spend(&gateway, &[]).await;
+    // Nor does what is too much reach the upstream.
+    let before = upstream.count();
+    for number in 0..5 {
+        assert_eq!(gateway.get(&token(number)).await.status, 429);
+    }
+    assert_eq!(upstream.count(), before);
+    // Browsers may still ask what they may ask.
+    assert_eq!(gateway.request("OPTIONS", TOKEN, &[]).await.status, 204);
+}
+
+#[tokio::test]
+async fn connections_and_methods_of_one_client_count_together() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream).start();
+    let mut client = gateway.client().await;
+    assert_eq!(client.request("HEAD", TOKEN, &[]).await.status, 200);
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    assert_eq!(gateway.get(&token(7)).await.status, 200);
+    assert_eq!(client.get(TOKEN).await.status, 429);
+    let fields = [("if-none-match", "*")];
+    assert_eq!(from(&gateway, &fields).await, 429, "nor are there 304s");
+}
+
+#[tokio::test]
+async fn what_an_untrusted_client_says_of_itself_changes_nothing() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream)
+        .config("clients.trusted_proxies = [\"10.0.0.0/8\"]")
+        .start();
+    spend(&gateway, &[]).await;
+    for fields in [
+        ("x-forwarded-for", "203.0.113.1"),
+        ("x-forwarded-for", "10.0.0.1"),
+        ("forwarded", "for=203.0.113.1"),
+        ("x-real-ip", "203.0.113.1"),
+        ("true-client-ip", "203.0.113.1"),
+        ("cf-connecting-ip", "203.0.113.1"),
+        ("x-api-key", "another"),
+    ] {
+        assert_eq!(from(&gateway, &[fields]).await, 429, "{fields:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_says_who_asks() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream)
+        .config("clients.trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]")
+        .start();
+    spend(&gateway, &[("x-forwarded-for", "203.0.113.1")]).await;
+    spend(&gateway, &[("x-forwarded-for", "203.0.113.2")]).await;
+    spend(&gateway, &[("forwarded", "for=203.0.113.3")]).await;
+    // All of these are clients who have spent theirs.
+    for fields in [
+        ("x-forwarded-for", "203.0.113.1"),
+        ("x-forwarded-for", "203.0.113.1:4711"),
+        ("x-forwarded-for", "203.0.113.1, 10.1.2.3"),
+        // What stands further left is what the client itself has said.
+        ("x-forwarded-for", "203.0.113.9, 203.0.113.2"),
+        ("x-forwarded-for", "10.0.0.1, 203.0.113.2"),
+        ("forwarded", "for=203.0.113.9, for=203.0.113.3;proto=https"),
+        ("forwarded", "For=\"203.0.113.3:80\""),
+        ("forwarded", "for=203.0.113.1"),
+    ] {
+        assert_eq!(from(&gateway, &[fields]).await, 429, "{fields:?}");
+    }
+    // Where the proxy says nothing that can be believed, it is the client.
+    spend(&gateway, &[]).await;
+    for fields in [
+        ("x-forwarded-for", "unknown"),
+        ("x-forwarded-for", ""),
+        ("forwarded", "for=_hidden"),
+        ("forwarded", "proto=https"),
+    ] {
+        assert_eq!(from(&gateway, &[fields]).await, 429, "{fields:?}");
+    }
+    let both = [
+        ("x-forwarded-for", "203.0.113.8"),
+        ("forwarded", "for=203.0.113.9"),
+    ];
+    assert_eq!(from(&gateway, &both).await, 429, "two stories are none");
+}
+
+#[tokio::test]
+async fn limits_can_be_off() {
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream).config("limit.enabled = false").start();
+    let mut client = gateway.client().await;
+    for _ in 0..20 {
+        let answer = client.get(TOKEN).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.field("ratelimit"), None);
+        assert_eq!(answer.field("ratelimit-policy"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_clients_takes_no_more_room_than_it_may() {
+    const CLIENTS: usize = 5000;
+    const TOLD_APART: usize = 50;
+    /// Buckets that all others share.
+    const SHARED: usize = 4096;
+    let upstream = Upstream::start();
+    let gateway = limited(&upstream)
+        .config(
+            "clients.trusted_proxies = [\"127.0.0.1\"]\nlimit.max_callers = 50\nlimit.burst = 100",
+        )
+        .start();
+    let mut client = gateway.client().await;
+    for number in 0..CLIENTS {
+        let address = format!("198.51.{}.{}", number / 256, number % 256);
+        let fields = [("x-forwarded-for", &*address)];
+        let answer = client.request("GET", TOKEN, &fields).await;
+        assert_eq!(answer.status, 200, "{address}");
+    }
+    let limit = gateway.server().gateway().limit.as_ref().unwrap();
+    assert!(limit.prune() <= TOLD_APART + SHARED);
+    // The clock moves on: all have had their rest, and are forgotten.
+    gateway.advance(120_000);
+    assert_eq!(limit.prune(), 0);
+}

@@ -1,0 +1,325 @@
+//! The binary: how it begins, what it prints, and how it ends.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use ordgate::config::Config;
+use rustix::process::Signal;
+
+use crate::support::{BLOCK, Client, Gate, Process, Reply, TOKEN, Upstream, token, until};
+
+fn file(text: &str) -> (tempfile::NamedTempFile, String) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let path = file.path().display().to_string();
+    (file, path)
+}
+
+#[tokio::test]
+async fn it_says_where_it_serves_and_serves_there() {
+    let upstream = Upstream::start();
+    let (process, public, admin) = Process::serve(&["--upstream", &upstream.url()], &[]);
+    assert!(public.port() != 0 && admin.port() != 0 && public != admin);
+    assert_eq!(Client::connect(public).await.get(TOKEN).await.status, 200);
+    assert_eq!(
+        Client::connect(admin).await.get("/readyz").await.status,
+        200
+    );
+    let version = env!("CARGO_PKG_VERSION");
+    let agent = upstream.seen()[0].field("user-agent");
+    assert_eq!(agent, Some(format!("ordgate/{version}")));
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert_eq!(left.out.lines().count(), 1, "{}", left.out);
+}
+
+#[tokio::test]
+async fn flags_override_the_file() {
+    let upstream = Upstream::start();
+    let (_held, path) = file(
+        "[server]\nlisten = \"192.0.2.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n\
+         [upstream]\nurl = \"http://127.0.0.1:1\"\n[limit]\nrequests_per_minute = 60\nburst = 2\n",
+    );
+    let (_process, public, _) =
+        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let mut client = Client::connect(public).await;
+    let statuses = [
+        client.get(TOKEN).await.status,
+        client.get(TOKEN).await.status,
+        client.get(TOKEN).await.status,
+    ];
+    assert_eq!(statuses, [200, 200, 429], "and the rest of the file holds");
+}
+
+#[tokio::test]
+async fn the_sandbox_says_what_to_try_and_it_works() {
+    let (process, public, _) = Process::serve(&["--sandbox"], &[]);
+    assert!(process.line().contains("sandbox"));
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let line = process.line();
+        let url = line
+            .trim()
+            .strip_prefix("curl -i '")
+            .and_then(|rest| rest.strip_suffix('\''))
+            .unwrap_or_else(|| panic!("{line}"));
+        let path = url.strip_prefix(&format!("http://{public}")).unwrap();
+        let answer = Client::connect(public).await.get(path).await;
+        assert_eq!(answer.status, 200, "{url}");
+        let body = answer.json();
+        let shown = body["token"].is_object()
+            || body["results"]
+                .as_array()
+                .is_some_and(|list| !list.is_empty());
+        assert!(shown, "{url} shows {body}");
+        kinds.push(path.split('/').nth(3).unwrap().to_owned());
+    }
+    assert_eq!(kinds, ["brc-20", "transactions", "blocks"]);
+}
+
+#[tokio::test]
+async fn the_sandbox_alone_serves_what_it_says() {
+    let process = Process::start(&["sandbox", "--listen", "127.0.0.1:0"], &[]);
+    let line = process.line();
+    let (_, rest) = line.split_once("http://").unwrap();
+    let address = rest.split(';').next().unwrap().parse().unwrap();
+    let mut client = Client::connect(address).await;
+    assert_eq!(client.get("/runes/v1/").await.status, 200);
+    assert_eq!(client.get("/sandbox/examples").await.status, 200);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[test]
+fn a_bad_file_is_told_with_all_its_places() {
+    let (_held, path) = file("[server]\nlisten = 8080\nwokers = 3\n[limit]\nburst = 0\n");
+    for command in ["check", "serve"] {
+        let left = Process::run(&[command, "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert_eq!(left.out, "");
+        for place in [
+            "2:10: server.listen is 8080",
+            "3:1: unknown key server.wokers",
+            "5:9: limit.burst is 0",
+        ] {
+            let expected = format!("{path}:{place}");
+            assert!(
+                left.errors.contains(&expected),
+                "{expected} in {}",
+                left.errors
+            );
+        }
+        assert!(!left.errors.contains("panicked"));
+    }
+    let (_held, path) = file("[server\nlisten = \"x\n");
+    let left = Process::run(&["check", "--config", &path], &[]);
+    assert_eq!(left.code(), Some(2));
+    assert!(
+        left.errors.contains(&format!("{path}:1:")),
+        "{}",
+        left.errors
+    );
+}
+
+#[test]
+fn other_mistakes_are_told() {
+    for (arguments, word) in [
+        (&["serve"][..], "--upstream"),
+        (&["serve", "--config", "/no/such/file"], "/no/such/file"),
+        (&["serve", "--upstream", "ftp://x"], "--upstream"),
+        (&["serve", "--listen", "nonsense"], "--listen"),
+        (
+            &["serve", "--sandbox", "--upstream", "http://x"],
+            "--sandbox",
+        ),
+        (
+            &["serve", "--sandbox", "--admin", "0.0.0.0:0"],
+            "ORDGATE_ADMIN_TOKEN",
+        ),
+        (&["dance"], "dance"),
+        (&[], "Usage"),
+    ] {
+        let left = Process::run(arguments, &[]);
+        assert_eq!(left.code(), Some(2), "{arguments:?}: {}", left.errors);
+        assert!(left.errors.contains(word), "{arguments:?}: {}", left.errors);
+        assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+    for command in ["serve", "sandbox", "check", "openapi"] {
+        let left = Process::run(&[command, "--help"], &[]);
+        assert_eq!(left.code(), Some(0));
+        assert!(left.out.contains("Usage"), "{}", left.out);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--listen", "--admin"] {
+        let other = if flag == "--listen" {
+            "--admin"
+        } else {
+            "--listen"
+        };
+        let arguments = ["serve", "--sandbox", flag, &address, other, "127.0.0.1:0"];
+        let left = Process::run(&arguments, &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert_eq!(left.out, "");
+        let expected = format!("cannot listen on {address}");
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+        assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+}
+
+#[test]
+fn what_check_prints_is_a_configuration_without_secrets() {
+    let (_keys, keys) = file("file-s3cret-key\n");
+    let (_token, token) = file("file-s3cret-token\n");
+    let (_held, path) = file(&format!(
+        "[upstream]\napi_keys_file = \"{keys}\"\nurl = \"https://api.example/x\"\n\
+         [admin]\ntoken_file = \"{token}\"\n"
+    ));
+    let variables = [
+        ("ORDGATE_API_KEYS", "environment-s3cret,other-s3cret"),
+        ("ORDGATE_ADMIN_TOKEN", "token-s3cret"),
+    ];
+    for (arguments, variables) in [
+        (&["check"][..], &[][..]),
+        (&["check"], &variables),
+        (&["check", "--config", &path], &[]),
+        (&["check", "--config", &path], &variables),
+    ] {
+        let left = Process::run(arguments, variables);
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+        assert!(!left.out.contains("s3cret"), "{}", left.out);
+        let config = Config::parse("printed", &left.out);
+        let config = config.unwrap_or_else(|problems| panic!("{problems:#?}"));
+        assert_eq!(config.routes.routes().len(), 3);
+        let again = config.print().unwrap();
+        assert!(left.out.ends_with(&again), "{}", left.out);
+    }
+    let left = Process::run(&["check", "--config", &path], &variables);
+    assert!(
+        left.out.contains("# API keys: 2 [redacted]"),
+        "{}",
+        left.out
+    );
+    assert!(
+        left.out.contains("# admin token: [redacted]"),
+        "{}",
+        left.out
+    );
+}
+
+#[tokio::test]
+async fn the_document_is_the_same_from_both_sides() {
+    let left = Process::run(&["openapi"], &[]);
+    assert_eq!(left.code(), Some(0));
+    let printed: serde_json::Value = serde_json::from_str(&left.out).unwrap();
+    let (_process, public, _) = Process::serve(&["--sandbox"], &[]);
+    let served = Client::connect(public).await.get("/openapi.json").await;
+    assert_eq!(served.json(), printed);
+}
+
+#[tokio::test]
+async fn sigterm_lets_what_is_under_way_finish() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
+    let (process, public, admin) = Process::serve(&["--upstream", &upstream.url()], &[]);
+    let mut idle = Client::connect(public).await;
+    assert_eq!(idle.get(&token(1)).await.status, 200);
+    let mut silent = Client::connect(public).await;
+    let mut slow = Client::connect(public).await;
+    slow.ask("GET", TOKEN, &[]).await;
+    upstream.asked(2).await;
+
+    process.signal(Signal::TERM);
+    assert_eq!(idle.rest().await, b"", "idle connections are closed");
+    assert_eq!(silent.rest().await, b"", "and those that have never asked");
+    // No new ones are taken. The listening socket goes with its last handle.
+    until("new connections are refused", || {
+        std::net::TcpStream::connect(public).is_err()
+    })
+    .await;
+    let ready = Client::connect(admin).await.get("/readyz").await;
+    assert_eq!(ready.status, 503);
+
+    gate.open();
+    let answer = slow.answer("GET").await;
+    assert_eq!((answer.status, answer.text()), (200, "{}"));
+    assert_eq!(slow.rest().await, b"");
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.errors.contains("draining"), "{}", left.errors);
+}
+
+#[tokio::test]
+async fn draining_has_an_end() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::nothing().hang());
+    let (_held, path) = file("[server]\ndrain_timeout = \"100ms\"\n");
+    let (process, public, _) =
+        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let mut slow = Client::connect(public).await;
+    slow.ask("GET", BLOCK, &[]).await;
+    upstream.asked(1).await;
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.errors.contains("drain_timeout"), "{}", left.errors);
+    assert_eq!(slow.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_second_sigint_means_now() {
+    for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
+        let upstream = Upstream::start();
+        upstream.always(Reply::nothing().hang());
+        let (process, public, _) = Process::serve(&["--upstream", &upstream.url()], &[]);
+        let mut slow = Client::connect(public).await;
+        slow.ask("GET", TOKEN, &[]).await;
+        upstream.asked(1).await;
+        process.signal(first);
+        until("it drains", || process.errors().contains("draining")).await;
+        process.signal(second);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(130), "{}", left.errors);
+        assert_eq!(slow.rest().await, b"");
+    }
+}
+
+#[tokio::test]
+async fn a_line_for_each_request_where_it_is_wanted() {
+    let upstream = Upstream::start();
+    let (_held, path) = file("[log]\nformat = \"json\"\n[log.access]\nenabled = true\n");
+    let (process, public, _) =
+        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let mut client = Client::connect(public).await;
+    let mut ids = Vec::new();
+    for target in [TOKEN, TOKEN, "/nowhere"] {
+        ids.push(client.get(target).await.must("x-request-id").to_owned());
+    }
+    drop(client);
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    let lines: Vec<serde_json::Value> = left
+        .errors
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
+        .filter(|line: &serde_json::Value| line["target"] == "ordgate::access")
+        .collect();
+    assert_eq!(lines.len(), 3, "{}", left.errors);
+    let outcomes: Vec<_> = lines.iter().map(|line| line["cache"].clone()).collect();
+    assert_eq!(outcomes, ["miss", "hit", "refused"]);
+    for (line, id) in lines.iter().zip(ids) {
+        assert_eq!(line["request_id"], *id, "{line}");
+        assert_eq!(line["client"], "127.0.0.1", "{line}");
+        assert!(line["duration_ms"].is_number(), "{line}");
+        assert!(line["bytes"].as_u64().unwrap() > 0, "{line}");
+    }
+    assert_eq!(lines[0]["key"], lines[1]["key"]);
+    assert_eq!(lines[0]["route"], "brc20-token");
+    assert_eq!(lines[2]["status"], 404);
+}

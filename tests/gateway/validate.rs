@@ -1,0 +1,438 @@
+//! Routes and parameters, end to end: what is refused costs the upstream
+//! nothing, what is accepted reaches it in one spelling.
+
+use crate::support::client::request;
+use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Setup, TOKEN, TX, Upstream};
+
+const HASH: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
+
+/// Sends a request as raw bytes, since some targets are nothing that a client
+/// library would send.
+async fn get(gateway: &Gateway, target: &str) -> crate::support::Answer {
+    let mut client = gateway.client().await;
+    client.send(request("GET", target, &[])).await;
+    client.answer("GET").await
+}
+
+#[tokio::test]
+async fn what_does_not_validate_is_refused_with_the_parameters_name() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let tx = |id: &str| format!("/runes/v1/transactions/{id}/activity");
+    let block = |id: &str| format!("/runes/v1/blocks/{id}/activity");
+    let ticker = |text: &str| format!("/ordinals/v1/brc-20/tokens/{text}");
+    let page = |query: &str| format!("{BLOCK}?{query}");
+    let g_in_hash = HASH.replace('3', "g");
+    let long = "x".repeat(101);
+    let rows: Vec<(&str, String)> = vec![
+        // Integers: digits alone, within their bounds.
+        ("limit", page("limit=0")),
+        ("limit", page("limit=61")),
+        ("limit", page("limit=-1")),
+        ("limit", page("limit=1e1")),
+        ("limit", page("limit=0x10")),
+        ("limit", page("limit=010")),
+        ("limit", page("limit=+5")),
+        ("limit", page("limit=%2B5")),
+        ("limit", page("limit=%205")),
+        ("limit", page("limit=5%20")),
+        ("limit", page("limit=5.0")),
+        ("limit", page("limit=")),
+        ("limit", page("limit")),
+        ("limit", page("limit=ten")),
+        ("limit", page("limit=5%00")),
+        ("limit", page("limit=%zz")),
+        ("limit", page("limit=5,6")),
+        ("limit", page("limit=%EF%BC%95")),
+        ("limit", page("limit=99999999999999999999999")),
+        ("offset", page("offset=-1")),
+        ("offset", page("offset=9007199254740992")),
+        ("offset", page("offset=9223372036854775808")),
+        ("offset", page("offset=18446744073709551616")),
+        ("offset", page("offset=00")),
+        ("offset", page("offset=")),
+        // A parameter twice, however it is spelt.
+        ("limit", page("limit=5&limit=5")),
+        ("limit", page("limit=5&limit=6")),
+        ("limit", page("limit=5&%6Cimit=5")),
+        ("offset", page("offset=1&x=y&offset=2")),
+        // Enumerations.
+        ("operation_type", page("operation_type=transfer")),
+        ("operation_type", page("operation_type=MINT")),
+        ("operation_type", page("operation_type=")),
+        (
+            "operation_type",
+            page("operation_type=mint&operation_type=burn"),
+        ),
+        // Transactions.
+        ("tx_id", tx("abc")),
+        ("tx_id", tx(&HASH[..63])),
+        ("tx_id", tx(&format!("{HASH}0"))),
+        ("tx_id", tx(&g_in_hash)),
+        ("tx_id", tx("840000")),
+        ("tx_id", tx(&format!("{}%2F{}", &HASH[..30], &HASH[..33]))),
+        ("limit", format!("{TX}?limit=61")),
+        ("offset", format!("{TX}?offset=x")),
+        // Blocks.
+        ("block", block("x")),
+        ("block", block("-1")),
+        ("block", block("1.5")),
+        ("block", block("1e5")),
+        ("block", block("0x1")),
+        ("block", block("%20840000")),
+        ("block", block("4294967296")),
+        ("block", block("00000840000")),
+        ("block", block("99999999999")),
+        ("block", block(&HASH[..63])),
+        ("block", block(&g_in_hash)),
+        ("block", block("latest")),
+        // Tickers.
+        ("ticker", ticker(&long)),
+        ("ticker", ticker("%00")),
+        ("ticker", ticker("or%0Adi")),
+        ("ticker", ticker("%7F")),
+        ("ticker", ticker("%C2%85")),
+        ("ticker", ticker("%FF")),
+        ("ticker", ticker("%C3")),
+        ("ticker", ticker("%ED%A0%80")),
+        ("ticker", ticker("or%2")),
+        ("ticker", ticker("or%")),
+        ("ticker", ticker("or%gg")),
+    ];
+    for (parameter, target) in rows {
+        let answer = get(&gateway, &target).await;
+        assert_eq!(answer.status, 400, "{target}: {}", answer.text());
+        let problem = answer.problem();
+        assert_eq!(problem["parameter"], parameter, "{target}: {problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.starts_with(&format!("{parameter} must be ")),
+            "{detail}"
+        );
+        assert!(problem["received"].is_string(), "{problem}");
+        assert!(
+            !problem["allowed"].as_str().unwrap().is_empty(),
+            "{problem}"
+        );
+        assert_eq!(problem["error"], problem["detail"]);
+    }
+    assert_eq!(upstream.targets(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn paths_that_are_no_routes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for target in [
+        "/",
+        "/nowhere",
+        "//",
+        "/runes/v1",
+        "/runes/v1/",
+        "/runes/v1/blocks",
+        "/runes/v1/blocks/840000",
+        "/runes/v1/blocks/840000/",
+        "/runes/v1/blocks//activity",
+        "/runes/v1/blocks/840000/activity/",
+        "/runes/v1/blocks/840000/activity/x",
+        "//runes/v1/blocks/840000/activity",
+        "/runes//v1/blocks/840000/activity",
+        "/runes/v1/../v1/blocks/840000/activity",
+        "/runes/v1/./blocks/840000/activity",
+        "/runes/v1/%2e%2e/v1/blocks/840000/activity",
+        "/Runes/v1/blocks/840000/activity",
+        "/runes/v1/blocks/840000/Activity",
+        "/runes/v1/blocks/840000%2Factivity",
+        "/runes/v1/blocks/840000/activity%2F",
+        "/runes%2Fv1/blocks/840000/activity",
+        "/blocks/840000/activity",
+        "/brc-20/tokens/ordi",
+        "/ordinals/v1/brc-20/tokens",
+        "/ordinals/v1/brc-20/tokens/",
+        "/ordinals/v1/brc-20/tokens/or/di",
+        "/ordinals/v1/brc-20/tokens/ordi/",
+        "/ordinals/v1/brc-20/tokens/.",
+        "/ordinals/v1/brc-20/tokens/..",
+        "/ordinals/v1/brc-20/tokens/%2E",
+        "/ordinals/v1/brc-20/tokens/%2e%2E",
+        "/ordinals/v1/brc-20/tokens/.%2e",
+        "/runes/v1/blocks/../activity",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/status",
+        "/purge",
+        "/sandbox/examples",
+    ] {
+        let answer = get(&gateway, target).await;
+        assert_eq!(answer.status, 404, "{target}");
+        let problem = answer.problem();
+        assert!(problem["error"].as_str().unwrap().contains("/openapi.json"));
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn spellings_of_one_question_are_one_stored_response() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let upper = HASH.to_uppercase();
+    let by_hash = format!("/runes/v1/blocks/{HASH}/activity?limit=20&offset=0");
+    let of_tx = format!("/runes/v1/transactions/{HASH}/activity?limit=20&offset=0");
+    let digits = "1".repeat(64);
+    let pages = |query: &str| format!("/runes/v1/blocks/840000/activity{query}");
+    let rows: Vec<(String, Vec<String>)> = vec![
+        (
+            BLOCK_CANONICAL.to_owned(),
+            vec![
+                pages(""),
+                pages("?"),
+                pages("?&&"),
+                pages("?limit=20"),
+                pages("?offset=0"),
+                pages("?offset=0&limit=20"),
+                pages("?%6Cimit=20"),
+                pages("?limit=%32%30"),
+                pages("?x=y"),
+                pages("?x=y&x=z&limit=20&utm_source=a"),
+                pages("?LIMIT=7"),
+                pages("?limit%5B%5D=7"),
+                "/runes/v1/blocks/0840000/activity".to_owned(),
+                "/runes/v1/blocks/0000840000/activity".to_owned(),
+                "/runes/v1/blocks/%38%34%30%30%30%30/activity".to_owned(),
+            ],
+        ),
+        (
+            "/runes/v1/blocks/0/activity?limit=20&offset=0".to_owned(),
+            vec![
+                "/runes/v1/blocks/0/activity".to_owned(),
+                "/runes/v1/blocks/0000000000/activity".to_owned(),
+            ],
+        ),
+        (
+            "/runes/v1/blocks/4294967295/activity?limit=60&offset=9007199254740991".to_owned(),
+            vec![
+                "/runes/v1/blocks/4294967295/activity?offset=9007199254740991&limit=60".to_owned(),
+            ],
+        ),
+        (
+            "/runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=mint".to_owned(),
+            vec![
+                pages("?operation_type=mint&offset=7&limit=1"),
+                pages("?limit=1&offset=7&operation_type=%6Dint"),
+            ],
+        ),
+        (
+            by_hash,
+            vec![
+                format!("/runes/v1/blocks/{HASH}/activity"),
+                format!("/runes/v1/blocks/{upper}/activity"),
+            ],
+        ),
+        (
+            // 64 digits are a hash, not a height.
+            format!("/runes/v1/blocks/{digits}/activity?limit=20&offset=0"),
+            vec![format!("/runes/v1/blocks/{digits}/activity")],
+        ),
+        (
+            of_tx,
+            vec![
+                format!("/runes/v1/transactions/{HASH}/activity"),
+                format!("/runes/v1/transactions/{upper}/activity"),
+                // Declared on blocks alone, so it is an unknown one here.
+                format!("/runes/v1/transactions/{upper}/activity?operation_type=mint"),
+            ],
+        ),
+        (
+            TOKEN.to_owned(),
+            vec![
+                TOKEN.to_owned(),
+                "/ordinals/v1/brc-20/tokens/ORDI".to_owned(),
+                "/ordinals/v1/brc-20/tokens/oRdI?limit=5".to_owned(),
+                "/ordinals/v1/brc-20/tokens/%6F%72%44%49".to_owned(),
+            ],
+        ),
+        (
+            "/ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d".to_owned(),
+            vec![
+                "/ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d".to_owned(),
+                "/ordinals/v1/brc-20/tokens/A%2fB%3fC%23D".to_owned(),
+            ],
+        ),
+        (
+            // Beyond ASCII the database's locale folds, and only it knows how.
+            "/ordinals/v1/brc-20/tokens/%C3%84%F0%9F%8D%95".to_owned(),
+            vec!["/ordinals/v1/brc-20/tokens/%c3%84%f0%9f%8d%95".to_owned()],
+        ),
+        (
+            "/ordinals/v1/brc-20/tokens/%C3%A4".to_owned(),
+            vec!["/ordinals/v1/brc-20/tokens/%C3%A4".to_owned()],
+        ),
+        (
+            // Decoded once: what this decodes to is a ticker, not an escape.
+            "/ordinals/v1/brc-20/tokens/%252f".to_owned(),
+            vec!["/ordinals/v1/brc-20/tokens/%252F".to_owned()],
+        ),
+        (
+            "/ordinals/v1/brc-20/tokens/a%2Bb%20c".to_owned(),
+            vec![
+                "/ordinals/v1/brc-20/tokens/a+b%20c".to_owned(),
+                "/ordinals/v1/brc-20/tokens/a%2bb%20c".to_owned(),
+            ],
+        ),
+        (
+            format!("/ordinals/v1/brc-20/tokens/{}", "%C3%A9".repeat(100)),
+            vec![format!(
+                "/ordinals/v1/brc-20/tokens/{}",
+                "%c3%a9".repeat(100)
+            )],
+        ),
+    ];
+    let mut expected = Vec::new();
+    for (canonical, spellings) in rows {
+        expected.push(canonical.clone());
+        for spelling in spellings {
+            let answer = get(&gateway, &spelling).await;
+            assert_eq!(answer.status, 200, "{spelling}: {}", answer.text());
+            assert_eq!(answer.json()["asked"], *canonical, "{spelling}");
+            assert_eq!(upstream.targets(), expected, "{spelling}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_methods_are_told_which_there_are() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for target in [
+        TOKEN,
+        TX,
+        BLOCK,
+        "/openapi.json",
+        "/runes/v1/blocks/x/activity",
+    ] {
+        for method in [
+            "POST",
+            "PUT",
+            "DELETE",
+            "PATCH",
+            "TRACE",
+            "PROPFIND",
+            "ORDGATE-REFUSED",
+        ] {
+            let answer = gateway.request(method, target, &[]).await;
+            assert_eq!(answer.status, 405, "{method} {target}");
+            assert_eq!(answer.must("allow"), "GET, HEAD, OPTIONS");
+            answer.problem();
+        }
+        let fields = [("content-length", "0")];
+        let answer = gateway.request("POST", target, &fields).await;
+        assert_eq!(answer.status, 405, "{target}");
+    }
+    let answer = gateway.request("POST", "/nowhere", &[]).await;
+    assert_eq!(answer.status, 404);
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn options_and_preflights_are_answered_here() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for target in [TOKEN, TX, BLOCK, "/openapi.json"] {
+        let plain = gateway.request("OPTIONS", target, &[]).await;
+        assert_eq!(plain.status, 204, "{target}");
+        assert_eq!(plain.must("allow"), "GET, HEAD, OPTIONS");
+        assert_eq!(plain.field("access-control-allow-methods"), None);
+        let fields = [
+            ("origin", "https://a.example"),
+            ("access-control-request-method", "GET"),
+            ("access-control-request-headers", "x-api-key, if-none-match"),
+        ];
+        let preflight = gateway.request("OPTIONS", target, &fields).await;
+        assert_eq!(preflight.status, 204);
+        assert_eq!(preflight.must("access-control-allow-origin"), "*");
+        assert_eq!(
+            preflight.must("access-control-allow-methods"),
+            "GET, HEAD, OPTIONS"
+        );
+        assert_eq!(
+            preflight.must("access-control-allow-headers"),
+            "x-api-key, if-none-match"
+        );
+        assert_eq!(preflight.must("access-control-max-age"), "86400");
+        assert_eq!(preflight.field("content-length"), None);
+    }
+    assert_eq!(
+        gateway.request("OPTIONS", "/nowhere", &[]).await.status,
+        404
+    );
+    assert_eq!(upstream.count(), 0);
+}
+
+#[tokio::test]
+async fn a_route_may_refuse_unknown_parameters() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config(
+            r#"
+            [[route]]
+            name = "strict"
+            path = "/a/{x}"
+            upstream_path = "/b/{x}/c"
+            methods = ["GET"]
+            strict_query = true
+            params.x = { type = "string", max_length = 5, pattern = "[a-z]+" }
+            query.n = { type = "integer", min = 2, max = 7 }
+            cache = { mode = "override", times = { 2xx = "5s" } }
+            "#,
+        )
+        .start();
+    assert_eq!(get(&gateway, "/a/abc").await.json()["asked"], "/b/abc/c");
+    assert_eq!(
+        get(&gateway, "/a/abc?n=3").await.json()["asked"],
+        "/b/abc/c?n=3"
+    );
+    for (target, parameter) in [
+        ("/a/abc?m=3", "query"),
+        ("/a/abc?n=3&x", "query"),
+        ("/a/abc?n=8", "n"),
+        ("/a/abcdef", "x"),
+        ("/a/ab1", "x"),
+        ("/a/AB", "x"),
+    ] {
+        let answer = get(&gateway, target).await;
+        assert_eq!(answer.status, 400, "{target}");
+        assert_eq!(answer.problem()["parameter"], parameter, "{target}");
+    }
+    let head = gateway.request("HEAD", "/a/abc", &[]).await;
+    assert_eq!(head.status, 405);
+    assert_eq!(head.must("allow"), "GET, OPTIONS");
+    assert_eq!(get(&gateway, TOKEN).await.status, 404);
+    assert_eq!(upstream.targets(), ["/b/abc/c", "/b/abc/c?n=3"]);
+}
+
+#[tokio::test]
+async fn the_document_describes_the_routes() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let answer = get(&gateway, "/openapi.json").await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.must("content-type"), "application/json");
+    let document = answer.json();
+    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
+    for route in gateway.server().gateway().routes.routes() {
+        let operation = &document["paths"][&*route.path]["get"];
+        assert!(operation.is_object(), "{}", route.path);
+        let parameters = operation["parameters"].as_array().unwrap();
+        for parameter in route.params.iter().chain(&route.query) {
+            let named = |p: &&serde_json::Value| p["name"] == *parameter.name;
+            assert!(parameters.iter().any(|p| named(&p)), "{}", parameter.name);
+        }
+    }
+    let known = [("if-none-match", answer.must("etag"))];
+    let again = gateway.request("GET", "/openapi.json", &known).await;
+    assert_eq!(again.status, 304);
+    let head = gateway.request("HEAD", "/openapi.json", &[]).await;
+    assert_eq!(head.number("content-length"), answer.body.len() as u64);
+    assert_eq!(upstream.count(), 0);
+}
