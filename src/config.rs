@@ -5,7 +5,6 @@
 //! with line and column. Nothing is validated again later. Keys of the provider
 //! never stand in the file.
 
-pub mod duration;
 mod reader;
 mod routes;
 
@@ -23,7 +22,7 @@ use toml::de::DeTable;
 
 use crate::identify::Trust;
 use crate::route::RouteTable;
-use crate::{access_log, limit, listener, respond, telemetry, upstream};
+use crate::{access_log, limit, listener, respond, telemetry, units, upstream};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -65,7 +64,7 @@ pub struct Server {
     /// How they share the work.
     pub runtime: Runtime,
     /// From the order to stop to the end.
-    #[serde(serialize_with = "duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub drain_timeout: Duration,
     /// How connections are served.
     #[serde(flatten)]
@@ -190,7 +189,7 @@ impl Config {
             route: Vec<toml::Value>,
         }
         let mut upstream = toml::Table::try_from(&self.upstream)?;
-        let size = |bytes| toml::Value::from(duration::format_size(bytes));
+        let size = |bytes| toml::Value::from(units::format_size(bytes));
         upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
         let proxies = self
             .trust

@@ -7,11 +7,11 @@
 //!
 //! | | rooms |
 //! |---|---|
-//! | words | [`clock`], [`wire`] |
-//! | rules | [`identify`], [`validate`], [`route`], [`cache`]`::{key, freshness, status, validator}` |
-//! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`], [`access_log`] |
-//! | walk | [`refusal`], [`respond`], [`gateway`] |
-//! | doors | [`listener`], [`admin`], [`telemetry`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
+//! | words | [`clock`], [`units`], [`wire`] |
+//! | rules | [`cache`]`::{freshness, key, status, validator}`, [`identify`], [`validate`], [`route`] |
+//! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
+//! | walk | [`refusal`], [`respond`], [`access_log`], [`gateway`] |
+//! | doors | [`listener`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
 //!
@@ -42,6 +42,7 @@ pub mod route;
 pub mod sandbox;
 pub mod serve;
 pub mod telemetry;
+pub mod units;
 pub mod upstream;
 pub mod validate;
 pub mod wire;

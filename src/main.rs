@@ -11,11 +11,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use ordgate::admin::Token;
 use ordgate::clock::Clock;
-use ordgate::config::{self, Config, base_url, duration};
+use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::serve::{Options, Server, bind};
 use ordgate::upstream::keys::ApiKey;
-use ordgate::{openapi, telemetry};
+use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
 
 #[global_allocator]
@@ -105,7 +105,7 @@ struct SandboxFlags {
 }
 
 fn time(text: &str) -> Result<Duration, String> {
-    duration::parse(text).ok_or_else(|| format!("allowed is {}", duration::DURATION))
+    units::parse(text).ok_or_else(|| format!("allowed is {}", units::DURATION))
 }
 
 fn share(text: &str) -> Result<f64, String> {

@@ -64,19 +64,19 @@ pub struct Settings {
     /// Requests under way at once.
     pub max_in_flight: NonZeroU32,
     /// How long a request waits for budget and for a place among those.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
     /// How long connecting may take.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
     /// How long the first byte of an answer may take.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub first_byte_timeout: Duration,
     /// How long the whole of an answer may take.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub timeout: Duration,
     /// How long an unused connection is kept.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
     /// The longest body that is accepted, in bytes.
     pub max_body_bytes: u64,

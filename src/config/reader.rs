@@ -12,7 +12,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::duration;
+use crate::units;
 
 /// Something that is wrong with a file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,11 +192,11 @@ impl<'t> Table<'t> {
     ) -> Duration {
         let allowed = format!(
             "{}, from {} to {}",
-            duration::DURATION,
-            duration::format(*bounds.start()),
-            duration::format(*bounds.end())
+            units::DURATION,
+            units::format(*bounds.start()),
+            units::format(*bounds.end())
         );
-        let read = |text: &str| duration::parse(text).filter(|time| bounds.contains(time));
+        let read = |text: &str| units::parse(text).filter(|time| bounds.contains(time));
         self.parsed(key, &allowed, read)
             .map_or(default, |(value, _)| value)
     }
@@ -205,14 +205,14 @@ impl<'t> Table<'t> {
     pub(super) fn size(&self, key: &'static str, bounds: RangeInclusive<u64>, default: u64) -> u64 {
         let allowed = format!(
             "{}, from {} to {}",
-            duration::SIZE,
-            duration::format_size(*bounds.start()),
-            duration::format_size(*bounds.end())
+            units::SIZE,
+            units::format_size(*bounds.start()),
+            units::format_size(*bounds.end())
         );
         let read = self.read(key, &allowed, |value| {
             let bytes = value
                 .as_str()
-                .map_or_else(|| integer(value), duration::parse_size);
+                .map_or_else(|| integer(value), units::parse_size);
             bytes.filter(|bytes| bounds.contains(bytes))
         });
         read.map_or(default, |(value, _)| value)

@@ -8,12 +8,13 @@ use regex_lite::Regex;
 use toml::Value;
 
 use super::reader::{Placed, Table};
-use super::{duration, seconds};
+use super::seconds;
 use crate::cache::freshness::{Mode, Policy, Times};
 use crate::route::{
     MOST_QUERY_PARAMETERS, Parameter, ResponseSchema, Route, RouteTable, TableError, Template,
     parameter_names,
 };
+use crate::units;
 use crate::validate::Kind;
 
 /// 2^53 - 1: what JSON numbers hold exactly everywhere.
@@ -352,14 +353,14 @@ fn time(
     (text, at): Placed<String>,
     most: Duration,
 ) -> Option<Duration> {
-    let time = duration::parse(&text).filter(|time| *time <= most);
+    let time = units::parse(&text).filter(|time| *time <= most);
     if time.is_none() {
         let name = table.name(key);
         table.problem(
             &at,
             format!(
                 "{name} is \"{text}\"; allowed is {}, at most 365d",
-                duration::DURATION
+                units::DURATION
             ),
         );
     }
@@ -449,7 +450,7 @@ fn print_parameter(parameter: &Parameter) -> Value {
 }
 
 fn print_policy(policy: &Policy) -> Value {
-    let time = |time: &Duration| Value::from(duration::format(*time));
+    let time = |time: &Duration| Value::from(units::format(*time));
     let mut table = toml::Table::new();
     let mode = Mode::NAMES.iter().find(|(_, mode)| *mode == policy.mode);
     table.insert(

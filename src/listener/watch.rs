@@ -11,13 +11,13 @@ use crate::wire::pulse::Pulse;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Times {
     /// From a head's first byte to its last.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub header_timeout: Duration,
     /// Without a request.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
     /// Without the client's taking a byte of what is written.
-    #[serde(serialize_with = "crate::config::duration::serialize")]
+    #[serde(serialize_with = "crate::units::serialize")]
     pub write_timeout: Duration,
 }
 

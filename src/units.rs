@@ -1,4 +1,7 @@
-//! Durations and sizes as proxy.toml spells them: a whole number and a unit.
+//! Durations and sizes as people spell them, in proxy.toml and in flags: a whole
+//! number and a unit. `config` reads them; whoever has such a setting prints it.
+//!
+//! Deliberately absent: what the settings mean.
 
 use std::time::Duration;
 
