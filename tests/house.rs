@@ -4,6 +4,12 @@
 //! A room may name what stands above it in the map, or to its left. What stands
 //! in a file's tests is its own affair: they may look anywhere.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
