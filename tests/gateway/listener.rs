@@ -578,6 +578,35 @@ async fn idle_connections_disturb_nobody() {
 }
 
 #[tokio::test]
+async fn who_has_said_all_may_still_listen() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for _miss_then_hit in 0..2 {
+        let mut client = gateway.client().await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        assert_eq!(client.answer("GET").await.status, 200);
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+#[tokio::test]
+async fn who_has_gone_does_not_hold_its_place() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::nothing().hang());
+    let gateway = Gateway::before(&upstream);
+    let mut client = gateway.client().await;
+    client.ask("GET", TOKEN, &[]).await;
+    upstream.asked(1).await;
+    drop(client);
+    until("its connection ends", || gateway.connections() == 0).await;
+    assert!(
+        !gateway.server().gateway().collapse.is_empty(),
+        "its errand does not"
+    );
+}
+
+#[tokio::test]
 async fn a_client_that_vanishes_harms_nobody() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);

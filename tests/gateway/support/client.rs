@@ -53,6 +53,11 @@ impl Client {
         let _ = within("sending", self.stream.write_all(bytes.as_ref())).await;
     }
 
+    /// Says that nothing more will be sent.
+    pub(crate) async fn finish(&mut self) {
+        within("finishing", self.stream.shutdown()).await.unwrap();
+    }
+
     /// Sends a request without a body, with these fields beside Host.
     pub(crate) async fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) {
         self.send(request(method, target, fields)).await;
