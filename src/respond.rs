@@ -43,13 +43,16 @@ pub struct Settings {
 /// What browsers may read beside the safelisted fields.
 const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
 
+/// Fields by content type and lifetime.
+type Templates = HashMap<(HeaderValue, Option<Duration>), Arc<HeaderMap>>;
+
 /// Makes answers.
 pub struct Respond {
     origins: Option<Vec<HeaderValue>>,
     cache_status_key: bool,
     server_timing: bool,
     limit_policy: Option<HeaderValue>,
-    templates: Mutex<HashMap<(HeaderValue, Option<Duration>), Arc<HeaderMap>>>,
+    templates: Mutex<Templates>,
 }
 
 /// Templates that are shared. An upstream has one content type or two, and a
