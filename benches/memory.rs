@@ -2,6 +2,8 @@
 //! Fills the store with tokens of 600 bytes and asks the system what the
 //! process has grown by; the store's own account must not say less.
 
+#![expect(clippy::print_stdout, reason = "a bench reports on standard output")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
