@@ -86,8 +86,8 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
     let text = r#"
         [upstream]
         requests_per_second = 1000
-        first_byte_timeout = "150ms"
-        timeout = "200ms"
+        first_byte_timeout = "500ms"
+        timeout = "600ms"
         max_body_bytes = "1KiB"
         [answers]
         cache_status_key = true

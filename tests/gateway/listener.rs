@@ -352,7 +352,7 @@ async fn good_requests_before_a_bad_one_are_answered() {
 async fn a_bad_request_waits_for_a_good_one_before_it() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"30ms\"\nserver.header_timeout = \"30ms\"")
+        .config("server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"")
         .start();
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
@@ -483,7 +483,7 @@ async fn a_head_that_is_too_slow_gets_408() {
 async fn idle_connections_are_closed() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"60ms\"")
+        .config("server.idle_timeout = \"250ms\"")
         .start();
     let mut silent = gateway.client().await;
     assert_eq!(silent.rest().await, b"", "one that has never asked");
@@ -496,7 +496,7 @@ async fn idle_connections_are_closed() {
 async fn who_waits_for_an_answer_is_not_idle() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"30ms\"\nserver.header_timeout = \"30ms\"")
+        .config("server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"")
         .start();
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
@@ -519,7 +519,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let length = body.len();
     upstream.always(Reply::json(body));
     let gateway = Setup::before(&upstream)
-        .config("server.write_timeout = \"80ms\"")
+        .config("server.write_timeout = \"500ms\"")
         .start();
     let mut client = Client::connect_narrow(gateway.public).await;
     client.ask("GET", TOKEN, &[]).await;
