@@ -7,7 +7,7 @@
 //!
 //! [`Gateway::answer`] takes each step in turn; a step that cannot go on says
 //! why ([`Refusal`]), and there is one exit. A hit is answered without waiting
-//! for anything; all else goes on in [`Gateway::forward`].
+//! for anything; all else goes on in `Gateway::go_on`.
 //!
 //! Invariants held here: what does not validate never reaches the upstream; a
 //! client's disconnect cancels nobody's answer, since what is fetched belongs

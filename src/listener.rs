@@ -1,8 +1,8 @@
 //! The public door: accepts connections, watches their time, and hands each
 //! request to the walk.
 //!
-//! hyper parses; [`guard`] sees to it that what it parses can be read in one
-//! way only; one timer for a connection ([`watch`]) ends it when its time is
+//! hyper parses; `guard` sees to it that what it parses can be read in one
+//! way only; one timer for a connection (`watch`) ends it when its time is
 //! up. So a hit pays for no timer.
 //!
 //! Deliberately absent: runtimes and sockets' making, which are `serve`'s.
