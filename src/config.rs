@@ -44,6 +44,8 @@ pub struct Config {
     pub limit: limit::Settings,
     /// The memory that stored responses may take, in bytes.
     pub cache_bytes: u64,
+    /// A response field that is obeyed before `CDN-Cache-Control` (RFC 9213).
+    pub targeted: Option<HeaderName>,
     /// How the upstream is called.
     pub upstream: upstream::Settings,
     /// What is logged.
@@ -146,6 +148,8 @@ impl Config {
         };
         let cache = root.table("cache");
         let cache_bytes = cache.size("max_bytes", 1 << 20..=1 << 44, 256 << 20);
+        let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+        let targeted = cache.parsed("targeted_field", "a field name", header);
         cache.finish();
         let log = root.table("log");
         let config = Self {
@@ -155,6 +159,7 @@ impl Config {
             respond: answers(root.table("answers")),
             limit: limits(root.table("limit")),
             cache_bytes,
+            targeted: targeted.map(|(name, _)| name),
             upstream: upstream(root.table("upstream")),
             access_log: access(log.table("access")),
             log: logging(&log),
@@ -191,6 +196,11 @@ impl Config {
         let mut upstream = toml::Table::try_from(&self.upstream)?;
         let size = |bytes| toml::Value::from(units::format_size(bytes));
         upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
+        let mut cache = toml::Table::new();
+        cache.insert("max_bytes".into(), size(self.cache_bytes));
+        if let Some(name) = &self.targeted {
+            cache.insert("targeted_field".into(), name.as_str().into());
+        }
         let proxies = self
             .trust
             .proxies
@@ -203,7 +213,7 @@ impl Config {
             clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
             answers: &self.respond,
             limit: &self.limit,
-            cache: toml::Table::from_iter([("max_bytes".to_owned(), size(self.cache_bytes))]),
+            cache,
             upstream,
             log: Log {
                 log: &self.log,

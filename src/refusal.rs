@@ -39,6 +39,9 @@ pub enum Refusal {
     TooMany(TooMany),
     /// There are more connections than are served.
     TooManyConnections,
+    /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
+    /// there is nothing.
+    OnlyIfCached,
     /// The upstream was asked, or could not be, and there is no answer.
     Upstream(Failure),
 }
@@ -88,6 +91,7 @@ impl Refusal {
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. } | Failure::TooManyInFlight | Failure::Throttled { .. } => {
                     StatusCode::SERVICE_UNAVAILABLE
@@ -125,6 +129,9 @@ impl Refusal {
                 "You have sent more requests than one client may; try again in {} s",
                 too_many.retry_after
             ),
+            Self::OnlyIfCached => {
+                "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
+            }
             Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
@@ -145,7 +152,7 @@ impl Refusal {
             Self::Upstream(failure) => {
                 fields.insert(PROXY_STATUS, proxy_status(failure));
             }
-            Self::TargetForm | Self::NoRoute | Self::Invalid(_) => {}
+            Self::TargetForm | Self::NoRoute | Self::Invalid(_) | Self::OnlyIfCached => {}
         }
         if let Some(seconds) = self.retry_after() {
             fields.insert(RETRY_AFTER, seconds.into());
@@ -172,6 +179,7 @@ impl Refusal {
             | Self::Method { .. }
             | Self::Body
             | Self::Invalid(_)
+            | Self::OnlyIfCached
             | Self::Upstream(_) => None,
         }
     }
@@ -208,6 +216,7 @@ impl Refusal {
             Self::Invalid(_) => "invalid",
             Self::TooMany(_) => "rate-limited",
             Self::TooManyConnections => "connections",
+            Self::OnlyIfCached => "only-if-cached",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
             Self::Upstream(failure) => failure.name(),

@@ -74,7 +74,7 @@ pub fn judge(
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    serde_json::from_slice::<IgnoredAny>(&body).map_err(|_where| Failure::NotJson)?;
+    judge_body(&body)?;
     // A copy: a parsed value is a slice of the connection's read buffer, all of
     // which it would keep for as long as the answer is stored.
     let content_type = fields
@@ -90,6 +90,15 @@ pub fn judge(
         body,
         took,
     })
+}
+
+/// Judges a body that was promised to be JSON.
+///
+/// # Errors
+/// Where it is not.
+pub fn judge_body(body: &[u8]) -> Result<(), Failure> {
+    let parsed = serde_json::from_slice::<IgnoredAny>(body);
+    parsed.map(|_any| ()).map_err(|_where| Failure::NotJson)
 }
 
 fn text(fields: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
