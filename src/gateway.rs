@@ -77,6 +77,9 @@ pub struct Gateway {
     pub access_log: Option<AccessLog>,
     /// Documents of ordgate's own, on the public side.
     pub documents: Vec<Document>,
+    /// How long a client waits for a fresh answer where a stale one may stand
+    /// in.
+    pub stale_wait: Duration,
     /// What time it is.
     pub clock: Clock,
     /// Makes request ids differ from those of another process.
@@ -409,7 +412,13 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let target = errand.key.target().to_owned();
-        let (fetched, collapsed) = self.forward(errand.key, errand.why).await;
+        // The leader has deadlines of its own, so that the longest patience is
+        // for the case that its runtime has stopped.
+        let patience = match errand.stale {
+            Some(_) => self.stale_wait,
+            None => self.upstream.patience() + Duration::from_secs(1),
+        };
+        let (fetched, collapsed) = self.forward(errand.key, errand.why, patience).await;
         let now = self.clock.now();
         session.pulse.hear(now);
         let said = way.said(&fields);
@@ -445,7 +454,12 @@ impl Gateway {
     }
 
     /// Has a key fetched, by whoever leads; and whether that was another.
-    async fn forward(self: &Arc<Self>, key: Key, why: Forward) -> (Fetched, bool) {
+    async fn forward(
+        self: &Arc<Self>,
+        key: Key,
+        why: Forward,
+        patience: Duration,
+    ) -> (Fetched, bool) {
         if why == Forward::Bypass {
             return (self.fetch(key).await, false);
         }
@@ -457,9 +471,6 @@ impl Gateway {
                 (follow, false)
             }
         };
-        // The leader has deadlines of its own; this one is for the case that
-        // its runtime has stopped.
-        let patience = self.upstream.patience() + Duration::from_secs(1);
         let fetched = match tokio::time::timeout(patience, follow.wait()).await {
             Ok(Ok(fetched)) => fetched,
             Ok(Err(_abandoned)) => Err(Failure::Abandoned),
@@ -533,9 +544,14 @@ impl Gateway {
         way: &Way,
         outcome: Option<Outcome>,
         upstream: Option<Duration>,
-        response: Response<Body>,
+        mut response: Response<Body>,
         now: Moment,
     ) -> Response<Body> {
+        if session.pulse.is_draining() {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         self.meter
             .count(session.connection, way.route, outcome, response.status());
         if let Some(log) = &self.access_log {

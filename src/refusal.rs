@@ -84,7 +84,8 @@ impl Refusal {
                 | HeadFault::BadChunk
                 | HeadFault::HostMissing
                 | HeadFault::HostInvalid
-                | HeadFault::BadRequestLine => StatusCode::BAD_REQUEST,
+                | HeadFault::BadRequestLine
+                | HeadFault::BadTarget => StatusCode::BAD_REQUEST,
             },
             Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
@@ -230,7 +231,7 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
         HeadFault::ObsFold => "A field line is folded; each field stands on one line",
         HeadFault::BadFieldLine => {
-            "A field line is not name:value, without a blank before the colon"
+            "A field line is not name:value, without a blank before the colon and without control characters"
         }
         HeadFault::TwoFramings => {
             "The message has both Content-Length and Transfer-Encoding; send one"
@@ -244,6 +245,9 @@ fn head(fault: HeadFault) -> &'static str {
         }
         HeadFault::BadRequestLine => {
             "The request line must be: method, blank, target, blank, HTTP/1.1"
+        }
+        HeadFault::BadTarget => {
+            "The request target has a fragment, or a character that must be percent-encoded"
         }
         HeadFault::BadVersion => "The version must be HTTP/1.1 or HTTP/1.0",
         HeadFault::TargetTooLong => "The request target is longer than is allowed",

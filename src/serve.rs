@@ -340,6 +340,7 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
         upstream,
         respond,
         routes,
+        stale_wait: config.stale_wait,
         clock,
         seed,
     }))
