@@ -7,7 +7,7 @@
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use governor::nanos::Nanos;
 
@@ -71,9 +71,18 @@ impl governor::clock::Reference for Moment {
     }
 }
 
+/// Where every clock begins: a day in, so that "an hour ago" can be said from
+/// the start.
+const DAY: u64 = 86_400_000_000_000;
+
 /// A source of [`Moment`]s: the machine's, or one that a test moves by hand.
 #[derive(Clone, Debug)]
-pub struct Clock(Source);
+pub struct Clock {
+    source: Source,
+    /// What the wall said when this clock was made. From then on the monotonic
+    /// clock counts, so that ages never jump.
+    wall: SystemTime,
+}
 
 #[derive(Clone, Debug)]
 enum Source {
@@ -82,19 +91,29 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's monotonic clock, beginning a day ago, so that "an hour
-    /// ago" can be said from the start.
+    /// The machine's monotonic clock.
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the one place that reads the machine's clock"
     )]
     pub fn machine() -> Self {
-        Self(Source::Machine(Instant::now()))
+        Self {
+            source: Source::Machine(Instant::now()),
+            wall: SystemTime::now(),
+        }
     }
 
     /// A clock that stands still until [`advance`](Self::advance) moves it.
     pub fn manual() -> Self {
-        Self(Source::Manual(Arc::default()))
+        Self {
+            source: Source::Manual(Arc::default()),
+            ..Self::machine()
+        }
+    }
+
+    /// The wall's time at a moment, for what HTTP dates say.
+    pub fn wall(&self, moment: Moment) -> SystemTime {
+        self.wall + Duration::from_nanos(moment.0.saturating_sub(DAY))
     }
 
     /// The present moment.
@@ -103,8 +122,7 @@ impl Clock {
         reason = "this is the one place that reads the machine's clock"
     )]
     pub fn now(&self) -> Moment {
-        const DAY: u64 = 86_400_000_000_000;
-        match &self.0 {
+        match &self.source {
             Source::Machine(start) => {
                 Moment(DAY + nanos(Instant::now().saturating_duration_since(*start)))
             }
@@ -114,7 +132,7 @@ impl Clock {
 
     /// Moves a manual clock forward; the machine's takes no orders.
     pub fn advance(&self, by: Duration) {
-        if let Source::Manual(elapsed) = &self.0 {
+        if let Source::Manual(elapsed) = &self.source {
             elapsed.fetch_add(nanos(by), Ordering::AcqRel);
         }
     }

@@ -41,17 +41,21 @@ pub enum BadKeys {
 }
 
 impl ApiKey {
-    /// Reads a list of keys, separated by commas or line ends.
+    /// Reads a list of keys, separated by commas or line ends. One that comes
+    /// twice is one key: the provider counts it once, and so must its budget.
     ///
     /// # Errors
     /// Where there is none, or one has characters that it cannot have.
     pub fn list(text: &str) -> Result<Vec<Self>, BadKeys> {
         let parts = text.split([',', '\n', '\r']).map(str::trim);
-        let mut keys = Vec::new();
+        let mut keys: Vec<Self> = Vec::new();
         for (at, part) in parts.filter(|part| !part.is_empty()).enumerate() {
             let visible = part.bytes().all(|b| b.is_ascii_graphic());
             let value = HeaderValue::from_str(part).ok().filter(|_| visible);
             let mut value = value.ok_or(BadKeys::Character(at + 1))?;
+            if keys.iter().any(|key| key.value == value) {
+                continue;
+            }
             value.set_sensitive(true);
             keys.push(Self {
                 name: format!("key-{}", at + 1).into(),
@@ -281,6 +285,7 @@ mod tests {
         let names = |text| ApiKey::list(text).map(|keys| keys.len());
         assert_eq!(names("one"), Ok(1));
         assert_eq!(names(" one , two\nthree\r\n"), Ok(3));
+        assert_eq!(names("one,two,one\n one"), Ok(2));
         assert_eq!(names(" , "), Err(BadKeys::Empty));
         assert_eq!(names("one,t wo"), Err(BadKeys::Character(2)));
         assert_eq!(names("one,tw\u{f6}"), Err(BadKeys::Character(2)));
@@ -321,6 +326,17 @@ mod tests {
         assert_eq!(names, expected);
         let spent = keys.take(Duration::ZERO).await.err().unwrap();
         assert_eq!(spent.retry_after, Duration::from_millis(60_050));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_comes_twice_has_one_budget() {
+        let clock = Clock::manual();
+        let keys = keys("a,a,b,a", 1, 1, &clock);
+        let mut names = Vec::new();
+        while let Ok(grant) = keys.take(Duration::ZERO).await {
+            names.push(grant.name().to_owned());
+        }
+        assert_eq!(names, ["key-1", "key-3"], "named by their places");
     }
 
     #[tokio::test]
