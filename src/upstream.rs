@@ -121,7 +121,12 @@ pub enum Failure {
     /// It points elsewhere.
     Redirect(StatusCode),
     /// It failed itself.
-    ServerError(StatusCode),
+    ServerError {
+        /// Its status.
+        status: StatusCode,
+        /// When it means to be well again, where it has said so.
+        retry_after: Option<Duration>,
+    },
     /// A status that the API has no meaning for.
     UnexpectedStatus(StatusCode),
     /// It does not accept our key.
@@ -176,7 +181,7 @@ impl Failure {
             | Self::NotJson
             | Self::Redirect(_)
             | Self::UnexpectedStatus(_)
-            | Self::ServerError(_)
+            | Self::ServerError { .. }
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
@@ -188,7 +193,7 @@ impl Failure {
     pub fn upstream_status(&self) -> Option<StatusCode> {
         match self {
             Self::Redirect(status)
-            | Self::ServerError(status)
+            | Self::ServerError { status, .. }
             | Self::UnexpectedStatus(status)
             | Self::KeyRefused(status) => Some(*status),
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
@@ -354,7 +359,8 @@ impl Upstream {
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         let (head, body) = response.into_parts();
-        let judged = answer::judge_head(head.status, &head.headers);
+        let wall = self.clock.wall(self.clock.now());
+        let judged = answer::judge_head(head.status, &head.headers, wall);
         if let Err(Failure::Throttled { retry_after }) = &judged {
             grant.cool(*retry_after);
         }

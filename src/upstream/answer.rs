@@ -5,11 +5,11 @@
 //! The upstream's own words about itself (its 5xx bodies, its key's refusal,
 //! its limits) stay here.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 
@@ -30,12 +30,27 @@ pub struct Answer {
     pub took: Duration,
 }
 
+/// The longest that the upstream may have us wait: a slip of its clock must not
+/// stop us for a day.
+const MOST_WAIT: u64 = 3600;
+/// What is waited where it says something that cannot be read.
+const LEAST_WAIT: u64 = 1;
+/// Above this a reset is no number of seconds to go, but Unix time.
+const UNIX_TIME: u64 = 1_000_000_000;
+
+/// When a window of the upstream's limits ends, where it names no
+/// `retry-after`.
+const RESETS: [HeaderName; 2] = [
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
 /// Judges an answer's head, before its body is read: what fails here costs no
-/// more time.
+/// more time. `wall` is the present time, for the dates in it.
 ///
 /// # Errors
 /// Where the body does not matter.
-pub fn judge_head(status: StatusCode, fields: &HeaderMap) -> Result<(), Failure> {
+pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     match status.as_u16() {
         200 => {}
         401 | 403 => return Err(Failure::KeyRefused(status)),
@@ -43,13 +58,26 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap) -> Result<(), Failure>
         // The limit is on us, not on our client.
         429 => {
             return Err(Failure::Throttled {
-                retry_after: retry_after(fields),
+                retry_after: retry_after(fields, wall)
+                    .or_else(|| reset(fields, wall))
+                    .unwrap_or(Duration::from_secs(LEAST_WAIT)),
             });
         }
         // These speak of how we have asked; they are nothing to a client.
         407 | 408 | 421 | 426 => return Err(Failure::UnexpectedStatus(status)),
         400..=499 => {}
-        500..=599 => return Err(Failure::ServerError(status)),
+        503 => {
+            return Err(Failure::ServerError {
+                status,
+                retry_after: retry_after(fields, wall),
+            });
+        }
+        500..=599 => {
+            return Err(Failure::ServerError {
+                status,
+                retry_after: None,
+            });
+        }
         300..=399 => return Err(Failure::Redirect(status)),
         _ => return Err(Failure::UnexpectedStatus(status)),
     }
@@ -104,11 +132,45 @@ fn is_json(media: &str) -> bool {
         || media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case("+json")
 }
 
-/// `retry-after` in seconds (RFC 9110 §10.2.3); a second where it is absent or
-/// a date, an hour at the most.
-fn retry_after(fields: &HeaderMap) -> Duration {
-    let seconds = text(fields, RETRY_AFTER).and_then(|value| value.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(1).clamp(1, 3600))
+/// `retry-after`, in seconds or as a date (RFC 9110 §10.2.3), within our
+/// bounds; `None` where there is none.
+fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let value = fields.get(RETRY_AFTER)?.to_str().unwrap_or("").trim();
+    let seconds = digits(value).or_else(|| {
+        let date = httpdate::parse_http_date(value).ok()?;
+        Some(until(date, wall))
+    });
+    Some(wait(seconds))
+}
+
+/// The fields that say when a limit's window ends: the seconds to go, or Unix
+/// time, since providers differ. `None` where there is neither.
+fn reset(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let value = RESETS.iter().find_map(|name| fields.get(name))?;
+    let seconds = digits(value.to_str().unwrap_or("").trim()).map(|seconds| {
+        let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        match date {
+            Some(date) if seconds > UNIX_TIME => until(date, wall),
+            _ => seconds,
+        }
+    });
+    Some(wait(seconds))
+}
+
+fn wait(seconds: Option<u64>) -> Duration {
+    Duration::from_secs(seconds.unwrap_or(LEAST_WAIT).clamp(LEAST_WAIT, MOST_WAIT))
+}
+
+/// Whole seconds until a date, rounded up; none where it has passed.
+fn until(date: SystemTime, wall: SystemTime) -> u64 {
+    let left = date.duration_since(wall).unwrap_or_default();
+    left.as_secs() + u64::from(left.subsec_nanos() > 0)
+}
+
+/// A number of decimal digits alone; one that is too large is the largest.
+fn digits(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// As much of an activity page as tells whether it is empty.
@@ -148,7 +210,7 @@ mod tests {
     fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pairs = pairs.iter().map(|(name, value)| {
             (
-                http::HeaderName::from_static(name),
+                HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             )
         });
@@ -161,6 +223,10 @@ mod tests {
         let code = |code| StatusCode::from_u16(code).unwrap();
         let seconds = |n| Failure::Throttled {
             retry_after: Duration::from_secs(n),
+        };
+        let failed = |status, wait: Option<u64>| Failure::ServerError {
+            status: code(status),
+            retry_after: wait.map(Duration::from_secs),
         };
         let rows: &[(u16, &[_], Option<Failure>)] = &[
             (200, json, None),
@@ -191,25 +257,79 @@ mod tests {
             (429, json, Some(seconds(1))),
             (429, &[("retry-after", "30")], Some(seconds(30))),
             (429, &[("retry-after", "99999999")], Some(seconds(3600))),
-            (
-                429,
-                &[("retry-after", "Fri, 20 Nov 2026 16:00:00 GMT")],
-                Some(seconds(1)),
-            ),
-            (500, json, Some(Failure::ServerError(code(500)))),
+            (500, json, Some(failed(500, None))),
+            (500, &[("retry-after", "30")], Some(failed(500, None))),
             (
                 503,
                 &[("content-type", "text/html")],
-                Some(Failure::ServerError(code(503))),
+                Some(failed(503, None)),
             ),
+            (503, &[("retry-after", "30")], Some(failed(503, Some(30)))),
+            (
+                503,
+                &[("retry-after", "86400")],
+                Some(failed(503, Some(3600))),
+            ),
+            (503, &[("retry-after", "soon")], Some(failed(503, Some(1)))),
+            (503, &[("ratelimit-reset", "30")], Some(failed(503, None))),
         ];
         for (status, pairs, expected) in rows {
-            let judged = judge_head(code(*status), &fields(pairs));
+            let judged = judge_head(code(*status), &fields(pairs), SystemTime::UNIX_EPOCH);
             assert_eq!(
                 judged.err().as_ref(),
                 expected.as_ref(),
                 "{status} {pairs:?}"
             );
+        }
+    }
+
+    #[test]
+    fn how_long_to_wait() {
+        let wall = httpdate::parse_http_date("Fri, 20 Nov 2026 16:00:00 GMT").unwrap();
+        let wall = wall + Duration::from_millis(200);
+        let unix = |more: i64| 1_795_190_400 + more;
+        let (soon, past) = (unix(31).to_string(), unix(-31).to_string());
+        let rows: &[(&[(&'static str, &str)], u64)] = &[
+            // RFC 9110 §10.2.3: delta-seconds, which are digits alone.
+            (&[("retry-after", "30")], 30),
+            (&[("retry-after", "0")], 1),
+            (&[("retry-after", "3601")], 3600),
+            (&[("retry-after", "99999999999999999999999")], 3600),
+            (&[("retry-after", "+30")], 1),
+            (&[("retry-after", "-30")], 1),
+            (&[("retry-after", "30.5")], 1),
+            (&[("retry-after", "soon")], 1),
+            (&[("retry-after", "")], 1),
+            // RFC 9110 §5.6.7: three forms of a date.
+            (&[("retry-after", "Fri, 20 Nov 2026 16:00:31 GMT")], 31),
+            (&[("retry-after", "Friday, 20-Nov-26 16:00:31 GMT")], 31),
+            (&[("retry-after", "Fri Nov 20 16:00:31 2026")], 31),
+            (&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT")], 1),
+            (&[("retry-after", "Sat, 21 Nov 2026 16:00:00 GMT")], 3600),
+            // In its absence, when the window ends.
+            (&[], 1),
+            (&[("ratelimit-reset", "30")], 30),
+            (&[("x-ratelimit-reset", "30")], 30),
+            (&[("x-ratelimit-reset", &soon)], 31),
+            (&[("x-ratelimit-reset", &past)], 1),
+            (&[("x-ratelimit-reset", "99999999999999999999999")], 3600),
+            (&[("x-ratelimit-reset", "1795190431123")], 3600),
+            (&[("x-ratelimit-reset", "soon")], 1),
+            (
+                &[("x-ratelimit-reset", "40"), ("ratelimit-reset", "30")],
+                30,
+            ),
+            (&[("retry-after", "20"), ("ratelimit-reset", "30")], 20),
+            (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 1),
+        ];
+        for (pairs, seconds) in rows {
+            let fields = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+                .collect();
+            let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
+            let retry_after = Duration::from_secs(*seconds);
+            assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
         }
     }
 

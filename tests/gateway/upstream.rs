@@ -37,7 +37,7 @@ async fn every_failure_has_its_status() {
         ),
         (
             "503",
-            Reply::with(503, "retry-after: 60\r\n", telling),
+            Reply::status(503, telling),
             "http_protocol_error",
             Some(503),
             1,
@@ -282,6 +282,49 @@ async fn every_failure_has_its_status() {
         upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
         assert_eq!(gateway.get(&target).await.status, 200, "{name}");
     }
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_away_says_for_how_long() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for (said, seconds) in [("60", 60), ("86400", 3600), ("soon", 1)] {
+        let fields = format!("retry-after: {said}\r\n");
+        upstream.once(TOKEN, Reply::with(503, &fields, r#"{"telling":"why"}"#));
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 503, "{said}");
+        assert_eq!(answer.number("retry-after"), seconds, "{said}");
+        assert_eq!(
+            answer.must("proxy-status"),
+            "ordgate; error=http_protocol_error; received-status=503",
+        );
+        assert!(!answer.problem().to_string().contains("telling"), "{said}");
+    }
+    assert_eq!(gateway.get(TOKEN).await.status, 200, "nothing was stored");
+}
+
+#[tokio::test]
+async fn a_throttled_key_rests_until_the_date_that_is_named() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .keys("one")
+        .manual()
+        .config("upstream.queue_timeout = \"20ms\"")
+        .start();
+    let clock = &gateway.server().gateway().clock;
+    let date = clock.wall(clock.now()) + Duration::from_secs(90);
+    let fields = format!("retry-after: {}\r\n", httpdate::fmt_http_date(date));
+    upstream.once(TOKEN, Reply::with(429, &fields, "{}"));
+    let answer = gateway.get(TOKEN).await;
+    assert_eq!(answer.status, 503);
+    // A date has no fraction of a second.
+    let said = answer.number("retry-after");
+    assert!((89..=90).contains(&said), "{said}");
+    gateway.advance(88_000);
+    assert_eq!(gateway.get(TOKEN).await.status, 503);
+    gateway.advance(2_000);
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 2);
 }
 
 #[tokio::test]
