@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod budget;
+mod connector;
 pub mod keys;
 mod tls;
 
@@ -24,6 +25,7 @@ use std::time::Duration;
 use answer::Answer;
 use budget::Budget;
 use bytes::{Bytes, BytesMut};
+use connector::Timely;
 use http::header::{ACCEPT, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
@@ -66,7 +68,7 @@ pub struct Settings {
     /// How long a request waits for budget and for a place among those.
     #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
-    /// How long connecting may take.
+    /// How long connecting may take, TLS included.
     #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
     /// How long the first byte of an answer may take.
@@ -247,7 +249,7 @@ pub struct Tally {
 
 /// The upstream.
 pub struct Upstream {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<Timely<HttpsConnector<HttpConnector>>, Empty<Bytes>>,
     settings: Settings,
     url: Uri,
     prefix: String,
@@ -273,6 +275,8 @@ impl Upstream {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
+        // Of several addresses each gets a share of it; the whole is bounded
+        // below.
         http.set_connect_timeout(Some(settings.connect_timeout));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls::config(settings.ca_file.as_deref())?)
@@ -285,7 +289,7 @@ impl Upstream {
             .pool_idle_timeout(settings.idle_timeout)
             .http1_max_buf_size(MOST_HEAD)
             .http2_max_header_list_size(MOST_HEAD as u32)
-            .build(connector);
+            .build(Timely::new(connector, settings.connect_timeout));
         let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
         Ok(Self {
             client,

@@ -730,6 +730,24 @@ async fn https_where_there_is_none() {
 }
 
 #[tokio::test]
+async fn https_that_is_never_agreed_on() {
+    // It accepts, and says nothing: connecting is not over before TLS is.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let gateway = Setup::at(&url)
+        .keys("a-key")
+        .config("upstream.connect_timeout = \"80ms\"")
+        .start();
+    let answer = within("the handshake", gateway.get(TOKEN)).await;
+    assert_eq!(answer.status, 504);
+    assert_eq!(
+        answer.must("proxy-status"),
+        "ordgate; error=connection_timeout"
+    );
+    answer.problem();
+}
+
+#[tokio::test]
 async fn a_key_does_not_travel_in_the_clear() {
     let start = |url: &str, keys: bool, more: &str| {
         let setup = Setup::at(url).config(more);
