@@ -78,17 +78,16 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
                 retry_after: None,
             });
         }
+        // Nobody asked whether anything had changed.
+        304 => return Err(Failure::UnexpectedStatus(status)),
         300..=399 => return Err(Failure::Redirect(status)),
         _ => return Err(Failure::UnexpectedStatus(status)),
     }
     // We asked for none; what is encoded cannot be told to be JSON.
-    if text(fields, CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity"))
-    {
-        return Err(Failure::NotJson);
-    }
-    match text(fields, CONTENT_TYPE) {
-        Some(media) if !is_json(media) => Err(Failure::NotJson),
-        _ => Ok(()),
+    let plain = |coding: &str| coding.eq_ignore_ascii_case("identity");
+    match says(fields, CONTENT_ENCODING, plain) && says(fields, CONTENT_TYPE, is_json) {
+        true => Ok(()),
+        false => Err(Failure::NotJson),
     }
 }
 
@@ -102,7 +101,11 @@ pub fn judge(
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    serde_json::from_slice::<IgnoredAny>(&body).map_err(|_where| Failure::NotJson)?;
+    // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
+    // look into them.
+    let text = std::str::from_utf8(&body).map_err(|_where| Failure::NotJson)?;
+    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
+    let empty = serde_json::from_str::<Page>(text).is_ok_and(|page| page.results.0);
     // A copy: a parsed value is a slice of the connection's read buffer, all of
     // which it would keep for as long as the answer is stored.
     let content_type = fields
@@ -114,14 +117,17 @@ pub fn judge(
             Some(Ok(content_type)) => content_type,
             _ => HeaderValue::from_static("application/json"),
         },
-        empty: serde_json::from_slice::<Page>(&body).is_ok_and(|page| page.results.0),
+        empty,
         body,
         took,
     })
 }
 
-fn text(fields: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
-    fields.get(name).and_then(|value| value.to_str().ok())
+/// Whether every value of a field is what it may be. One that is not visible
+/// ASCII is not; a field that is absent says nothing else.
+fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool) -> bool {
+    let mut values = fields.get_all(name).iter();
+    values.all(|value| value.to_str().is_ok_and(&may))
 }
 
 /// `application/json` and what has the suffix `+json` (RFC 6839), with any
@@ -249,7 +255,7 @@ mod tests {
             (204, json, Some(Failure::UnexpectedStatus(code(204)))),
             (206, json, Some(Failure::UnexpectedStatus(code(206)))),
             (301, json, Some(Failure::Redirect(code(301)))),
-            (304, json, Some(Failure::Redirect(code(304)))),
+            (304, json, Some(Failure::UnexpectedStatus(code(304)))),
             (401, json, Some(Failure::KeyRefused(code(401)))),
             (403, json, Some(Failure::KeyRefused(code(403)))),
             (410, json, Some(Failure::Retired)),
@@ -280,6 +286,24 @@ mod tests {
                 expected.as_ref(),
                 "{status} {pairs:?}"
             );
+        }
+    }
+
+    #[test]
+    fn media_that_cannot_be_told() {
+        for (name, values) in [
+            ("content-type", &[&b"application/json; x=\xe9"[..]][..]),
+            ("content-type", &[b"\xff"]),
+            ("content-type", &[b"application/json", b"text/html"]),
+            ("content-encoding", &[b"\xe9"]),
+            ("content-encoding", &[b"identity", b"gzip"]),
+        ] {
+            let mut fields = HeaderMap::new();
+            for value in values {
+                fields.append(name, HeaderValue::from_bytes(value).unwrap());
+            }
+            let judged = judge_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
+            assert_eq!(judged, Err(Failure::NotJson), "{name} {values:?}");
         }
     }
 
@@ -352,15 +376,29 @@ mod tests {
             ("{", None),
             ("{} {}", None),
             ("<html>", None),
+            ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}", Some(false)),
         ];
-        for (body, empty) in rows {
-            let answer = judge(
+        let judged = |body: &[u8]| {
+            judge(
                 StatusCode::OK,
                 &HeaderMap::new(),
-                body.into(),
+                Bytes::copy_from_slice(body),
                 Duration::ZERO,
-            );
+            )
+        };
+        for (body, empty) in rows {
+            let answer = judged(body.as_bytes());
             assert_eq!(answer.ok().map(|answer| answer.empty), empty, "{body}");
+        }
+        // RFC 8259 §8.1: UTF-8. ISO 8859-1, an overlong form, half of a pair,
+        // UTF-16.
+        for body in [
+            &b"{\"name\":\"caf\xe9\"}"[..],
+            b"\"\xc0\xaf\"",
+            b"\"\xed\xa0\x80\"",
+            b"{\0}\0",
+        ] {
+            assert_eq!(judged(body).err(), Some(Failure::NotJson), "{body:?}");
         }
     }
 }

@@ -141,6 +141,13 @@ async fn every_failure_has_its_status() {
             1,
         ),
         (
+            "JSON that is not UTF-8",
+            Reply::with(200, JSON, b"{\"telling\":\"\xe9\"}"),
+            "http_protocol_error",
+            None,
+            1,
+        ),
+        (
             "gzip though nobody asked",
             Reply::with(
                 200,
