@@ -26,7 +26,7 @@ use answer::Answer;
 use budget::Budget;
 use bytes::{Bytes, BytesMut};
 use connector::Timely;
-use http::header::{ACCEPT, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -386,6 +386,8 @@ impl Upstream {
         *request.uri_mut() = uri;
         let fields = request.headers_mut();
         fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // No codings are undone here, so none may come.
+        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         fields.insert(
             USER_AGENT,
             HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),

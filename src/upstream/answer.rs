@@ -83,7 +83,7 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         300..=399 => return Err(Failure::Redirect(status)),
         _ => return Err(Failure::UnexpectedStatus(status)),
     }
-    // We asked for none; what is encoded cannot be told to be JSON.
+    // We asked for `identity`; what is encoded cannot be told to be JSON.
     let plain = |coding: &str| coding.eq_ignore_ascii_case("identity");
     match says(fields, CONTENT_ENCODING, plain) && says(fields, CONTENT_TYPE, is_json) {
         true => Ok(()),

@@ -474,6 +474,7 @@ async fn exactly_this_is_forwarded() {
         lines,
         [
             format!("GET {BLOCK_CANONICAL} HTTP/1.1"),
+            "accept-encoding: identity".to_owned(),
             "accept: application/json".to_owned(),
             format!("host: {host}"),
             format!("user-agent: ordgate/{version}"),
