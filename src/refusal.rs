@@ -105,6 +105,7 @@ impl Refusal {
                 | Failure::TooLarge
                 | Failure::Protocol
                 | Failure::NotJson
+                | Failure::KeyEchoed
                 | Failure::Redirect(_)
                 | Failure::ServerError {
                     retry_after: None, ..
@@ -278,6 +279,9 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
         Failure::Protocol => "The upstream's answer is not HTTP",
         Failure::NotJson => "The upstream's answer is not JSON",
+        Failure::KeyEchoed => {
+            "The upstream's answer has something in it that must not be passed on; the operator has to look"
+        }
         Failure::Redirect(_) => "The upstream redirects, which this gateway does not follow",
         Failure::ServerError {
             retry_after: Some(_),

@@ -120,6 +120,8 @@ pub enum Failure {
     Protocol,
     /// JSON was promised, something else came.
     NotJson,
+    /// It says a key of ours back.
+    KeyEchoed,
     /// It points elsewhere.
     Redirect(StatusCode),
     /// It failed itself.
@@ -181,6 +183,7 @@ impl Failure {
             Self::TooLarge => "http_response_body_size",
             Self::Protocol
             | Self::NotJson
+            | Self::KeyEchoed
             | Self::Redirect(_)
             | Self::UnexpectedStatus(_)
             | Self::ServerError { .. }
@@ -209,6 +212,7 @@ impl Failure {
             | Self::TooLarge
             | Self::Protocol
             | Self::NotJson
+            | Self::KeyEchoed
             | Self::Abandoned => None,
         }
     }
@@ -373,7 +377,26 @@ impl Upstream {
         judged?;
         let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
         let took = self.clock.now().since(begun);
-        answer::judge(head.status, &head.headers, body, took)
+        let answer = answer::judge(head.status, &head.headers, body, took)?;
+        self.keep_secret(answer)
+    }
+
+    /// Lets an answer pass that has no key of ours in it. These two are all of
+    /// an answer that is handed on; it is searched once, however often it is
+    /// served.
+    fn keep_secret(&self, answer: Answer) -> Result<Answer, Failure> {
+        let passed_on = [&*answer.body, answer.content_type.as_bytes()];
+        let found = passed_on.iter().find_map(|part| self.keys.given_away(part));
+        match found {
+            None => Ok(answer),
+            Some(name) => {
+                tracing::error!(
+                    key = name,
+                    "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
+                );
+                Err(Failure::KeyEchoed)
+            }
+        }
     }
 
     fn request(&self, target: &str, grant: &Grant) -> Result<Request<Empty<Bytes>>, Failure> {

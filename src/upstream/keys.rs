@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
+use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
 use super::budget::{Budget, Wait};
@@ -72,6 +73,24 @@ impl ApiKey {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// What gives it away: itself, and as a JSON string spells it, with the
+    /// escapes that must be and with the one that some writers add.
+    fn traces(&self) -> Vec<Trace> {
+        let plain = self.value.to_str().unwrap_or("");
+        if plain.len() < LEAST_SEARCHED {
+            return Vec::new();
+        }
+        let escaped = plain.replace('\\', r"\\").replace('"', r#"\""#);
+        let slashed = escaped.replace('/', r"\/");
+        let mut forms = vec![plain.to_owned(), escaped, slashed];
+        forms.dedup();
+        let trace = |form: String| Trace {
+            name: self.name.clone(),
+            finder: Finder::new(form.as_bytes()).into_owned(),
+        };
+        forms.into_iter().map(trace).collect()
+    }
 }
 
 /// The keys of one upstream with their budgets; or, where there is none, the
@@ -79,10 +98,21 @@ impl ApiKey {
 pub struct Keys {
     slots: Box<[Slot]>,
     clock: Clock,
+    /// What gives a key away, and whose it is.
+    traces: Box<[Trace]>,
     /// Those who wait for budget do so in the order of their coming.
     turnstile: Semaphore,
     ended: Notify,
 }
+
+struct Trace {
+    name: Arc<str>,
+    finder: Finder<'static>,
+}
+
+/// The shortest key that is searched for: a shorter one would be found in
+/// answers by chance.
+const LEAST_SEARCHED: usize = 8;
 
 struct Slot {
     key: Option<ApiKey>,
@@ -130,6 +160,7 @@ impl Keys {
                 cool_until: Moment::default(),
             }),
         };
+        let traces = keys.iter().flat_map(ApiKey::traces).collect();
         let slots = match keys.is_empty() {
             true => Box::from([slot(None)]),
             false => keys.into_iter().map(|key| slot(Some(key))).collect(),
@@ -137,6 +168,7 @@ impl Keys {
         Arc::new(Self {
             slots,
             clock,
+            traces,
             turnstile: Semaphore::new(1),
             ended: Notify::new(),
         })
@@ -220,6 +252,12 @@ impl Keys {
             }
         };
         self.slots.iter().map(standing).collect()
+    }
+
+    /// The name of a key that some bytes give away, where they do.
+    pub fn given_away(&self, bytes: &[u8]) -> Option<&str> {
+        let found = |trace: &&Trace| trace.finder.find(bytes).is_some();
+        self.traces.iter().find(found).map(|trace| &*trace.name)
     }
 
     /// Whether requests carry a key.
@@ -307,6 +345,24 @@ mod tests {
             std::panic::catch_unwind(|| panic!("with {:?}", ApiKey::list("s3cret-value")));
         let message = panicked.unwrap_err();
         assert!(!message.downcast_ref::<String>().unwrap().contains("s3cret"));
+    }
+
+    #[test]
+    fn what_gives_a_key_away() {
+        let clock = Clock::manual();
+        let keys = keys("short,s3cret/va\"l\\ue,another-key", 1, 1, &clock);
+        for (text, name) in [
+            (r#"{"error":"bad key another-key"}"#, Some("key-3")),
+            ("another-key", Some("key-3")),
+            (r#"s3cret/va"l\ue"#, Some("key-2")),
+            (r#"["s3cret/va\"l\\ue"]"#, Some("key-2")),
+            (r#"["s3cret\/va\"l\\ue"]"#, Some("key-2")),
+            ("s3cret/va", None),
+            ("short", None),
+            ("", None),
+        ] {
+            assert_eq!(keys.given_away(text.as_bytes()), name, "{text}");
+        }
     }
 
     #[tokio::test]

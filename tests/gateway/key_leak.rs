@@ -132,6 +132,13 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
             Reply::status(401, format!("{{\"error\":\"bad key {KEY} {OTHER}\"}}")),
             Reply::status(403, format!("{{\"error\":\"bad key {KEY} {OTHER}\"}}")),
             Reply::status(500, format!("{{\"x-api-key\":\"{KEY} {OTHER}\"}}")),
+            Reply::status(404, format!("{{\"error\":\"no such {OTHER}\"}}")),
+            Reply::json(format!("{{\"you sent\":\"{KEY}\"}}")),
+            Reply::with(
+                200,
+                &format!("content-type: application/json; key={KEY}\r\n"),
+                "{}",
+            ),
             Reply::with(302, &format!("location: /?key={KEY}\r\n"), "{}"),
             Reply::with(200, "content-type: text/html\r\n", KEY),
             Reply::raw("garbage\r\n\r\n").close(),

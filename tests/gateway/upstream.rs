@@ -484,6 +484,30 @@ async fn exactly_this_is_forwarded() {
 }
 
 #[tokio::test]
+async fn an_answer_that_says_a_key_back_goes_no_further() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).keys("a-key-of-ours,short").start();
+    let body = r#"{"you sent":"a-key-of-ours"}"#;
+    let typed = "content-type: application/json; key=a-key-of-ours\r\n";
+    for reply in [
+        Reply::json(body),
+        Reply::status(404, body),
+        Reply::with(200, typed, "{}"),
+    ] {
+        upstream.once(TOKEN, reply);
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 502);
+        answer.problem();
+        let all = String::from_utf8_lossy(&answer.bytes()).into_owned();
+        assert!(!all.contains("a-key-of-ours"), "{all}");
+    }
+    // It was not stored. A key that is too short is met by chance.
+    upstream.once(TOKEN, Reply::json(r#"{"short":"a-key-of-others"}"#));
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 4);
+}
+
+#[tokio::test]
 async fn without_a_key_none_is_sent_not_even_the_clients() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
