@@ -379,10 +379,9 @@ pub fn base_url(text: &str) -> Option<Uri> {
 
 fn logging(table: &Table<'_>) -> telemetry::Settings {
     let filter = |text: &str| telemetry::is_filter(text).then(|| text.to_owned());
-    let allowed = "a level (error, warn, info, debug, trace) or a list such as \"info,ordgate::access=debug\"";
     telemetry::Settings {
         level: table
-            .parsed("level", allowed, filter)
+            .parsed("level", telemetry::FILTER, filter)
             .map_or("info".to_owned(), |(level, _)| level),
         format: table
             .one_of("format", &telemetry::Format::NAMES)

@@ -7,10 +7,11 @@
 //!
 //! Deliberately absent: what a caller may do. That is `limit`'s.
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use http::HeaderMap;
 use http::header::FORWARDED;
+use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
 use crate::wire::X_FORWARDED_FOR;
@@ -71,8 +72,8 @@ impl Trust {
         if self.proxies.is_empty() || !self.holds(peer) {
             return peer.into();
         }
-        let custom = lines(fields, &X_FORWARDED_FOR).map(|line| self.nearest(line, address));
-        let standard = lines(fields, &FORWARDED).map(|line| self.nearest(line, forwarded_for));
+        let custom = self.nearest(fields, &X_FORWARDED_FOR, addresses);
+        let standard = self.nearest(fields, &FORWARDED, forwarded);
         match (custom, standard) {
             (None, None) => peer.into(),
             (Some(said), None) | (None, Some(said)) => said.unwrap_or(peer).into(),
@@ -87,26 +88,74 @@ impl Trust {
 
     /// From the right, the first address that is no trusted proxy's; the
     /// leftmost where all are trusted. An element that is no address ends what
-    /// can be believed: `None` leaves the proxy itself as the caller.
-    fn nearest(&self, list: String, read: fn(&str) -> Option<IpAddr>) -> Option<IpAddr> {
+    /// can be believed: `Some(None)` leaves the proxy itself as the caller.
+    /// `None` where there is no such field.
+    ///
+    /// Each line is read on its own, so that a quote which a client leaves open
+    /// in its line hides nothing of what a proxy says in the next.
+    fn nearest(
+        &self,
+        fields: &HeaderMap,
+        name: &HeaderName,
+        read: fn(&str) -> Vec<Option<IpAddr>>,
+    ) -> Option<Option<IpAddr>> {
+        let mut lines = fields.get_all(name).iter().rev().peekable();
+        lines.peek()?;
+        let elements = lines.flat_map(|line| match line.to_str() {
+            Ok(line) => read(line),
+            Err(_not_ascii) => vec![None],
+        });
         let mut last = None;
-        for element in list.rsplit(',').map(str::trim).filter(|e| !e.is_empty()) {
-            let said = read(element)?;
-            last = Some(said);
-            if !self.holds(said) {
-                break;
+        for said in elements {
+            match said {
+                Some(said) if self.holds(said) => last = Some(said),
+                other => return Some(other),
             }
         }
-        last
+        Some(last)
     }
 }
 
-/// All lines of a field as one list; `None` where there is no such field.
-fn lines(fields: &HeaderMap, name: &http::HeaderName) -> Option<String> {
-    let mut lines = fields.get_all(name).iter().peekable();
-    lines.peek()?;
-    let text: Vec<_> = lines.map(|line| line.to_str().unwrap_or("?")).collect();
-    Some(text.join(","))
+/// The addresses of a line of `X-Forwarded-For`, from the right.
+fn addresses(line: &str) -> Vec<Option<IpAddr>> {
+    let elements = line.rsplit(',').map(str::trim);
+    elements.filter(|e| !e.is_empty()).map(address).collect()
+}
+
+/// The addresses of a line of `Forwarded`, from the right: of each element that
+/// of its client, where it can be believed.
+fn forwarded(line: &str) -> Vec<Option<IpAddr>> {
+    // With a quote that is left open there is no telling where elements begin.
+    let Some(elements) = split(line, ',') else {
+        return vec![None];
+    };
+    let elements = elements.into_iter().rev().map(str::trim);
+    elements
+        .filter(|e| !e.is_empty())
+        .map(forwarded_for)
+        .collect()
+}
+
+/// Splits at a delimiter that stands outside quoted strings (RFC 9110 §5.6.4),
+/// in which a backslash takes its meaning from what follows. `None` where one
+/// has no end.
+fn split(text: &str, delimiter: char) -> Option<Vec<&str>> {
+    let mut parts = Vec::new();
+    let (mut from, mut quoted, mut escaped) = (0, false, false);
+    for (at, character) in text.char_indices() {
+        match character {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            _ if character == delimiter && !quoted => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    (!quoted).then_some(parts)
 }
 
 /// An address, with or without a port, IPv6 with or without brackets.
@@ -118,15 +167,40 @@ fn address(text: &str) -> Option<IpAddr> {
 }
 
 /// The `for` parameter of a forwarded-element (RFC 7239 §4), where it is an
-/// address: `unknown` and obfuscated identifiers are not.
+/// address: `unknown` and obfuscated identifiers are not. An element that is
+/// malformed, or has it twice, is not believed.
 fn forwarded_for(element: &str) -> Option<IpAddr> {
-    element.split(';').find_map(|pair| {
+    let mut said = None;
+    for pair in split(element, ';')?.into_iter().map(str::trim) {
+        if pair.is_empty() {
+            continue;
+        }
         let (name, value) = pair.split_once('=')?;
-        if !name.trim().eq_ignore_ascii_case("for") {
+        let value = value_of(value.trim())?;
+        if name.trim().eq_ignore_ascii_case("for") && said.replace(value).is_some() {
             return None;
         }
-        address(value.trim().trim_matches('"'))
-    })
+    }
+    address(&said?)
+}
+
+/// What a parameter's value says: a quoted string without its quotes and
+/// escapes, or what stands there, which is to have neither.
+fn value_of(value: &str) -> Option<Cow<'_, str>> {
+    let Some(rest) = value.strip_prefix('"') else {
+        let plain = !value.contains(['"', '\\']);
+        return plain.then_some(Cow::Borrowed(value));
+    };
+    let mut said = String::with_capacity(rest.len());
+    let mut characters = rest.chars();
+    loop {
+        match characters.next()? {
+            '\\' => said.push(characters.next()?),
+            '"' => break,
+            other => said.push(other),
+        }
+    }
+    characters.next().is_none().then_some(Cow::Owned(said))
 }
 
 #[cfg(test)]
@@ -145,11 +219,53 @@ mod tests {
         let mut fields = HeaderMap::new();
         for (name, value) in pairs {
             fields.append(
-                http::HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
                 value.parse().unwrap(),
             );
         }
         fields
+    }
+
+    #[test]
+    fn quotes_in_forwarded() {
+        // What stands in a quoted string is no delimiter (RFC 9110 §5.6.4), and
+        // what cannot be told apart is not believed.
+        let proxy = "10.0.0.1";
+        for (lines, caller) in [
+            (
+                &[r#"for=203.0.113.9;by="a, for=1.1.1.1""#][..],
+                "203.0.113.9",
+            ),
+            (&[r#"by="x;for=1.1.1.1";for=203.0.113.9"#], "203.0.113.9"),
+            (&[r#"by="x\";for=1.1.1.1";for=203.0.113.9"#], "203.0.113.9"),
+            (&[r#"by="x\\";for=203.0.113.9"#], "203.0.113.9"),
+            (&[r#"for="203.0.113.9""#], "203.0.113.9"),
+            (&[r#"for="203.0.1\13.9:80""#], "203.0.113.9"),
+            (&[r#";for=203.0.113.9; proto=http;"#], "203.0.113.9"),
+            (&["for=1.1.1.1, , for=203.0.113.9,"], "203.0.113.9"),
+            (&[r#"for=1.1.1.1;x=", for=203.0.113.9"#], proxy),
+            (&[r#"for=1.1.1.1;x=", for="203.0.113.9""#], proxy),
+            (&[r#"for=1.1.1.1;x="\", for=203.0.113.9"#], proxy),
+            (&[r#"for="203.0.113.9"x"#], proxy),
+            (&[r#"for=20"3.0.1"13.9"#], proxy),
+            (&[r#"for="203.0.113.9;x=y"#], proxy),
+            (&["for=203.0.113.9;secret"], proxy),
+            // Which of two would it be?
+            (&["for=1.1.1.1;for=203.0.113.9"], proxy),
+            (&["for=203.0.113.9;FOR=203.0.113.9"], proxy),
+            (&["for=203.0.113.9, for=1.1.1.1;for=10.2.3.4"], proxy),
+            // A quote does not reach into another line.
+            (&[r#"for=1.1.1.1;x=""#, "for=203.0.113.9"], "203.0.113.9"),
+            (
+                &["for=203.0.113.9", r#"for=10.2.3.4;x="a,b""#],
+                "203.0.113.9",
+            ),
+            (&[r#"for=1.1.1.1;x=""#, "for=10.2.3.4"], proxy),
+        ] {
+            let pairs: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
+            let found = trust().caller(proxy.parse().unwrap(), &fields(&pairs));
+            assert_eq!(found.to_string(), caller, "{lines:?}");
+        }
     }
 
     #[test]

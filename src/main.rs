@@ -180,7 +180,6 @@ fn serve(flags: Serve) -> Result<ExitCode> {
             ready.push_str(&format!("  curl -i 'http://{public}{path}'\n"));
         }
     }
-    say(&ready)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -188,9 +187,17 @@ fn serve(flags: Serve) -> Result<ExitCode> {
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
-        let interrupted = tokio::select! {
-            _ = terminate.recv() => false,
-            _ = interrupt.recv() => true,
+        let mut hang_up = signal(SignalKind::hangup())?;
+        // Who reads this may send a signal at once.
+        say(&ready)?;
+        let interrupted = loop {
+            tokio::select! {
+                _ = terminate.recv() => break false,
+                _ = interrupt.recv() => break true,
+                _ = hang_up.recv() => tracing::warn!(
+                    "SIGHUP: the configuration is not read again; restart to take up a new one"
+                ),
+            }
         };
         tracing::info!("draining: no more connections are accepted, what is under way finishes");
         server.drain();
@@ -296,15 +303,12 @@ fn load(path: Option<&Path>) -> Result<(Config, String)> {
 }
 
 fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
-    let from_environment = std::env::var("ORDGATE_API_KEYS")
-        .ok()
-        .filter(|text| !text.trim().is_empty());
+    let from_environment = variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
     match (from_environment, file) {
         (Some(text), _) => ApiKey::list(&text).context("ORDGATE_API_KEYS"),
         (None, Some(path)) => {
+            let text = secrets("upstream.api_keys_file", path)?;
             let name = path.display();
-            let text = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read upstream.api_keys_file {name}"))?;
             ApiKey::list(&text).with_context(|| format!("upstream.api_keys_file {name}"))
         }
         (None, None) => Ok(Vec::new()),
@@ -312,13 +316,9 @@ fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
 }
 
 fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
-    let from_environment = std::env::var("ORDGATE_ADMIN_TOKEN").ok();
-    let text = match (from_environment, file) {
+    let text = match (variable("ORDGATE_ADMIN_TOKEN")?, file) {
         (Some(text), _) => Some(text),
-        (None, Some(path)) => {
-            let read = std::fs::read_to_string(path);
-            Some(read.with_context(|| format!("cannot read admin.token_file {}", path.display()))?)
-        }
+        (None, Some(path)) => Some(secrets("admin.token_file", path)?),
         (None, None) => None,
     };
     match text {
@@ -327,6 +327,22 @@ fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
         }
         text => Ok(text.map(|text| Token::new(&text))),
     }
+}
+
+/// A variable of the environment that holds a secret. The error does not show
+/// what it is.
+fn variable(name: &str) -> Result<Option<String>> {
+    let value = std::env::var_os(name).map(std::ffi::OsString::into_string);
+    let not_text = |_secret| anyhow!("{name} is not UTF-8; visible ASCII is allowed");
+    value.transpose().map_err(not_text)
+}
+
+/// Reads a file of secrets. Some editors begin a file with a byte order mark,
+/// which is no part of what is in it.
+fn secrets(what: &str, path: &Path) -> Result<String> {
+    let read = std::fs::read_to_string(path);
+    let text = read.with_context(|| format!("cannot read {what} {}", path.display()))?;
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 /// Takes as many file descriptors as the system allows, and accepts no more

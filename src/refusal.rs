@@ -94,9 +94,14 @@ impl Refusal {
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Upstream(failure) => match failure {
-                Failure::Spent { .. } | Failure::TooManyInFlight | Failure::Throttled { .. } => {
-                    StatusCode::SERVICE_UNAVAILABLE
-                }
+                Failure::Spent { .. }
+                | Failure::TooManyInFlight
+                | Failure::Throttled { .. }
+                // It is away for a while, and has said for how long.
+                | Failure::ServerError {
+                    retry_after: Some(_),
+                    ..
+                } => StatusCode::SERVICE_UNAVAILABLE,
                 Failure::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
                 Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
                 Failure::Unreachable(_)
@@ -105,8 +110,11 @@ impl Refusal {
                 | Failure::TooLarge
                 | Failure::Protocol
                 | Failure::NotJson
+                | Failure::KeyEchoed
                 | Failure::Redirect(_)
-                | Failure::ServerError(_)
+                | Failure::ServerError {
+                    retry_after: None, ..
+                }
                 | Failure::UnexpectedStatus(_)
                 | Failure::KeyRefused(_)
                 | Failure::Retired => StatusCode::BAD_GATEWAY,
@@ -171,9 +179,14 @@ impl Refusal {
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections | Self::Upstream(Failure::TooManyInFlight) => Some(1),
-            Self::Upstream(Failure::Spent { retry_after } | Failure::Throttled { retry_after }) => {
-                Some(u64::max(1, ceil(retry_after)))
-            }
+            Self::Upstream(
+                Failure::Spent { retry_after }
+                | Failure::Throttled { retry_after }
+                | Failure::ServerError {
+                    retry_after: Some(retry_after),
+                    ..
+                },
+            ) => Some(u64::max(1, ceil(retry_after))),
             Self::Head(_)
             | Self::TargetForm
             | Self::NoRoute
@@ -279,8 +292,17 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
         Failure::Protocol => "The upstream's answer is not HTTP",
         Failure::NotJson => "The upstream's answer is not JSON",
+        Failure::KeyEchoed => {
+            "The upstream's answer has something in it that must not be passed on; the operator has to look"
+        }
         Failure::Redirect(_) => "The upstream redirects, which this gateway does not follow",
-        Failure::ServerError(_) => "The upstream failed",
+        Failure::ServerError {
+            retry_after: Some(_),
+            ..
+        } => "The upstream is away for a while; try again when retry-after says",
+        Failure::ServerError {
+            retry_after: None, ..
+        } => "The upstream failed",
         Failure::UnexpectedStatus(_) => {
             "The upstream's answer has a status that means nothing here"
         }
@@ -358,9 +380,20 @@ mod tests {
                 "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
             ),
             (
-                Refusal::Upstream(Failure::ServerError(StatusCode::INTERNAL_SERVER_ERROR)),
+                Refusal::Upstream(Failure::ServerError {
+                    status: StatusCode::INTERNAL_SERVER_ERROR,
+                    retry_after: None,
+                }),
                 502,
                 "proxy-status: ordgate; error=http_protocol_error; received-status=500",
+            ),
+            (
+                Refusal::Upstream(Failure::ServerError {
+                    status: StatusCode::SERVICE_UNAVAILABLE,
+                    retry_after: Some(seconds(60)),
+                }),
+                503,
+                "proxy-status: ordgate; error=http_protocol_error; received-status=503, retry-after: 60",
             ),
             (
                 Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),

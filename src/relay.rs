@@ -750,8 +750,12 @@ impl Errand {
         let status = head.status;
         let mut fields = head.headers;
         if route.headers == Headers::Typed
-            && let Err(failure) = judge_head(status, &fields)
+            && let Err(failure) = judge_head(status, &fields, times.received)
         {
+            return self.failed(relay, route, failure, Origin::Disconnected);
+        }
+        let values = fields.values().map(HeaderValue::as_bytes);
+        if let Err(failure) = relay.upstream.search(values) {
             return self.failed(relay, route, failure, Origin::Disconnected);
         }
         self.invalidate(relay, route, status, &fields);
@@ -785,6 +789,9 @@ impl Errand {
         };
         let (begun, rest) = match body {
             Read::Whole(body) => {
+                if let Err(failure) = relay.upstream.search([&*body]) {
+                    return self.failed(relay, route, failure, Origin::Disconnected);
+                }
                 if typed && let Err(failure) = judge_body(&body) {
                     return self.failed(relay, route, failure, Origin::Disconnected);
                 }

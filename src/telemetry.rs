@@ -42,24 +42,52 @@ impl Format {
     ];
 }
 
-/// Whether a text says what is to be logged.
+/// What a text that says what is to be logged may be.
+pub const FILTER: &str = "a level (error, warn, info, debug, trace, off) or a list such as \"info,ordgate::access=debug\"";
+
+/// Whether a text says what is to be logged. A word on its own is a level: its
+/// parser would take any other for a target, and log nothing else.
 pub fn is_filter(text: &str) -> bool {
-    !text.is_empty() && text.parse::<Targets>().is_ok()
+    let is_level = |word: &str| {
+        let levels = ["error", "warn", "info", "debug", "trace", "off"];
+        levels.iter().any(|level| level.eq_ignore_ascii_case(word))
+    };
+    let fits = |part: &str| match part.split_once('=') {
+        Some((target, level)) => {
+            let blank = target.is_empty() || target.contains(char::is_whitespace);
+            !blank && is_level(level)
+        }
+        None => is_level(part),
+    };
+    text.split(',').all(fits) && text.parse::<Targets>().is_ok()
 }
 
-/// Begins to log, to standard error. `ORDGATE_LOG` overrides the settings.
+/// Why logging cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum BeginError {
+    /// `ORDGATE_LOG` says nothing that is understood.
+    #[error("ORDGATE_LOG is \"{0}\"; allowed is {FILTER}")]
+    Variable(String),
+    /// Something logs already.
+    #[error(transparent)]
+    Already(#[from] TryInitError),
+}
+
+/// Begins to log, to standard error. `ORDGATE_LOG` overrides the settings,
+/// unless it is empty.
 ///
 /// # Errors
-/// Where something logs already.
-pub fn begin(settings: &Settings) -> Result<(), TryInitError> {
-    let wanted = std::env::var("ORDGATE_LOG")
-        .ok()
-        .filter(|text| is_filter(text));
-    let filter: Targets = wanted
-        .as_ref()
-        .unwrap_or(&settings.level)
-        .parse()
-        .unwrap_or_else(|_| Targets::new());
+/// Where the variable is not understood, or something logs already.
+pub fn begin(settings: &Settings) -> Result<(), BeginError> {
+    let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
+    let wanted = variable.to_string_lossy();
+    let filter: Targets = match &*wanted {
+        "" => settings.level.parse().unwrap_or_else(|_| Targets::new()),
+        text => match text.parse() {
+            Ok(filter) if is_filter(text) => filter,
+            _ => return Err(BeginError::Variable(text.to_owned())),
+        },
+    };
     let terminal = std::io::stderr().is_terminal();
     let json = match settings.format {
         Format::Auto => !terminal,
@@ -71,5 +99,35 @@ pub fn begin(settings: &Settings) -> Result<(), TryInitError> {
         true => layer.json().flatten_event(true).with_filter(filter).boxed(),
         false => layer.with_ansi(terminal).with_filter(filter).boxed(),
     };
-    tracing_subscriber::registry().with(layer).try_init()
+    Ok(tracing_subscriber::registry().with(layer).try_init()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters() {
+        for (text, good) in [
+            ("info", true),
+            ("INFO", true),
+            ("off", true),
+            ("info,ordgate::access=debug", true),
+            ("ordgate=trace", true),
+            ("warn,hyper=off,ordgate=Debug", true),
+            ("", false),
+            ("loud", false),
+            ("3", false),
+            ("info,loud", false),
+            ("ordgate", false),
+            ("info,", false),
+            ("info ", false),
+            ("info, ordgate=debug", false),
+            ("=info", false),
+            ("ordgate=", false),
+            ("ordgate=loud", false),
+        ] {
+            assert_eq!(is_filter(text), good, "{text}");
+        }
+    }
 }

@@ -10,6 +10,7 @@
 
 pub mod answer;
 pub mod budget;
+mod connector;
 pub mod keys;
 mod tls;
 
@@ -25,7 +26,8 @@ use std::time::Duration;
 use answer::Answer;
 use budget::Budget;
 use bytes::{Bytes, BytesMut};
-use http::header::{ACCEPT, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
+use connector::Timely;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, response};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty};
@@ -69,7 +71,7 @@ pub struct Settings {
     /// How long a request waits for budget and for a place among those.
     #[serde(serialize_with = "crate::units::serialize")]
     pub queue_timeout: Duration,
-    /// How long connecting may take.
+    /// How long connecting may take, TLS included.
     #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
     /// How long the first byte of an answer may take.
@@ -121,10 +123,17 @@ pub enum Failure {
     Protocol,
     /// JSON was promised, something else came.
     NotJson,
+    /// It says a key of ours back.
+    KeyEchoed,
     /// It points elsewhere.
     Redirect(StatusCode),
     /// It failed itself.
-    ServerError(StatusCode),
+    ServerError {
+        /// Its status.
+        status: StatusCode,
+        /// When it means to be well again, where it has said so.
+        retry_after: Option<Duration>,
+    },
     /// A status that the API has no meaning for.
     UnexpectedStatus(StatusCode),
     /// It does not accept our key.
@@ -177,9 +186,10 @@ impl Failure {
             Self::TooLarge => "http_response_body_size",
             Self::Protocol
             | Self::NotJson
+            | Self::KeyEchoed
             | Self::Redirect(_)
             | Self::UnexpectedStatus(_)
-            | Self::ServerError(_)
+            | Self::ServerError { .. }
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
@@ -191,7 +201,7 @@ impl Failure {
     pub fn upstream_status(&self) -> Option<StatusCode> {
         match self {
             Self::Redirect(status)
-            | Self::ServerError(status)
+            | Self::ServerError { status, .. }
             | Self::UnexpectedStatus(status)
             | Self::KeyRefused(status) => Some(*status),
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
@@ -205,6 +215,7 @@ impl Failure {
             | Self::TooLarge
             | Self::Protocol
             | Self::NotJson
+            | Self::KeyEchoed
             | Self::Abandoned => None,
         }
     }
@@ -264,7 +275,7 @@ pub struct Exchange {
 
 /// The upstream.
 pub struct Upstream {
-    client: Client<HttpsConnector<HttpConnector>, RequestBody>,
+    client: Client<Timely<HttpsConnector<HttpConnector>>, RequestBody>,
     settings: Settings,
     url: Uri,
     prefix: String,
@@ -290,6 +301,8 @@ impl Upstream {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
+        // Of several addresses each gets a share of it; the whole is bounded
+        // below.
         http.set_connect_timeout(Some(settings.connect_timeout));
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
             .with_tls_config(tls::config(settings.ca_file.as_deref())?)
@@ -302,7 +315,7 @@ impl Upstream {
             .pool_idle_timeout(settings.idle_timeout)
             .http1_max_buf_size(MOST_HEAD)
             .http2_max_header_list_size(MOST_HEAD as u32)
-            .build(connector);
+            .build(Timely::new(connector, settings.connect_timeout));
         let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
         Ok(Self {
             client,
@@ -462,7 +475,8 @@ impl Upstream {
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         let (head, body) = response.into_parts();
-        let judged = answer::judge_head(head.status, &head.headers);
+        let wall = self.clock.wall(self.clock.now());
+        let judged = answer::judge_head(head.status, &head.headers, wall);
         if let Err(Failure::Throttled { retry_after }) = &judged {
             grant.cool(*retry_after);
         }
@@ -471,7 +485,36 @@ impl Upstream {
         judged?;
         let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
         let took = self.clock.now().since(begun);
-        answer::judge(head.status, &head.headers, body, took)
+        let answer = answer::judge(head.status, &head.headers, body, took)?;
+        self.keep_secret(answer)
+    }
+
+    /// Lets an answer pass that has no key of ours in it. These two are all of
+    /// an answer that is handed on; it is searched once, however often it is
+    /// served.
+    fn keep_secret(&self, answer: Answer) -> Result<Answer, Failure> {
+        self.search([&*answer.body, answer.content_type.as_bytes()])?;
+        Ok(answer)
+    }
+
+    /// Searches what would be passed on for our keys.
+    ///
+    /// # Errors
+    /// Where one is in it.
+    pub fn search<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Failure> {
+        match parts
+            .into_iter()
+            .find_map(|part| self.keys.given_away(part))
+        {
+            None => Ok(()),
+            Some(name) => {
+                tracing::error!(
+                    key = name,
+                    "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
+                );
+                Err(Failure::KeyEchoed)
+            }
+        }
     }
 
     /// The absolute form of a target, as the upstream has it.
@@ -504,6 +547,8 @@ impl Upstream {
         *request.uri_mut() = self.uri(target)?;
         let fields = request.headers_mut();
         fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // No codings are undone here, so none may come.
+        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         fields.insert(
             USER_AGENT,
             HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),

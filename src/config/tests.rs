@@ -72,6 +72,9 @@ url = \"ftp://x\"
 requests_per_minute = 0
 api_keys = \"do-not-show\"
 
+[log]
+level = \"loud\"
+
 [sevrer]
 ";
     let found = problems(text);
@@ -82,7 +85,8 @@ api_keys = \"do-not-show\"
         "p.toml:7:7: upstream.url is \"ftp://x\"; allowed is an http or https URL",
         "p.toml:8:23: upstream.requests_per_minute is 0; allowed is a whole number from 1 to",
         "p.toml:9:1: unknown key upstream.api_keys;",
-        "p.toml:11:2: unknown key sevrer; allowed are",
+        "p.toml:12:9: log.level is \"loud\"; allowed is a level (error, warn, info,",
+        "p.toml:14:2: unknown key sevrer; allowed are",
     ];
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for (found, expected) in found.iter().zip(expected) {

@@ -5,11 +5,11 @@
 //! The upstream's own words about itself (its 5xx bodies, its key's refusal,
 //! its limits) stay here.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 
@@ -30,12 +30,27 @@ pub struct Answer {
     pub took: Duration,
 }
 
+/// The longest that the upstream may have us wait: a slip of its clock must not
+/// stop us for a day.
+const MOST_WAIT: u64 = 3600;
+/// What is waited where it says something that cannot be read.
+const LEAST_WAIT: u64 = 1;
+/// Above this a reset is no number of seconds to go, but Unix time.
+const UNIX_TIME: u64 = 1_000_000_000;
+
+/// When a window of the upstream's limits ends, where it names no
+/// `retry-after`.
+const RESETS: [HeaderName; 2] = [
+    HeaderName::from_static("ratelimit-reset"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
 /// Judges an answer's head, before its body is read: what fails here costs no
-/// more time.
+/// more time. `wall` is the present time, for the dates in it.
 ///
 /// # Errors
 /// Where the body does not matter.
-pub fn judge_head(status: StatusCode, fields: &HeaderMap) -> Result<(), Failure> {
+pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     match status.as_u16() {
         200 => {}
         401 | 403 => return Err(Failure::KeyRefused(status)),
@@ -43,24 +58,36 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap) -> Result<(), Failure>
         // The limit is on us, not on our client.
         429 => {
             return Err(Failure::Throttled {
-                retry_after: retry_after(fields),
+                retry_after: retry_after(fields, wall)
+                    .or_else(|| reset(fields, wall))
+                    .unwrap_or(Duration::from_secs(LEAST_WAIT)),
             });
         }
         // These speak of how we have asked; they are nothing to a client.
         407 | 408 | 421 | 426 => return Err(Failure::UnexpectedStatus(status)),
         400..=499 => {}
-        500..=599 => return Err(Failure::ServerError(status)),
+        503 => {
+            return Err(Failure::ServerError {
+                status,
+                retry_after: retry_after(fields, wall),
+            });
+        }
+        500..=599 => {
+            return Err(Failure::ServerError {
+                status,
+                retry_after: None,
+            });
+        }
+        // Nobody asked whether anything had changed.
+        304 => return Err(Failure::UnexpectedStatus(status)),
         300..=399 => return Err(Failure::Redirect(status)),
         _ => return Err(Failure::UnexpectedStatus(status)),
     }
-    // We asked for none; what is encoded cannot be told to be JSON.
-    if text(fields, CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity"))
-    {
-        return Err(Failure::NotJson);
-    }
-    match text(fields, CONTENT_TYPE) {
-        Some(media) if !is_json(media) => Err(Failure::NotJson),
-        _ => Ok(()),
+    // We asked for `identity`; what is encoded cannot be told to be JSON.
+    let plain = |coding: &str| coding.eq_ignore_ascii_case("identity");
+    match says(fields, CONTENT_ENCODING, plain) && says(fields, CONTENT_TYPE, is_json) {
+        true => Ok(()),
+        false => Err(Failure::NotJson),
     }
 }
 
@@ -74,7 +101,8 @@ pub fn judge(
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    judge_body(&body)?;
+    let text = judge_body(&body)?;
+    let empty = serde_json::from_str::<Page>(text).is_ok_and(|page| page.results.0);
     // A copy: a parsed value is a slice of the connection's read buffer, all of
     // which it would keep for as long as the answer is stored.
     let content_type = fields
@@ -86,23 +114,29 @@ pub fn judge(
             Some(Ok(content_type)) => content_type,
             _ => HeaderValue::from_static("application/json"),
         },
-        empty: serde_json::from_slice::<Page>(&body).is_ok_and(|page| page.results.0),
+        empty,
         body,
         took,
     })
 }
 
-/// Judges a body that was promised to be JSON.
+/// Judges a body that was promised to be JSON; answers with its text.
 ///
 /// # Errors
 /// Where it is not.
-pub fn judge_body(body: &[u8]) -> Result<(), Failure> {
-    let parsed = serde_json::from_slice::<IgnoredAny>(body);
-    parsed.map(|_any| ()).map_err(|_where| Failure::NotJson)
+pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
+    // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
+    // look into them.
+    let text = std::str::from_utf8(body).map_err(|_where| Failure::NotJson)?;
+    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
+    Ok(text)
 }
 
-fn text(fields: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
-    fields.get(name).and_then(|value| value.to_str().ok())
+/// Whether every value of a field is what it may be. One that is not visible
+/// ASCII is not; a field that is absent says nothing else.
+fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool) -> bool {
+    let mut values = fields.get_all(name).iter();
+    values.all(|value| value.to_str().is_ok_and(&may))
 }
 
 /// `application/json` and what has the suffix `+json` (RFC 6839), with any
@@ -113,11 +147,45 @@ fn is_json(media: &str) -> bool {
         || media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case("+json")
 }
 
-/// `retry-after` in seconds (RFC 9110 §10.2.3); a second where it is absent or
-/// a date, an hour at the most.
-fn retry_after(fields: &HeaderMap) -> Duration {
-    let seconds = text(fields, RETRY_AFTER).and_then(|value| value.trim().parse().ok());
-    Duration::from_secs(seconds.unwrap_or(1).clamp(1, 3600))
+/// `retry-after`, in seconds or as a date (RFC 9110 §10.2.3), within our
+/// bounds; `None` where there is none.
+fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let value = fields.get(RETRY_AFTER)?.to_str().unwrap_or("").trim();
+    let seconds = digits(value).or_else(|| {
+        let date = httpdate::parse_http_date(value).ok()?;
+        Some(until(date, wall))
+    });
+    Some(wait(seconds))
+}
+
+/// The fields that say when a limit's window ends: the seconds to go, or Unix
+/// time, since providers differ. `None` where there is neither.
+fn reset(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let value = RESETS.iter().find_map(|name| fields.get(name))?;
+    let seconds = digits(value.to_str().unwrap_or("").trim()).map(|seconds| {
+        let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        match date {
+            Some(date) if seconds > UNIX_TIME => until(date, wall),
+            _ => seconds,
+        }
+    });
+    Some(wait(seconds))
+}
+
+fn wait(seconds: Option<u64>) -> Duration {
+    Duration::from_secs(seconds.unwrap_or(LEAST_WAIT).clamp(LEAST_WAIT, MOST_WAIT))
+}
+
+/// Whole seconds until a date, rounded up; none where it has passed.
+fn until(date: SystemTime, wall: SystemTime) -> u64 {
+    let left = date.duration_since(wall).unwrap_or_default();
+    left.as_secs() + u64::from(left.subsec_nanos() > 0)
+}
+
+/// A number of decimal digits alone; one that is too large is the largest.
+fn digits(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// As much of an activity page as tells whether it is empty.
@@ -157,7 +225,7 @@ mod tests {
     fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pairs = pairs.iter().map(|(name, value)| {
             (
-                http::HeaderName::from_static(name),
+                HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             )
         });
@@ -170,6 +238,10 @@ mod tests {
         let code = |code| StatusCode::from_u16(code).unwrap();
         let seconds = |n| Failure::Throttled {
             retry_after: Duration::from_secs(n),
+        };
+        let failed = |status, wait: Option<u64>| Failure::ServerError {
+            status: code(status),
+            retry_after: wait.map(Duration::from_secs),
         };
         let rows: &[(u16, &[_], Option<Failure>)] = &[
             (200, json, None),
@@ -192,7 +264,7 @@ mod tests {
             (204, json, Some(Failure::UnexpectedStatus(code(204)))),
             (206, json, Some(Failure::UnexpectedStatus(code(206)))),
             (301, json, Some(Failure::Redirect(code(301)))),
-            (304, json, Some(Failure::Redirect(code(304)))),
+            (304, json, Some(Failure::UnexpectedStatus(code(304)))),
             (401, json, Some(Failure::KeyRefused(code(401)))),
             (403, json, Some(Failure::KeyRefused(code(403)))),
             (410, json, Some(Failure::Retired)),
@@ -200,25 +272,97 @@ mod tests {
             (429, json, Some(seconds(1))),
             (429, &[("retry-after", "30")], Some(seconds(30))),
             (429, &[("retry-after", "99999999")], Some(seconds(3600))),
-            (
-                429,
-                &[("retry-after", "Fri, 20 Nov 2026 16:00:00 GMT")],
-                Some(seconds(1)),
-            ),
-            (500, json, Some(Failure::ServerError(code(500)))),
+            (500, json, Some(failed(500, None))),
+            (500, &[("retry-after", "30")], Some(failed(500, None))),
             (
                 503,
                 &[("content-type", "text/html")],
-                Some(Failure::ServerError(code(503))),
+                Some(failed(503, None)),
             ),
+            (503, &[("retry-after", "30")], Some(failed(503, Some(30)))),
+            (
+                503,
+                &[("retry-after", "86400")],
+                Some(failed(503, Some(3600))),
+            ),
+            (503, &[("retry-after", "soon")], Some(failed(503, Some(1)))),
+            (503, &[("ratelimit-reset", "30")], Some(failed(503, None))),
         ];
         for (status, pairs, expected) in rows {
-            let judged = judge_head(code(*status), &fields(pairs));
+            let judged = judge_head(code(*status), &fields(pairs), SystemTime::UNIX_EPOCH);
             assert_eq!(
                 judged.err().as_ref(),
                 expected.as_ref(),
                 "{status} {pairs:?}"
             );
+        }
+    }
+
+    #[test]
+    fn media_that_cannot_be_told() {
+        for (name, values) in [
+            ("content-type", &[&b"application/json; x=\xe9"[..]][..]),
+            ("content-type", &[b"\xff"]),
+            ("content-type", &[b"application/json", b"text/html"]),
+            ("content-encoding", &[b"\xe9"]),
+            ("content-encoding", &[b"identity", b"gzip"]),
+        ] {
+            let mut fields = HeaderMap::new();
+            for value in values {
+                fields.append(name, HeaderValue::from_bytes(value).unwrap());
+            }
+            let judged = judge_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
+            assert_eq!(judged, Err(Failure::NotJson), "{name} {values:?}");
+        }
+    }
+
+    #[test]
+    fn how_long_to_wait() {
+        let wall = httpdate::parse_http_date("Fri, 20 Nov 2026 16:00:00 GMT").unwrap();
+        let wall = wall + Duration::from_millis(200);
+        let unix = |more: i64| 1_795_190_400 + more;
+        let (soon, past) = (unix(31).to_string(), unix(-31).to_string());
+        let rows: &[(&[(&'static str, &str)], u64)] = &[
+            // RFC 9110 §10.2.3: delta-seconds, which are digits alone.
+            (&[("retry-after", "30")], 30),
+            (&[("retry-after", "0")], 1),
+            (&[("retry-after", "3601")], 3600),
+            (&[("retry-after", "99999999999999999999999")], 3600),
+            (&[("retry-after", "+30")], 1),
+            (&[("retry-after", "-30")], 1),
+            (&[("retry-after", "30.5")], 1),
+            (&[("retry-after", "soon")], 1),
+            (&[("retry-after", "")], 1),
+            // RFC 9110 §5.6.7: three forms of a date.
+            (&[("retry-after", "Fri, 20 Nov 2026 16:00:31 GMT")], 31),
+            (&[("retry-after", "Friday, 20-Nov-26 16:00:31 GMT")], 31),
+            (&[("retry-after", "Fri Nov 20 16:00:31 2026")], 31),
+            (&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT")], 1),
+            (&[("retry-after", "Sat, 21 Nov 2026 16:00:00 GMT")], 3600),
+            // In its absence, when the window ends.
+            (&[], 1),
+            (&[("ratelimit-reset", "30")], 30),
+            (&[("x-ratelimit-reset", "30")], 30),
+            (&[("x-ratelimit-reset", &soon)], 31),
+            (&[("x-ratelimit-reset", &past)], 1),
+            (&[("x-ratelimit-reset", "99999999999999999999999")], 3600),
+            (&[("x-ratelimit-reset", "1795190431123")], 3600),
+            (&[("x-ratelimit-reset", "soon")], 1),
+            (
+                &[("x-ratelimit-reset", "40"), ("ratelimit-reset", "30")],
+                30,
+            ),
+            (&[("retry-after", "20"), ("ratelimit-reset", "30")], 20),
+            (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 1),
+        ];
+        for (pairs, seconds) in rows {
+            let fields = pairs
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+                .collect();
+            let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
+            let retry_after = Duration::from_secs(*seconds);
+            assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
         }
     }
 
@@ -241,15 +385,29 @@ mod tests {
             ("{", None),
             ("{} {}", None),
             ("<html>", None),
+            ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}", Some(false)),
         ];
-        for (body, empty) in rows {
-            let answer = judge(
+        let judged = |body: &[u8]| {
+            judge(
                 StatusCode::OK,
                 &HeaderMap::new(),
-                body.into(),
+                Bytes::copy_from_slice(body),
                 Duration::ZERO,
-            );
+            )
+        };
+        for (body, empty) in rows {
+            let answer = judged(body.as_bytes());
             assert_eq!(answer.ok().map(|answer| answer.empty), empty, "{body}");
+        }
+        // RFC 8259 §8.1: UTF-8. ISO 8859-1, an overlong form, half of a pair,
+        // UTF-16.
+        for body in [
+            &b"{\"name\":\"caf\xe9\"}"[..],
+            b"\"\xc0\xaf\"",
+            b"\"\xed\xa0\x80\"",
+            b"{\0}\0",
+        ] {
+            assert_eq!(judged(body).err(), Some(Failure::NotJson), "{body:?}");
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::HeaderValue;
+use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
 use super::budget::{Budget, Wait};
@@ -41,17 +42,21 @@ pub enum BadKeys {
 }
 
 impl ApiKey {
-    /// Reads a list of keys, separated by commas or line ends.
+    /// Reads a list of keys, separated by commas or line ends. One that comes
+    /// twice is one key: the provider counts it once, and so must its budget.
     ///
     /// # Errors
     /// Where there is none, or one has characters that it cannot have.
     pub fn list(text: &str) -> Result<Vec<Self>, BadKeys> {
         let parts = text.split([',', '\n', '\r']).map(str::trim);
-        let mut keys = Vec::new();
+        let mut keys: Vec<Self> = Vec::new();
         for (at, part) in parts.filter(|part| !part.is_empty()).enumerate() {
             let visible = part.bytes().all(|b| b.is_ascii_graphic());
             let value = HeaderValue::from_str(part).ok().filter(|_| visible);
             let mut value = value.ok_or(BadKeys::Character(at + 1))?;
+            if keys.iter().any(|key| key.value == value) {
+                continue;
+            }
             value.set_sensitive(true);
             keys.push(Self {
                 name: format!("key-{}", at + 1).into(),
@@ -68,6 +73,24 @@ impl ApiKey {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// What gives it away: itself, and as a JSON string spells it, with the
+    /// escapes that must be and with the one that some writers add.
+    fn traces(&self) -> Vec<Trace> {
+        let plain = self.value.to_str().unwrap_or("");
+        if plain.len() < LEAST_SEARCHED {
+            return Vec::new();
+        }
+        let escaped = plain.replace('\\', r"\\").replace('"', r#"\""#);
+        let slashed = escaped.replace('/', r"\/");
+        let mut forms = vec![plain.to_owned(), escaped, slashed];
+        forms.dedup();
+        let trace = |form: String| Trace {
+            name: self.name.clone(),
+            finder: Finder::new(form.as_bytes()).into_owned(),
+        };
+        forms.into_iter().map(trace).collect()
+    }
 }
 
 /// The keys of one upstream with their budgets; or, where there is none, the
@@ -75,10 +98,21 @@ impl ApiKey {
 pub struct Keys {
     slots: Box<[Slot]>,
     clock: Clock,
+    /// What gives a key away, and whose it is.
+    traces: Box<[Trace]>,
     /// Those who wait for budget do so in the order of their coming.
     turnstile: Semaphore,
     ended: Notify,
 }
+
+struct Trace {
+    name: Arc<str>,
+    finder: Finder<'static>,
+}
+
+/// The shortest key that is searched for: a shorter one would be found in
+/// answers by chance.
+const LEAST_SEARCHED: usize = 8;
 
 struct Slot {
     key: Option<ApiKey>,
@@ -126,6 +160,7 @@ impl Keys {
                 cool_until: Moment::default(),
             }),
         };
+        let traces = keys.iter().flat_map(ApiKey::traces).collect();
         let slots = match keys.is_empty() {
             true => Box::from([slot(None)]),
             false => keys.into_iter().map(|key| slot(Some(key))).collect(),
@@ -133,6 +168,7 @@ impl Keys {
         Arc::new(Self {
             slots,
             clock,
+            traces,
             turnstile: Semaphore::new(1),
             ended: Notify::new(),
         })
@@ -218,6 +254,12 @@ impl Keys {
         self.slots.iter().map(standing).collect()
     }
 
+    /// The name of a key that some bytes give away, where they do.
+    pub fn given_away(&self, bytes: &[u8]) -> Option<&str> {
+        let found = |trace: &&Trace| trace.finder.find(bytes).is_some();
+        self.traces.iter().find(found).map(|trace| &*trace.name)
+    }
+
     /// Whether requests carry a key.
     pub fn are_there(&self) -> bool {
         self.slots.iter().any(|slot| slot.key.is_some())
@@ -281,6 +323,7 @@ mod tests {
         let names = |text| ApiKey::list(text).map(|keys| keys.len());
         assert_eq!(names("one"), Ok(1));
         assert_eq!(names(" one , two\nthree\r\n"), Ok(3));
+        assert_eq!(names("one,two,one\n one"), Ok(2));
         assert_eq!(names(" , "), Err(BadKeys::Empty));
         assert_eq!(names("one,t wo"), Err(BadKeys::Character(2)));
         assert_eq!(names("one,tw\u{f6}"), Err(BadKeys::Character(2)));
@@ -304,6 +347,24 @@ mod tests {
         assert!(!message.downcast_ref::<String>().unwrap().contains("s3cret"));
     }
 
+    #[test]
+    fn what_gives_a_key_away() {
+        let clock = Clock::manual();
+        let keys = keys("short,s3cret/va\"l\\ue,another-key", 1, 1, &clock);
+        for (text, name) in [
+            (r#"{"error":"bad key another-key"}"#, Some("key-3")),
+            ("another-key", Some("key-3")),
+            (r#"s3cret/va"l\ue"#, Some("key-2")),
+            (r#"["s3cret/va\"l\\ue"]"#, Some("key-2")),
+            (r#"["s3cret\/va\"l\\ue"]"#, Some("key-2")),
+            ("s3cret/va", None),
+            ("short", None),
+            ("", None),
+        ] {
+            assert_eq!(keys.given_away(text.as_bytes()), name, "{text}");
+        }
+    }
+
     #[tokio::test]
     async fn the_key_with_the_most_left_is_used() {
         let clock = Clock::manual();
@@ -321,6 +382,17 @@ mod tests {
         assert_eq!(names, expected);
         let spent = keys.take(Duration::ZERO).await.err().unwrap();
         assert_eq!(spent.retry_after, Duration::from_millis(60_050));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_comes_twice_has_one_budget() {
+        let clock = Clock::manual();
+        let keys = keys("a,a,b,a", 1, 1, &clock);
+        let mut names = Vec::new();
+        while let Ok(grant) = keys.take(Duration::ZERO).await {
+            names.push(grant.name().to_owned());
+        }
+        assert_eq!(names, ["key-1", "key-3"], "named by their places");
     }
 
     #[tokio::test]

@@ -1,7 +1,9 @@
 //! No byte of a key leaves the process but in the upstream request's field:
 //! every other byte that the binary says is collected and searched.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 
 use crate::support::{BLOCK, Client, Process, Reply, TOKEN, TX, Upstream, token};
 
@@ -132,6 +134,13 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
             Reply::status(401, format!("{{\"error\":\"bad key {KEY} {OTHER}\"}}")),
             Reply::status(403, format!("{{\"error\":\"bad key {KEY} {OTHER}\"}}")),
             Reply::status(500, format!("{{\"x-api-key\":\"{KEY} {OTHER}\"}}")),
+            Reply::status(404, format!("{{\"error\":\"no such {OTHER}\"}}")),
+            Reply::json(format!("{{\"you sent\":\"{KEY}\"}}")),
+            Reply::with(
+                200,
+                &format!("content-type: application/json; key={KEY}\r\n"),
+                "{}",
+            ),
             Reply::with(302, &format!("location: /?key={KEY}\r\n"), "{}"),
             Reply::with(200, "content-type: text/html\r\n", KEY),
             Reply::raw("garbage\r\n\r\n").close(),
@@ -211,6 +220,19 @@ fn keys_that_cannot_be_used_are_not_shown() {
             let left = Process::run(&[command], &variables);
             assert_eq!(left.code(), Some(2));
             assert!(left.errors.contains("ORDGATE_API_KEYS"), "{}", left.errors);
+            search("standard error", left.errors.as_bytes());
+        }
+    }
+    // Nor where they are not even text, which is not to be without a key.
+    let mut bytes = KEY.as_bytes().to_vec();
+    bytes.push(0xff);
+    let bytes = OsStr::from_bytes(&bytes);
+    for name in ["ORDGATE_API_KEYS", "ORDGATE_ADMIN_TOKEN"] {
+        for arguments in [&["check"][..], &["serve", "--sandbox"]] {
+            let left = Process::start_with(arguments, &[(name, bytes)]).wait();
+            assert_eq!(left.code(), Some(2));
+            let expected = format!("{name} is not UTF-8");
+            assert!(left.errors.contains(&expected), "{}", left.errors);
             search("standard error", left.errors.as_bytes());
         }
     }

@@ -153,6 +153,48 @@ fn other_mistakes_are_told() {
 }
 
 #[test]
+fn what_is_not_to_be_logged_is_told() {
+    for bad in ["loud", "info,loud", "ordgate=loud"] {
+        let left = Process::run(&["serve", "--sandbox"], &[("ORDGATE_LOG", bad)]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = format!("ORDGATE_LOG is \"{bad}\"; allowed is a level (error, warn");
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+    }
+}
+
+#[test]
+fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
+    let (_keys, keys) = file("\u{feff}one-key\r\nanother-key\r\n");
+    let (_token, token) = file("\u{feff}a-token\r\n");
+    let (_held, path) = file(&format!(
+        "[upstream]\napi_keys_file = \"{keys}\"\n[admin]\ntoken_file = \"{token}\"\n"
+    ));
+    let left = Process::run(&["check", "--config", &path], &[]);
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.out.contains("# API keys: 2 "), "{}", left.out);
+}
+
+#[tokio::test]
+async fn sighup_ends_nothing() {
+    let (process, public, admin) = Process::serve(&["--sandbox"], &[]);
+    for times in 1..=2 {
+        process.signal(Signal::HUP);
+        until("it says so", || {
+            process.errors().matches("SIGHUP").count() == times
+        })
+        .await;
+    }
+    assert!(process.errors().contains("restart"), "{}", process.errors());
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get("/openapi.json").await.status, 200);
+    let ready = Client::connect(admin).await.get("/readyz").await;
+    assert_eq!(ready.status, 200);
+    drop(client);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[test]
 fn a_port_in_use_is_told() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -37,7 +37,7 @@ async fn every_failure_has_its_status() {
         ),
         (
             "503",
-            Reply::with(503, "retry-after: 60\r\n", telling),
+            Reply::status(503, telling),
             "http_protocol_error",
             Some(503),
             1,
@@ -136,6 +136,13 @@ async fn every_failure_has_its_status() {
         (
             "half of a JSON value",
             Reply::with(200, JSON, &telling[..20]),
+            "http_protocol_error",
+            None,
+            1,
+        ),
+        (
+            "JSON that is not UTF-8",
+            Reply::with(200, JSON, b"{\"telling\":\"\xe9\"}"),
             "http_protocol_error",
             None,
             1,
@@ -285,6 +292,49 @@ async fn every_failure_has_its_status() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_is_away_says_for_how_long() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for (said, seconds) in [("60", 60), ("86400", 3600), ("soon", 1)] {
+        let fields = format!("retry-after: {said}\r\n");
+        upstream.once(TOKEN, Reply::with(503, &fields, r#"{"telling":"why"}"#));
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 503, "{said}");
+        assert_eq!(answer.number("retry-after"), seconds, "{said}");
+        assert_eq!(
+            answer.must("proxy-status"),
+            "ordgate; error=http_protocol_error; received-status=503",
+        );
+        assert!(!answer.problem().to_string().contains("telling"), "{said}");
+    }
+    assert_eq!(gateway.get(TOKEN).await.status, 200, "nothing was stored");
+}
+
+#[tokio::test]
+async fn a_throttled_key_rests_until_the_date_that_is_named() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .keys("one")
+        .manual()
+        .config("upstream.queue_timeout = \"20ms\"")
+        .start();
+    let clock = &gateway.server().gateway().clock;
+    let date = clock.wall(clock.now()) + Duration::from_secs(90);
+    let fields = format!("retry-after: {}\r\n", httpdate::fmt_http_date(date));
+    upstream.once(TOKEN, Reply::with(429, &fields, "{}"));
+    let answer = gateway.get(TOKEN).await;
+    assert_eq!(answer.status, 503);
+    // A date has no fraction of a second.
+    let said = answer.number("retry-after");
+    assert!((89..=90).contains(&said), "{said}");
+    gateway.advance(88_000);
+    assert_eq!(gateway.get(TOKEN).await.status, 503);
+    gateway.advance(2_000);
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
 async fn an_upstream_that_is_not_there() {
     let (_held, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).start();
@@ -424,12 +474,37 @@ async fn exactly_this_is_forwarded() {
         lines,
         [
             format!("GET {BLOCK_CANONICAL} HTTP/1.1"),
+            "accept-encoding: identity".to_owned(),
             "accept: application/json".to_owned(),
             format!("host: {host}"),
             format!("user-agent: ordgate/{version}"),
             "x-api-key: a-key-of-ours".to_owned(),
         ]
     );
+}
+
+#[tokio::test]
+async fn an_answer_that_says_a_key_back_goes_no_further() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).keys("a-key-of-ours,short").start();
+    let body = r#"{"you sent":"a-key-of-ours"}"#;
+    let typed = "content-type: application/json; key=a-key-of-ours\r\n";
+    for reply in [
+        Reply::json(body),
+        Reply::status(404, body),
+        Reply::with(200, typed, "{}"),
+    ] {
+        upstream.once(TOKEN, reply);
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 502);
+        answer.problem();
+        let all = String::from_utf8_lossy(&answer.bytes()).into_owned();
+        assert!(!all.contains("a-key-of-ours"), "{all}");
+    }
+    // It was not stored. A key that is too short is met by chance.
+    upstream.once(TOKEN, Reply::json(r#"{"short":"a-key-of-others"}"#));
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 4);
 }
 
 #[tokio::test]
@@ -684,6 +759,24 @@ async fn https_where_there_is_none() {
     let answer = gateway.get(TOKEN).await;
     assert!(matches!(answer.status, 502 | 504), "{answer:?}");
     assert_eq!(upstream.count(), 0, "the key was not sent in the clear");
+}
+
+#[tokio::test]
+async fn https_that_is_never_agreed_on() {
+    // It accepts, and says nothing: connecting is not over before TLS is.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let gateway = Setup::at(&url)
+        .keys("a-key")
+        .config("upstream.connect_timeout = \"80ms\"")
+        .start();
+    let answer = within("the handshake", gateway.get(TOKEN)).await;
+    assert_eq!(answer.status, 504);
+    assert_eq!(
+        answer.must("proxy-status"),
+        "ordgate; error=connection_timeout"
+    );
+    answer.problem();
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The binary itself: started, asked, told to stop.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -36,6 +37,15 @@ impl Process {
     /// Starts the binary with these arguments and, of its own variables, with
     /// these alone.
     pub(crate) fn start(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let variables: Vec<_> = variables
+            .iter()
+            .map(|(name, value)| (*name, OsStr::new(*value)))
+            .collect();
+        Self::start_with(arguments, &variables)
+    }
+
+    /// The same, where a variable need not be text.
+    pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ordgate"));
         for name in ["ORDGATE_API_KEYS", "ORDGATE_ADMIN_TOKEN", "ORDGATE_LOG"] {
             command.env_remove(name);
