@@ -21,7 +21,7 @@ use serde::Serialize;
 use toml::de::DeTable;
 
 use crate::identify::Trust;
-use crate::route::RouteTable;
+use crate::route::{Headers, Route, RouteTable};
 use crate::{access_log, limit, listener, respond, telemetry, units, upstream};
 
 /// The proxy.toml that the repository ships.
@@ -172,6 +172,23 @@ impl Config {
         };
         log.finish();
         config
+    }
+
+    /// What is allowed and may yet not be meant, given whether there are keys.
+    pub fn warnings(&self, with_keys: bool) -> Vec<String> {
+        let open = |route: &&Route| route.headers == Headers::All;
+        let warn = |route: &Route| {
+            format!(
+                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
+                route.name
+            )
+        };
+        let routes = self.routes.routes().iter().filter(open);
+        if with_keys {
+            routes.map(warn).collect()
+        } else {
+            Vec::new()
+        }
     }
 
     /// The effective configuration as a proxy.toml: every key said. There is

@@ -261,6 +261,11 @@ fn check(path: Option<&Path>) -> Result<ExitCode> {
     let (config, name) = load(path)?;
     let keys = api_keys(config.upstream.api_keys_file.as_deref())?;
     let token = admin_token(config.admin.token_file.as_deref())?;
+    let warnings = config.warnings(!keys.is_empty());
+    let warnings: String = warnings
+        .iter()
+        .map(|warning| format!("# warning: {warning}\n"))
+        .collect();
     let keys = match keys.len() {
         0 => "none".to_owned(),
         n => format!("{n} [redacted]"),
@@ -271,7 +276,7 @@ fn check(path: Option<&Path>) -> Result<ExitCode> {
         "none"
     };
     say(&format!(
-        "# {name} is valid. Its effect, defaults included:\n# API keys: {keys}\n# admin token: {token}\n\n{}",
+        "# {name} is valid. Its effect, defaults included:\n# API keys: {keys}\n# admin token: {token}\n{warnings}\n{}",
         config.print()?
     ))?;
     Ok(ExitCode::SUCCESS)

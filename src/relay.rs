@@ -1,8 +1,8 @@
 //! The walk of routes whose answers obey the origin's own fields: mode
 //! `respect`, and `headers = "all"`.
 //!
-//! The gateway comes here once it knows the route and the key. [`recall`] says,
-//! without waiting, what memory has; [`Errand::run`] goes forward. The rules are
+//! The gateway comes here once it knows the route and the key. `recall` says,
+//! without waiting, what memory has; `Errand::run` goes forward. The rules are
 //! in `cache`'s rooms, each under its RFC's sentence; what happens in which
 //! order is here.
 //!

@@ -119,6 +119,9 @@ impl Server {
             clock,
         } = options;
         let since = clock.now();
+        for warning in config.warnings(!keys.is_empty()) {
+            tracing::warn!("{warning}");
+        }
         if !config.admin.listen.ip().is_loopback() && admin_token.is_none() {
             return Err(StartError::OpenAdmin(config.admin.listen));
         }

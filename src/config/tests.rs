@@ -220,3 +220,32 @@ fn base_urls() {
         assert_eq!(base_url(text).is_some(), good, "{text}");
     }
 }
+
+#[test]
+fn a_route_that_passes_all_with_a_key_is_warned_of() {
+    let text = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    let config = Config::parse("p", text).ok().unwrap();
+    assert_eq!(config.warnings(false), Vec::<String>::new());
+    let warnings = config.warnings(true);
+    assert!(warnings[0].contains("\"all\""), "{warnings:?}");
+    let shipped = Config::shipped().ok().unwrap();
+    assert_eq!(shipped.warnings(true), Vec::<String>::new());
+}
+
+#[test]
+fn routes_that_pass_all_cannot_have_fixed_times() {
+    for (route, part) in [
+        (
+            "headers = \"all\"\ncache = { mode = \"override\", times = { 200 = \"1s\" } }",
+            "headers = \"all\" goes with",
+        ),
+        ("methods = [\"*\"]", "methods = [\"*\"] goes with"),
+    ] {
+        let text = format!("[[route]]\nname = \"a\"\npath = \"/{{rest:*}}\"\n{route}\n");
+        let found = problems(&text);
+        assert!(
+            found.iter().any(|problem| problem.contains(part)),
+            "{found:?}"
+        );
+    }
+}
