@@ -137,6 +137,17 @@ fn other_mistakes_are_told() {
             &["serve", "--sandbox", "--admin", "0.0.0.0:0"],
             "ORDGATE_ADMIN_TOKEN",
         ),
+        (&["serve", "--upstream", "https://x:65536"], "65535"),
+        (
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:99",
+                "--admin",
+                "127.0.0.1:99",
+            ],
+            "port of its own",
+        ),
         (&["dance"], "dance"),
         (&[], "Usage"),
     ] {
@@ -210,8 +221,23 @@ fn a_port_in_use_is_told() {
         assert_eq!(left.out, "");
         let expected = format!("cannot listen on {address}");
         assert!(left.errors.contains(&expected), "{}", left.errors);
+        assert!(left.errors.contains("another program"), "{}", left.errors);
         assert!(!left.errors.contains("panicked"), "{}", left.errors);
     }
+}
+
+#[test]
+fn an_address_of_another_machine_is_told() {
+    // Of the range for documentation (RFC 5737): nobody's.
+    let arguments = ["serve", "--sandbox", "--listen", "192.0.2.1:8080"];
+    let left = Process::run(&arguments, &[]);
+    assert_eq!(left.code(), Some(2), "{}", left.errors);
+    assert!(
+        left.errors.contains("none of this machine's"),
+        "{}",
+        left.errors
+    );
+    assert!(!left.errors.contains("another program"), "{}", left.errors);
 }
 
 #[test]
