@@ -173,8 +173,8 @@ fn what_is_not_to_be_logged_is_told() {
     }
 }
 
-#[test]
-fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
+#[tokio::test]
+async fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
     let (_keys, keys) = file("\u{feff}one-key\r\nanother-key\r\n");
     let (_token, token) = file("\u{feff}a-token\r\n");
     let (_held, path) = file(&format!(
@@ -183,6 +183,13 @@ fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
     let left = Process::run(&["check", "--config", &path], &[]);
     assert_eq!(left.code(), Some(0), "{}", left.errors);
     assert!(left.out.contains("# API keys: 2 "), "{}", left.out);
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let token = [("authorization", "Bearer a-token")];
+    let answer = Client::connect(admin)
+        .await
+        .request("GET", "/status", &token)
+        .await;
+    assert_eq!(answer.status, 200);
 }
 
 #[tokio::test]
