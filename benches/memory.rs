@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::store::{Store, Stored};
-use ordgate::cache::validator::etag;
 use ordgate::clock::Moment;
 
 #[global_allocator]

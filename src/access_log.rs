@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::Method;
 use serde::Serialize;
 
-use crate::cache::status::{OUTCOMES, Outcome};
+use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::Caller;
 use crate::respond::RequestId;
 

@@ -5,18 +5,36 @@
 //! keeper only asks them. [`Cache::look_up`] hands the walk a [`Lookup`], which
 //! says all that it may do.
 
+pub mod date;
+pub mod delta;
+pub mod directives;
+pub mod etag;
+pub mod freshen;
 pub mod freshness;
+pub mod hop;
+pub mod invalidate;
 pub mod key;
+mod list;
+pub mod outcome;
+pub mod policy;
+pub mod range;
+pub mod reuse;
 pub mod status;
+pub mod storable;
 pub mod store;
+pub mod targeted;
 pub mod validator;
+pub mod vary;
+
+#[cfg(test)]
+mod tests_model;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshness::{Mode, Policy, Usable, usable};
 use key::Key;
-use store::{Store, Stored};
+use policy::{Mode, Policy, Usable, usable};
+use store::{Store, Stored, Variants};
 
 use crate::clock::Moment;
 
@@ -86,6 +104,11 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// What there is for a key of a route in mode `respect`, newest last.
+    pub fn variants(&self, key: &Key) -> Option<Variants> {
+        self.store.variants(key)
     }
 
     /// Where it stores.

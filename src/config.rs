@@ -45,6 +45,11 @@ pub struct Config {
     pub limit: limit::Settings,
     /// The memory that stored responses may take, in bytes.
     pub cache_bytes: u64,
+    /// How long a client waits for a fresh answer where a stale one may stand
+    /// in.
+    pub stale_wait: Duration,
+    /// A response field that is obeyed before `CDN-Cache-Control` (RFC 9213).
+    pub targeted: Option<HeaderName>,
     /// How the upstream is called.
     pub upstream: upstream::Settings,
     /// What is logged.
@@ -149,6 +154,9 @@ impl Config {
         apart(&public, &private);
         let cache = root.table("cache");
         let cache_bytes = cache.size("max_bytes", 1 << 20..=1 << 44, 256 << 20);
+        let stale_wait = cache.duration("stale_wait", seconds(0)..=DAY, seconds(2));
+        let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
+        let targeted = cache.parsed("targeted_field", "a field name", header);
         cache.finish();
         let log = root.table("log");
         let config = Self {
@@ -158,6 +166,8 @@ impl Config {
             respond: answers(root.table("answers")),
             limit: limits(root.table("limit")),
             cache_bytes,
+            stale_wait,
+            targeted: targeted.map(|(name, _)| name),
             upstream: upstream(root.table("upstream")),
             access_log: access(log.table("access")),
             log: logging(&log),
@@ -194,6 +204,12 @@ impl Config {
         let mut upstream = toml::Table::try_from(&self.upstream)?;
         let size = |bytes| toml::Value::from(units::format_size(bytes));
         upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
+        let mut cache = toml::Table::new();
+        cache.insert("max_bytes".into(), size(self.cache_bytes));
+        cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
+        if let Some(name) = &self.targeted {
+            cache.insert("targeted_field".into(), name.as_str().into());
+        }
         let proxies = self
             .trust
             .proxies
@@ -206,7 +222,7 @@ impl Config {
             clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
             answers: &self.respond,
             limit: &self.limit,
-            cache: toml::Table::from_iter([("max_bytes".to_owned(), size(self.cache_bytes))]),
+            cache,
             upstream,
             log: Log {
                 log: &self.log,
@@ -268,6 +284,11 @@ fn server(table: Table<'_>) -> Server {
             times: listener::Times {
                 header_timeout: table.duration("header_timeout", MILLI..=DAY, seconds(10)),
                 idle_timeout: table.duration("idle_timeout", MILLI..=DAY, seconds(75)),
+                half_closed_timeout: table.duration(
+                    "half_closed_timeout",
+                    MILLI..=DAY,
+                    seconds(10),
+                ),
                 write_timeout: table.duration("write_timeout", MILLI..=DAY, seconds(30)),
             },
         },

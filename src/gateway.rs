@@ -24,16 +24,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::quality::FixedState;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
 use crate::access_log::{AccessLog, Visit};
-use crate::cache::freshness::{Mode, Policy};
+use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::status::{Forward, Outcome};
+use crate::cache::outcome::Outcome;
+use crate::cache::policy::{Mode, Policy};
+use crate::cache::status::Forward;
 use crate::cache::store::Stored;
-use crate::cache::validator::etag;
 use crate::cache::{Cache, Lookup};
 use crate::clock::{Clock, Moment};
 use crate::collapse::{Collapse, Turn};
@@ -41,18 +43,20 @@ use crate::identify::{Caller, Trust};
 use crate::limit::{Limit, Permit};
 use crate::meter::Meter;
 use crate::refusal::Refusal;
+use crate::relay::{self, Ask, Recall, Relay};
 use crate::respond::{RequestId, Respond, Said};
-use crate::route::{Route, RouteTable};
+use crate::route::{Headers, Methods, Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{Failure, TimedOut, Upstream};
 use crate::wire::Body;
+use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
 use crate::wire::pulse::Pulse;
 
 /// Everything that answering needs, made once at load.
 pub struct Gateway {
     /// Which requests there are.
-    pub routes: RouteTable,
+    pub routes: Arc<RouteTable>,
     /// Whose word is taken for who asks.
     pub trust: Trust,
     /// What each caller may ask; `None` without limit.
@@ -61,16 +65,21 @@ pub struct Gateway {
     pub cache: Cache,
     /// Who asks the upstream for whom.
     pub collapse: Arc<Collapse<Fetched>>,
+    /// The way of routes that obey the origin's fields.
+    pub relay: Arc<Relay>,
     /// Who knows what we do not.
-    pub upstream: Upstream,
+    pub upstream: Arc<Upstream>,
     /// How answers are said.
-    pub respond: Respond,
+    pub respond: Arc<Respond>,
     /// What is counted.
     pub meter: Meter,
     /// Who wants a line for each request.
     pub access_log: Option<AccessLog>,
     /// Documents of ordgate's own, on the public side.
     pub documents: Vec<Document>,
+    /// How long a client waits for a fresh answer where a stale one may stand
+    /// in.
+    pub stale_wait: Duration,
     /// What time it is.
     pub clock: Clock,
     /// Makes request ids differ from those of another process.
@@ -120,6 +129,7 @@ struct Way {
 enum Step {
     Done(Response<Body>, Option<Outcome>),
     Forward(Errand),
+    Relay(Box<relay::Errand>),
 }
 
 /// What is to be fetched, and what there is meanwhile.
@@ -131,11 +141,11 @@ struct Errand {
 
 impl Gateway {
     /// Answers a request. There is always an answer.
-    pub fn answer<B: hyper::body::Body>(
-        self: &Arc<Self>,
-        session: &Arc<Session>,
-        request: Request<B>,
-    ) -> Walk {
+    pub fn answer<B>(self: &Arc<Self>, session: &Arc<Session>, request: Request<B>) -> Walk
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
+        B::Error: Into<BodyError>,
+    {
         let now = session.pulse.heard();
         let nth = session.requests.fetch_add(1, Relaxed);
         let mut way = Way {
@@ -157,6 +167,16 @@ impl Gateway {
                 Walk::Under(Box::pin(async move {
                     let _working = session.pulse.work();
                     gateway.go_on(&session, way, errand, fields).await
+                }))
+            }
+            Ok(Step::Relay(mut errand)) => {
+                let (gateway, session) = (self.clone(), session.clone());
+                let (head, body) = request.into_parts();
+                errand.ask.fields = head.headers;
+                errand.ask.body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
+                Walk::Under(Box::pin(async move {
+                    let _working = session.pulse.work();
+                    gateway.relay(&session, way, *errand).await
                 }))
             }
             Err(refusal) => {
@@ -195,21 +215,20 @@ impl Gateway {
         };
         way.route = Some(found.index);
         let takes = match *method {
-            Method::GET | Method::HEAD => found.route.methods.contains(method),
-            Method::OPTIONS => {
+            Method::OPTIONS if found.route.methods != Methods::Any => {
                 let response = self
                     .respond
                     .preflight(&found.route.allow(), &way.said(request.headers()));
                 return Ok(Step::Done(response, None));
             }
-            _ => false,
+            _ => found.route.methods.contains(method),
         };
         if !takes {
             return Err(Refusal::Method {
                 allow: found.route.allow(),
             });
         }
-        if !request.body().is_end_stream() {
+        if !request.body().is_end_stream() && found.route.headers == Headers::Typed {
             return Err(Refusal::Body);
         }
         let key = found
@@ -222,6 +241,10 @@ impl Gateway {
         }
         if let Some(limit) = &self.limit {
             way.permit = Some(limit.admit(way.caller, now).map_err(Refusal::TooMany)?);
+        }
+        let route = found.route;
+        if route.headers == Headers::All || route.cache.mode == Mode::Respect {
+            return self.recall(route, request, key, way, now);
         }
         let (stored, outcome) = match self.cache.look_up(&key, &found.route.cache, now) {
             Lookup::Fresh { stored, ttl } => {
@@ -273,6 +296,86 @@ impl Gateway {
         Ok(Step::Done(response, Some(outcome)))
     }
 
+    /// What memory has on a route that obeys the origin's fields.
+    fn recall<B>(
+        self: &Arc<Self>,
+        route: &Route,
+        request: &Request<B>,
+        key: Key,
+        way: &Way,
+        now: Moment,
+    ) -> Result<Step, Refusal> {
+        let (method, fields) = (request.method(), request.headers());
+        let errand = |key, why, chosen| relay::Errand {
+            ask: Ask {
+                method: method.clone(),
+                // The walk hands the request's own over where it goes on.
+                fields: HeaderMap::new(),
+                version: request.version(),
+                key,
+                body: None,
+            },
+            why,
+            chosen,
+        };
+        match relay::recall(&self.relay, route, method, fields, &key, now) {
+            Recall::Answer {
+                mut response,
+                outcome,
+                refresh,
+            } => {
+                if refresh {
+                    let mut errand = errand(key, Forward::Stale, None);
+                    errand.ask.fields = fields.clone();
+                    tokio::spawn(errand.refresh(self.relay.clone()));
+                }
+                self.dress(route, &mut response, &way.said(fields));
+                Ok(Step::Done(response, Some(outcome)))
+            }
+            Recall::Forward { why, chosen } => Ok(Step::Relay(Box::new(errand(key, why, chosen)))),
+            Recall::OnlyIfCached => Err(Refusal::OnlyIfCached),
+        }
+    }
+
+    /// The walk beyond memory on those routes.
+    async fn relay(
+        self: &Arc<Self>,
+        session: &Session,
+        way: Way,
+        errand: relay::Errand,
+    ) -> Response<Body> {
+        // Only what browsers are told depends on the fields from here on.
+        let fields = match errand.ask.fields.get(ORIGIN) {
+            Some(origin) => HeaderMap::from_iter([(ORIGIN, origin.clone())]),
+            None => HeaderMap::new(),
+        };
+        let route = self.route(&errand.ask.key).map(|route| route.headers);
+        let went = errand.run(&self.relay).await;
+        let now = self.clock.now();
+        session.pulse.hear(now);
+        let said = way.said(&fields);
+        let (response, outcome) = match went {
+            Ok((mut response, outcome)) => {
+                if route == Some(Headers::Typed) {
+                    self.respond.dress(response.headers_mut(), &said);
+                }
+                (response, outcome)
+            }
+            Err((refusal, outcome)) => (
+                self.respond.refusal(&refusal, Some(outcome), &said),
+                outcome,
+            ),
+        };
+        self.leave(session, &way, Some(outcome), None, response, now)
+    }
+
+    /// Adds ordgate's own fields where the route has them.
+    fn dress(&self, route: &Route, response: &mut Response<Body>, said: &Said<'_>) {
+        if route.headers == Headers::Typed {
+            self.respond.dress(response.headers_mut(), said);
+        }
+    }
+
     /// What is no route: a document of our own, or nothing.
     fn document<B: hyper::body::Body>(
         &self,
@@ -309,7 +412,13 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let target = errand.key.target().to_owned();
-        let (fetched, collapsed) = self.forward(errand.key, errand.why).await;
+        // The leader has deadlines of its own, so that the longest patience is
+        // for the case that its runtime has stopped.
+        let patience = match errand.stale {
+            Some(_) => self.stale_wait,
+            None => self.upstream.patience() + Duration::from_secs(1),
+        };
+        let (fetched, collapsed) = self.forward(errand.key, errand.why, patience).await;
         let now = self.clock.now();
         session.pulse.hear(now);
         let said = way.said(&fields);
@@ -345,7 +454,12 @@ impl Gateway {
     }
 
     /// Has a key fetched, by whoever leads; and whether that was another.
-    async fn forward(self: &Arc<Self>, key: Key, why: Forward) -> (Fetched, bool) {
+    async fn forward(
+        self: &Arc<Self>,
+        key: Key,
+        why: Forward,
+        patience: Duration,
+    ) -> (Fetched, bool) {
         if why == Forward::Bypass {
             return (self.fetch(key).await, false);
         }
@@ -357,9 +471,6 @@ impl Gateway {
                 (follow, false)
             }
         };
-        // The leader has deadlines of its own; this one is for the case that
-        // its runtime has stopped.
-        let patience = self.upstream.patience() + Duration::from_secs(1);
         let fetched = match tokio::time::timeout(patience, follow.wait()).await {
             Ok(Ok(fetched)) => fetched,
             Ok(Err(_abandoned)) => Err(Failure::Abandoned),
@@ -400,7 +511,8 @@ impl Gateway {
             .route(&key)
             .map_or_else(Policy::default, |route| route.cache.clone());
         let lifetime = match policy.mode {
-            Mode::Off => None,
+            // What obeys the origin goes another way.
+            Mode::Off | Mode::Respect => None,
             Mode::Override => policy.times.lifetime(answer.status, answer.empty),
         };
         let stored = Arc::new(self.prepare(answer, lifetime));
@@ -432,9 +544,14 @@ impl Gateway {
         way: &Way,
         outcome: Option<Outcome>,
         upstream: Option<Duration>,
-        response: Response<Body>,
+        mut response: Response<Body>,
         now: Moment,
     ) -> Response<Body> {
+        if session.pulse.is_draining() {
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         self.meter
             .count(session.connection, way.route, outcome, response.status());
         if let Some(log) = &self.access_log {

@@ -8,9 +8,9 @@
 //! | | rooms |
 //! |---|---|
 //! | words | [`clock`], [`units`], [`wire`] |
-//! | rules | [`cache`]`::{freshness, key, status, validator}`, [`identify`], [`validate`], [`route`] |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`identify`], [`validate`], [`route`] |
 //! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
-//! | walk | [`refusal`], [`respond`], [`access_log`], [`gateway`] |
+//! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`gateway`] |
 //! | doors | [`listener`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
@@ -37,6 +37,7 @@ pub mod listener;
 pub mod meter;
 pub mod openapi;
 pub mod refusal;
+pub mod relay;
 pub mod respond;
 pub mod route;
 pub mod sandbox;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
-use guard::{GRACE, Guard};
+use guard::Guard;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -58,6 +58,10 @@ pub struct Settings {
 /// Whether the gateway is to stop: `true` once it drains.
 pub type Drain = signal::Receiver<bool>;
 
+/// How long a connection without a request is kept once the gateway drains: a
+/// request that was on its way is answered, and the answer says that it is the
+/// last.
+const LAST_CALL: Duration = Duration::from_millis(500);
 /// How long a refused client has to read why.
 const LINGER: Duration = Duration::from_secs(2);
 /// Connections that are being turned away at once; more are just closed.
@@ -92,7 +96,7 @@ impl Door {
         loop {
             let accepted = tokio::select! {
                 biased;
-                _ = &mut draining => return,
+                _ = &mut draining => break,
                 accepted = listener.accept() => accepted,
             };
             match accepted {
@@ -107,6 +111,12 @@ impl Door {
                     }
                 }
             }
+        }
+        // Whoever has been let in by the kernel is not turned out.
+        while let Poll::Ready(Ok((stream, peer))) =
+            poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await
+        {
+            self.admit(stream, peer, stop.clone());
         }
     }
 
@@ -145,7 +155,9 @@ impl Door {
             target: self.settings.max_target_bytes,
             fields: self.settings.max_fields,
         };
-        let io = TokioIo::new(Guard::new(stream, bounds, pulse.clone(), clock.clone()));
+        let grace = self.settings.times.half_closed_timeout;
+        let guard = Guard::new(stream, bounds, grace, pulse.clone(), clock.clone());
+        let io = TokioIo::new(guard);
         let service = Walker {
             gateway: self.gateway.clone(),
             session: session.clone(),
@@ -158,32 +170,48 @@ impl Door {
             // The guard tells of a client's end when it is time.
             .half_close(false);
         let mut connection = pin!(http.serve_connection(io, service));
+        let told = drain.clone();
         let mut draining = pin!(drain.wait_for(|drain| *drain));
+        let mut listens = false;
         let mut drains = false;
+        let mut closing = false;
         let mut ends = false;
         let mut timer = pin!(tokio::time::sleep(self.settings.times.shortest()));
         poll_fn(|cx| {
             loop {
+                // Polled once, it wakes this task when the time comes; until
+                // then a look at the value is all that it takes.
+                if !drains && (!listens || *told.borrow()) {
+                    listens = true;
+                    if draining.as_mut().poll(cx).is_ready() {
+                        drains = true;
+                        pulse.set_draining();
+                        let deadline = tokio::time::Instant::now() + LAST_CALL;
+                        timer.as_mut().reset(deadline);
+                    }
+                }
                 if connection.as_mut().poll(cx).is_ready() {
                     // Errors are of the client's making (a reset, a truncated
                     // head), and are answered where they can be.
                     return Poll::Ready(());
                 }
-                if !drains && draining.as_mut().poll(cx).is_ready() {
-                    drains = true;
-                    if session.requests.load(Relaxed) == 0 && pulse.head_since().is_none() {
-                        // hyper waits for a first request, however long.
-                        return Poll::Ready(());
-                    }
+                if drains && pulse.is_busy() && !closing {
+                    // hyper ends the connection with the answer under way.
+                    closing = true;
                     connection.as_mut().graceful_shutdown();
                     continue;
                 }
                 if !ends && pulse.ended_since().is_some() {
                     ends = true;
-                    timer.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    timer.as_mut().reset(tokio::time::Instant::now() + grace);
                 }
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
+                }
+                let resting = pulse.head_since().is_none() && pulse.stuck_since().is_none();
+                if drains && !closing && resting {
+                    // Its last call has passed and nothing has come.
+                    return Poll::Ready(());
                 }
                 let pause = match judge(&pulse, &self.settings.times, clock.now()) {
                     Verdict::Keep(pause) => pause,

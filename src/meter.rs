@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::StatusCode;
 
-use crate::cache::status::{OUTCOMES, Outcome};
+use crate::cache::outcome::{OUTCOMES, Outcome};
 
 /// Classes of status: 1xx to 5xx.
 const CLASSES: usize = 5;

@@ -4,7 +4,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::route::{Parameter, ResponseSchema, Route, RouteTable};
+use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::validate::Kind;
 
 /// Where the document is.
@@ -47,7 +47,11 @@ pub fn document(routes: &RouteTable) -> Value {
 
 fn path(route: &Route) -> Value {
     let mut operations = Map::new();
-    for method in &route.methods {
+    let Methods::Listed(methods) = &route.methods else {
+        // What passes any method is the origin's to describe.
+        return json!({ "description": "Passed on as it comes" });
+    };
+    for method in methods {
         operations.insert(
             method.as_str().to_lowercase(),
             operation(route, method.as_str()),

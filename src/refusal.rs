@@ -39,6 +39,9 @@ pub enum Refusal {
     TooMany(TooMany),
     /// There are more connections than are served.
     TooManyConnections,
+    /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
+    /// there is nothing.
+    OnlyIfCached,
     /// The upstream was asked, or could not be, and there is no answer.
     Upstream(Failure),
 }
@@ -81,13 +84,15 @@ impl Refusal {
                 | HeadFault::BadChunk
                 | HeadFault::HostMissing
                 | HeadFault::HostInvalid
-                | HeadFault::BadRequestLine => StatusCode::BAD_REQUEST,
+                | HeadFault::BadRequestLine
+                | HeadFault::BadTarget => StatusCode::BAD_REQUEST,
             },
             Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
+            Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
@@ -133,6 +138,9 @@ impl Refusal {
                 "You have sent more requests than one client may; try again in {} s",
                 too_many.retry_after
             ),
+            Self::OnlyIfCached => {
+                "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
+            }
             Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
@@ -153,7 +161,7 @@ impl Refusal {
             Self::Upstream(failure) => {
                 fields.insert(PROXY_STATUS, proxy_status(failure));
             }
-            Self::TargetForm | Self::NoRoute | Self::Invalid(_) => {}
+            Self::TargetForm | Self::NoRoute | Self::Invalid(_) | Self::OnlyIfCached => {}
         }
         if let Some(seconds) = self.retry_after() {
             fields.insert(RETRY_AFTER, seconds.into());
@@ -185,6 +193,7 @@ impl Refusal {
             | Self::Method { .. }
             | Self::Body
             | Self::Invalid(_)
+            | Self::OnlyIfCached
             | Self::Upstream(_) => None,
         }
     }
@@ -221,6 +230,7 @@ impl Refusal {
             Self::Invalid(_) => "invalid",
             Self::TooMany(_) => "rate-limited",
             Self::TooManyConnections => "connections",
+            Self::OnlyIfCached => "only-if-cached",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
             Self::Upstream(failure) => failure.name(),
@@ -234,7 +244,7 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
         HeadFault::ObsFold => "A field line is folded; each field stands on one line",
         HeadFault::BadFieldLine => {
-            "A field line is not name:value, without a blank before the colon"
+            "A field line is not name:value, without a blank before the colon and without control characters"
         }
         HeadFault::TwoFramings => {
             "The message has both Content-Length and Transfer-Encoding; send one"
@@ -248,6 +258,9 @@ fn head(fault: HeadFault) -> &'static str {
         }
         HeadFault::BadRequestLine => {
             "The request line must be: method, blank, target, blank, HTTP/1.1"
+        }
+        HeadFault::BadTarget => {
+            "The request target has a fragment, or a character that must be percent-encoded"
         }
         HeadFault::BadVersion => "The version must be HTTP/1.1 or HTTP/1.0",
         HeadFault::TargetTooLong => "The request target is longer than is allowed",

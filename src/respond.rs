@@ -21,9 +21,9 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use crate::cache::status::{Outcome, age};
+use crate::cache::etag::none_match_fails;
+use crate::cache::outcome::{Outcome, age};
 use crate::cache::store::Stored;
-use crate::cache::validator::none_match_fails;
 use crate::clock::Moment;
 use crate::limit::Permit;
 use crate::refusal::Refusal;
@@ -241,6 +241,21 @@ impl Respond {
         response
     }
 
+    /// The value of `cache-status`, as the operator wants it.
+    pub fn cache_status(&self, outcome: Outcome, target: &str) -> HeaderValue {
+        outcome.field(self.cache_status_key.then_some(target), None)
+    }
+
+    /// Adds what answers have on typed routes beside the upstream's fields.
+    pub fn dress(&self, fields: &mut HeaderMap, said: &Said<'_>) {
+        let vary = fields.remove(VARY);
+        self.constant(fields);
+        self.fill(fields, said);
+        if let Some(vary) = vary {
+            fields.append(VARY, vary);
+        }
+    }
+
     /// A refusal.
     pub fn refusal(
         &self,
@@ -324,7 +339,7 @@ impl Respond {
 
 /// `server-timing`: where the answer came from, and what the upstream took.
 fn timing(outcome: Outcome, took: Duration) -> HeaderValue {
-    let word = crate::cache::status::OUTCOMES[outcome.index()];
+    let word = crate::cache::outcome::OUTCOMES[outcome.index()];
     let text = match outcome {
         Outcome::Forwarded { .. } => {
             format!(

@@ -12,8 +12,8 @@
 use http::{HeaderValue, Method};
 use matchit::{Params, Router};
 
-use crate::cache::freshness::Policy;
 use crate::cache::key::Key;
+use crate::cache::policy::Policy;
 use crate::validate::{Invalid, Kind, decode};
 
 /// The most parameters that a query may declare; a bound for the stack.
@@ -42,20 +42,60 @@ pub struct Route {
     pub summary: Option<Box<str>>,
     /// The path template, with `{parameter}` as a whole segment.
     pub path: Box<str>,
-    /// GET, HEAD or both; OPTIONS is answered on every route.
-    pub methods: Vec<Method>,
+    /// What it takes; OPTIONS is answered on every route that has a list.
+    pub methods: Methods,
     /// The parameters of the path, in its order.
     pub params: Vec<Parameter>,
     /// The parameters of the query, in the canonical order.
     pub query: Vec<Parameter>,
     /// Whether an unknown query parameter is refused rather than dropped.
     pub strict_query: bool,
+    /// Whether the query goes up as it came, whatever it says.
+    pub any_query: bool,
+    /// Which fields pass.
+    pub headers: Headers,
     /// The upstream's spelling of the path.
     pub upstream_path: Template,
     /// The response's schema in the OpenAPI document.
     pub response: ResponseSchema,
     /// What of its answers is stored, and for how long it is fresh.
     pub cache: Policy,
+}
+
+/// The methods that a route takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Methods {
+    /// These.
+    Listed(Vec<Method>),
+    /// Every method but CONNECT and TRACE, unknown ones and OPTIONS among them,
+    /// with bodies.
+    Any,
+}
+
+impl Methods {
+    /// Whether a method is among them.
+    pub fn contains(&self, method: &Method) -> bool {
+        match self {
+            Self::Listed(methods) => methods.contains(method),
+            Self::Any => !matches!(*method, Method::CONNECT | Method::TRACE),
+        }
+    }
+}
+
+/// Which fields pass a route, both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Headers {
+    /// Only those that the API means: nothing of the client's goes up, and
+    /// answers have ordgate's own fields.
+    #[default]
+    Typed,
+    /// Every end-to-end field, as a plain HTTP cache has it.
+    All,
+}
+
+impl Headers {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 2] = [("typed", Self::Typed), ("all", Self::All)];
 }
 
 /// Which of the API's response schemas a route's answers have.
@@ -88,6 +128,8 @@ enum Piece {
     Literal(Box<str>),
     /// The parameter of this index in the path's order.
     Param(usize),
+    /// All that is left of the path, as it came.
+    Tail,
 }
 
 /// Why a path template cannot be.
@@ -104,19 +146,35 @@ pub enum TemplateError {
     /// A character that would need percent-encoding.
     #[error("a path is ASCII without blanks, ?, # and %")]
     BadCharacter,
+    /// A tail is the last segment.
+    #[error("a tail, {{name:*}}, is the last segment")]
+    TailInside,
     /// A parameter that the path does not have.
     #[error("there is no parameter {{{0}}} in the route's path")]
     UnknownParameter(String),
 }
 
-/// The names of the parameters of a path template, in its order.
+/// Whether a segment takes all that is left of a path: `{name:*}`.
+fn is_tail(segment: &str) -> bool {
+    segment.starts_with('{') && segment.ends_with(":*}")
+}
+
+/// The names of the parameters of a path template, in its order; its tail is
+/// none.
 ///
 /// # Errors
 /// Where the template is not a path.
 pub fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
     let segments = path.strip_prefix('/').ok_or(TemplateError::NotAPath)?;
     let mut names = Vec::new();
-    for segment in segments.split('/') {
+    let mut segments = segments.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        if is_tail(segment) {
+            match segments.peek() {
+                None => break,
+                Some(_) => return Err(TemplateError::TailInside),
+            }
+        }
         if matches!(segment, "" | "." | "..") {
             return Err(TemplateError::NotAPath);
         }
@@ -148,6 +206,11 @@ impl Template {
         let mut literal = String::new();
         for segment in path.split('/').skip(1) {
             literal.push('/');
+            if is_tail(segment) {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+                pieces.push(Piece::Tail);
+                continue;
+            }
             let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) else {
                 literal.push_str(segment);
                 continue;
@@ -167,6 +230,7 @@ impl Template {
     pub fn print(&self, params: &[Parameter]) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => text.to_string(),
+            Piece::Tail => "{rest:*}".to_owned(),
             Piece::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
         };
         self.0.iter().map(piece).collect()
@@ -179,7 +243,10 @@ pub type Captures<'k, 'v> = Params<'k, 'v>;
 impl Route {
     /// The `Allow` of this route.
     pub fn allow(&self) -> HeaderValue {
-        let mut names: Vec<_> = self.methods.iter().map(Method::as_str).collect();
+        let Methods::Listed(methods) = &self.methods else {
+            return HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
+        };
+        let mut names: Vec<_> = methods.iter().map(Method::as_str).collect();
         names.push("OPTIONS");
         HeaderValue::try_from(names.join(", ")).unwrap_or(HeaderValue::from_static("GET"))
     }
@@ -198,6 +265,10 @@ impl Route {
         for piece in &self.upstream_path.0 {
             match piece {
                 Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
+                Piece::Tail => {
+                    let tail = captures.get(TAIL).unwrap_or("");
+                    key.buffer().extend_from_slice(tail.as_bytes());
+                }
                 Piece::Param(at) => {
                     let parameter = &self.params[*at];
                     let raw = captures.iter().nth(*at).map_or("", |(_, value)| value);
@@ -206,6 +277,13 @@ impl Route {
                         .canonical(&parameter.name, raw, false, key.buffer())?;
                 }
             }
+        }
+        if self.any_query {
+            if let Some(query) = query {
+                key.buffer().push(b'?');
+                key.buffer().extend_from_slice(query.as_bytes());
+            }
+            return Ok(key);
         }
         let mut values = [None; MOST_QUERY_PARAMETERS];
         for pair in query
@@ -310,7 +388,11 @@ impl RouteTable {
             let Ok(number) = u16::try_from(index) else {
                 return Err(vec![TableError::TooMany]);
             };
-            if router.insert(&*route.path, number).is_err() {
+            let (path, bare) = spelling(&route.path);
+            let inserted = router.insert(path, number);
+            // A tail may be empty, which the router would not have.
+            let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
+            if inserted.and(bare).is_err() {
                 let shape = shape(&route.path);
                 let other = routes[..index]
                     .iter()
@@ -349,6 +431,19 @@ impl RouteTable {
             index,
             captures: found.params,
         })
+    }
+}
+
+/// The name of the tail in the router.
+const TAIL: &str = "-tail";
+
+/// A path as the router spells it; and, where it has a tail, the path without.
+fn spelling(path: &str) -> (String, Option<String>) {
+    match path.rsplit_once('/') {
+        Some((before, last)) if is_tail(last) => {
+            (format!("{before}/{{*{TAIL}}}"), Some(format!("{before}/")))
+        }
+        _ => (path.to_owned(), None),
     }
 }
 
@@ -393,7 +488,9 @@ mod tests {
             name: name.into(),
             summary: None,
             path: path.into(),
-            methods: vec![Method::GET, Method::HEAD],
+            methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
+            any_query: false,
+            headers: Headers::Typed,
             upstream_path: Template::new(path, &names).unwrap(),
             params,
             query,
@@ -544,6 +641,34 @@ mod tests {
     }
 
     #[test]
+    fn a_tail_takes_all_that_is_left_as_it_came() {
+        let mut all = route("all", "/{rest:*}", vec![], vec![]);
+        all.any_query = true;
+        let files = route("files", "/files/{rest:*}", vec![], vec![]);
+        let table = RouteTable::new(vec![all, files]).unwrap();
+        for (path, query, name, target) in [
+            ("/", None, "all", "/"),
+            (
+                "/a//b/../c%2f/",
+                Some("x=1&&y"),
+                "all",
+                "/a//b/../c%2f/?x=1&&y",
+            ),
+            ("/a", Some(""), "all", "/a?"),
+            ("/files/", None, "files", "/files/"),
+            ("/files/a/b", Some("x"), "files", "/files/a/b"),
+        ] {
+            let found = table.find(path).unwrap();
+            assert_eq!(&*found.route.name, name, "{path}");
+            let key = found
+                .route
+                .canonical(found.index, &found.captures, query)
+                .unwrap();
+            assert_eq!(key.target(), target);
+        }
+    }
+
+    #[test]
     fn overlapping_routes_are_named() {
         let twice = vec![
             route(
@@ -593,6 +718,7 @@ mod tests {
             ("/a/{}", TemplateError::BadParameter),
             ("/a b", TemplateError::BadCharacter),
             ("/a?b", TemplateError::BadCharacter),
+            ("/{rest:*}/b", TemplateError::TailInside),
         ] {
             assert_eq!(parameter_names(path), Err(error), "{path}");
         }

@@ -22,7 +22,8 @@ use tokio::sync::watch;
 use crate::access_log::AccessLog;
 use crate::admin::{Admin, Token};
 use crate::cache::Cache;
-use crate::cache::validator::etag;
+use crate::cache::etag::etag;
+use crate::cache::targeted::TargetList;
 use crate::clock::Clock;
 use crate::collapse::Collapse;
 use crate::config::{Config, Runtime, base_url};
@@ -31,6 +32,7 @@ use crate::limit::Limit;
 use crate::listener::{Door, Drain};
 use crate::meter::Meter;
 use crate::openapi;
+use crate::relay::Relay;
 use crate::respond::Respond;
 use crate::sandbox::Sandbox;
 use crate::upstream::keys::ApiKey;
@@ -316,14 +318,26 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
             what: "randomness",
             error: io::Error::other("no source of it"),
         })?;
+    let seed = u64::from_ne_bytes(seed);
+    let routes = Arc::new(config.routes);
+    let cache = Cache::new(config.cache_bytes);
+    let upstream = Arc::new(Upstream::new(config.upstream, keys, clock.clone())?);
+    let respond = Arc::new(Respond::new(&config.respond, policy));
     Ok(Arc::new(Gateway {
         trust: config.trust,
         limit,
-        cache: Cache::new(config.cache_bytes),
         collapse: Collapse::new(),
-        upstream: Upstream::new(config.upstream, keys, clock.clone())?,
-        respond: Respond::new(&config.respond, policy),
-        meter: Meter::new(config.routes.routes().len()),
+        relay: Arc::new(Relay {
+            routes: routes.clone(),
+            cache: cache.clone(),
+            fetching: Collapse::new(),
+            upstream: upstream.clone(),
+            respond: respond.clone(),
+            targets: TargetList::new(config.targeted),
+            clock: clock.clone(),
+            seed,
+        }),
+        meter: Meter::new(routes.routes().len()),
         access_log: AccessLog::new(&config.access_log),
         documents: vec![Document {
             path: openapi::PATH,
@@ -331,9 +345,13 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
             etag: etag(&text),
             text,
         }],
-        routes: config.routes,
+        cache,
+        upstream,
+        respond,
+        routes,
+        stale_wait: config.stale_wait,
         clock,
-        seed: u64::from_ne_bytes(seed),
+        seed,
     }))
 }
 

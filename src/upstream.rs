@@ -14,12 +14,13 @@ mod connector;
 pub mod keys;
 mod tls;
 
+use std::any::Any;
 use std::error::Error as StdError;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use answer::Answer;
@@ -27,7 +28,8 @@ use budget::Budget;
 use bytes::{Bytes, BytesMut};
 use connector::Timely;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
-use http::{Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, response};
+use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_rustls::HttpsConnector;
@@ -40,6 +42,7 @@ pub use tls::TlsError;
 use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
+use crate::wire::body::BodyError;
 
 /// How the upstream is called.
 #[derive(Clone, Debug, Serialize)]
@@ -251,14 +254,33 @@ pub struct Tally {
     pub retried: AtomicU64,
 }
 
+/// The body of a request on its way to the upstream.
+pub type RequestBody = BoxBody<Bytes, BodyError>;
+
+/// No body.
+pub fn no_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed()
+}
+
+/// An answer as it comes, its body not yet read.
+pub struct Exchange {
+    /// Status and fields.
+    pub head: response::Parts,
+    /// The body.
+    pub body: Incoming,
+    /// The request's place among those under way, to be kept until the body
+    /// has ended.
+    pub place: Box<dyn Any + Send>,
+}
+
 /// The upstream.
 pub struct Upstream {
-    client: Client<Timely<HttpsConnector<HttpConnector>>, Empty<Bytes>>,
+    client: Client<Timely<HttpsConnector<HttpConnector>>, RequestBody>,
     settings: Settings,
     url: Uri,
     prefix: String,
     keys: Arc<Keys>,
-    in_flight: Semaphore,
+    in_flight: Arc<Semaphore>,
     tally: Tally,
     clock: Clock,
 }
@@ -300,7 +322,7 @@ impl Upstream {
             prefix: url.path().trim_end_matches('/').to_owned(),
             url,
             keys: Keys::new(keys, budget, clock.clone()),
-            in_flight: Semaphore::new(settings.max_in_flight.get() as usize),
+            in_flight: Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
             tally: Tally::default(),
             settings,
             clock,
@@ -345,6 +367,92 @@ impl Upstream {
         asked
     }
 
+    /// Passes a request on as it is: any method, these fields, this body. What
+    /// is safe and has no body is sent once more where a pooled connection
+    /// ended just then.
+    ///
+    /// # Errors
+    /// How it failed before an answer began. It does so within twice
+    /// `queue_timeout` and `first_byte_timeout` after the last byte of the
+    /// request has moved.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        target: &str,
+        fields: HeaderMap,
+        body: Option<RequestBody>,
+    ) -> Result<Exchange, Failure> {
+        let patience = self.settings.queue_timeout;
+        let place = tokio::time::timeout(patience, self.in_flight.clone().acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(Failure::TooManyInFlight);
+        };
+        let again = (body.is_none() && method.is_safe()).then(|| (method.clone(), fields.clone()));
+        let passed = self.pass(method, target, fields, body).await;
+        let passed = match (passed, again) {
+            (Err(Failure::Terminated), Some((method, fields))) => {
+                self.tally.retried.fetch_add(1, Ordering::Relaxed);
+                self.pass(method, target, fields, None).await
+            }
+            (passed, _) => passed,
+        };
+        let count = match passed {
+            Ok(_) => &self.tally.answered,
+            Err(_) => &self.tally.failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let (head, body) = passed?.into_parts();
+        Ok(Exchange {
+            head,
+            body,
+            place: Box::new(place),
+        })
+    }
+
+    async fn pass(
+        &self,
+        method: Method,
+        target: &str,
+        fields: HeaderMap,
+        body: Option<RequestBody>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let grant = self.grant().await?;
+        let moved = Arc::new(AtomicBool::new(false));
+        let mut request = Request::new(match body {
+            None => no_body(),
+            Some(body) => {
+                let moved = moved.clone();
+                let watched = body.map_frame(move |frame| {
+                    moved.store(true, Ordering::Relaxed);
+                    frame
+                });
+                watched.boxed()
+            }
+        });
+        *request.method_mut() = method;
+        *request.uri_mut() = self.uri(target)?;
+        *request.headers_mut() = fields;
+        request.headers_mut().remove(&self.settings.api_key_header);
+        self.add_key(&grant, request.headers_mut());
+        self.tally.sent.fetch_add(1, Ordering::Relaxed);
+        let mut answered = self.client.request(request);
+        let response = loop {
+            let head = tokio::time::timeout(self.settings.first_byte_timeout, &mut answered);
+            match head.await {
+                Ok(Ok(response)) => break response,
+                Ok(Err(error)) => return Err(self.explain(target, &error)),
+                // A long body may take its time as long as it moves.
+                Err(_elapsed) if moved.swap(false, Ordering::Relaxed) => {}
+                Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+            }
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // Nothing was asked for that could be switched to.
+            return Err(Failure::Protocol);
+        }
+        Ok(response)
+    }
+
     async fn grant(&self) -> Result<Grant, Failure> {
         let granted = self.keys.take(self.settings.queue_timeout).await;
         granted.map_err(|Spent { retry_after }| {
@@ -385,10 +493,20 @@ impl Upstream {
     /// an answer that is handed on; it is searched once, however often it is
     /// served.
     fn keep_secret(&self, answer: Answer) -> Result<Answer, Failure> {
-        let passed_on = [&*answer.body, answer.content_type.as_bytes()];
-        let found = passed_on.iter().find_map(|part| self.keys.given_away(part));
-        match found {
-            None => Ok(answer),
+        self.search([&*answer.body, answer.content_type.as_bytes()])?;
+        Ok(answer)
+    }
+
+    /// Searches what would be passed on for our keys.
+    ///
+    /// # Errors
+    /// Where one is in it.
+    pub fn search<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Failure> {
+        match parts
+            .into_iter()
+            .find_map(|part| self.keys.given_away(part))
+        {
+            None => Ok(()),
             Some(name) => {
                 tracing::error!(
                     key = name,
@@ -399,14 +517,34 @@ impl Upstream {
         }
     }
 
-    fn request(&self, target: &str, grant: &Grant) -> Result<Request<Empty<Bytes>>, Failure> {
+    /// The absolute form of a target, as the upstream has it.
+    ///
+    /// # Errors
+    /// Where a target is none; those of the walk were checked before.
+    pub fn uri(&self, target: &str) -> Result<Uri, Failure> {
         let mut parts = self.url.clone().into_parts();
         let target = format!("{}{target}", self.prefix);
-        // Both parts were checked: the URL at load, the target by `validate`.
         parts.path_and_query = Some(target.parse().map_err(|_checked| Failure::Protocol)?);
-        let uri = Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)?;
-        let mut request = Request::new(Empty::new());
-        *request.uri_mut() = uri;
+        Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)
+    }
+
+    /// The target of a path and query that the upstream has named: without the
+    /// base URL's path.
+    pub fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
+        path_and_query
+            .strip_prefix(&*self.prefix)
+            .unwrap_or(path_and_query)
+    }
+
+    fn add_key(&self, grant: &Grant, fields: &mut HeaderMap) {
+        if let Some(key) = grant.header() {
+            fields.insert(self.settings.api_key_header.clone(), key.clone());
+        }
+    }
+
+    fn request(&self, target: &str, grant: &Grant) -> Result<Request<RequestBody>, Failure> {
+        let mut request = Request::new(no_body());
+        *request.uri_mut() = self.uri(target)?;
         let fields = request.headers_mut();
         fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
         // No codings are undone here, so none may come.
@@ -415,9 +553,7 @@ impl Upstream {
             USER_AGENT,
             HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),
         );
-        if let Some(key) = grant.header() {
-            fields.insert(self.settings.api_key_header.clone(), key.clone());
-        }
+        self.add_key(grant, fields);
         Ok(request)
     }
 

@@ -3,16 +3,12 @@
 //!
 //! Deliberately absent: meaning. This room knows how things are spelt.
 
+pub mod body;
 pub mod head;
 pub mod pulse;
 
-use bytes::Bytes;
+pub use body::Body;
 use http::HeaderName;
-use http_body_util::Full;
-
-/// The body of an answer: held whole, since only whole answers are kept and
-/// shared.
-pub type Body = Full<Bytes>;
 
 /// `ratelimit` (draft-ietf-httpapi-ratelimit-headers): what is left now.
 pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");

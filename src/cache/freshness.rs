@@ -1,178 +1,189 @@
-//! How long an answer is fresh, and what may be done with it afterwards. Pure:
-//! `now` is an argument.
+//! Freshness lifetime and current age (RFC 9111 §4.2).
 //!
-//! The mode `override` gives fixed times per status, whatever the upstream's
-//! fields say; it asks nothing but the status and whether a list was empty.
-//!
-//! Deliberately absent: the store. An entry that is past every use simply is
-//! not used, and leaves when the store wants its room.
+//! Called when a response is stored or freshened; [`super::reuse`] compares what it yields with the
+//! time of a request. Spans are never negative and saturate. Ages count from whole seconds where a
+//! `Date` is involved, because a `Date` has no finer grain.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::StatusCode;
+use http::{
+    HeaderMap, StatusCode,
+    header::{self, HeaderValue},
+};
 
-use crate::clock::Moment;
+use super::{date, delta::Delta, directives::ResponseDirectives, list::plain, targeted::Governing};
 
-/// What a route stores and for how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Whether anything is stored.
-    pub mode: Mode,
-    /// Freshness lifetimes in mode `override`.
-    pub times: Times,
-    /// How long past its freshness an answer may be used while a newer one is
-    /// fetched (RFC 5861 §3).
-    pub stale_while_revalidate: Duration,
-    /// How long past its freshness an answer may be used when the upstream
-    /// fails or its budget is spent (RFC 5861 §4).
-    pub stale_if_error: Duration,
-}
-
-/// A route's cache mode.
+/// How a lifetime is guessed where none is said (§4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Nothing is stored and nothing is collapsed.
-    Off,
-    /// Fixed times per status.
-    Override,
+pub struct Heuristic {
+    /// The part of the time since the last modification, in percent.
+    pub percent: u8,
+    /// What a guess never exceeds; zero forbids guessing.
+    pub cap: Duration,
 }
 
-impl Mode {
-    /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 2] = [("override", Self::Override), ("off", Self::Off)];
-}
-
-/// Freshness lifetimes by status, by class of status, and for empty lists.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Times {
-    /// For one status, such as 404.
-    pub exact: Vec<(StatusCode, Duration)>,
-    /// For a class: `[1]` is 2xx, `[3]` is 4xx.
-    pub classes: [Option<Duration>; 5],
-    /// For a 200 whose `results` is an empty list: it may fill at any moment.
-    pub empty: Option<Duration>,
-}
-
-impl Times {
-    /// The freshness lifetime of an answer; `None` where it is not stored.
-    pub fn lifetime(&self, status: StatusCode, empty: bool) -> Option<Duration> {
-        if empty && status == StatusCode::OK && self.empty.is_some() {
-            return self.empty;
-        }
-        let exact = self.exact.iter().find(|(code, _)| *code == status);
-        exact.map(|(_, time)| *time).or_else(|| {
-            let class = usize::from(status.as_u16() / 100).checked_sub(1)?;
-            self.classes.get(class).copied().flatten()
-        })
-    }
-}
-
-impl Default for Policy {
+impl Default for Heuristic {
     fn default() -> Self {
         Self {
-            mode: Mode::Off,
-            times: Times::default(),
-            stale_while_revalidate: Duration::ZERO,
-            stale_if_error: Duration::ZERO,
+            percent: 10,
+            cap: Duration::from_secs(24 * 60 * 60),
         }
     }
 }
 
-/// What an answer of a certain age is good for.
+/// What a lifetime was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usable {
-    /// As it is, for so long.
-    Fresh {
-        /// What is left of its freshness lifetime.
-        ttl: Duration,
-    },
-    /// Only under a condition, so long after its freshness ended.
-    Stale {
-        /// How long ago it ceased to be fresh.
-        by: Duration,
-    },
+pub enum Source {
+    /// `s-maxage`.
+    SMaxage,
+    /// `max-age`.
+    MaxAge,
+    /// `Expires`.
+    Expires,
+    /// A guess from `Last-Modified`.
+    Heuristic,
+    /// Nothing: the response was never fresh.
+    Nothing,
 }
 
-/// Judges an answer that was received at a moment with a freshness lifetime.
-/// Its age is the time since then (RFC 9111 §4.2.3, with an `age` of zero at
-/// the start: in mode `override` the lifetime counts from our receiving it).
-pub fn usable(received: Moment, lifetime: Duration, now: Moment) -> Usable {
-    let age = now.since(received);
-    match lifetime.checked_sub(age) {
-        Some(ttl) if !ttl.is_zero() => Usable::Fresh { ttl },
-        _ => Usable::Stale {
-            by: age.saturating_sub(lifetime),
-        },
+/// How long a response is fresh, counted from its generation (§4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// The span.
+    pub duration: Duration,
+    /// Where it comes from.
+    pub source: Source,
+}
+
+impl Lifetime {
+    /// The lifetime of a response, for a shared cache.
+    #[must_use]
+    pub fn of(
+        status: StatusCode,
+        headers: &HeaderMap,
+        governing: &Governing,
+        response_time: SystemTime,
+        heuristic: Heuristic,
+    ) -> Self {
+        let directives = &governing.directives;
+        let said = |delta: Delta, source| Self {
+            duration: delta.duration(),
+            source,
+        };
+        // §4.2.1, in this order: s-maxage of a shared cache, max-age, Expires, and only then a guess.
+        if let Some(delta) = directives.s_maxage {
+            return said(delta, Source::SMaxage);
+        }
+        if let Some(delta) = directives.max_age {
+            return said(delta, Source::MaxAge);
+        }
+        let generated = date::field(headers, &header::DATE).unwrap_or(response_time);
+        // RFC 9213 §2.2: a targeted field silences Expires.
+        if !governing.targeted && headers.contains_key(header::EXPIRES) {
+            let duration = date::since(generated, earliest_expiry(headers).unwrap_or(generated));
+            return Self {
+                duration,
+                source: Source::Expires,
+            };
+        }
+        if may_guess(status, directives)
+            && let Some(modified) = date::field(headers, &header::LAST_MODIFIED)
+        {
+            let duration = heuristic.guess(date::since(modified, generated));
+            return Self {
+                duration,
+                source: Source::Heuristic,
+            };
+        }
+        Self {
+            duration: Duration::ZERO,
+            source: Source::Nothing,
+        }
     }
+}
+
+impl Heuristic {
+    fn guess(self, unmodified: Duration) -> Duration {
+        let part = unmodified.as_secs().saturating_mul(u64::from(self.percent)) / 100;
+        Duration::from_secs(part).min(self.cap)
+    }
+}
+
+/// The earliest of the dates of `Expires`; nothing when one of them is no date, which is a time in the
+/// past (§5.3).
+fn earliest_expiry(headers: &HeaderMap) -> Option<SystemTime> {
+    let lines = headers.get_all(header::EXPIRES).iter();
+    let dates: Option<Vec<_>> = lines.map(|line| date::parse(line.as_bytes())).collect();
+    dates?.into_iter().min()
+}
+
+/// Whether a lifetime may be guessed: the status code is heuristically cacheable, or the response is
+/// marked as cacheable (§4.2.2).
+#[must_use]
+pub fn may_guess(status: StatusCode, directives: &ResponseDirectives) -> bool {
+    directives.public || heuristically_cacheable(status)
+}
+
+/// The status codes that are heuristically cacheable: RFC 9110 §15.1, and 451 (RFC 7725 §3).
+#[must_use]
+pub fn heuristically_cacheable(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501
+    )
+}
+
+/// From what the age of a stored response is counted (§4.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aging {
+    corrected_initial_age: Duration,
+    response_time: SystemTime,
+}
+
+impl Aging {
+    /// The age that a response has on arrival.
+    #[must_use]
+    pub fn of(headers: &HeaderMap, request_time: SystemTime, response_time: SystemTime) -> Self {
+        let generated = date::field(headers, &header::DATE).unwrap_or(response_time);
+        // apparent_age = max(0, response_time - date_value), in the seconds that a Date has.
+        let apparent_age = Duration::from_secs(date::since(generated, response_time).as_secs());
+        let response_delay = date::since(request_time, response_time);
+        let corrected_age_value = age_value(headers).duration().saturating_add(response_delay);
+        Self {
+            corrected_initial_age: apparent_age.max(corrected_age_value),
+            response_time,
+        }
+    }
+
+    /// How long it is since the response was generated or validated at its origin.
+    #[must_use]
+    pub fn current_age(&self, now: SystemTime) -> Duration {
+        let resident_time = date::since(self.response_time, now);
+        self.corrected_initial_age.saturating_add(resident_time)
+    }
+
+    /// When the response arrived.
+    #[must_use]
+    pub fn response_time(&self) -> SystemTime {
+        self.response_time
+    }
+
+    /// The `Age` field of an answer made from the stored response (§5.1).
+    #[must_use]
+    pub fn field(&self, now: SystemTime) -> HeaderValue {
+        HeaderValue::from(Delta::from_secs(self.current_age(now).as_secs()).as_secs())
+    }
+}
+
+/// §5.1: the first member counts where there are several, and what is no number is ignored.
+fn age_value(headers: &HeaderMap) -> Delta {
+    headers
+        .get_all(header::AGE)
+        .iter()
+        .find_map(|line| plain(line.as_bytes()).next())
+        .and_then(Delta::parse)
+        .unwrap_or(Delta::ZERO)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn seconds(n: u64) -> Duration {
-        Duration::from_secs(n)
-    }
-
-    #[test]
-    fn lifetimes_by_status() {
-        let times = Times {
-            exact: vec![(StatusCode::NOT_FOUND, seconds(1))],
-            classes: [None, Some(seconds(10)), None, Some(seconds(2)), None],
-            empty: Some(seconds(3)),
-        };
-        for (status, empty, lifetime) in [
-            (200, false, Some(seconds(10))),
-            (200, true, Some(seconds(3))),
-            (203, true, Some(seconds(10))),
-            (404, false, Some(seconds(1))),
-            (404, true, Some(seconds(1))),
-            (400, false, Some(seconds(2))),
-            (302, false, None),
-            (500, false, None),
-            (999, false, None),
-        ] {
-            let status = StatusCode::from_u16(status).unwrap();
-            assert_eq!(times.lifetime(status, empty), lifetime, "{status} {empty}");
-        }
-        let without = Times {
-            empty: None,
-            ..times
-        };
-        assert_eq!(without.lifetime(StatusCode::OK, true), Some(seconds(10)));
-    }
-
-    #[test]
-    fn freshness_ends_when_the_lifetime_has_passed() {
-        let received = Moment::from_nanos(1_000_000_000_000);
-        let rows = [
-            (0, Usable::Fresh { ttl: seconds(10) }),
-            (9, Usable::Fresh { ttl: seconds(1) }),
-            // RFC 9111 §4.2: fresh while the lifetime is greater than the age.
-            (10, Usable::Stale { by: seconds(0) }),
-            (25, Usable::Stale { by: seconds(15) }),
-        ];
-        for (age, expected) in rows {
-            let now = received + seconds(age);
-            assert_eq!(usable(received, seconds(10), now), expected, "at {age} s");
-        }
-        assert_eq!(
-            usable(received, seconds(0), received),
-            Usable::Stale { by: seconds(0) }
-        );
-    }
-
-    proptest::proptest! {
-        /// Nothing becomes fresh again, and the two sides of the boundary add
-        /// up to the age.
-        #[test]
-        fn age_and_freshness_agree(received in 0_u64..1 << 60, lifetime in 0_u64..1 << 50, age in 0_u64..1 << 50) {
-            let (received, lifetime) = (Moment::from_nanos(received), Duration::from_nanos(lifetime));
-            let age = Duration::from_nanos(age);
-            match usable(received, lifetime, received + age) {
-                Usable::Fresh { ttl } => proptest::prop_assert_eq!(ttl + age, lifetime),
-                Usable::Stale { by } => proptest::prop_assert_eq!(lifetime + by, age),
-            }
-        }
-    }
-}
+mod tests;

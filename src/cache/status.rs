@@ -1,238 +1,332 @@
-//! The `cache-status` field (RFC 9211): how an answer came about, said to the
-//! client and, in the same words, to logs and metrics. Pure.
+//! `Cache-Status` (RFC 9211): what this cache did with a request, in words that all caches share.
+//!
+//! Called once for each answer. The value is written into a buffer of the caller, so that a stored
+//! response can keep one. The reasons to forward are also the words of [`super::reuse`].
 
-use std::cell::RefCell;
-use std::fmt::Write;
-use std::time::Duration;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{
+    HeaderMap, StatusCode,
+    header::{HeaderName, HeaderValue},
+};
 
-use http::{HeaderValue, StatusCode};
+use super::list::is_token;
 
-/// Why a request was forwarded (RFC 9211 §2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The field's name.
+pub const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
+
+/// Why a request went forward (RFC 9211 §2.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
-    /// Nothing is stored for the request.
-    UriMiss,
-    /// What is stored is no longer fresh.
-    Stale,
-    /// The route stores nothing.
+    /// The cache was configured to not handle this request.
     Bypass,
+    /// The method's semantics require it.
+    Method,
+    /// No stored response matches the target URI.
+    UriMiss,
+    /// A stored response matches the target URI, none the fields that `Vary` nominates.
+    VaryMiss,
+    /// A stored response was chosen and is fresh, and the request does not accept it.
+    Request,
+    /// A stored response was chosen, and may not be used without validation.
+    Stale,
+    /// What is stored holds only a part of what is asked.
+    Partial,
 }
 
 impl Forward {
-    /// The value of the parameter `fwd`.
+    /// The reason as a parameter's value.
+    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::UriMiss => "uri-miss",
-            Self::Stale => "stale",
             Self::Bypass => "bypass",
+            Self::Method => "method",
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Request => "request",
+            Self::Stale => "stale",
+            Self::Partial => "partial",
         }
     }
 }
 
-/// How an answer came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// From memory; `ttl` in whole seconds, below zero for one that is stale
-    /// and served while a newer one is fetched.
-    Hit {
-        /// What is left of the freshness lifetime.
-        ttl: i64,
-    },
-    /// By asking the upstream.
-    Forwarded {
-        /// Why it was asked.
-        why: Forward,
-        /// What it said; `None` where nothing usable came.
-        status: Option<StatusCode>,
-        /// Whether its answer was stored.
-        stored: bool,
-        /// Whether another request had asked already.
-        collapsed: bool,
-    },
-    /// From memory though stale, since asking the upstream failed.
-    StaleIfError {
-        /// By how much it is stale, in whole seconds below zero.
-        ttl: i64,
-    },
+/// What was done, and what else is told of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheStatus<'a> {
+    /// Answered without going forward.
+    pub hit: bool,
+    /// Went forward, for this reason. Not said beside `hit` (RFC 9211 §2.2).
+    pub forward: Option<Forward>,
+    /// The status code of the next hop, where it is not that of the answer (§2.3).
+    pub forward_status: Option<StatusCode>,
+    /// Seconds of freshness left, negative for a stale answer (§2.4).
+    pub ttl: Option<i64>,
+    /// The response was stored (§2.5).
+    pub stored: bool,
+    /// The request waited for that of another (§2.6).
+    pub collapsed: bool,
+    /// The cache key (§2.7).
+    pub key: Option<&'a str>,
+    /// Anything else (§2.8).
+    pub detail: Option<&'a str>,
 }
 
-/// The words of [`Outcome`] in logs and metrics.
-pub const OUTCOMES: [&str; 5] = ["hit", "stale", "miss", "collapsed", "bypass"];
-
-impl Outcome {
-    /// The place of this outcome in [`OUTCOMES`].
-    pub fn index(self) -> usize {
-        match self {
-            Self::Hit { ttl } if ttl >= 0 => 0,
-            Self::Hit { .. } | Self::StaleIfError { .. } => 1,
-            Self::Forwarded {
-                collapsed: true, ..
-            } => 3,
-            Self::Forwarded {
-                why: Forward::Bypass,
-                ..
-            } => 4,
-            Self::Forwarded { .. } => 2,
-        }
-    }
-
-    /// The field's value; with the cache key and what `detail` says where they
-    /// are given.
-    pub fn field(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
-        match (self, key, detail) {
-            (Self::Hit { ttl }, None, None) => hit(ttl),
-            _ => value(&self.text(key, detail)),
-        }
-    }
-
-    fn text(self, key: Option<&str>, detail: Option<&str>) -> String {
-        let mut text = String::with_capacity(64);
-        text.push_str("ordgate");
-        match self {
-            Self::Hit { ttl } => {
-                let _ = write!(text, "; hit; ttl={ttl}");
+impl CacheStatus<'_> {
+    /// Writes the list member of the cache that is called `name`.
+    pub fn write(&self, name: &str, out: &mut BytesMut) {
+        bare(name, out);
+        match (self.hit, self.forward) {
+            (true, _) => out.put_slice(b"; hit"),
+            (false, Some(reason)) => {
+                out.put_slice(b"; fwd=");
+                out.put_slice(reason.as_str().as_bytes());
+                self.write_forwarded(out);
             }
-            Self::StaleIfError { ttl } => {
-                let _ = write!(text, "; fwd=stale; ttl={ttl}; detail=stale-if-error");
-            }
-            Self::Forwarded {
-                why,
-                status,
-                stored,
-                collapsed,
-            } => {
-                let _ = write!(text, "; fwd={}", why.as_str());
-                if let Some(status) = status {
-                    let _ = write!(text, "; fwd-status={}", status.as_u16());
-                }
-                text.push_str(if stored { "; stored" } else { "" });
-                text.push_str(if collapsed { "; collapsed" } else { "" });
-            }
+            (false, None) => {}
         }
-        if let Some(key) = key {
-            let _ = write!(text, "; key=\"{key}\"");
+        if let Some(ttl) = self.ttl {
+            out.put_slice(b"; ttl=");
+            integer(ttl, out);
         }
-        if let Some(detail) = detail {
-            let _ = write!(text, "; detail={detail}");
+        if let Some(key) = self.key {
+            out.put_slice(b"; key=");
+            quoted(key, out);
         }
-        text
-    }
-}
-
-fn value(text: &str) -> HeaderValue {
-    HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("ordgate"))
-}
-
-const MEMO: usize = 1024;
-
-thread_local! {
-    /// Values by their number: nearly every hit of a second shares one, and a
-    /// clone is a tenth of making it.
-    static HITS: RefCell<Memo> = RefCell::new(Memo::new());
-    static AGES: RefCell<Memo> = RefCell::new(Memo::new());
-}
-
-fn hit(ttl: i64) -> HeaderValue {
-    let make = || value(&Outcome::Hit { ttl }.text(None, None));
-    match usize::try_from(ttl) {
-        Ok(number) => HITS.with_borrow_mut(|memo| memo.get(number, make)),
-        Err(_) => make(),
-    }
-}
-
-/// The value of `age`, in whole seconds (RFC 9111 §5.1).
-pub fn age(age: Duration) -> HeaderValue {
-    let seconds = age.as_secs();
-    let make = || HeaderValue::from(seconds);
-    match usize::try_from(seconds) {
-        Ok(number) => AGES.with_borrow_mut(|memo| memo.get(number, make)),
-        Err(_) => make(),
-    }
-}
-
-/// A direct-mapped memo of field values, by number.
-struct Memo(Box<[Option<(usize, HeaderValue)>]>);
-
-impl Memo {
-    fn new() -> Self {
-        Self(vec![None; MEMO].into())
-    }
-
-    fn get(&mut self, number: usize, make: impl FnOnce() -> HeaderValue) -> HeaderValue {
-        let slot = &mut self.0[number % MEMO];
-        match slot {
-            Some((held, value)) if *held == number => value.clone(),
-            _ => slot.insert((number, make())).1.clone(),
+        if let Some(detail) = self.detail {
+            out.put_slice(b"; detail=");
+            bare(detail, out);
         }
     }
+
+    /// Parameters that mean something only of a request that went forward.
+    fn write_forwarded(&self, out: &mut BytesMut) {
+        if let Some(status) = self.forward_status {
+            out.put_slice(b"; fwd-status=");
+            out.put_slice(status.as_str().as_bytes());
+        }
+        if self.stored {
+            out.put_slice(b"; stored");
+        }
+        if self.collapsed {
+            out.put_slice(b"; collapsed");
+        }
+    }
+
+    /// The list member as a field value.
+    #[must_use]
+    pub fn value(&self, name: &str) -> HeaderValue {
+        let mut out = BytesMut::with_capacity(64);
+        self.write(name, &mut out);
+        shared(out.freeze())
+    }
+
+    /// Adds the list member behind what caches nearer to the origin have said (RFC 9211 §2).
+    pub fn append(&self, name: &str, headers: &mut HeaderMap) {
+        headers.append(CACHE_STATUS, self.value(name));
+    }
+}
+
+fn shared(value: Bytes) -> HeaderValue {
+    HeaderValue::from_maybe_shared(value).expect("bare items are visible ASCII")
+}
+
+/// Writes text as a Token where it is one, else as a String (RFC 9651 §3.3.3, §3.3.4).
+fn bare(text: &str, out: &mut BytesMut) {
+    let starts_token = text
+        .bytes()
+        .next()
+        .is_some_and(|first| first.is_ascii_alphabetic() || first == b'*');
+    let token = starts_token
+        && text
+            .split([':', '/'])
+            .all(|part| part.is_empty() || is_token(part.as_bytes()));
+    if token {
+        out.put_slice(text.as_bytes());
+        return;
+    }
+    quoted(text, out);
+}
+
+/// Writes text as a String (RFC 9651 §3.3.3). Characters that no String can hold become `?`.
+fn quoted(text: &str, out: &mut BytesMut) {
+    out.put_u8(b'"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => out.put_slice(&[b'\\', character as u8]),
+            ' '..='~' => out.put_u8(character as u8),
+            _ => out.put_u8(b'?'),
+        }
+    }
+    out.put_u8(b'"');
+}
+
+/// Writes an Integer (RFC 9651 §3.3.1), held to fifteen digits.
+fn integer(number: i64, out: &mut BytesMut) {
+    const MOST: i64 = 999_999_999_999_999;
+    let number = number.clamp(-MOST, MOST);
+    if number < 0 {
+        out.put_u8(b'-');
+    }
+    let mut digits = [0; 15];
+    let mut at = digits.len();
+    let mut left = number.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + u8::try_from(left % 10).unwrap_or_default();
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    out.put_slice(&digits[at..]);
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+    use sfv::{FieldType, List, Parser};
+
     use super::*;
 
     #[test]
-    fn fields() {
-        let miss = Outcome::Forwarded {
-            why: Forward::UriMiss,
-            status: Some(StatusCode::OK),
-            stored: true,
-            collapsed: false,
+    fn members_say_what_was_done() {
+        let none = CacheStatus::default();
+        let forward = |reason| CacheStatus {
+            forward: Some(reason),
+            ..none
         };
-        let collapsed = Outcome::Forwarded {
-            why: Forward::Stale,
-            status: None,
-            stored: false,
-            collapsed: true,
-        };
-        let rows = [
-            (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
+        let table = [
             (
-                Outcome::Hit {
-                    ttl: 7 + MEMO as i64,
+                CacheStatus {
+                    hit: true,
+                    ttl: Some(376),
+                    ..none
                 },
-                None,
-                None,
-                "ordgate; hit; ttl=1031",
-            ),
-            (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
-            (Outcome::Hit { ttl: -3 }, None, None, "ordgate; hit; ttl=-3"),
-            (
-                Outcome::Hit { ttl: 7 },
-                Some("/a?b=c"),
-                None,
-                "ordgate; hit; ttl=7; key=\"/a?b=c\"",
+                "ordgate; hit; ttl=376",
+                "RFC 9211 §2.1",
             ),
             (
-                miss,
-                None,
-                None,
-                "ordgate; fwd=uri-miss; fwd-status=200; stored",
+                CacheStatus {
+                    hit: true,
+                    ttl: Some(-412),
+                    ..none
+                },
+                "ordgate; hit; ttl=-412",
+                "RFC 9211 §2.4",
             ),
             (
-                collapsed,
-                None,
-                Some("timeout"),
-                "ordgate; fwd=stale; collapsed; detail=timeout",
+                CacheStatus {
+                    hit: true,
+                    ttl: Some(0),
+                    ..none
+                },
+                "ordgate; hit; ttl=0",
+                "RFC 9211 §2.4",
             ),
             (
-                Outcome::StaleIfError { ttl: -4 },
-                None,
-                None,
-                "ordgate; fwd=stale; ttl=-4; detail=stale-if-error",
+                CacheStatus {
+                    hit: true,
+                    forward: Some(Forward::Stale),
+                    stored: true,
+                    ..none
+                },
+                "ordgate; hit",
+                "RFC 9211 §2.2, never beside hit",
             ),
+            (
+                CacheStatus {
+                    stored: true,
+                    collapsed: true,
+                    ..forward(Forward::UriMiss)
+                },
+                "ordgate; fwd=uri-miss; stored; collapsed",
+                "RFC 9211 §2.5, §2.6",
+            ),
+            (
+                CacheStatus {
+                    forward_status: Some(StatusCode::NOT_MODIFIED),
+                    ttl: Some(9),
+                    ..forward(Forward::Stale)
+                },
+                "ordgate; fwd=stale; fwd-status=304; ttl=9",
+                "RFC 9211 §2.3",
+            ),
+            (
+                forward(Forward::VaryMiss),
+                "ordgate; fwd=vary-miss",
+                "RFC 9211 §2.2",
+            ),
+            (
+                forward(Forward::Request),
+                "ordgate; fwd=request",
+                "RFC 9211 §2.2",
+            ),
+            (
+                forward(Forward::Method),
+                "ordgate; fwd=method",
+                "RFC 9211 §2.2",
+            ),
+            (
+                forward(Forward::Bypass),
+                "ordgate; fwd=bypass",
+                "RFC 9211 §2.2",
+            ),
+            (
+                forward(Forward::Partial),
+                "ordgate; fwd=partial",
+                "RFC 9211 §2.2",
+            ),
+            (
+                CacheStatus {
+                    key: Some("/a?b=\"c\""),
+                    detail: Some("MEMORY"),
+                    hit: true,
+                    ..none
+                },
+                "ordgate; hit; key=\"/a?b=\\\"c\\\"\"; detail=MEMORY",
+                "RFC 9211 §2.7, §2.8",
+            ),
+            (
+                CacheStatus {
+                    key: Some("abc"),
+                    hit: true,
+                    ..none
+                },
+                "ordgate; hit; key=\"abc\"",
+                "RFC 9211 §2.7, a String always",
+            ),
+            (none, "ordgate", "RFC 9211 §2"),
         ];
-        for (outcome, key, detail, expected) in rows {
-            assert_eq!(outcome.field(key, detail), expected);
+        for (status, expected, section) in table {
+            assert_eq!(status.value("ordgate"), expected, "{section}");
         }
+        assert_eq!(
+            none.value("edge cache 1"),
+            "\"edge cache 1\"",
+            "RFC 9211 §2, a String"
+        );
     }
 
     #[test]
-    fn ages() {
-        for seconds in [0, 1, 1023, 1024, 1025, 1, u64::MAX] {
-            let expected = HeaderValue::from(seconds);
-            assert_eq!(age(Duration::from_secs(seconds)), expected);
+    fn a_member_goes_behind_those_of_others() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_STATUS, HeaderValue::from_static("origin; hit"));
+        CacheStatus {
+            hit: true,
+            ..CacheStatus::default()
         }
-        assert_eq!(age(Duration::from_millis(1999)), "1");
+        .append("ordgate", &mut headers);
+        let lines: Vec<_> = headers.get_all(CACHE_STATUS).iter().collect();
+        assert_eq!(lines, ["origin; hit", "ordgate; hit"], "RFC 9211 §2");
+    }
+
+    proptest! {
+        #[test]
+        fn a_member_is_always_a_structured_field(name in ".{1,20}", key in ".{0,30}", ttl in proptest::prelude::any::<i64>()) {
+            let status = CacheStatus { hit: true, ttl: Some(ttl), key: Some(&key), ..CacheStatus::default() };
+            let value = status.value(&name);
+            let list: List = Parser::new(value.as_bytes()).parse().unwrap();
+            prop_assert_eq!(list.len(), 1);
+            prop_assert!(list.serialize().is_some());
+        }
     }
 }

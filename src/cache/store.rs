@@ -5,14 +5,18 @@
 //! nobody relies on reading what was just written.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use foldhash::quality::RandomState;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use moka::ops::compute::Op;
 use moka::sync::Cache;
 
-use super::freshness::Policy;
 use super::key::Key;
+use super::policy::Policy;
+use super::reuse;
+use super::vary::{Nominated, SecondaryKey};
 use crate::clock::Moment;
 
 /// A stored response, with what a hit needs ready-made.
@@ -48,18 +52,73 @@ impl Stored {
     }
 }
 
+/// A stored response of a route in mode `respect`: one of those that a target
+/// has, chosen among by what `Vary` nominates.
+#[derive(Debug)]
+pub struct Variant {
+    /// The upstream's status.
+    pub status: StatusCode,
+    /// The fields that are stored, none of them of the connection.
+    pub fields: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+    /// What its `Vary` nominates.
+    pub nominated: Nominated,
+    /// What the request had in those fields.
+    pub secondary: SecondaryKey,
+    /// What reuse asks of it.
+    pub reuse: reuse::Stored,
+    /// When it was received.
+    pub received: SystemTime,
+}
+
+impl Variant {
+    fn weight(&self) -> usize {
+        // A field costs its place in the map and an allocation, beside its text.
+        const FIELD: usize = 160;
+        let fields: usize = self
+            .fields
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
+            .sum();
+        self.body.len() + fields + self.secondary.as_bytes().len() + size_of::<Self>()
+    }
+}
+
+/// The variants of a target, newest last.
+pub type Variants = Arc<[Arc<Variant>]>;
+
+/// The most variants of one target; the oldest make room.
+const VARIANTS: usize = 64;
+
+/// What a key holds.
+#[derive(Clone)]
+enum Held {
+    One(Arc<Stored>),
+    Variants(Variants),
+}
+
 #[expect(
     clippy::borrowed_box,
     reason = "moka weighs a reference to its key type, which is a box"
 )]
-fn weigh(key: &Box<[u8]>, stored: &Arc<Stored>) -> u32 {
-    stored.weight(key)
+fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
+    match held {
+        Held::One(stored) => stored.weight(key),
+        Held::Variants(variants) => {
+            let bytes = variants
+                .iter()
+                .map(|variant| variant.weight())
+                .sum::<usize>();
+            u32::try_from(key.len() + bytes + OVERHEAD).unwrap_or(u32::MAX)
+        }
+    }
 }
 
 /// Responses by key.
 #[derive(Clone)]
 pub struct Store {
-    cache: Cache<Box<[u8]>, Arc<Stored>, RandomState>,
+    cache: Cache<Box<[u8]>, Held, RandomState>,
     most: u64,
 }
 
@@ -77,7 +136,10 @@ impl Store {
 
     /// The stored response of a key, fresh or not.
     pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
-        self.cache.get(key.as_bytes())
+        match self.cache.get(key.as_bytes())? {
+            Held::One(stored) => Some(stored),
+            Held::Variants(_) => None,
+        }
     }
 
     /// Stores a response, unless it alone would take an eighth of the room.
@@ -87,14 +149,51 @@ impl Store {
         if u64::from(stored.weight(&key)) > self.most / 8 {
             return false;
         }
-        self.cache.insert(key, stored);
+        self.cache.insert(key, Held::One(stored));
         true
+    }
+
+    /// The most bytes of a body that is stored.
+    pub fn most_body(&self) -> u64 {
+        self.most / 8
+    }
+
+    /// The variants of a key, newest last.
+    pub fn variants(&self, key: &Key) -> Option<Variants> {
+        match self.cache.get(key.as_bytes())? {
+            Held::Variants(variants) => Some(variants),
+            Held::One(_) => None,
+        }
+    }
+
+    /// Changes the variants of a key, at one with all who do so.
+    pub fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
+        let entry = self.cache.entry(key.as_bytes().into());
+        entry.and_compute_with(|entry| {
+            let mut variants = match entry.map(moka::Entry::into_value) {
+                Some(Held::Variants(variants)) => variants.to_vec(),
+                Some(Held::One(_)) | None => Vec::new(),
+            };
+            change(&mut variants);
+            if variants.len() > VARIANTS {
+                variants.drain(..variants.len() - VARIANTS);
+            }
+            match variants.is_empty() {
+                true => Op::Remove,
+                false => Op::Put(Held::Variants(variants.into())),
+            }
+        });
+    }
+
+    /// Drops all that a key holds.
+    pub fn remove(&self, key: &Key) {
+        self.cache.invalidate(key.as_bytes());
     }
 
     /// Drops what is past every use, so that its room is free before others
     /// need it. Called now and then, off the walk.
     pub fn sweep(&self, now: Moment, policy: impl Fn(u16) -> Option<Policy>) {
-        for (key, stored) in &self.cache {
+        for (key, held) in &self.cache {
             let route = match key[..] {
                 [high, low, ..] => u16::from_be_bytes([high, low]),
                 _ => continue,
@@ -102,7 +201,11 @@ impl Store {
             let spare = policy(route).map_or(std::time::Duration::ZERO, |policy| {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             });
-            if stored.received + stored.lifetime + spare < now {
+            // What obeys RFC 9111 can be validated however old it is; it leaves
+            // when its room is wanted.
+            if let Held::One(stored) = held
+                && stored.received + stored.lifetime + spare < now
+            {
                 self.cache.invalidate(&*key);
             }
         }

@@ -1,110 +1,240 @@
-//! Validators: the ETag that ordgate makes of a body, and the conditions that
-//! clients put on it. Pure.
+//! Validators and preconditions (RFC 9110 §8.8, §13; RFC 9111 §4.3.1, §4.3.2).
 //!
-//! The reference upstream's own ETag is that of the chain's tip, the same for
-//! every resource, so it is never passed on: ours is a digest of the body, and
-//! a client's 304 survives a new block that changed nothing.
+//! Called with a chosen stored response, to see whether the client's own copy will do, and before a
+//! forward, to ask the origin about the stored one. Evaluation allocates nothing.
 //!
-//! Deliberately absent: If-Match and If-Unmodified-Since, which guard a change
-//! that a read API does not have (RFC 9110 §13.1.1), and dates: the API sends
-//! no Last-Modified.
+//! A malformed entity tag is no validator: it is never sent, and equals nothing. `If-Match` and
+//! `If-Unmodified-Since` are for the origin alone (§4.3.2): such a request is forwarded as it came.
 
-use http::HeaderMap;
-use http::header::{HeaderValue, IF_NONE_MATCH};
-use ring::digest::{SHA256, digest};
+use std::time::{Duration, SystemTime};
 
-/// A strong ETag of a body: 128 bits of its SHA-256, in quotes.
-pub fn etag(body: &[u8]) -> HeaderValue {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    let mut text = Vec::with_capacity(34);
-    text.push(b'"');
-    for byte in &digest(&SHA256, body).as_ref()[..16] {
-        text.push(HEX[usize::from(byte >> 4)]);
-        text.push(HEX[usize::from(byte & 15)]);
-    }
-    text.push(b'"');
-    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
+use bytes::{BufMut, BytesMut};
+use http::{
+    HeaderMap, Method, StatusCode,
+    header::{self, HeaderValue},
+};
+
+use super::{
+    date,
+    list::{is_whitespace, trim},
+};
+
+/// An entity tag (RFC 9110 §8.8.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntityTag<'a> {
+    /// Whether it is weak.
+    pub weak: bool,
+    /// What stands within the quotes.
+    pub opaque: &'a [u8],
 }
 
-/// Whether a request's If-None-Match names this ETag, so that 304 is the
-/// answer (RFC 9110 §13.1.2): by weak comparison, in a list over any number of
-/// lines, or by `*`. `false` where the request has no such field.
-pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
-    fields
-        .get_all(IF_NONE_MATCH)
-        .iter()
-        .any(|line| list_names(line.as_bytes(), etag.as_bytes()))
+impl<'a> EntityTag<'a> {
+    /// Reads a value that is one entity tag.
+    #[must_use]
+    pub fn parse(value: &'a [u8]) -> Option<Self> {
+        let (tag, rest) = Self::first(trim(value))?;
+        rest.is_empty().then_some(tag)
+    }
+
+    /// The `ETag` of a response.
+    #[must_use]
+    pub fn of(headers: &'a HeaderMap) -> Option<Self> {
+        let mut lines = headers.get_all(header::ETAG).iter();
+        let first = lines.next()?;
+        lines
+            .next()
+            .is_none()
+            .then(|| Self::parse(first.as_bytes()))?
+    }
+
+    fn first(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (weak, rest) = match text.strip_prefix(b"W/") {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let rest = rest.strip_prefix(b"\"")?;
+        let end = rest.iter().position(|&byte| byte == b'"')?;
+        let (opaque, rest) = (&rest[..end], &rest[end + 1..]);
+        // etagc: visible, or obs-text; no space.
+        opaque
+            .iter()
+            .all(|&byte| byte > b' ' && byte != 0x7f)
+            .then_some((Self { weak, opaque }, rest))
+    }
+
+    /// §8.8.3.2: equal, and neither weak.
+    #[must_use]
+    pub fn equals_strongly(&self, other: &Self) -> bool {
+        !self.weak && !other.weak && self.opaque == other.opaque
+    }
+
+    /// §8.8.3.2: equal, weak or not.
+    #[must_use]
+    pub fn equals_weakly(&self, other: &Self) -> bool {
+        self.opaque == other.opaque
+    }
 }
 
-fn list_names(mut list: &[u8], etag: &[u8]) -> bool {
-    if list.trim_ascii() == b"*" {
-        return true;
-    }
-    loop {
-        list = trim_list(list);
-        // Weak comparison: W/ is of no account (RFC 9110 §8.8.3.2).
-        let opaque = list.strip_prefix(b"W/").unwrap_or(list);
-        let Some(quoted) = opaque.strip_prefix(b"\"") else {
-            return false;
-        };
-        let Some(end) = memchr::memchr(b'"', quoted) else {
-            return false;
-        };
-        let (tag, rest) = opaque.split_at(end + 2);
-        if tag == etag {
-            return true;
+/// The entity tags of a list; what is none is passed over, up to the next comma.
+fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
+    std::iter::from_fn(move || {
+        while !rest.is_empty() {
+            if is_whitespace(rest[0]) || rest[0] == b',' {
+                rest = &rest[1..];
+                continue;
+            }
+            let read = EntityTag::first(rest);
+            let behind = read.map_or(rest, |(_, behind)| behind);
+            let comma = behind
+                .iter()
+                .position(|&byte| byte == b',')
+                .unwrap_or(behind.len());
+            rest = &behind[comma..];
+            if let Some((tag, _)) = read
+                && trim(&behind[..comma]).is_empty()
+            {
+                return Some(tag);
+            }
         }
-        list = rest;
+        None
+    })
+}
+
+/// A stored response, as preconditions see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Representation<'a> {
+    /// Its status code.
+    pub status: StatusCode,
+    /// Its fields.
+    pub headers: &'a HeaderMap,
+    /// When it was received.
+    pub received: SystemTime,
+}
+
+/// What a client's preconditions come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The stored response is the answer.
+    Full,
+    /// The client's copy will do: answer 304.
+    NotModified,
+    /// They are not for a cache to judge: forward the request as it came.
+    Forward,
+}
+
+/// Evaluates the preconditions of a request that the stored response could answer, in the order of
+/// RFC 9110 §13.2.2 (RFC 9111 §4.3.2).
+#[must_use]
+pub fn evaluate(method: &Method, request: &HeaderMap, stored: &Representation<'_>) -> Outcome {
+    if for_the_origin(request) {
+        return Outcome::Forward;
+    }
+    // §13.2.1: without them the answer would be 2xx, or they do not count.
+    if stored.status != StatusCode::OK || !matches!(*method, Method::GET | Method::HEAD) {
+        return Outcome::Full;
+    }
+    let unmodified = if request.contains_key(header::IF_NONE_MATCH) {
+        // §13.1.3: beside If-None-Match, If-Modified-Since counts for nothing.
+        any_matches(request, stored.headers)
+    } else {
+        is_unmodified_since(request, stored)
+    };
+    if unmodified {
+        Outcome::NotModified
+    } else {
+        Outcome::Full
     }
 }
 
-fn trim_list(list: &[u8]) -> &[u8] {
-    let begin = list.iter().position(|b| !matches!(b, b' ' | b'\t' | b','));
-    &list[begin.unwrap_or(list.len())..]
+/// Whether preconditions stand there that only an origin evaluates (RFC 9111 §4.3.2).
+#[must_use]
+pub fn for_the_origin(request: &HeaderMap) -> bool {
+    request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
+}
+
+/// §13.1.2, with weak comparison; `*` is any representation at all.
+fn any_matches(request: &HeaderMap, stored: &HeaderMap) -> bool {
+    let own = EntityTag::of(stored);
+    request
+        .get_all(header::IF_NONE_MATCH)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .any(|line| {
+            trim(line) == b"*"
+                || own.is_some_and(|own| tags(line).any(|tag| tag.equals_weakly(&own)))
+        })
+}
+
+/// §13.1.3; where the stored response has no Last-Modified its Date counts, and where it has no Date
+/// the time of its receipt (RFC 9111 §4.3.2).
+fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool {
+    let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
+    let Some(line) = lines.next().filter(|_| lines.next().is_none()) else {
+        return false;
+    };
+    let changed = date::field(stored.headers, &header::LAST_MODIFIED)
+        .or_else(|| date::field(stored.headers, &header::DATE))
+        .unwrap_or(stored.received);
+    date::parse(line.as_bytes()).is_some_and(|since| changed <= since)
+}
+
+/// How much later than the modification the response must have been made for the modification date to
+/// be a strong validator, with no clock in doubt (RFC 9110 §8.8.2.2).
+const CLEARLY_LATER: Duration = Duration::from_secs(60);
+
+/// The `Last-Modified` of a response, where it is a strong validator.
+#[must_use]
+pub fn strong_date(headers: &HeaderMap) -> Option<SystemTime> {
+    let modified = date::field(headers, &header::LAST_MODIFIED)?;
+    let made = date::field(headers, &header::DATE)?;
+    (date::since(modified, made) >= CLEARLY_LATER).then_some(modified)
+}
+
+/// The most entity tags that one request asks about.
+const MOST_TAGS: usize = 16;
+
+/// Makes a forwarded GET or HEAD ask about stored responses instead of what the client asked about
+/// (RFC 9111 §4.3.1): about the chosen one, and by entity tag also about `others` that the target has.
+/// The range goes too: what comes back is to be stored. Tells whether the request is conditional now.
+pub fn make_conditional<'a>(
+    request: &mut HeaderMap,
+    chosen: Option<&'a HeaderMap>,
+    others: impl IntoIterator<Item = &'a HeaderMap>,
+) -> bool {
+    for name in [
+        header::IF_NONE_MATCH,
+        header::IF_MODIFIED_SINCE,
+        header::IF_RANGE,
+        header::RANGE,
+    ] {
+        request.remove(name);
+    }
+    let mut list = BytesMut::new();
+    let mut listed: Vec<EntityTag<'_>> = Vec::new();
+    for tag in chosen.into_iter().chain(others).filter_map(EntityTag::of) {
+        if listed.len() < MOST_TAGS && !listed.contains(&tag) {
+            if !listed.is_empty() {
+                list.put_slice(b", ");
+            }
+            list.put_slice(if tag.weak { b"W/\"" } else { b"\"" });
+            list.put_slice(tag.opaque);
+            list.put_u8(b'"');
+            listed.push(tag);
+        }
+    }
+    if !listed.is_empty()
+        && let Ok(value) = HeaderValue::from_maybe_shared(list.freeze())
+    {
+        request.insert(header::IF_NONE_MATCH, value);
+    }
+    if let Some(chosen) = chosen
+        && date::field(chosen, &header::LAST_MODIFIED).is_some()
+        && let Some(modified) = chosen.get(header::LAST_MODIFIED)
+    {
+        request.insert(header::IF_MODIFIED_SINCE, modified.clone());
+    }
+    request.contains_key(header::IF_NONE_MATCH) || request.contains_key(header::IF_MODIFIED_SINCE)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_etag_is_of_the_body_alone() {
-        let tag = etag(b"{}");
-        assert_eq!(tag, etag(b"{}"));
-        assert_ne!(tag, etag(b"{ }"));
-        // SHA-256 of "{}" begins so.
-        assert_eq!(tag, "\"44136fa355b3678a1146ad16f7e8649e\"");
-    }
-
-    #[test]
-    fn if_none_match() {
-        let tag = HeaderValue::from_static("\"abc\"");
-        let rows: &[(&[&str], bool)] = &[
-            (&[], false),
-            (&["\"abc\""], true),
-            (&["W/\"abc\""], true),
-            (&["*"], true),
-            (&[" * "], true),
-            (&["\"x\", \"abc\""], true),
-            (&["\"x\",W/\"abc\" , \"y\""], true),
-            (&["\"x\"", "\"abc\""], true),
-            // A comma within a tag is part of it.
-            (&["\"x,\"abc\""], false),
-            (&["\"x, \", \"abc\""], true),
-            (&["\"ABC\""], false),
-            (&["\"ab\""], false),
-            (&["abc"], false),
-            (&["\"abc"], false),
-            (&[""], false),
-            (&[",, ,\"abc\""], true),
-            (&["w/\"abc\""], false),
-        ];
-        for (lines, matches) in rows {
-            let mut fields = HeaderMap::new();
-            for line in *lines {
-                fields.append(IF_NONE_MATCH, HeaderValue::from_static(line));
-            }
-            assert_eq!(none_match_fails(&fields, &tag), *matches, "{lines:?}");
-        }
-    }
-}
+mod tests;

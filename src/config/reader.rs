@@ -161,6 +161,12 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// Whether a key has a string, without asking what it says.
+    pub(super) fn is_string(&self, key: &str) -> bool {
+        let value = self.table.and_then(|table| table.get(key));
+        value.is_some_and(|value| value.get_ref().is_str())
+    }
+
     /// Any string.
     pub(super) fn string(&self, key: &'static str) -> Option<Placed<String>> {
         self.read(key, "a string", |value| value.as_str().map(str::to_owned))

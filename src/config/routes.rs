@@ -9,11 +9,11 @@ use toml::Value;
 
 use super::reader::{Placed, Table};
 use super::seconds;
-use crate::cache::freshness::{Mode, Policy, Times};
+use crate::cache::policy::{Mode, Policy, Times};
 use crate::openapi;
 use crate::route::{
-    MOST_QUERY_PARAMETERS, Parameter, ResponseSchema, Route, RouteTable, TableError, Template,
-    parameter_names,
+    Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route, RouteTable,
+    TableError, Template, parameter_names,
 };
 use crate::units;
 use crate::validate::Kind;
@@ -71,20 +71,32 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
     let path = table.string("path");
     let upstream_path = table.string("upstream_path");
     let summary = table.string("summary").map(|(text, _)| text.into());
-    let methods = table
-        .strings("methods", "GET or HEAD", |text| match text {
-            "GET" => Some(Method::GET),
-            "HEAD" => Some(Method::HEAD),
-            _ => None,
-        })
-        .unwrap_or_else(|| vec![Method::GET, Method::HEAD]);
+    let methods = methods(&table);
     let params = parameters(table.table("params"), false);
-    let mut query = parameters(table.table("query"), true);
+    let any_query = table.is_string("query");
+    let mut query = Vec::new();
+    if any_query {
+        table.one_of("query", &[("any", ())]);
+    } else {
+        query = parameters(table.table("query"), true);
+    }
     let strict_query = table.boolean("strict_query", false);
     let response = table
         .one_of("response", &ResponseSchema::NAMES)
         .unwrap_or_default();
+    let headers = table.one_of("headers", &Headers::NAMES).unwrap_or_default();
     let cache = policy(table.table("cache"));
+    if headers == Headers::All && cache.mode == Mode::Override {
+        let message =
+            "headers = \"all\" goes with the cache modes respect and off: fixed times know no Vary";
+        table.problem(table.span(), message);
+    }
+    if methods == Methods::Any && headers != Headers::All {
+        table.problem(
+            table.span(),
+            "methods = [\"*\"] goes with headers = \"all\"",
+        );
+    }
     for key in ["name", "path"] {
         if !table.has(key) {
             table.problem(table.span(), format!("a route needs {key}"));
@@ -123,6 +135,8 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
             params,
             query: query.into_iter().filter_map(|(_, read)| read).collect(),
             strict_query,
+            any_query,
+            headers,
             upstream_path,
             response,
             cache,
@@ -130,6 +144,24 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
     });
     table.finish();
     route
+}
+
+fn methods(table: &Table<'_>) -> Methods {
+    let read = table.strings(
+        "methods",
+        "GET, HEAD, or \"*\" alone for any",
+        |text| match text {
+            "GET" => Some(Some(Method::GET)),
+            "HEAD" => Some(Some(Method::HEAD)),
+            "*" => Some(None),
+            _ => None,
+        },
+    );
+    match read {
+        None => Methods::Listed(vec![Method::GET, Method::HEAD]),
+        Some(methods) if methods.contains(&None) => Methods::Any,
+        Some(methods) => Methods::Listed(methods.into_iter().flatten().collect()),
+    }
 }
 
 /// The path's parameters in its order; each must be declared, and no other.
@@ -398,8 +430,21 @@ pub(super) fn print(route: &Route) -> Value {
     if *upstream_path != *route.path {
         table.insert("upstream_path".into(), Value::from(upstream_path));
     }
-    let methods = route.methods.iter().map(|method| text(method.as_str()));
-    table.insert("methods".into(), methods.collect::<Vec<_>>().into());
+    let methods = match &route.methods {
+        Methods::Any => vec![text("*")],
+        Methods::Listed(methods) => methods.iter().map(|method| text(method.as_str())).collect(),
+    };
+    table.insert("methods".into(), methods.into());
+    let headers = Headers::NAMES
+        .iter()
+        .find(|(_, headers)| *headers == route.headers);
+    table.insert(
+        "headers".into(),
+        text(headers.map_or("typed", |(name, _)| name)),
+    );
+    if route.any_query {
+        table.insert("query".into(), text("any"));
+    }
     let schema = ResponseSchema::NAMES
         .iter()
         .find(|(_, schema)| *schema == route.response);

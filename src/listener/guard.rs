@@ -26,9 +26,6 @@ use crate::wire::pulse::Pulse;
 /// The most bytes that are read and thrown away on close.
 const LINGER: usize = 256 * 1024;
 
-/// How long an answer may still take once the client has closed its side.
-pub(super) const GRACE: Duration = Duration::from_secs(2);
-
 /// A guarded stream.
 pub(super) struct Guard<S> {
     io: S,
@@ -39,6 +36,8 @@ pub(super) struct Guard<S> {
     passed: usize,
     pulse: Arc<Pulse>,
     clock: Clock,
+    /// How long an answer may still take once the client has closed its side.
+    grace: Duration,
     stuck: bool,
     refusing: Refusing,
     lingered: Option<usize>,
@@ -52,7 +51,13 @@ enum Refusing {
 
 impl<S> Guard<S> {
     /// Guards a stream that has just been accepted.
-    pub(super) fn new(io: S, bounds: Bounds, pulse: Arc<Pulse>, clock: Clock) -> Self {
+    pub(super) fn new(
+        io: S,
+        bounds: Bounds,
+        grace: Duration,
+        pulse: Arc<Pulse>,
+        clock: Clock,
+    ) -> Self {
         Self {
             io,
             scan: Scan::new(bounds),
@@ -60,6 +65,7 @@ impl<S> Guard<S> {
             passed: 0,
             pulse,
             clock,
+            grace,
             stuck: false,
             refusing: Refusing::No,
             lingered: None,
@@ -121,7 +127,7 @@ impl<S: AsyncRead + Unpin> Guard<S> {
 impl<S> Guard<S> {
     /// The client has closed its side. hyper would drop what it is about to
     /// answer, so it learns of that only once all is answered, or when
-    /// [`GRACE`] is over: a client that waits is served, one that has gone does
+    /// its grace is over: a client that waits is served, one that has gone does
     /// not hold its place for as long as the upstream takes.
     fn end(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let now = self.clock.now();
@@ -131,7 +137,7 @@ impl<S> Guard<S> {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            Some(since) if self.pulse.is_busy() && now.since(since) < GRACE => Poll::Pending,
+            Some(since) if self.pulse.is_busy() && now.since(since) < self.grace => Poll::Pending,
             Some(_) => Poll::Ready(Ok(())),
         }
     }

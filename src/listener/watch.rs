@@ -16,6 +16,9 @@ pub struct Times {
     /// Without a request.
     #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
+    /// Of an answer, once the client has closed its side of the connection.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub half_closed_timeout: Duration,
     /// Without the client's taking a byte of what is written.
     #[serde(serialize_with = "crate::units::serialize")]
     pub write_timeout: Duration,
@@ -78,6 +81,7 @@ mod tests {
     const TIMES: Times = Times {
         header_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(60),
+        half_closed_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
     };
 

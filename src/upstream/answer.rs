@@ -101,10 +101,7 @@ pub fn judge(
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
-    // look into them.
-    let text = std::str::from_utf8(&body).map_err(|_where| Failure::NotJson)?;
-    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
+    let text = judge_body(&body)?;
     let empty = serde_json::from_str::<Page>(text).is_ok_and(|page| page.results.0);
     // A copy: a parsed value is a slice of the connection's read buffer, all of
     // which it would keep for as long as the answer is stored.
@@ -121,6 +118,18 @@ pub fn judge(
         body,
         took,
     })
+}
+
+/// Judges a body that was promised to be JSON; answers with its text.
+///
+/// # Errors
+/// Where it is not.
+pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
+    // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
+    // look into them.
+    let text = std::str::from_utf8(body).map_err(|_where| Failure::NotJson)?;
+    serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
+    Ok(text)
 }
 
 /// Whether every value of a field is what it may be. One that is not visible

@@ -20,8 +20,9 @@ pub enum HeadFault {
     BareCr,
     /// A field line that begins with a blank (obs-fold, RFC 9112 §5.2).
     ObsFold,
-    /// A field line without a name, without a colon, or with a blank before
-    /// its colon (RFC 9112 §5.1).
+    /// A field line without a name, without a colon, with a blank before its
+    /// colon (RFC 9112 §5.1), or with a character that no name or no value has
+    /// (RFC 9110 §5.1, §5.5).
     BadFieldLine,
     /// Both Content-Length and Transfer-Encoding (RFC 9112 §6.1).
     TwoFramings,
@@ -38,6 +39,9 @@ pub enum HeadFault {
     HostInvalid,
     /// A request line that is not `method SP target SP version` (RFC 9112 §3).
     BadRequestLine,
+    /// A target with a fragment, or with a character that has to be
+    /// percent-encoded (RFC 9112 §3.2, RFC 3986 §2).
+    BadTarget,
     /// A version other than HTTP/1.1 and HTTP/1.0.
     BadVersion,
     /// The request target is longer than allowed.
@@ -50,7 +54,7 @@ pub enum HeadFault {
 
 impl HeadFault {
     /// Every fault, in the order of its code.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::BareLf,
         Self::BareCr,
         Self::ObsFold,
@@ -62,6 +66,7 @@ impl HeadFault {
         Self::HostMissing,
         Self::HostInvalid,
         Self::BadRequestLine,
+        Self::BadTarget,
         Self::BadVersion,
         Self::TargetTooLong,
         Self::HeadTooLarge,
@@ -341,8 +346,11 @@ impl Framing {
         if target.len() > longest {
             return Err(HeadFault::TargetTooLong);
         }
-        if method.is_empty() || target.is_empty() || method.len() > 32 {
+        if !is_token(method) || target.is_empty() || method.len() > 32 {
             return Err(HeadFault::BadRequestLine);
+        }
+        if !is_target(target) {
+            return Err(HeadFault::BadTarget);
         }
         let is_http_11 = match version {
             b"HTTP/1.1" => true,
@@ -359,6 +367,9 @@ impl Framing {
 
     fn field(&mut self, line: &[u8]) -> Result<(), HeadFault> {
         let name = field_name(line)?;
+        if has_control(&line[name.len() + 1..]) {
+            return Err(HeadFault::BadFieldLine);
+        }
         let value = || line[name.len() + 1..].trim_ascii();
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => {
@@ -404,10 +415,48 @@ fn field_name(line: &[u8]) -> Result<&[u8], HeadFault> {
     }
     let colon = memchr::memchr(b':', line).ok_or(HeadFault::BadFieldLine)?;
     let name = &line[..colon];
-    match name.last() {
-        None | Some(b' ' | b'\t') => Err(HeadFault::BadFieldLine),
-        Some(_) => Ok(name),
+    match is_token(name) {
+        true => Ok(name),
+        false => Err(HeadFault::BadFieldLine),
     }
+}
+
+/// The bytes of a class, for one look a byte.
+const fn class(members: &[u8]) -> [bool; 256] {
+    let mut class = [false; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        class[byte] = (byte as u8).is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let mut at = 0;
+    while at < members.len() {
+        class[members[at] as usize] = true;
+        at += 1;
+    }
+    class
+}
+
+/// RFC 9110 §5.6.2.
+fn is_token(bytes: &[u8]) -> bool {
+    const TCHAR: [bool; 256] = class(b"!#$%&'*+-.^_`|~");
+    !bytes.is_empty() && bytes.iter().all(|byte| TCHAR[usize::from(*byte)])
+}
+
+/// Whether hyper would take it: nearly all targets have none but the plainest
+/// characters; of the others the `http` crate is asked, as hyper does.
+fn is_target(bytes: &[u8]) -> bool {
+    const PLAIN: [bool; 256] = class(b"/?&=%-._~:,+");
+    bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
+        || !bytes.contains(&b'#') && http::Uri::try_from(bytes).is_ok()
+}
+
+/// RFC 9110 §5.5: a value has no control characters but HTAB. Without an early
+/// end, so that it is done sixteen bytes at a time.
+fn has_control(bytes: &[u8]) -> bool {
+    bytes.iter().fold(false, |found, byte| {
+        found | (*byte < b' ' && *byte != b'\t') | (*byte == 0x7f)
+    })
 }
 
 /// RFC 9112 §6.2: digits only; a list is refused, whatever its members.
@@ -529,6 +578,32 @@ mod tests {
             (
                 "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
                 HeadFault::HostInvalid,
+            ),
+            (
+                "G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadFault::BadRequestLine,
+            ),
+            (
+                "G\u{e4}T / HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadFault::BadRequestLine,
+            ),
+            ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+            ("GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+            (
+                "GET /a?\u{1} HTTP/1.1\r\nHost: a\r\n\r\n",
+                HeadFault::BadTarget,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nA(b): c\r\n\r\n",
+                HeadFault::BadFieldLine,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nb: \u{0}\r\n\r\n",
+                HeadFault::BadFieldLine,
+            ),
+            (
+                "GET / HTTP/1.1\r\nHost: a\r\nb: \u{7f}\r\n\r\n",
+                HeadFault::BadFieldLine,
             ),
             ("GET /\r\n\r\n", HeadFault::BadRequestLine),
             (

@@ -4,7 +4,7 @@
 //! One timer watches a connection, not one for each request; so what the timer
 //! needs to know is kept here, in plain numbers.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::head::HeadFault;
 use crate::clock::Moment;
@@ -18,6 +18,7 @@ pub struct Pulse {
     head_since: AtomicU64,
     stuck_since: AtomicU64,
     ended_since: AtomicU64,
+    draining: AtomicBool,
     busy: AtomicU32,
 }
 
@@ -82,6 +83,16 @@ impl Pulse {
     /// What is wrong with the message that comes next.
     pub fn fault(&self) -> Option<HeadFault> {
         HeadFault::from_code(self.fault.load(Relaxed))
+    }
+
+    /// The connection is to end after the next answer.
+    pub fn set_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether it is to end after the next answer, which should say so.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
     }
 
     /// A request waits for its answer until the token is dropped.

@@ -622,3 +622,47 @@ async fn a_client_that_vanishes_harms_nobody() {
     until("they are gone", || gateway.connections() == 0).await;
     assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
+
+/// What was on its way when the gateway was told to stop is answered: a head
+/// that had begun, a request that a kept connection sends just then, and what
+/// the kernel has let in.
+#[tokio::test]
+async fn draining_answers_what_was_on_its_way() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"10s\"")
+        .start();
+    let mut begun = gateway.client().await;
+    let whole = request("GET", TOKEN, &[]);
+    let (first, last) = whole.split_at(20);
+    begun.send(first).await;
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    let mut silent = gateway.client().await;
+    until("all are let in", || gateway.connections() == 3).await;
+    gateway.server().drain();
+    kept.ask("GET", TOKEN, &[]).await;
+    silent.ask("GET", TOKEN, &[]).await;
+    begun.send(last).await;
+    for mut client in [kept, silent, begun] {
+        let answer = client.answer("GET").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.must("connection"), "close");
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+#[tokio::test]
+async fn draining_ends_connections_that_ask_for_nothing() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"10s\"")
+        .start();
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    let mut silent = gateway.client().await;
+    until("both are let in", || gateway.connections() == 2).await;
+    gateway.server().drain();
+    assert_eq!(kept.rest().await, b"");
+    assert_eq!(silent.rest().await, b"");
+}

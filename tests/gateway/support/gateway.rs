@@ -26,6 +26,7 @@ const CONFIG: &str = r#"
     listen = "127.0.0.1:0"
     workers = 1
     drain_timeout = "0s"
+    half_closed_timeout = "300ms"
     [admin]
     listen = "127.0.0.1:0"
     [upstream]

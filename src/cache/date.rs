@@ -1,0 +1,189 @@
+//! HTTP-dates (RFC 9110 §5.6.7), read as a cache has to read them (RFC 9111 §4.2).
+//!
+//! Serves the rules that compare times. All three formats are read, in any case, and nothing but GMT.
+//! Values have the resolution of a second. Deliberately absent: repair of malformed dates, because a
+//! date that cannot be read is a fact the callers act on (an `Expires` of `0` means stale).
+
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, HeaderValue, header::HeaderName};
+
+/// Longest date that is looked at: the longest RFC 850 form has 33 bytes.
+const LONGEST: usize = 40;
+
+/// Reads a date, matching names of days, months and the zone in any case.
+#[must_use]
+pub fn parse(value: &[u8]) -> Option<SystemTime> {
+    let mut text = [0; LONGEST];
+    let text = text.get_mut(..value.len())?;
+    let mut within_word = false;
+    for (to, from) in text.iter_mut().zip(value) {
+        *to = if within_word {
+            from.to_ascii_lowercase()
+        } else {
+            from.to_ascii_uppercase()
+        };
+        within_word = from.is_ascii_alphabetic();
+    }
+    let length = text.len();
+    if let Some(zone) = length
+        .checked_sub(4)
+        .and_then(|start| text.get_mut(start..))
+        && zone == b" Gmt"
+    {
+        zone.copy_from_slice(b" GMT");
+    }
+    httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()
+}
+
+/// The date of a field that must stand once: nothing when it is absent, unreadable, or said
+/// differently by several lines.
+#[must_use]
+pub fn field(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
+    let mut lines = headers.get_all(name).iter();
+    let first = lines.next()?;
+    lines
+        .all(|line| line == first)
+        .then(|| parse(first.as_bytes()))?
+}
+
+/// The date as a field value (RFC 9110 §5.6.7, IMF-fixdate). Times outside the years 1970 to 9999
+/// are given as the nearest that can be written.
+#[must_use]
+pub fn value(time: SystemTime) -> HeaderValue {
+    const LAST: u64 = 253_402_300_799;
+    let seconds = since(SystemTime::UNIX_EPOCH, time).as_secs().min(LAST);
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    HeaderValue::from_str(&httpdate::fmt_http_date(time)).expect("an IMF-fixdate is visible ASCII")
+}
+
+/// How much later `later` is than `earlier`; zero when it is not later.
+#[must_use]
+pub fn since(earlier: SystemTime, later: SystemTime) -> Duration {
+    later.duration_since(earlier).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::header::{DATE, EXPIRES};
+
+    use super::*;
+
+    const WHEN: u64 = 784_111_777;
+
+    #[test]
+    fn dates_are_read_in_three_formats_and_any_case() {
+        let table = [
+            (
+                "Sun, 06 Nov 1994 08:49:37 GMT",
+                true,
+                "RFC 9110 §5.6.7 IMF-fixdate",
+            ),
+            (
+                "Sunday, 06-Nov-94 08:49:37 GMT",
+                true,
+                "RFC 9110 §5.6.7 rfc850-date",
+            ),
+            (
+                "Sun Nov  6 08:49:37 1994",
+                true,
+                "RFC 9110 §5.6.7 asctime-date",
+            ),
+            (
+                "SUN, 06 Nov 1994 08:49:37 GMT",
+                true,
+                "RFC 9111 §4.2 case-insensitive",
+            ),
+            (
+                "Sun, 06 NOV 1994 08:49:37 GMT",
+                true,
+                "RFC 9111 §4.2 case-insensitive",
+            ),
+            (
+                "Sun, 06 Nov 1994 08:49:37 gMT",
+                true,
+                "RFC 9111 §4.2 case-insensitive",
+            ),
+            (
+                "Sun, 06 Nov 1994 08:49:37 UTC",
+                false,
+                "RFC 9111 §4.2 no zone but GMT",
+            ),
+            (
+                "Sun, 06 Nov 1994 08:49:37 AEST",
+                false,
+                "RFC 9111 §4.2 no zone but GMT",
+            ),
+            (
+                "Sun, 06 Nov 1994 08:49:37 +0000",
+                false,
+                "RFC 9111 §4.2 no zone but GMT",
+            ),
+            (
+                "Sun 06 Nov 1994 08:49:37 GMT",
+                false,
+                "RFC 9110 §5.6.7 grammar",
+            ),
+            (
+                "Sun, 06  Nov  1994 08:49:37 GMT",
+                false,
+                "RFC 9110 §5.6.7 grammar",
+            ),
+            (
+                "Sun, 06 Nov 1994 8:49:37 GMT",
+                false,
+                "RFC 9110 §5.6.7 grammar",
+            ),
+            (
+                "Sun, 06 Nov 1994 08.49.37 GMT",
+                false,
+                "RFC 9110 §5.6.7 grammar",
+            ),
+            ("0", false, "RFC 9111 §5.3"),
+            ("", false, "RFC 9111 §5.3"),
+            (
+                "Sun, 06 Nov 1994 08:49:37 GMT and a good deal more",
+                false,
+                "RFC 9110 §5.6.7",
+            ),
+        ];
+        for (text, valid, section) in table {
+            let expected = valid.then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(WHEN));
+            assert_eq!(parse(text.as_bytes()), expected, "{text:?}: {section}");
+        }
+    }
+
+    #[test]
+    fn a_date_that_lines_dispute_is_no_date() {
+        let mut headers = HeaderMap::new();
+        headers.append(
+            DATE,
+            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"),
+        );
+        assert!(field(&headers, &DATE).is_some(), "RFC 9110 §6.6.1");
+        headers.append(
+            DATE,
+            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"),
+        );
+        assert!(
+            field(&headers, &DATE).is_some(),
+            "the same twice disputes nothing"
+        );
+        headers.append(
+            DATE,
+            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:38 GMT"),
+        );
+        assert!(field(&headers, &DATE).is_none(), "RFC 9110 §5.3");
+        assert!(field(&headers, &EXPIRES).is_none());
+    }
+
+    #[test]
+    fn every_time_can_be_written() {
+        let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
+        assert_eq!(value(far), "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!(
+            value(SystemTime::UNIX_EPOCH - Duration::from_secs(9)),
+            "Thu, 01 Jan 1970 00:00:00 GMT"
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Delta-seconds (RFC 9111 §1.2.2), the numbers of directives and of `Age`.
+//!
+//! Serves the rules that count time. A number never overflows, and is never negative.
+
+use std::time::Duration;
+
+/// A number of seconds as directives and `Age` give it (RFC 9111 §1.2.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Delta(u32);
+
+impl Delta {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// What a greater number counts as: 2^31 (§1.2.2).
+    pub const MAX: Self = Self(1 << 31);
+
+    /// Reads decimal digits; a number that is too great is [`Delta::MAX`].
+    #[must_use]
+    pub fn parse(text: &[u8]) -> Option<Self> {
+        if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let seconds = text.iter().fold(0u32, |sum, digit| {
+            sum.saturating_mul(10)
+                .saturating_add(u32::from(digit - b'0'))
+        });
+        Some(Self(seconds.min(Self::MAX.0)))
+    }
+
+    /// The number of seconds, at most 2^31.
+    #[must_use]
+    pub fn from_secs(seconds: u64) -> Self {
+        u32::try_from(seconds).map_or(Self::MAX, |seconds| Self(seconds.min(Self::MAX.0)))
+    }
+
+    /// The seconds.
+    #[must_use]
+    pub fn as_secs(self) -> u32 {
+        self.0
+    }
+
+    /// The span of time.
+    #[must_use]
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(u64::from(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert_eq, proptest};
+
+    use super::*;
+
+    #[test]
+    fn only_digits_are_a_number() {
+        for text in ["", "-1", "+1", "1.0", " 1", "1 ", "a", "0x1", "\u{661}"] {
+            assert_eq!(
+                Delta::parse(text.as_bytes()),
+                None,
+                "{text:?}: RFC 9111 §1.2.2"
+            );
+        }
+        assert_eq!(
+            Delta::parse(b"0060").map(Delta::as_secs),
+            Some(60),
+            "RFC 9111 §1.2.2"
+        );
+        assert_eq!(
+            Delta::parse(&[b'9'; 99]),
+            Some(Delta::MAX),
+            "RFC 9111 §1.2.2"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_saturate(number in 0u64..) {
+            let read = Delta::parse(number.to_string().as_bytes()).unwrap();
+            prop_assert_eq!(u64::from(read.as_secs()), number.min(1 << 31));
+            prop_assert_eq!(read, Delta::from_secs(number));
+        }
+    }
+}

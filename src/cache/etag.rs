@@ -1,0 +1,110 @@
+//! Validators: the ETag that ordgate makes of a body, and the conditions that
+//! clients put on it. Pure.
+//!
+//! The reference upstream's own ETag is that of the chain's tip, the same for
+//! every resource, so it is never passed on: ours is a digest of the body, and
+//! a client's 304 survives a new block that changed nothing.
+//!
+//! Deliberately absent: If-Match and If-Unmodified-Since, which guard a change
+//! that a read API does not have (RFC 9110 §13.1.1), and dates: the API sends
+//! no Last-Modified.
+
+use http::HeaderMap;
+use http::header::{HeaderValue, IF_NONE_MATCH};
+use ring::digest::{SHA256, digest};
+
+/// A strong ETag of a body: 128 bits of its SHA-256, in quotes.
+pub fn etag(body: &[u8]) -> HeaderValue {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    let mut text = Vec::with_capacity(34);
+    text.push(b'"');
+    for byte in &digest(&SHA256, body).as_ref()[..16] {
+        text.push(HEX[usize::from(byte >> 4)]);
+        text.push(HEX[usize::from(byte & 15)]);
+    }
+    text.push(b'"');
+    HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
+}
+
+/// Whether a request's If-None-Match names this ETag, so that 304 is the
+/// answer (RFC 9110 §13.1.2): by weak comparison, in a list over any number of
+/// lines, or by `*`. `false` where the request has no such field.
+pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
+    fields
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .any(|line| list_names(line.as_bytes(), etag.as_bytes()))
+}
+
+fn list_names(mut list: &[u8], etag: &[u8]) -> bool {
+    if list.trim_ascii() == b"*" {
+        return true;
+    }
+    loop {
+        list = trim_list(list);
+        // Weak comparison: W/ is of no account (RFC 9110 §8.8.3.2).
+        let opaque = list.strip_prefix(b"W/").unwrap_or(list);
+        let Some(quoted) = opaque.strip_prefix(b"\"") else {
+            return false;
+        };
+        let Some(end) = memchr::memchr(b'"', quoted) else {
+            return false;
+        };
+        let (tag, rest) = opaque.split_at(end + 2);
+        if tag == etag {
+            return true;
+        }
+        list = rest;
+    }
+}
+
+fn trim_list(list: &[u8]) -> &[u8] {
+    let begin = list.iter().position(|b| !matches!(b, b' ' | b'\t' | b','));
+    &list[begin.unwrap_or(list.len())..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_etag_is_of_the_body_alone() {
+        let tag = etag(b"{}");
+        assert_eq!(tag, etag(b"{}"));
+        assert_ne!(tag, etag(b"{ }"));
+        // SHA-256 of "{}" begins so.
+        assert_eq!(tag, "\"44136fa355b3678a1146ad16f7e8649e\"");
+    }
+
+    #[test]
+    fn if_none_match() {
+        let tag = HeaderValue::from_static("\"abc\"");
+        let rows: &[(&[&str], bool)] = &[
+            (&[], false),
+            (&["\"abc\""], true),
+            (&["W/\"abc\""], true),
+            (&["*"], true),
+            (&[" * "], true),
+            (&["\"x\", \"abc\""], true),
+            (&["\"x\",W/\"abc\" , \"y\""], true),
+            (&["\"x\"", "\"abc\""], true),
+            // A comma within a tag is part of it.
+            (&["\"x,\"abc\""], false),
+            (&["\"x, \", \"abc\""], true),
+            (&["\"ABC\""], false),
+            (&["\"ab\""], false),
+            (&["abc"], false),
+            (&["\"abc"], false),
+            (&[""], false),
+            (&[",, ,\"abc\""], true),
+            (&["w/\"abc\""], false),
+        ];
+        for (lines, matches) in rows {
+            let mut fields = HeaderMap::new();
+            for line in *lines {
+                fields.append(IF_NONE_MATCH, HeaderValue::from_static(line));
+            }
+            assert_eq!(none_match_fails(&fields, &tag), *matches, "{lines:?}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Freshening: what a 304 or the answer to HEAD changes in stored responses (RFC 9111 §3.2, §4.3.4,
+//! §4.3.5), and what a 304 of our own carries (RFC 9110 §15.4.5).
+//!
+//! Called when a validation has been answered. The freshened fields have to be judged again, as if they
+//! had just arrived ([`super::storable`], [`super::reuse::Stored`]): a 304 may say `no-store`.
+
+use std::time::SystemTime;
+
+use http::{
+    HeaderMap,
+    header::{self, HeaderName},
+};
+
+use super::{date, hop, validator::EntityTag, validator::strong_date};
+
+/// Fields that describe the stored bytes themselves, which a 304 does not replace (§3.2).
+const OF_THE_BYTES: [HeaderName; 7] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_ENCODING,
+    header::CONTENT_RANGE,
+    header::ETAG,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+];
+
+/// What a 304 is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identified {
+    /// These stored responses, by their places: [`freshen`] each of them.
+    Stored(Vec<usize>),
+    /// The one stored response that was asked about, though the 304 names none of its validators: it is
+    /// validated for this request, and its fields stay as they are.
+    Unnamed,
+    /// None of them: ask again without conditions.
+    Other,
+}
+
+/// Which of the stored responses that could have been chosen for a validated request, or were asked
+/// about with it, a 304 is about (§4.3.4).
+#[must_use]
+pub fn identify(not_modified: &HeaderMap, initial: &[&HeaderMap]) -> Identified {
+    let tag = EntityTag::of(not_modified);
+    let modified = date::field(not_modified, &header::LAST_MODIFIED);
+    let found = match (tag, modified) {
+        // A strong validator names its responses, all of them. An entity tag is the better witness: the
+        // date is heard only where no tag speaks.
+        (Some(tag), _) if !tag.weak => with_tag(initial, |own| own.equals_strongly(&tag)),
+        // A weak one names the most recent response that has it.
+        (Some(tag), _) => most_recent(initial, with_tag(initial, |own| own.equals_weakly(&tag))),
+        (None, Some(modified)) if strong_date(not_modified).is_some() => {
+            with_date(initial, modified)
+        }
+        (None, Some(modified)) => most_recent(initial, with_date(initial, modified)),
+        // Without a validator it updates only the one response there is, if that has none either. §4.3.3
+        // still holds for another: the origin has called it current.
+        (None, None) => match initial {
+            [only] if has_validator(only) => return Identified::Unnamed,
+            [_] => vec![0],
+            _ => Vec::new(),
+        },
+    };
+    if found.is_empty() {
+        Identified::Other
+    } else {
+        Identified::Stored(found)
+    }
+}
+
+fn with_tag(initial: &[&HeaderMap], equals: impl Fn(&EntityTag<'_>) -> bool) -> Vec<usize> {
+    let has = |at: &usize| EntityTag::of(initial[*at]).is_some_and(|own| equals(&own));
+    (0..initial.len()).filter(has).collect()
+}
+
+fn with_date(initial: &[&HeaderMap], modified: SystemTime) -> Vec<usize> {
+    let has = |at: &usize| date::field(initial[*at], &header::LAST_MODIFIED) == Some(modified);
+    (0..initial.len()).filter(has).collect()
+}
+
+fn has_validator(headers: &HeaderMap) -> bool {
+    EntityTag::of(headers).is_some() || date::field(headers, &header::LAST_MODIFIED).is_some()
+}
+
+fn most_recent(initial: &[&HeaderMap], found: Vec<usize>) -> Vec<usize> {
+    found
+        .into_iter()
+        .max_by_key(|&at| date::field(initial[at], &header::DATE))
+        .into_iter()
+        .collect()
+}
+
+/// Updates the fields of a stored response from a 304, or from the 200 of a HEAD, received at this time
+/// (§3.2). Every field of the update replaces all lines of its name, save those of the connection and
+/// those that describe the stored bytes. `Date` and `Age` become those of the update.
+pub fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime) {
+    let replaces = |name: &HeaderName| {
+        !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
+    };
+    stored.remove(header::AGE);
+    // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
+    stored.insert(header::DATE, date::value(received));
+    for name in update.keys().filter(|name| replaces(name)) {
+        stored.remove(name);
+        for value in update.get_all(name) {
+            stored.append(name, value.clone());
+        }
+    }
+}
+
+/// What the 200 of a HEAD says of a stored response to GET that it could have been about (§4.3.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadEffect {
+    /// It is about the same representation: [`freshen`].
+    Freshen,
+    /// The representation has changed: count the stored response as stale.
+    Stale,
+}
+
+/// Compares a stored response with the 200 of a HEAD.
+#[must_use]
+pub fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEffect {
+    let same = |name: HeaderName| match head.get(&name) {
+        Some(received) => stored.get(&name) == Some(received),
+        None => true,
+    };
+    let same_length = head.get(header::CONTENT_LENGTH).is_none_or(|said| {
+        said.to_str()
+            .is_ok_and(|said| said.trim().parse() == Ok(length))
+    });
+    if same(header::ETAG) && same(header::LAST_MODIFIED) && same_length {
+        HeadEffect::Freshen
+    } else {
+        HeadEffect::Stale
+    }
+}
+
+/// Metadata of the representation that a 304 does not carry (RFC 9110 §15.4.5).
+const OF_THE_REPRESENTATION: [HeaderName; 8] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LANGUAGE,
+    header::CONTENT_RANGE,
+    HeaderName::from_static("content-md5"),
+    HeaderName::from_static("content-digest"),
+    HeaderName::from_static("repr-digest"),
+];
+
+/// The fields of a 304 made from a stored response (RFC 9110 §15.4.5): all but metadata of the
+/// representation, of which the client has a copy; `Last-Modified` stays where it is the only validator.
+#[must_use]
+pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
+    let mut fields = stored.clone();
+    for name in &OF_THE_REPRESENTATION {
+        fields.remove(name);
+    }
+    if fields.contains_key(header::ETAG) {
+        fields.remove(header::LAST_MODIFIED);
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests;

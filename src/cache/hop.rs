@@ -1,0 +1,168 @@
+//! What concerns one connection only, and what an intermediary adds (RFC 9110 §7.6).
+//!
+//! Called for every message in both directions, after the rules that read the whole message and before
+//! it is sent on or stored. Framing is not done here: hyper frames what it sends.
+
+use bytes::{BufMut, BytesMut};
+use http::{
+    HeaderMap, Version,
+    header::{self, HeaderName, HeaderValue},
+};
+
+use super::list::plain;
+
+/// Fields that never pass an intermediary, listed in `Connection` or not (RFC 9110 §7.6.1).
+const ALWAYS: [HeaderName; 6] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Fields between a client and the next proxy (RFC 9110 §11.7). A gateway is the end of that way: it
+/// asks for no proxy credentials, and those of another proxy are not its business to pass on.
+const PROXY: [HeaderName; 3] = [
+    header::PROXY_AUTHENTICATE,
+    HeaderName::from_static("proxy-authentication-info"),
+    header::PROXY_AUTHORIZATION,
+];
+
+/// Fields that `Connection` cannot remove: they frame, route or govern the message, and no option may
+/// be named after them (RFC 9110 §7.6.1: `Cache-Control` never is).
+const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, header::HOST];
+
+/// Whether the field ends at this hop.
+#[must_use]
+pub fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
+    ALWAYS.contains(name) || PROXY.contains(name) || listed(name, headers)
+}
+
+fn listed(name: &HeaderName, headers: &HeaderMap) -> bool {
+    !KEPT.contains(name)
+        && headers
+            .get_all(header::CONNECTION)
+            .iter()
+            .flat_map(|line| plain(line.as_bytes()))
+            .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
+}
+
+/// Drops every field that ends at this hop.
+pub fn strip(headers: &mut HeaderMap) {
+    let options: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|line| plain(line.as_bytes()))
+        .filter_map(|option| HeaderName::from_bytes(option).ok())
+        .filter(|option| !KEPT.contains(option))
+        .collect();
+    for name in ALWAYS.iter().chain(&PROXY).chain(&options) {
+        headers.remove(name);
+    }
+}
+
+/// Adds this hop to `Via` (RFC 9110 §7.6.3): the version of the message that was received, and a
+/// pseudonym.
+pub fn add_via(headers: &mut HeaderMap, received: Version, pseudonym: &str) {
+    let mut value = BytesMut::with_capacity(16);
+    value.put_slice(version(received).as_bytes());
+    value.put_u8(b' ');
+    value.put_slice(pseudonym.as_bytes());
+    if let Ok(value) = HeaderValue::from_maybe_shared(value.freeze()) {
+        headers.append(header::VIA, value);
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// Whether the message has been here before (RFC 9110 §7.6.3: a loop).
+#[must_use]
+pub fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
+    headers
+        .get_all(header::VIA)
+        .iter()
+        .flat_map(|line| plain(line.as_bytes()))
+        .any(|hop| {
+            let mut words = hop
+                .split(u8::is_ascii_whitespace)
+                .filter(|word| !word.is_empty());
+            words
+                .nth(1)
+                .is_some_and(|by| by.eq_ignore_ascii_case(pseudonym.as_bytes()))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn fields_of_a_hop_go_no_further() {
+        let table: &[(&str, &str, bool, &str)] = &[
+            ("connection", "a, B", false, "RFC 9110 §7.6.1"),
+            ("a", "1", false, "RFC 9110 §7.6.1, listed"),
+            ("b", "1", false, "RFC 9110 §7.6.1, listed in another case"),
+            ("c", "1", true, "RFC 9110 §7.6.1"),
+            ("keep-alive", "5", false, "RFC 9110 §7.6.1"),
+            ("proxy-connection", "close", false, "RFC 9110 §7.6.1"),
+            ("te", "trailers", false, "RFC 9110 §7.6.1"),
+            ("transfer-encoding", "chunked", false, "RFC 9110 §7.6.1"),
+            ("upgrade", "h2c", false, "RFC 9110 §7.6.1"),
+            ("proxy-authenticate", "Basic", false, "RFC 9110 §11.7.1"),
+            ("proxy-authorization", "Basic x", false, "RFC 9110 §11.7.2"),
+            ("proxy-authentication-info", "x", false, "RFC 9110 §11.7.3"),
+            (
+                "cache-control",
+                "no-store",
+                true,
+                "RFC 9110 §7.6.1, never an option",
+            ),
+            ("content-length", "5", true, "RFC 9110 §8.6, framing"),
+            ("host", "a", true, "RFC 9110 §7.2, routing"),
+            ("trailer", "x", true, "RFC 9110 §6.6.2, end-to-end"),
+        ];
+        let mut message = headers(&[("connection", "cache-control,content-length, host, c d, \"")]);
+        for (name, value, ..) in table {
+            message.append(*name, HeaderValue::from_static(value));
+        }
+        let whole = message.clone();
+        strip(&mut message);
+        for (name, _, stays, section) in table {
+            assert_eq!(message.contains_key(*name), *stays, "{name}: {section}");
+            assert_eq!(
+                ends_here(&HeaderName::from_static(name), &whole),
+                !stays,
+                "{name}: {section}"
+            );
+        }
+    }
+
+    #[test]
+    fn hops_are_told() {
+        let mut message = headers(&[("via", "1.0 fred, HTTP/1.1 p.example.net (x y)")]);
+        assert!(!has_passed(&message, "ordgate"));
+        assert!(has_passed(&message, "P.example.net"), "RFC 9110 §7.6.3");
+        add_via(&mut message, Version::HTTP_11, "ordgate");
+        add_via(&mut message, Version::HTTP_2, "other");
+        let lines: Vec<_> = message.get_all(header::VIA).iter().skip(1).collect();
+        assert_eq!(lines, ["1.1 ordgate", "2 other"], "RFC 9110 §7.6.3");
+        assert!(has_passed(&message, "ordgate"), "RFC 9110 §7.6.3");
+    }
+}

@@ -1,0 +1,149 @@
+//! Comma-separated lists (RFC 9110 §5.6.1), as strangers really send them.
+//!
+//! Serves the other rules of the cache. Lists are bytes: field values may hold obs-text. A member is
+//! never empty, and optional whitespace around it is gone.
+
+/// One member of a list whose members may hold quoted-strings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Member<'a> {
+    /// The member's text, trimmed.
+    pub(super) text: &'a [u8],
+    /// Whether every quoted-string before and in it is closed. Where one is not, the commas after its
+    /// opening quote part members again: a lost quote must not hide a `no-store` that follows it.
+    pub(super) sound: bool,
+}
+
+/// The members of a list; a comma within a quoted-string parts nothing (RFC 9110 §5.6.4).
+pub(super) fn members(value: &[u8]) -> Members<'_> {
+    Members {
+        rest: value,
+        sound: true,
+    }
+}
+
+/// The members of a list that cannot hold quoted-strings (`Connection`, `Vary`).
+pub(super) fn plain(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value
+        .split(|&byte| byte == b',')
+        .map(trim)
+        .filter(|member| !member.is_empty())
+}
+
+/// The iterator of [`members`].
+#[derive(Debug)]
+pub(super) struct Members<'a> {
+    rest: &'a [u8],
+    sound: bool,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = Member<'a>;
+
+    fn next(&mut self) -> Option<Member<'a>> {
+        while !self.rest.is_empty() {
+            let end = if self.sound {
+                end_of_member(self.rest)
+            } else {
+                None
+            };
+            let end = end.unwrap_or_else(|| {
+                self.sound = false;
+                self.rest
+                    .iter()
+                    .position(|&byte| byte == b',')
+                    .unwrap_or(self.rest.len())
+            });
+            let text = trim(&self.rest[..end]);
+            self.rest = self.rest.get(end + 1..).unwrap_or_default();
+            if !text.is_empty() {
+                return Some(Member {
+                    text,
+                    sound: self.sound,
+                });
+            }
+        }
+        None
+    }
+}
+
+/// Where the first member ends, or nothing when a quoted-string in it never closes.
+fn end_of_member(value: &[u8]) -> Option<usize> {
+    let mut quoted = false;
+    let mut escaped = false;
+    for (at, &byte) in value.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return Some(at),
+            _ => {}
+        }
+    }
+    (!quoted).then_some(value.len())
+}
+
+/// The text without the optional whitespace around it (RFC 9110 §5.6.3).
+pub(super) fn trim(text: &[u8]) -> &[u8] {
+    let start = text
+        .iter()
+        .position(|&byte| !is_whitespace(byte))
+        .unwrap_or(text.len());
+    let end = text
+        .iter()
+        .rposition(|&byte| !is_whitespace(byte))
+        .map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
+/// Whether the byte is optional whitespace.
+pub(super) fn is_whitespace(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+/// Whether the text is a token (RFC 9110 §5.6.2).
+pub(super) fn is_token(text: &[u8]) -> bool {
+    !text.is_empty()
+        && text
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_part_at_commas_outside_quotes() {
+        type Members = &'static [(&'static str, bool)];
+        let table: &[(&str, Members, &str)] = &[
+            ("a, b", &[("a", true), ("b", true)], "RFC 9110 §5.6.1"),
+            (
+                " , a ,, b,\t",
+                &[("a", true), ("b", true)],
+                "RFC 9110 §5.6.1.2, empty members",
+            ),
+            (
+                "x=\"a, b\", c",
+                &[("x=\"a, b\"", true), ("c", true)],
+                "RFC 9110 §5.6.4",
+            ),
+            (
+                "x=\"a\\\", b\", c",
+                &[("x=\"a\\\", b\"", true), ("c", true)],
+                "RFC 9110 §5.6.4",
+            ),
+            (
+                "a, x=\"b, c",
+                &[("a", true), ("x=\"b", false), ("c", false)],
+                "an unclosed quote hides nothing",
+            ),
+            ("", &[], "RFC 9110 §5.6.1.2"),
+        ];
+        for (value, expected, section) in table {
+            let found: Vec<_> = members(value.as_bytes())
+                .map(|member| (std::str::from_utf8(member.text).unwrap(), member.sound))
+                .collect();
+            assert_eq!(&found, expected, "{value:?}: {section}");
+        }
+    }
+}

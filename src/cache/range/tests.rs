@@ -1,0 +1,357 @@
+//! Tables of `range`: each row names the section that it is from.
+
+use http::header::HeaderName;
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
+
+use super::*;
+
+fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    }
+    headers
+}
+
+fn span(first: u64, last: u64) -> Span {
+    Span { first, last }
+}
+
+fn asked(range: &str, length: u64) -> Selection {
+    select(
+        &Method::GET,
+        &headers(&[(header::RANGE, range)]),
+        StatusCode::OK,
+        &HeaderMap::new(),
+        length,
+    )
+}
+
+#[test]
+fn ranges() {
+    use Selection::{Many, One, Unsatisfiable, Whole};
+    let table = [
+        ("bytes=0-499", 10_000, One(span(0, 499)), "RFC 9110 §14.1.2"),
+        (
+            "bytes=500-999",
+            10_000,
+            One(span(500, 999)),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=-500",
+            10_000,
+            One(span(9500, 9999)),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=9500-",
+            10_000,
+            One(span(9500, 9999)),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=0-0,-1",
+            10_000,
+            Many(vec![span(0, 0), span(9999, 9999)]),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes= 0-999, 4500-5499, -1000",
+            10_000,
+            Many(vec![span(0, 999), span(4500, 5499), span(9000, 9999)]),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=500-600,601-999",
+            10_000,
+            One(span(500, 999)),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=500-700,601-999",
+            10_000,
+            One(span(500, 999)),
+            "RFC 9110 §14.1.2",
+        ),
+        (
+            "bytes=0-0,50-60",
+            10_000,
+            One(span(0, 60)),
+            "RFC 9110 §14.2, a small gap",
+        ),
+        (
+            "bytes=9000-9001,0-1,9002-9003",
+            10_000,
+            Many(vec![span(9000, 9003), span(0, 1)]),
+            "RFC 9110 §15.3.7.2, order",
+        ),
+        ("BYTES=0-1", 10, One(span(0, 1)), "RFC 9110 §14.1, any case"),
+        (
+            "bytes=0-99999999999999999999999",
+            10,
+            One(span(0, 9)),
+            "RFC 9110 §14.1.2, overflow",
+        ),
+        (
+            "bytes=-20",
+            10,
+            One(span(0, 9)),
+            "RFC 9110 §14.1.2, a long suffix",
+        ),
+        ("bytes=0-", 10, One(span(0, 9)), "RFC 9110 §14.1.2"),
+        ("bytes=10-", 10, Unsatisfiable, "RFC 9110 §14.1.2"),
+        ("bytes=10-20, -0", 10, Unsatisfiable, "RFC 9110 §14.1.2"),
+        (
+            "bytes=10-20, 3-4",
+            10,
+            One(span(3, 4)),
+            "RFC 9110 §14.2, one that exists",
+        ),
+        (
+            "bytes=0-",
+            0,
+            Unsatisfiable,
+            "RFC 9110 §14.1.2, nothing there",
+        ),
+        (
+            "bytes=-1",
+            0,
+            Whole,
+            "RFC 9110 §14.1.2, a suffix of nothing",
+        ),
+        ("bytes=5-4", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes=0-1, 5-4", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes=", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes=-", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes=a-b", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes=1 - 2", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes =0-1", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("bytes", 10, Whole, "RFC 9110 §14.1.1, invalid"),
+        ("items=0-1", 10, Whole, "RFC 9110 §14.2, another unit"),
+        (
+            "bytes=0-9,1-9,2-9",
+            10_000,
+            Whole,
+            "RFC 9110 §14.2, overlap",
+        ),
+        (
+            "bytes=0-,0-,0-,0-",
+            10_000,
+            Whole,
+            "RFC 9110 §14.2, overlap",
+        ),
+    ];
+    for (range, length, expected, section) in table {
+        assert_eq!(
+            asked(range, length),
+            expected,
+            "{range:?} of {length}: {section}"
+        );
+    }
+    let many = (0..17)
+        .map(|at| format!("{0}-{0}", at * 1000))
+        .collect::<Vec<_>>()
+        .join(",");
+    assert_eq!(
+        asked(&format!("bytes={many}"), 100_000),
+        Whole,
+        "RFC 9110 §14.2, too many"
+    );
+}
+
+#[test]
+fn ranges_are_for_get_of_a_200() {
+    let request = headers(&[(header::RANGE, "bytes=0-1")]);
+    let none = HeaderMap::new();
+    assert_eq!(
+        select(&Method::HEAD, &request, StatusCode::OK, &none, 9),
+        Selection::Whole,
+        "RFC 9110 §14.2"
+    );
+    assert_eq!(
+        select(&Method::GET, &request, StatusCode::NOT_FOUND, &none, 9),
+        Selection::Whole,
+        "RFC 9110 §14.2"
+    );
+    let twice = headers(&[(header::RANGE, "bytes=0-1"), (header::RANGE, "bytes=2-3")]);
+    assert_eq!(
+        select(&Method::GET, &twice, StatusCode::OK, &none, 9),
+        Selection::Whole,
+        "RFC 9110 §5.3"
+    );
+}
+
+#[test]
+fn if_range() {
+    const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
+    const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
+    type Fields = &'static [(HeaderName, &'static str)];
+    let table: &[(Fields, &str, bool, &str)] = &[
+        (
+            &[(header::ETAG, "\"a\"")],
+            "\"a\"",
+            true,
+            "RFC 9110 §13.1.5",
+        ),
+        (
+            &[(header::ETAG, "\"a\"")],
+            "\"b\"",
+            false,
+            "RFC 9110 §13.1.5",
+        ),
+        (
+            &[(header::ETAG, "W/\"a\"")],
+            "W/\"a\"",
+            false,
+            "RFC 9110 §13.1.5, strong comparison",
+        ),
+        (
+            &[(header::ETAG, "\"a\"")],
+            "W/\"a\"",
+            false,
+            "RFC 9110 §13.1.5, strong comparison",
+        ),
+        (
+            &[(header::ETAG, "\"a\"")],
+            "a",
+            false,
+            "RFC 9110 §13.1.5, neither",
+        ),
+        (&[], "\"a\"", false, "RFC 9110 §13.1.5"),
+        (
+            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, TUESDAY)],
+            MONDAY,
+            true,
+            "RFC 9110 §13.1.5",
+        ),
+        (
+            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, TUESDAY)],
+            TUESDAY,
+            false,
+            "RFC 9110 §13.1.5, exactly",
+        ),
+        (
+            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, MONDAY)],
+            MONDAY,
+            false,
+            "RFC 9110 §8.8.2.2, weak",
+        ),
+        (
+            &[(header::LAST_MODIFIED, MONDAY)],
+            MONDAY,
+            false,
+            "RFC 9110 §8.8.2.2, weak",
+        ),
+    ];
+    for (row, (stored, value, holds, section)) in table.iter().enumerate() {
+        let request = headers(&[(header::RANGE, "bytes=0-1"), (header::IF_RANGE, value)]);
+        let stored = headers(stored);
+        assert_eq!(
+            if_range_holds(&request, &stored),
+            *holds,
+            "row {row}: {section}"
+        );
+        let selection = select(&Method::GET, &request, StatusCode::OK, &stored, 9);
+        assert_eq!(
+            selection == Selection::One(span(0, 1)),
+            *holds,
+            "row {row}: {section}"
+        );
+    }
+}
+
+#[test]
+fn a_206_says_what_it_holds() {
+    let stored = headers(&[
+        (header::CONTENT_TYPE, "text/plain"),
+        (header::CONTENT_LENGTH, "11"),
+        (header::ETAG, "\"a\""),
+    ]);
+    let fields = single_fields(&stored, span(2, 4), 11);
+    assert_eq!(
+        fields[header::CONTENT_RANGE],
+        "bytes 2-4/11",
+        "RFC 9110 §14.4"
+    );
+    assert_eq!(fields[header::CONTENT_LENGTH], "3", "RFC 9110 §8.6");
+    assert_eq!(fields[header::ETAG], "\"a\"", "RFC 9110 §15.3.7");
+    assert_eq!(unsatisfied_range(11), "bytes */11", "RFC 9110 §15.5.17");
+}
+
+#[test]
+fn several_parts() {
+    let content_type = HeaderValue::from_static("text/plain");
+    let multipart = Multipart::new(
+        &[span(0, 1), span(100, 102)],
+        200,
+        Some(&content_type),
+        "SEP",
+    );
+    let mut content = Vec::new();
+    for (head, span) in &multipart.parts {
+        content.extend_from_slice(head);
+        content.extend(std::iter::repeat_n(
+            b'x',
+            usize::try_from(span.length()).unwrap(),
+        ));
+    }
+    content.extend_from_slice(&multipart.tail);
+    let expected = "--SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/200\r\n\r\nxx\r\n\
+        --SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 100-102/200\r\n\r\nxxx\r\n--SEP--\r\n";
+    assert_eq!(
+        String::from_utf8(content).unwrap(),
+        expected,
+        "RFC 9110 §14.6"
+    );
+    assert_eq!(multipart.length, expected.len() as u64, "RFC 9110 §8.6");
+    let fields = multipart.fields(&headers(&[
+        (header::CONTENT_TYPE, "text/plain"),
+        (header::CONTENT_RANGE, "x"),
+    ]));
+    assert_eq!(
+        fields[header::CONTENT_TYPE],
+        "multipart/byteranges; boundary=SEP",
+        "RFC 9110 §14.6"
+    );
+    assert!(
+        !fields.contains_key(header::CONTENT_RANGE),
+        "RFC 9110 §15.3.7.2"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// What is sent is within the representation, never twice, and covers what was asked.
+    #[test]
+    fn nothing_is_sent_twice(asks in proptest::collection::vec((0u64..3000, 0u64..600), 1..20), length in 0u64..2500) {
+        let specs: Vec<_> = asks.iter().map(|(first, more)| format!("{first}-{}", first + more)).collect();
+        match asked(&format!("bytes={}", specs.join(",")), length) {
+            Selection::Whole => {}
+            Selection::Unsatisfiable => prop_assert!(asks.iter().all(|(first, _)| *first >= length)),
+            Selection::One(only) => prop_assert!(only.first <= only.last && only.last < length),
+            Selection::Many(spans) => {
+                prop_assert!(spans.len() > 1 && spans.len() <= MOST_RANGES);
+                for (at, one) in spans.iter().enumerate() {
+                    prop_assert!(one.first <= one.last && one.last < length);
+                    prop_assert!(spans[..at].iter().all(|two| !one.near(*two, GAP)));
+                }
+                for (first, more) in asks.iter().filter(|(first, _)| *first < length) {
+                    let last = (first + more).min(length - 1);
+                    prop_assert!(spans.iter().any(|span| span.first <= *first && last <= span.last));
+                }
+                prop_assert!(spans.iter().map(|span| span.length()).sum::<u64>() <= length);
+            }
+        }
+    }
+
+    #[test]
+    fn any_range_can_be_read(line in proptest::collection::vec(0x20u8..=0xff, 0..40), length in 0u64..) {
+        let line = [b"bytes=".as_slice(), &line].concat();
+        if let Some(specs) = parse(&line) {
+            let _ = satisfy(&specs, length);
+        }
+        prop_assert_eq!(parse(&[]), None);
+    }
+}

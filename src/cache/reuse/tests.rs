@@ -1,0 +1,577 @@
+//! Tables of `reuse`: each row names the section that it is from.
+
+use http::{HeaderValue, header};
+
+use super::*;
+use crate::cache::date;
+
+fn noon() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
+}
+
+/// A response that arrived at noon.
+fn stored(cache_control: &'static str, age: &'static str) -> Stored {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static(cache_control),
+    );
+    headers.insert(header::AGE, HeaderValue::from_static(age));
+    headers.insert(header::DATE, date::value(noon()));
+    Stored::of(
+        StatusCode::OK,
+        &headers,
+        &TargetList::default(),
+        Heuristic::default(),
+        noon(),
+        noon(),
+    )
+}
+
+fn directives(cache_control: &'static str) -> RequestDirectives {
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::CACHE_CONTROL,
+        HeaderValue::from_static(cache_control),
+    );
+    RequestDirectives::of(&headers)
+}
+
+const STALE: Decision = Decision::Validate(Forward::Stale);
+const REQUEST: Decision = Decision::Validate(Forward::Request);
+
+#[test]
+fn decisions_with_a_reachable_origin() {
+    use Decision::{Fresh, MaxStale, OnlyIfCached, StaleWhileRevalidate};
+    // request, response, age, decision
+    let table = [
+        ("", "max-age=60", "0", Fresh, "RFC 9111 §4.2"),
+        ("", "max-age=60", "59", Fresh, "RFC 9111 §4.2"),
+        (
+            "",
+            "max-age=60",
+            "60",
+            STALE,
+            "RFC 9111 §4.2, the lifetime must exceed the age",
+        ),
+        ("", "max-age=0", "0", STALE, "RFC 9111 §4.2"),
+        ("", "", "0", STALE, "RFC 9111 §4.2"),
+        ("", "no-cache, max-age=60", "0", STALE, "RFC 9111 §5.2.2.4"),
+        (
+            "",
+            "no-cache=\"a\", max-age=60",
+            "0",
+            Fresh,
+            "RFC 9111 §5.2.2.4, the fields were not stored",
+        ),
+        (
+            "",
+            "must-revalidate, max-age=60",
+            "0",
+            Fresh,
+            "RFC 9111 §5.2.2.2",
+        ),
+        (
+            "",
+            "must-revalidate, max-age=60",
+            "60",
+            STALE,
+            "RFC 9111 §5.2.2.2",
+        ),
+        ("", "immutable, max-age=60", "60", STALE, "RFC 8246 §2"),
+        ("no-cache", "max-age=60", "0", REQUEST, "RFC 9111 §5.2.1.4"),
+        ("no-cache", "max-age=60", "60", STALE, "RFC 9111 §5.2.1.4"),
+        (
+            "no-store",
+            "max-age=60",
+            "0",
+            Fresh,
+            "RFC 9111 §5.2.1.5, says nothing of what is stored",
+        ),
+        ("max-age=0", "max-age=60", "1", REQUEST, "RFC 9111 §5.2.1.1"),
+        ("max-age=30", "max-age=60", "30", Fresh, "RFC 9111 §5.2.1.1"),
+        (
+            "max-age=30",
+            "max-age=60",
+            "31",
+            REQUEST,
+            "RFC 9111 §5.2.1.1",
+        ),
+        (
+            "min-fresh=30",
+            "max-age=60",
+            "30",
+            Fresh,
+            "RFC 9111 §5.2.1.3",
+        ),
+        (
+            "min-fresh=30",
+            "max-age=60",
+            "31",
+            REQUEST,
+            "RFC 9111 §5.2.1.3",
+        ),
+        (
+            "max-stale",
+            "max-age=60",
+            "9999",
+            MaxStale,
+            "RFC 9111 §5.2.1.2",
+        ),
+        (
+            "max-stale=10",
+            "max-age=60",
+            "70",
+            MaxStale,
+            "RFC 9111 §5.2.1.2",
+        ),
+        (
+            "max-stale=10",
+            "max-age=60",
+            "71",
+            STALE,
+            "RFC 9111 §5.2.1.2",
+        ),
+        (
+            "max-stale=10, max-age=65",
+            "max-age=60",
+            "66",
+            STALE,
+            "RFC 9111 §5.2.1.1",
+        ),
+        (
+            "max-stale=10, max-age=65",
+            "max-age=60",
+            "65",
+            MaxStale,
+            "RFC 9111 §5.2.1.1",
+        ),
+        (
+            "max-stale, min-fresh=1",
+            "max-age=60",
+            "70",
+            STALE,
+            "RFC 9111 §5.2.1.3",
+        ),
+        (
+            "max-stale, no-cache",
+            "max-age=60",
+            "70",
+            STALE,
+            "RFC 9111 §5.2.1.4",
+        ),
+        (
+            "max-stale",
+            "max-age=60, must-revalidate",
+            "61",
+            STALE,
+            "RFC 9111 §4.2.4",
+        ),
+        (
+            "max-stale",
+            "max-age=60, proxy-revalidate",
+            "61",
+            STALE,
+            "RFC 9111 §4.2.4",
+        ),
+        (
+            "max-stale",
+            "s-maxage=60",
+            "61",
+            STALE,
+            "RFC 9111 §5.2.2.10",
+        ),
+        ("max-stale", "no-cache", "0", STALE, "RFC 9111 §5.2.2.4"),
+        (
+            "only-if-cached",
+            "max-age=60",
+            "0",
+            Fresh,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "only-if-cached",
+            "max-age=60",
+            "60",
+            OnlyIfCached,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "only-if-cached, no-cache",
+            "max-age=60",
+            "0",
+            OnlyIfCached,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "only-if-cached, max-stale",
+            "max-age=60",
+            "61",
+            MaxStale,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "only-if-cached",
+            "no-cache",
+            "0",
+            OnlyIfCached,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "",
+            "max-age=60, stale-while-revalidate=10",
+            "70",
+            StaleWhileRevalidate,
+            "RFC 5861 §3",
+        ),
+        (
+            "",
+            "max-age=60, stale-while-revalidate=10",
+            "71",
+            STALE,
+            "RFC 5861 §3",
+        ),
+        (
+            "",
+            "max-age=60, stale-while-revalidate=x",
+            "61",
+            STALE,
+            "RFC 5861 §3",
+        ),
+        (
+            "",
+            "s-maxage=60, stale-while-revalidate=10",
+            "61",
+            STALE,
+            "RFC 9111 §4.2.4",
+        ),
+        (
+            "",
+            "max-age=60, must-revalidate, stale-while-revalidate=10",
+            "61",
+            STALE,
+            "RFC 9111 §4.2.4",
+        ),
+        (
+            "max-age=99",
+            "max-age=60, stale-while-revalidate=10",
+            "61",
+            STALE,
+            "RFC 9111 §5.2.1.1, nothing stale",
+        ),
+        (
+            "no-cache",
+            "max-age=60, stale-while-revalidate=10",
+            "61",
+            STALE,
+            "RFC 9111 §5.2.1.4",
+        ),
+        (
+            "",
+            "max-age=60, stale-if-error=10",
+            "61",
+            STALE,
+            "RFC 5861 §4, there is no error",
+        ),
+    ];
+    let forbidding = Bounds::default();
+    for (request, response, age, expected, section) in table {
+        let request = directives(request);
+        let stored = stored(response, age);
+        let found = decide(&request, &stored, noon(), Origin::Reachable, &forbidding);
+        assert_eq!(
+            found, expected,
+            "{request:?} {response:?} aged {age}: {section}"
+        );
+    }
+}
+
+#[test]
+fn decisions_with_an_origin_in_trouble() {
+    use Decision::{Fresh, OnlyIfCached, StaleIfError, StaleWhileRevalidate};
+    use Origin::{Disconnected, Failed};
+    let table = [
+        ("", "max-age=60", "0", Failed, Fresh, "RFC 9111 §4.2"),
+        (
+            "",
+            "max-age=60, stale-if-error=10",
+            "70",
+            Failed,
+            StaleIfError,
+            "RFC 5861 §4",
+        ),
+        (
+            "",
+            "max-age=60, stale-if-error=10",
+            "71",
+            Failed,
+            STALE,
+            "RFC 5861 §4",
+        ),
+        (
+            "",
+            "max-age=60, stale-if-error=10",
+            "71",
+            Disconnected,
+            STALE,
+            "the origin's word, not the operator's",
+        ),
+        (
+            "stale-if-error=20",
+            "max-age=60, stale-if-error=10",
+            "80",
+            Failed,
+            StaleIfError,
+            "RFC 5861 §4",
+        ),
+        (
+            "stale-if-error=5",
+            "max-age=60, stale-if-error=10",
+            "66",
+            Failed,
+            STALE,
+            "RFC 5861 §4",
+        ),
+        (
+            "stale-if-error=5",
+            "max-age=60",
+            "65",
+            Failed,
+            StaleIfError,
+            "RFC 5861 §4",
+        ),
+        (
+            "",
+            "max-age=60",
+            "61",
+            Failed,
+            STALE,
+            "RFC 9111 §4.2.4, not permitted",
+        ),
+        (
+            "",
+            "max-age=60",
+            "160",
+            Disconnected,
+            StaleIfError,
+            "RFC 9111 §4.2.4, disconnected",
+        ),
+        (
+            "",
+            "max-age=60",
+            "161",
+            Disconnected,
+            STALE,
+            "the operator's bound",
+        ),
+        (
+            "",
+            "max-age=60, must-revalidate",
+            "61",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.2.2",
+        ),
+        (
+            "",
+            "max-age=60, proxy-revalidate",
+            "61",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.2.8",
+        ),
+        (
+            "",
+            "s-maxage=60",
+            "61",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.2.10",
+        ),
+        (
+            "",
+            "max-age=60, no-cache",
+            "0",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.2.4",
+        ),
+        (
+            "",
+            "s-maxage=60, stale-if-error=10",
+            "61",
+            Failed,
+            STALE,
+            "RFC 9111 §4.2.4",
+        ),
+        (
+            "no-cache",
+            "max-age=60",
+            "61",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.1.4",
+        ),
+        (
+            "no-cache",
+            "max-age=60",
+            "0",
+            Disconnected,
+            REQUEST,
+            "RFC 9111 §5.2.1.4",
+        ),
+        (
+            "no-cache, stale-if-error=9",
+            "max-age=60",
+            "61",
+            Disconnected,
+            StaleIfError,
+            "RFC 5861 §4, the client's word",
+        ),
+        (
+            "max-age=99",
+            "max-age=60",
+            "61",
+            Disconnected,
+            STALE,
+            "RFC 9111 §5.2.1.1",
+        ),
+        (
+            "only-if-cached",
+            "max-age=60",
+            "61",
+            Disconnected,
+            StaleIfError,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "only-if-cached",
+            "max-age=60",
+            "61",
+            Failed,
+            OnlyIfCached,
+            "RFC 9111 §5.2.1.7",
+        ),
+        (
+            "",
+            "max-age=60, stale-while-revalidate=10",
+            "61",
+            Failed,
+            StaleWhileRevalidate,
+            "RFC 5861 §3",
+        ),
+    ];
+    let bounds = Bounds {
+        failed: Duration::ZERO,
+        disconnected: Duration::from_secs(100),
+    };
+    for (request, response, age, origin, expected, section) in table {
+        let request = directives(request);
+        let found = decide(&request, &stored(response, age), noon(), origin, &bounds);
+        assert_eq!(
+            found, expected,
+            "{request:?} {response:?} aged {age} {origin:?}: {section}"
+        );
+    }
+}
+
+#[test]
+fn methods_and_misses() {
+    let mut request = HeaderMap::new();
+    request.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    assert_eq!(applies(&Method::GET, &request), Ok(()), "RFC 9111 §4");
+    assert_eq!(applies(&Method::HEAD, &request), Ok(()), "RFC 9110 §9.3.2");
+    assert_eq!(
+        applies(&Method::POST, &request),
+        Err(Forward::Method),
+        "RFC 9111 §4"
+    );
+    request.insert(header::CONTENT_LENGTH, HeaderValue::from_static("5"));
+    assert_eq!(
+        applies(&Method::GET, &request),
+        Err(Forward::Bypass),
+        "RFC 9110 §9.3.1"
+    );
+    let silent = RequestDirectives::default();
+    assert_eq!(
+        absent(&silent, Forward::UriMiss),
+        Decision::Validate(Forward::UriMiss),
+        "RFC 9211 §2.2"
+    );
+    let offline = RequestDirectives {
+        only_if_cached: true,
+        ..silent
+    };
+    assert_eq!(
+        absent(&offline, Forward::UriMiss),
+        Decision::OnlyIfCached,
+        "RFC 9111 §5.2.1.7"
+    );
+}
+
+#[test]
+fn what_was_invalidated_is_validated() {
+    let bounds = Bounds {
+        failed: Duration::MAX,
+        disconnected: Duration::MAX,
+    };
+    let decision = |stored: &Stored, origin| {
+        decide(
+            &RequestDirectives::default(),
+            stored,
+            noon(),
+            origin,
+            &bounds,
+        )
+    };
+    let mut response = stored("max-age=60", "0");
+    response.make_stale();
+    assert_eq!(
+        decision(&response, Origin::Reachable),
+        STALE,
+        "RFC 9111 §4.3.5"
+    );
+    assert_eq!(
+        decision(&response, Origin::Disconnected),
+        Decision::StaleIfError,
+        "RFC 9111 §4.2.4"
+    );
+    let mut response = stored("max-age=60", "0");
+    response.invalidate();
+    assert_eq!(
+        decision(&response, Origin::Disconnected),
+        STALE,
+        "RFC 9111 §4.4"
+    );
+}
+
+#[test]
+fn time_passes() {
+    let stored = stored("max-age=60", "10");
+    assert_eq!(stored.ttl(noon()), 50, "RFC 9211 §2.4");
+    let later = noon() + Duration::from_secs(70);
+    assert_eq!(stored.ttl(later), -20, "RFC 9211 §2.4");
+    assert!(
+        stored.is_fresh(noon()) && !stored.is_fresh(later),
+        "RFC 9111 §4.2"
+    );
+    assert_eq!(stored.aging().field(later), "80", "RFC 9111 §5.1");
+}
+
+#[test]
+fn errors_of_the_origin() {
+    for (status, origin) in [
+        (500, Origin::Failed),
+        (502, Origin::Failed),
+        (503, Origin::Failed),
+        (504, Origin::Failed),
+        (501, Origin::Reachable),
+        (404, Origin::Reachable),
+    ] {
+        assert_eq!(
+            Origin::after(StatusCode::from_u16(status).unwrap()),
+            origin,
+            "RFC 5861 §4"
+        );
+    }
+}

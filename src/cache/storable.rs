@@ -1,0 +1,181 @@
+//! May a shared cache store this response to this request? (RFC 9111 §3)
+//!
+//! Called when the header section of an answer has arrived whole, before [`super::hop`] has dropped
+//! anything. Each clause stands under its section. An incomplete body is the caller's to discard
+//! (§3.3: this cache keeps complete responses only).
+
+use http::{HeaderMap, Method, StatusCode, Uri, header};
+
+use super::{
+    directives::{RequestDirectives, ResponseDirectives, Scope},
+    freshness::heuristically_cacheable,
+    hop,
+    invalidate::{named_target, path_and_query},
+    reuse::has_content,
+    targeted::Governing,
+    vary::Nominated,
+};
+
+/// Why a response is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// The method is not one whose responses are stored (§3).
+    Method,
+    /// The request was a GET with content, which no cache key holds (RFC 9110 §9.3.1).
+    Content,
+    /// The status code is not final (§3).
+    Interim,
+    /// `must-understand`, and the status code is not understood (§3, §5.2.2.3).
+    NotUnderstood,
+    /// 206, or any answer to what a range asked (§3, §3.3).
+    Partial,
+    /// The answer depends on a precondition or expectation of this request: 304, 412, 417.
+    Conditional,
+    /// The status code's own definition forbids it (RFC 6585).
+    Status,
+    /// `no-store` of the request (§5.2.1.5).
+    RequestNoStore,
+    /// `no-store` of the response (§3, §5.2.2.5).
+    NoStore,
+    /// `private` without a list of fields (§3, §5.2.2.7).
+    Private,
+    /// The request was authorized, and nothing allows sharing the response (§3, §3.5).
+    Authorization,
+    /// Nothing says or lets guess how long it is fresh (§3).
+    NoExpiration,
+    /// `Vary: *`: no request would ever match (§4.1).
+    VariesOnEverything,
+}
+
+/// A request and the answer to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchange<'a> {
+    /// The request's method.
+    pub method: &'a Method,
+    /// The request's target URI, with scheme and authority.
+    pub target: &'a Uri,
+    /// The request's fields, as the origin got them.
+    pub request: &'a HeaderMap,
+    /// The request's directives.
+    pub directives: &'a RequestDirectives,
+    /// The answer's status code.
+    pub status: StatusCode,
+    /// The answer's fields.
+    pub response: &'a HeaderMap,
+    /// What governs the answer.
+    pub governing: &'a Governing,
+}
+
+/// Whether the response may be stored, to answer later GET and HEAD requests for the same target.
+///
+/// # Errors
+/// The first reason, in the order of the RFC, why it may not.
+pub fn storable(exchange: &Exchange<'_>) -> Result<(), Refusal> {
+    let directives = &exchange.governing.directives;
+    let explicit = explicit_expiration(exchange);
+    // §3: the request method is understood by the cache.
+    method(exchange, explicit)?;
+    // §3: the response status code is final; where it is 206 or 304, or must-understand is present, the
+    // cache understands it.
+    status(exchange.status, directives)?;
+    // §5.2.1.5: a cache must not store any part of a response to a request with no-store.
+    refuse_if(exchange.directives.no_store, Refusal::RequestNoStore)?;
+    // §3: no-store is not present in the response. §5.2.2.3: must-understand lifts it for a cache that
+    // understands the status code, as this one does when it has come so far.
+    refuse_if(
+        directives.no_store && !directives.must_understand,
+        Refusal::NoStore,
+    )?;
+    // §3: private is not present, or allows to store a modified response.
+    refuse_if(directives.private == Scope::Whole, Refusal::Private)?;
+    // §3, §3.5: Authorization is not present, or a directive explicitly allows shared caching.
+    let shared = directives.must_revalidate || directives.public || directives.s_maxage.is_some();
+    let authorized = exchange.request.contains_key(header::AUTHORIZATION);
+    refuse_if(authorized && !shared, Refusal::Authorization)?;
+    // §3: public, Expires, max-age, s-maxage, or a heuristically cacheable status code.
+    let lasting = explicit || directives.public || heuristically_cacheable(exchange.status);
+    refuse_if(!lasting, Refusal::NoExpiration)?;
+    // §4.1: a stored response with `Vary: *` always fails to match.
+    let everything = Nominated::of(exchange.response) == Nominated::Everything;
+    refuse_if(everything, Refusal::VariesOnEverything)
+}
+
+fn refuse_if(condition: bool, refusal: Refusal) -> Result<(), Refusal> {
+    if condition { Err(refusal) } else { Ok(()) }
+}
+
+fn explicit_expiration(exchange: &Exchange<'_>) -> bool {
+    let Governing {
+        directives,
+        targeted,
+    } = exchange.governing;
+    directives.max_age.is_some()
+        || directives.s_maxage.is_some()
+        || (!targeted && exchange.response.contains_key(header::EXPIRES))
+}
+
+/// HEAD is understood too, but has nothing to store: it freshens ([`super::freshen`]).
+fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), Refusal> {
+    match *exchange.method {
+        Method::GET => refuse_if(has_content(exchange.request), Refusal::Content),
+        // RFC 9110 §9.3.3: POST is cacheable with explicit freshness and a Content-Location that is the
+        // target itself.
+        Method::POST => {
+            let named = named_target(
+                exchange.target,
+                exchange.response,
+                &header::CONTENT_LOCATION,
+            );
+            let itself = named.is_some_and(|named| named == path_and_query(exchange.target));
+            refuse_if(
+                !(explicit && itself && exchange.status.is_success()),
+                Refusal::Method,
+            )
+        }
+        _ => Err(Refusal::Method),
+    }
+}
+
+fn status(status: StatusCode, directives: &ResponseDirectives) -> Result<(), Refusal> {
+    match status.as_u16() {
+        100..=199 => Err(Refusal::Interim),
+        // A 416 answers a range: stored, it would answer requests for the whole.
+        206 | 416 => Err(Refusal::Partial),
+        304 | 412 | 417 => Err(Refusal::Conditional),
+        // RFC 6585 §3 to §6: these must not be stored by a cache.
+        428 | 429 | 431 | 511 => Err(Refusal::Status),
+        _ => refuse_if(
+            directives.must_understand && !understood(status),
+            Refusal::NotUnderstood,
+        ),
+    }
+}
+
+/// The status codes whose caching requirements this cache knows and meets (RFC 9110 §15).
+fn understood(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        200..=205 | 300..=303 | 305 | 307 | 308 | 400..=411 | 413..=415 | 421 | 422 | 426 | 451 | 500..=505
+    )
+}
+
+/// The fields of a response that are stored (§3.1): all, save those of the connection and of proxies,
+/// those that `private` and `no-cache` name, and `Trailer`, because trailers are not stored.
+#[must_use]
+pub fn stored_fields(response: &HeaderMap, directives: &ResponseDirectives) -> HeaderMap {
+    let mut stored = response.clone();
+    hop::strip(&mut stored);
+    stored.remove(header::TRAILER);
+    for name in directives
+        .private
+        .fields()
+        .iter()
+        .chain(directives.no_cache.fields())
+    {
+        stored.remove(name);
+    }
+    stored
+}
+
+#[cfg(test)]
+mod tests;

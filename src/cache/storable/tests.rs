@@ -1,0 +1,390 @@
+//! Tables of `storable`: each row names the section that it is from.
+
+use http::{HeaderValue, header::HeaderName};
+
+use super::*;
+use crate::cache::targeted::TargetList;
+
+type Fields = &'static [(&'static str, &'static str)];
+
+fn headers(fields: Fields) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for (name, value) in fields {
+        headers.append(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
+    }
+    headers
+}
+
+fn judge(method: &str, request: Fields, status: u16, response: Fields) -> Result<(), Refusal> {
+    let (request, response) = (headers(request), headers(response));
+    storable(&Exchange {
+        method: &Method::from_bytes(method.as_bytes()).unwrap(),
+        target: &Uri::from_static("http://example.org/a/b?c"),
+        request: &request,
+        directives: &RequestDirectives::of(&request),
+        status: StatusCode::from_u16(status).unwrap(),
+        response: &response,
+        governing: &TargetList::default().governing(&response),
+    })
+}
+
+const FRESH: Fields = &[("cache-control", "max-age=60")];
+const CREDENTIALS: Fields = &[("authorization", "Basic x")];
+
+#[test]
+fn responses_to_get() {
+    type Row = (Fields, u16, Fields, Result<(), Refusal>, &'static str);
+    let table: &[Row] = &[
+        (
+            &[("content-length", "5")],
+            200,
+            FRESH,
+            Err(Refusal::Content),
+            "RFC 9110 §9.3.1",
+        ),
+        (
+            &[("content-length", "0")],
+            200,
+            FRESH,
+            Ok(()),
+            "RFC 9110 §9.3.1",
+        ),
+        (&[], 200, FRESH, Ok(()), "RFC 9111 §3"),
+        (
+            &[],
+            200,
+            &[],
+            Ok(()),
+            "RFC 9111 §3, heuristically cacheable",
+        ),
+        (
+            &[],
+            404,
+            &[],
+            Ok(()),
+            "RFC 9111 §3, heuristically cacheable",
+        ),
+        (&[], 201, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
+        (&[], 302, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
+        (&[], 503, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
+        (&[], 503, FRESH, Ok(()), "RFC 9111 §3, max-age"),
+        (
+            &[],
+            599,
+            FRESH,
+            Ok(()),
+            "RFC 9111 §3, an unknown status code",
+        ),
+        (
+            &[],
+            599,
+            &[("cache-control", "s-maxage=1")],
+            Ok(()),
+            "RFC 9111 §3, s-maxage",
+        ),
+        (
+            &[],
+            599,
+            &[("cache-control", "public")],
+            Ok(()),
+            "RFC 9111 §3, public",
+        ),
+        (
+            &[],
+            599,
+            &[("expires", "0")],
+            Ok(()),
+            "RFC 9111 §3, Expires",
+        ),
+        (
+            &[],
+            599,
+            &[("expires", "0"), ("cdn-cache-control", "none")],
+            Err(Refusal::NoExpiration),
+            "RFC 9213 §2.2",
+        ),
+        (&[], 103, FRESH, Err(Refusal::Interim), "RFC 9111 §3"),
+        (&[], 101, FRESH, Err(Refusal::Interim), "RFC 9111 §3"),
+        (&[], 206, FRESH, Err(Refusal::Partial), "RFC 9111 §3.3"),
+        (&[], 416, FRESH, Err(Refusal::Partial), "RFC 9110 §15.5.17"),
+        (
+            &[],
+            304,
+            FRESH,
+            Err(Refusal::Conditional),
+            "RFC 9111 §4.3.3",
+        ),
+        (
+            &[],
+            412,
+            FRESH,
+            Err(Refusal::Conditional),
+            "RFC 9110 §15.5.13",
+        ),
+        (
+            &[],
+            417,
+            FRESH,
+            Err(Refusal::Conditional),
+            "RFC 9110 §15.5.18",
+        ),
+        (&[], 429, FRESH, Err(Refusal::Status), "RFC 6585 §4"),
+        (&[], 428, FRESH, Err(Refusal::Status), "RFC 6585 §3"),
+        (&[], 431, FRESH, Err(Refusal::Status), "RFC 6585 §5"),
+        (&[], 511, FRESH, Err(Refusal::Status), "RFC 6585 §6"),
+        (
+            &[("cache-control", "no-store")],
+            200,
+            FRESH,
+            Err(Refusal::RequestNoStore),
+            "RFC 9111 §5.2.1.5",
+        ),
+        (
+            &[("cache-control", "no-cache")],
+            200,
+            FRESH,
+            Ok(()),
+            "RFC 9111 §5.2.1.4",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "no-store, max-age=60")],
+            Err(Refusal::NoStore),
+            "RFC 9111 §5.2.2.5",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "no-store, must-understand")],
+            Ok(()),
+            "RFC 9111 §5.2.2.3",
+        ),
+        (
+            &[],
+            599,
+            &[("cache-control", "max-age=60, must-understand")],
+            Err(Refusal::NotUnderstood),
+            "RFC 9111 §5.2.2.3",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "no-cache")],
+            Ok(()),
+            "RFC 9111 §5.2.2.4, stored and validated",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "private, max-age=60")],
+            Err(Refusal::Private),
+            "RFC 9111 §5.2.2.7",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "private=\"a\", max-age=60")],
+            Ok(()),
+            "RFC 9111 §5.2.2.7",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "max-age=60"), ("set-cookie", "a=b")],
+            Ok(()),
+            "RFC 9111 §7.3",
+        ),
+        (
+            &[],
+            200,
+            &[("cache-control", "max-age=60"), ("content-range", "x")],
+            Ok(()),
+            "RFC 9110 §14.4",
+        ),
+        (
+            &[("range", "bytes=0-1")],
+            200,
+            FRESH,
+            Ok(()),
+            "RFC 9110 §14.2, the whole was sent",
+        ),
+        (
+            &[],
+            200,
+            &[("vary", "*")],
+            Err(Refusal::VariesOnEverything),
+            "RFC 9111 §4.1",
+        ),
+        (
+            &[],
+            200,
+            &[("vary", "foo, *")],
+            Err(Refusal::VariesOnEverything),
+            "RFC 9111 §4.1",
+        ),
+        (&[], 200, &[("vary", "foo")], Ok(()), "RFC 9111 §4.1"),
+        (
+            CREDENTIALS,
+            200,
+            FRESH,
+            Err(Refusal::Authorization),
+            "RFC 9111 §3.5",
+        ),
+        (
+            CREDENTIALS,
+            200,
+            &[("expires", "0")],
+            Err(Refusal::Authorization),
+            "RFC 9111 §3.5",
+        ),
+        (
+            CREDENTIALS,
+            200,
+            &[("cache-control", "public")],
+            Ok(()),
+            "RFC 9111 §3.5",
+        ),
+        (
+            CREDENTIALS,
+            200,
+            &[("cache-control", "s-maxage=60")],
+            Ok(()),
+            "RFC 9111 §3.5",
+        ),
+        (
+            CREDENTIALS,
+            200,
+            &[("cache-control", "must-revalidate, max-age=60")],
+            Ok(()),
+            "RFC 9111 §3.5",
+        ),
+        (
+            CREDENTIALS,
+            200,
+            &[("cache-control", "proxy-revalidate, max-age=60")],
+            Err(Refusal::Authorization),
+            "RFC 9111 §3.5, not among the three",
+        ),
+        (
+            &[],
+            200,
+            &[
+                ("cache-control", "no-store"),
+                ("cdn-cache-control", "max-age=60"),
+            ],
+            Ok(()),
+            "RFC 9213 §2.2",
+        ),
+        (
+            &[],
+            200,
+            &[
+                ("cache-control", "max-age=60"),
+                ("cdn-cache-control", "no-store"),
+            ],
+            Err(Refusal::NoStore),
+            "RFC 9213 §2.2",
+        ),
+    ];
+    for (row, (request, status, response, expected, section)) in table.iter().enumerate() {
+        assert_eq!(
+            judge("GET", request, *status, response),
+            *expected,
+            "row {row}: {section}"
+        );
+    }
+}
+
+#[test]
+fn responses_to_other_methods() {
+    let no = Err(Refusal::Method);
+    let itself: Fields = &[
+        ("content-location", "/a/b?c"),
+        ("cache-control", "max-age=60"),
+    ];
+    let table: &[(&str, Fields, Result<(), Refusal>, &str)] = &[
+        ("HEAD", FRESH, no, "RFC 9111 §4.3.5"),
+        ("OPTIONS", FRESH, no, "RFC 9110 §9.3.7"),
+        ("PUT", itself, no, "RFC 9110 §9.3.4"),
+        ("M-SEARCH", FRESH, no, "RFC 9111 §3"),
+        ("get", FRESH, no, "RFC 9110 §9.1, methods have case"),
+        ("POST", FRESH, no, "RFC 9110 §9.3.3"),
+        ("POST", itself, Ok(()), "RFC 9110 §9.3.3"),
+        (
+            "POST",
+            &[("content-location", ""), ("expires", "0")],
+            Ok(()),
+            "RFC 9110 §9.3.3, explicit",
+        ),
+        (
+            "POST",
+            &[("content-location", "/a/b?c")],
+            no,
+            "RFC 9110 §9.3.3, no freshness",
+        ),
+        (
+            "POST",
+            &[("content-location", "/a"), ("cache-control", "max-age=60")],
+            no,
+            "RFC 9110 §9.3.3",
+        ),
+        (
+            "POST",
+            &[("content-location", "http://x/a/b?c"), ("expires", "0")],
+            no,
+            "RFC 9110 §9.3.3",
+        ),
+    ];
+    for (row, (method, response, expected, section)) in table.iter().enumerate() {
+        assert_eq!(
+            judge(method, &[], 200, response),
+            *expected,
+            "row {row}: {section}"
+        );
+    }
+}
+
+#[test]
+fn fields_that_are_kept() {
+    let table: &[(&str, &str, bool, &str)] = &[
+        ("connection", "x-hop", false, "RFC 9111 §3.1"),
+        ("x-hop", "1", false, "RFC 9111 §3.1"),
+        ("keep-alive", "1", false, "RFC 9111 §3.1"),
+        ("proxy-authenticate", "1", false, "RFC 9111 §3.1"),
+        ("proxy-authentication-info", "1", false, "RFC 9111 §3.1"),
+        ("proxy-authorization", "1", false, "RFC 9111 §3.1"),
+        ("transfer-encoding", "1", false, "RFC 9111 §3.1"),
+        ("te", "1", false, "RFC 9111 §3.1"),
+        ("upgrade", "1", false, "RFC 9111 §3.1"),
+        (
+            "trailer",
+            "1",
+            false,
+            "RFC 9111 §3.1, trailers are not kept",
+        ),
+        ("a", "1", false, "RFC 9111 §5.2.2.7"),
+        ("b", "1", false, "RFC 9111 §5.2.2.4"),
+        ("c", "1", true, "RFC 9111 §3.1"),
+        ("set-cookie", "1", true, "RFC 9111 §3.1"),
+        ("content-range", "1", true, "RFC 9111 §3.1"),
+        (
+            "cache-control",
+            "private=\"a\", no-cache=\"b\"",
+            true,
+            "RFC 9111 §3.1",
+        ),
+        ("cdn-cache-control", "max-age=1", true, "RFC 9213 §2.2"),
+    ];
+    let mut response = HeaderMap::new();
+    for (name, value, ..) in table {
+        response.append(*name, HeaderValue::from_static(value));
+    }
+    let stored = stored_fields(&response, &ResponseDirectives::of(&response));
+    for (name, _, kept, section) in table {
+        assert_eq!(stored.contains_key(*name), *kept, "{name}: {section}");
+    }
+}

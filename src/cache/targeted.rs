@@ -1,0 +1,316 @@
+//! Targeted cache control (RFC 9213): fields meant for this cache and not for others.
+//!
+//! Called when a response arrives, before anything else judges it. The first field of the target list
+//! that is present, valid and not empty governs alone: `Cache-Control` and `Expires` then say nothing
+//! to this cache. Forwarding is untouched: the fields go on to the next cache as they came.
+
+use http::{
+    HeaderMap,
+    header::{HeaderName, HeaderValue},
+};
+use sfv::{BareItem, Dictionary, ListEntry, Parser};
+
+use super::directives::{Argument, ResponseDirectives};
+
+/// The names of the targeted fields that this cache obeys, in order of precedence (RFC 9213 §2.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetList(Box<[HeaderName]>);
+
+impl TargetList {
+    /// The field of this deployment, where it has one, and then `CDN-Cache-Control`.
+    #[must_use]
+    pub fn new(own: Option<HeaderName>) -> Self {
+        let cdn = HeaderName::from_static("cdn-cache-control");
+        Self(
+            own.into_iter()
+                .filter(|own| *own != cdn)
+                .chain([cdn.clone()])
+                .collect(),
+        )
+    }
+
+    /// A list with no target: `Cache-Control` governs always.
+    #[must_use]
+    pub fn none() -> Self {
+        Self(Box::default())
+    }
+
+    /// What governs the caching of this response (RFC 9213 §2.2).
+    #[must_use]
+    pub fn governing(&self, headers: &HeaderMap) -> Governing {
+        match self.0.iter().find_map(|name| targeted(headers, name)) {
+            Some(directives) => Governing {
+                directives,
+                targeted: true,
+            },
+            None => Governing {
+                directives: ResponseDirectives::of(headers),
+                targeted: false,
+            },
+        }
+    }
+}
+
+impl Default for TargetList {
+    fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+/// The directives that govern a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Governing {
+    /// The directives.
+    pub directives: ResponseDirectives,
+    /// Whether they came in a targeted field, so that `Expires` is to be ignored.
+    pub targeted: bool,
+}
+
+fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let first = lines.next()?;
+    let value = lines.fold(first.to_vec(), |mut value, line| {
+        // RFC 9651 §4.2: lines are combined before they are parsed.
+        value.extend_from_slice(b", ");
+        value.extend_from_slice(line);
+        value
+    });
+    let dictionary: Dictionary = Parser::new(&value).parse().ok()?;
+    if dictionary.is_empty() {
+        return None;
+    }
+    let mut directives = ResponseDirectives::default();
+    for (key, entry) in &dictionary {
+        let name = key.as_str();
+        apply(&mut directives, name, entry);
+    }
+    Some(directives)
+}
+
+/// §2.1: a value of another type than the directive's is not consumed. The directive's presence still
+/// counts as a broken one does in `Cache-Control`: it can take, never give.
+fn apply(directives: &mut ResponseDirectives, name: &str, entry: &ListEntry) {
+    let item = match entry {
+        ListEntry::Item(item) => Some(&item.bare_item),
+        ListEntry::InnerList(_) => None,
+    };
+    let takes_fields = matches!(name, "no-cache" | "private");
+    match item {
+        Some(BareItem::Boolean(true)) => directives.apply(name.as_bytes(), Argument::Absent),
+        Some(BareItem::Integer(number)) if !takes_fields => {
+            let text = i64::from(*number).to_string();
+            directives.apply(name.as_bytes(), Argument::Text(text.as_bytes()));
+        }
+        Some(BareItem::String(text)) if takes_fields => {
+            directives.apply(name.as_bytes(), Argument::Text(text.as_str().as_bytes()));
+        }
+        _ => directives.apply(name.as_bytes(), Argument::Broken),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{delta::Delta, directives::Scope};
+
+    fn response(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields
+            .iter()
+            .map(|(name, value)| {
+                (
+                    HeaderName::from_static(name),
+                    HeaderValue::from_static(value),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_first_valid_target_governs() {
+        const CC: &str = "cache-control";
+        const CDN: &str = "cdn-cache-control";
+        const OWN: &str = "ordgate-cache-control";
+        // What governs: max-age in seconds, and whether it was targeted.
+        type Row = (
+            &'static [(&'static str, &'static str)],
+            Option<u32>,
+            bool,
+            &'static str,
+        );
+        let table: &[Row] = &[
+            (
+                &[(CC, "max-age=1"), (CDN, "max-age=60")],
+                Some(60),
+                true,
+                "RFC 9213 §2.2",
+            ),
+            (
+                &[(CC, "no-store"), (CDN, "max-age=60")],
+                Some(60),
+                true,
+                "RFC 9213 §2.2",
+            ),
+            (
+                &[(OWN, "max-age=5"), (CDN, "max-age=60")],
+                Some(5),
+                true,
+                "RFC 9213 §2.2 order",
+            ),
+            (
+                &[(OWN, "max-age=&"), (CDN, "max-age=60")],
+                Some(60),
+                true,
+                "RFC 9213 §2.2 invalid",
+            ),
+            (
+                &[(OWN, ""), (CDN, "max-age=60")],
+                Some(60),
+                true,
+                "RFC 9213 §2.2 empty",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "")],
+                Some(1),
+                false,
+                "RFC 9213 §2.2 empty",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "max-age=60, &&&")],
+                Some(1),
+                false,
+                "RFC 9213 §2.2 invalid",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "max-age =60")],
+                Some(1),
+                false,
+                "RFC 9651 §4.2.2",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "max-age= 60")],
+                Some(1),
+                false,
+                "RFC 9651 §4.2.2",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "MAX-AGE=60")],
+                Some(1),
+                false,
+                "RFC 9651 §3.1.2, keys are lower-case",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "max-age=60,")],
+                Some(1),
+                false,
+                "RFC 9651 §4.2.2, trailing comma",
+            ),
+            (
+                &[(CC, "max-age=1"), (CDN, "none")],
+                None,
+                true,
+                "RFC 9213 §3.1, unknown is not empty",
+            ),
+            (
+                &[(CDN, "max-age=60;foo=bar")],
+                Some(60),
+                true,
+                "RFC 9213 §2.1, parameters are ignored",
+            ),
+            (
+                &[(CDN, "max-age=60, max-age=5")],
+                Some(5),
+                true,
+                "RFC 9651 §4.2.2, the last wins",
+            ),
+            (
+                &[(CDN, "max-age=5, max-age=60")],
+                Some(60),
+                true,
+                "RFC 9651 §4.2.2, the last wins",
+            ),
+            (
+                &[(CDN, "max-age=\"60\"")],
+                Some(0),
+                true,
+                "RFC 9213 §2.1, another type",
+            ),
+            (
+                &[(CDN, "max-age=60.5")],
+                Some(0),
+                true,
+                "RFC 9213 §2.1, another type",
+            ),
+            (&[(CDN, "max-age=-1")], Some(0), true, "RFC 9111 §4.2.1"),
+            (&[(CDN, "max-age")], Some(0), true, "RFC 9111 §4.2.1"),
+            (
+                &[(CDN, "max-age=(60)")],
+                Some(0),
+                true,
+                "RFC 9213 §2.1, another type",
+            ),
+            (
+                &[(CDN, "max-age=99999999999")],
+                Some(1 << 31),
+                true,
+                "RFC 9111 §1.2.2",
+            ),
+            (
+                &[(CDN, "foo"), (CDN, "max-age=60")],
+                Some(60),
+                true,
+                "RFC 9651 §4.2, several lines",
+            ),
+        ];
+        let targets = TargetList::new(Some(HeaderName::from_static(OWN)));
+        for (fields, max_age, targeted, section) in table {
+            let mut headers = HeaderMap::new();
+            for (name, value) in *fields {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let governing = targets.governing(&headers);
+            let found = governing.directives.max_age.map(Delta::as_secs);
+            assert_eq!(
+                (found, governing.targeted),
+                (*max_age, *targeted),
+                "{fields:?}: {section}"
+            );
+        }
+    }
+
+    #[test]
+    fn restrictions_of_another_type_still_restrict() {
+        let of = |value| {
+            TargetList::default()
+                .governing(&response(&[("cdn-cache-control", value)]))
+                .directives
+        };
+        assert!(of("no-store").no_store, "RFC 9111 §5.2.2.5");
+        assert!(of("no-store=?0").no_store, "RFC 9213 §2.1");
+        assert!(!of("public=?0").public, "RFC 9213 §2.1");
+        assert!(!of("public=1").public, "RFC 9213 §2.1");
+        assert_eq!(of("private").private, Scope::Whole, "RFC 9111 §5.2.2.7");
+        assert_eq!(
+            of("private=a").private,
+            Scope::Whole,
+            "RFC 9213 §2.1: a Token is no String"
+        );
+        assert_eq!(of("private=\"a\"").private.fields(), ["a"], "RFC 9213 §2.1");
+        assert_eq!(of("no-cache=5").no_cache, Scope::Whole, "RFC 9213 §2.1");
+    }
+
+    #[test]
+    fn without_targets_cache_control_governs() {
+        let headers = response(&[
+            ("cache-control", "max-age=1"),
+            ("cdn-cache-control", "max-age=60"),
+        ]);
+        let governing = TargetList::none().governing(&headers);
+        assert_eq!(
+            (
+                governing.directives.max_age.map(Delta::as_secs),
+                governing.targeted
+            ),
+            (Some(1), false)
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Choosing among variants (RFC 9111 §4.1).
+//!
+//! Called when a response is stored, to take down what the request said in the fields that `Vary`
+//! nominates, and on look-ups, to see whether another request says the same. A secondary key is exact:
+//! two requests have one key only where their nominated fields have one meaning by their own
+//! definitions. A field that is absent matches only its absence.
+//!
+//! Deliberately absent: choosing by preference (`q` of `Accept-Language` against
+//! `Content-Language`), which only the origin can do rightly.
+
+use std::time::SystemTime;
+
+use http::{
+    HeaderMap,
+    header::{self, HeaderName, HeaderValue},
+};
+
+use super::list::{is_token, members, plain, trim};
+
+/// The request fields that a response nominates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Nominated {
+    /// None or some, in order and without repetition.
+    Fields(Box<[HeaderName]>),
+    /// `*`, or a member that is no field name: nothing ever matches.
+    Everything,
+}
+
+impl Nominated {
+    /// Reads `Vary`.
+    #[must_use]
+    pub fn of(response: &HeaderMap) -> Self {
+        let mut names = Vec::new();
+        for member in response
+            .get_all(header::VARY)
+            .iter()
+            .flat_map(|line| plain(line.as_bytes()))
+        {
+            match HeaderName::from_bytes(member) {
+                Ok(name) if member != b"*" => names.push(name),
+                Ok(_) | Err(_) => return Self::Everything,
+            }
+        }
+        names.sort_unstable_by(|one, two| one.as_str().cmp(two.as_str()));
+        names.dedup();
+        Self::Fields(names.into_boxed_slice())
+    }
+
+    /// What a request says in the nominated fields; nothing where nothing can match.
+    #[must_use]
+    pub fn key(&self, request: &HeaderMap) -> Option<SecondaryKey> {
+        match self {
+            Self::Fields(names) => {
+                let mut key = Vec::new();
+                write(names, request, &mut key);
+                Some(SecondaryKey(key.into_boxed_slice()))
+            }
+            Self::Everything => None,
+        }
+    }
+
+    /// Whether this request says the same in the nominated fields. Allocates nothing.
+    #[must_use]
+    pub fn matches(&self, key: &SecondaryKey, request: &HeaderMap) -> bool {
+        match self {
+            Self::Fields(names) => {
+                let mut comparison = Comparison {
+                    rest: &key.0,
+                    equal: true,
+                };
+                write(names, request, &mut comparison);
+                comparison.equal && comparison.rest.is_empty()
+            }
+            Self::Everything => false,
+        }
+    }
+}
+
+/// What a request said in the fields that a response nominates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SecondaryKey(Box<[u8]>);
+
+impl SecondaryKey {
+    /// The key's bytes, which hold no more than the nominated fields' values.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The most recent of several responses that match, by their `Date` (RFC 9111 §4); of equals, the last.
+#[must_use]
+pub fn most_recent<T>(matching: impl IntoIterator<Item = (SystemTime, T)>) -> Option<T> {
+    matching
+        .into_iter()
+        .max_by_key(|(date, _)| *date)
+        .map(|(_, response)| response)
+}
+
+/// Where a key's bytes go: into a new key, or against one.
+trait Sink {
+    fn put(&mut self, bytes: &[u8]);
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+struct Comparison<'a> {
+    rest: &'a [u8],
+    equal: bool,
+}
+
+impl Sink for Comparison<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        match self.rest.strip_prefix(bytes) {
+            Some(rest) if self.equal => self.rest = rest,
+            Some(_) | None => self.equal = false,
+        }
+    }
+}
+
+/// Two bytes that no field value can hold.
+const ABSENT: &[u8] = b"\0";
+const PRESENT: &[u8] = b"\n";
+
+fn write(names: &[HeaderName], request: &HeaderMap, out: &mut impl Sink) {
+    for name in names {
+        if !request.contains_key(name) {
+            // §4.1: what is absent can only match what is absent.
+            out.put(ABSENT);
+            continue;
+        }
+        out.put(PRESENT);
+        let preferences = match *name {
+            // RFC 9110 §12.5.3 gives the order of codings no meaning.
+            header::ACCEPT_ENCODING => Preferences::read(request, name).map(Preferences::unordered),
+            // §12.5.4: some take the order of languages of one weight as a preference.
+            header::ACCEPT_LANGUAGE => Preferences::read(request, name).map(Preferences::by_weight),
+            _ => None,
+        };
+        match preferences {
+            Some(preferences) => preferences.write(out),
+            None => combined(name, request, out),
+        }
+    }
+}
+
+/// Fields that are no lists: a comma in them is text, and so is the space beside it.
+const SINGLETONS: [HeaderName; 9] = [
+    header::AUTHORIZATION,
+    header::COOKIE,
+    header::FROM,
+    header::HOST,
+    header::IF_MODIFIED_SINCE,
+    header::ORIGIN,
+    header::PROXY_AUTHORIZATION,
+    header::REFERER,
+    header::USER_AGENT,
+];
+
+/// Lines are combined with commas (RFC 9110 §5.3), and whitespace around commas is dropped.
+fn combined(name: &HeaderName, request: &HeaderMap, out: &mut impl Sink) {
+    for (index, line) in request
+        .get_all(name)
+        .iter()
+        .map(HeaderValue::as_bytes)
+        .enumerate()
+    {
+        if index > 0 {
+            out.put(b",");
+        }
+        if SINGLETONS.contains(name) || members(line).any(|member| !member.sound) {
+            out.put(trim(line));
+        } else {
+            without_space(trim(line), out);
+        }
+    }
+}
+
+/// Drops whitespace around commas, save within quoted-strings, which all close here.
+fn without_space(line: &[u8], out: &mut impl Sink) {
+    let mut quoted = false;
+    let mut escaped = false;
+    let mut start = 0;
+    for (at, &byte) in line.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => {
+                out.put(trim(&line[start..at]));
+                out.put(b",");
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    out.put(trim(&line[start..]));
+}
+
+/// The most members of a list of preferences that are put in order.
+const MOST: usize = 16;
+
+/// A list of weighted words (RFC 9110 §12.4.2, §12.5.3, §12.5.4).
+struct Preferences<'a> {
+    words: [(&'a [u8], u16); MOST],
+    count: usize,
+}
+
+impl<'a> Preferences<'a> {
+    /// Reads the field; nothing when it is not of this form, or too long to be worth it.
+    fn read(request: &'a HeaderMap, name: &HeaderName) -> Option<Self> {
+        let mut words: [(&[u8], u16); MOST] = [(&[], 0); MOST];
+        let mut count = 0;
+        for member in request
+            .get_all(name)
+            .iter()
+            .flat_map(|line| plain(line.as_bytes()))
+        {
+            *words.get_mut(count)? = weighted(member)?;
+            count += 1;
+        }
+        Some(Self { words, count })
+    }
+
+    fn unordered(mut self) -> Self {
+        for (word, _) in &mut self.words[..self.count] {
+            // §8.4.1: these names are equivalent.
+            match *word {
+                name if name.eq_ignore_ascii_case(b"x-gzip") => *word = b"gzip",
+                name if name.eq_ignore_ascii_case(b"x-compress") => *word = b"compress",
+                _ => {}
+            }
+        }
+        self.words[..self.count].sort_unstable_by(|(one, first), (two, second)| {
+            let lower = |word: &'a [u8]| word.iter().map(u8::to_ascii_lowercase);
+            lower(one).cmp(lower(two)).then(first.cmp(second))
+        });
+        self
+    }
+
+    fn by_weight(mut self) -> Self {
+        // An insertion sort, because it is stable and allocates nothing.
+        let words = &mut self.words[..self.count];
+        for at in 1..words.len() {
+            let mut to = at;
+            while to > 0 && words[to - 1].1 < words[to].1 {
+                words.swap(to - 1, to);
+                to -= 1;
+            }
+        }
+        self
+    }
+
+    fn write(&self, out: &mut impl Sink) {
+        for (index, (word, weight)) in self.words[..self.count].iter().enumerate() {
+            if index > 0 {
+                out.put(b",");
+            }
+            for byte in *word {
+                out.put(&[byte.to_ascii_lowercase()]);
+            }
+            // A weight of one is what no weight means (§12.4.2).
+            if *weight < 1000 {
+                out.put(b";");
+                let digit =
+                    |divisor: u16| b'0' + u8::try_from(weight / divisor % 10).unwrap_or_default();
+                out.put(&[digit(100), digit(10), digit(1)]);
+            }
+        }
+    }
+}
+
+/// A word and its weight in thousandths.
+fn weighted(member: &[u8]) -> Option<(&[u8], u16)> {
+    let (word, weight) = match member.iter().position(|&byte| byte == b';') {
+        None => (member, 1000),
+        Some(at) => (trim(&member[..at]), weight(trim(&member[at + 1..]))?),
+    };
+    is_token(word).then_some((word, weight))
+}
+
+fn weight(parameter: &[u8]) -> Option<u16> {
+    let value = parameter
+        .strip_prefix(b"q=")
+        .or_else(|| parameter.strip_prefix(b"Q="))?;
+    let (whole, fraction) = match value {
+        [whole @ (b'0' | b'1')] | [whole @ (b'0' | b'1'), b'.'] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
+        _ => return None,
+    };
+    let mut thousandths = u16::from(whole - b'0') * 1000;
+    for (digit, unit) in fraction.iter().zip([100, 10, 1]) {
+        thousandths += u16::from(Some(digit).filter(|digit| digit.is_ascii_digit())? - b'0') * unit;
+    }
+    (thousandths <= 1000).then_some(thousandths)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,336 @@
+//! Tables of `vary`: each row names the section that it is from.
+
+use std::time::Duration;
+
+use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_assume, proptest};
+
+use super::*;
+
+fn headers(name: &str, lines: &[&str]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    for line in lines {
+        let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+        headers.append(name, HeaderValue::from_bytes(line.as_bytes()).unwrap());
+    }
+    headers
+}
+
+fn same(vary: &str, one: &HeaderMap, two: &HeaderMap) -> bool {
+    let nominated = Nominated::of(&headers("vary", &[vary]));
+    let Some(key) = nominated.key(one) else {
+        return false;
+    };
+    let same = nominated.matches(&key, two);
+    assert_eq!(
+        same,
+        nominated.key(two).as_ref() == Some(&key),
+        "two ways to compare"
+    );
+    same
+}
+
+#[test]
+fn what_is_nominated() {
+    type Row = (
+        &'static [&'static str],
+        Option<&'static [&'static str]>,
+        &'static str,
+    );
+    let table: &[Row] = &[
+        (&[], Some(&[]), "RFC 9110 §12.5.5"),
+        (&[""], Some(&[]), "RFC 9110 §5.6.1.2"),
+        (&["Foo"], Some(&["foo"]), "RFC 9110 §12.5.5, any case"),
+        (
+            &["foo, Bar", "baz,FOO"],
+            Some(&["bar", "baz", "foo"]),
+            "RFC 9110 §5.3, several lines",
+        ),
+        (&["*"], None, "RFC 9111 §4.1"),
+        (&["*, *"], None, "RFC 9111 §4.1"),
+        (&["", "*"], None, "RFC 9111 §4.1"),
+        (&[", *"], None, "RFC 9111 §4.1"),
+        (&["*, foo"], None, "RFC 9111 §4.1"),
+        (&["foo, *"], None, "RFC 9111 §4.1"),
+        (&["foo bar"], None, "no field name: nothing is sure"),
+    ];
+    for (lines, expected, section) in table {
+        let expected = match expected {
+            Some(names) => Nominated::Fields(
+                names
+                    .iter()
+                    .map(|name| HeaderName::from_bytes(name.as_bytes()).unwrap())
+                    .collect(),
+            ),
+            None => Nominated::Everything,
+        };
+        assert_eq!(
+            Nominated::of(&headers("vary", lines)),
+            expected,
+            "{lines:?}: {section}"
+        );
+    }
+}
+
+#[test]
+fn requests_that_say_the_same() {
+    type Lines = &'static [&'static str];
+    let table: &[(&str, Lines, Lines, bool, &str)] = &[
+        ("foo", &["1"], &["1"], true, "RFC 9111 §4.1"),
+        ("foo", &["1"], &["2"], false, "RFC 9111 §4.1"),
+        (
+            "foo",
+            &["a"],
+            &["A"],
+            false,
+            "RFC 9111 §4.1, no case is known",
+        ),
+        ("foo", &[], &[], true, "RFC 9111 §4.1, both absent"),
+        ("foo", &[], &["1"], false, "RFC 9111 §4.1, one absent"),
+        ("foo", &["1"], &[], false, "RFC 9111 §4.1, one absent"),
+        (
+            "foo",
+            &[],
+            &[""],
+            false,
+            "RFC 9111 §4.1, empty is not absent",
+        ),
+        (
+            "foo",
+            &["1, 2"],
+            &["1", "2"],
+            true,
+            "RFC 9111 §4.1, combined lines",
+        ),
+        (
+            "foo",
+            &["1,2"],
+            &[" 1, 2 "],
+            true,
+            "RFC 9111 §4.1, whitespace",
+        ),
+        (
+            "foo",
+            &["1 ,\t2"],
+            &["1,2"],
+            true,
+            "RFC 9111 §4.1, whitespace",
+        ),
+        (
+            "foo",
+            &["1, 2"],
+            &["2, 1"],
+            false,
+            "RFC 9111 §4.1, no order is known to mean nothing",
+        ),
+        (
+            "foo",
+            &["1  2"],
+            &["1 2"],
+            false,
+            "RFC 9111 §4.1, whitespace within",
+        ),
+        (
+            "foo",
+            &["\"a, b\""],
+            &["\"a,b\""],
+            false,
+            "RFC 9110 §5.6.4, text",
+        ),
+        (
+            "foo",
+            &["\"a\\\", b\", c"],
+            &["\"a\\\", b\",c"],
+            true,
+            "RFC 9110 §5.6.4",
+        ),
+        (
+            "foo",
+            &["\"a, b"],
+            &["\"a,b"],
+            false,
+            "an unclosed quote keeps its spaces",
+        ),
+        (
+            "user-agent",
+            &["a, b"],
+            &["a,b"],
+            false,
+            "RFC 9110 §10.1.5, no list",
+        ),
+        (
+            "cookie",
+            &["a=b, c"],
+            &["a=b,c"],
+            false,
+            "RFC 6265 §4.2.1, no list",
+        ),
+        (
+            "accept-encoding",
+            &["gzip, br"],
+            &["br,gzip"],
+            true,
+            "RFC 9110 §12.5.3, order",
+        ),
+        (
+            "accept-encoding",
+            &["gzip", "br"],
+            &["BR, gzip;q=1.0"],
+            true,
+            "RFC 9110 §12.4.2, §8.4.1",
+        ),
+        (
+            "accept-encoding",
+            &["x-gzip"],
+            &["gzip"],
+            true,
+            "RFC 9110 §8.4.1.3",
+        ),
+        (
+            "accept-encoding",
+            &["gzip;q=0.5"],
+            &["gzip ; q=0.50"],
+            true,
+            "RFC 9110 §12.4.2",
+        ),
+        (
+            "accept-encoding",
+            &["gzip;q=0.5"],
+            &["gzip;q=0.6"],
+            false,
+            "RFC 9110 §12.4.2",
+        ),
+        (
+            "accept-encoding",
+            &["gzip;q=0"],
+            &["gzip"],
+            false,
+            "RFC 9110 §12.4.2",
+        ),
+        (
+            "accept-encoding",
+            &["gzip;q=2"],
+            &["gzip"],
+            false,
+            "RFC 9110 §12.4.2, no weight",
+        ),
+        (
+            "accept-encoding",
+            &[""],
+            &[],
+            false,
+            "RFC 9110 §12.5.3, empty wants identity",
+        ),
+        (
+            "accept-encoding",
+            &["gzip"],
+            &["gzip, br"],
+            false,
+            "RFC 9110 §12.5.3",
+        ),
+        (
+            "accept-language",
+            &["en, de"],
+            &[" eN ,   De"],
+            true,
+            "RFC 9110 §12.5.4, case",
+        ),
+        (
+            "accept-language",
+            &["en, de"],
+            &["de, en"],
+            false,
+            "RFC 9110 §12.5.4, order may be a preference",
+        ),
+        (
+            "accept-language",
+            &["de;q=0.5, en"],
+            &["en, de;q=0.5"],
+            true,
+            "RFC 9110 §12.4.2, weights order",
+        ),
+        (
+            "accept-language",
+            &["en-GB"],
+            &["en"],
+            false,
+            "RFC 9110 §12.5.4",
+        ),
+    ];
+    for (name, one, two, expected, section) in table {
+        assert_eq!(
+            same(name, &headers(name, one), &headers(name, two)),
+            *expected,
+            "{name} {one:?} {two:?}: {section}"
+        );
+    }
+}
+
+#[test]
+fn only_nominated_fields_count() {
+    let one = headers("other", &["1"]);
+    let two = headers("other", &["2"]);
+    assert!(same("foo", &one, &two), "RFC 9111 §4.1");
+    assert!(!same("foo, other", &one, &two), "RFC 9111 §4.1");
+    assert!(!same("*", &one, &one), "RFC 9111 §4.1");
+}
+
+#[test]
+fn fields_do_not_run_into_each_other() {
+    let mut one = headers("a", &["1"]);
+    one.extend(headers("b", &["2"]));
+    let mut two = headers("a", &["12"]);
+    two.extend(headers("b", &[""]));
+    assert!(!same("a, b", &one, &two), "RFC 9111 §4.1");
+    assert!(
+        !same("a, b", &headers("a", &["1"]), &headers("b", &["1"])),
+        "RFC 9111 §4.1"
+    );
+}
+
+#[test]
+fn the_most_recent_is_chosen() {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    assert_eq!(
+        most_recent([(at(2), "a"), (at(3), "b"), (at(1), "c")]),
+        Some("b"),
+        "RFC 9111 §4"
+    );
+    assert_eq!(
+        most_recent([(at(2), "a"), (at(2), "b")]),
+        Some("b"),
+        "the one stored last"
+    );
+    assert_eq!(most_recent::<()>([]), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Two requests whose nominated field differs in more than whitespace never share a key.
+    #[test]
+    fn requests_that_differ_share_nothing(
+        one in "[ab\", ;=\\\\q.01-]{0,14}",
+        two in "[ab\", ;=\\\\q.01-]{0,14}",
+    ) {
+        let bare = |text: &str| text.replace([' ', '\t'], "");
+        prop_assume!(bare(&one) != bare(&two));
+        prop_assert!(!same("foo", &headers("foo", &[&one]), &headers("foo", &[&two])));
+    }
+
+    /// A preference list keeps every word and every weight.
+    #[test]
+    fn preferences_are_not_lost(
+        words in proptest::collection::vec(("[a-c]{1,2}", 0u16..=10), 0..6),
+        others in proptest::collection::vec(("[a-c]{1,2}", 0u16..=10), 0..6),
+    ) {
+        let text = |words: &[(String, u16)]| {
+            let words: Vec<_> =
+                words.iter().map(|(word, tenths)| format!("{word};q={}.{}", tenths / 10, tenths % 10)).collect();
+            words.join(", ")
+        };
+        let sorted = |mut words: Vec<(String, u16)>| { words.sort(); words };
+        let one = headers("accept-encoding", &[&text(&words)]);
+        let two = headers("accept-encoding", &[&text(&others)]);
+        prop_assert_eq!(same("accept-encoding", &one, &two), sorted(words) == sorted(others));
+    }
+}

@@ -1,0 +1,122 @@
+//! The body of an answer: what memory holds, or what passes through.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep};
+
+/// Why a body ends before its end. hyper closes the client's connection then,
+/// so that the client knows.
+pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of an answer.
+pub enum Body {
+    /// Held whole; what a hit has.
+    Whole(Option<Bytes>),
+    /// Pieces of what is held, one after the other.
+    Pieces(VecDeque<Bytes>),
+    /// Passing through, in constant memory.
+    Passing(Box<Passing>),
+}
+
+/// A body on its way from the upstream to one client.
+pub struct Passing {
+    /// What has been read of it already.
+    pub begun: VecDeque<Bytes>,
+    /// The rest.
+    pub rest: Incoming,
+    /// How long the upstream may say nothing.
+    pub patience: Duration,
+    /// What is held until the body has ended: its place among the requests
+    /// under way.
+    pub place: Box<dyn Any + Send>,
+    /// Runs while the upstream says nothing.
+    pub silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl Body {
+    /// A body that is held whole.
+    pub fn new(bytes: Bytes) -> Self {
+        Self::Whole(Some(bytes))
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::Whole(None)
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let next = match self.get_mut() {
+            Self::Whole(bytes) => bytes.take().filter(|bytes| !bytes.is_empty()),
+            Self::Pieces(pieces) => pieces.pop_front(),
+            Self::Passing(passing) => return passing.poll(cx),
+        };
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Pieces(pieces) => pieces.is_empty(),
+            Self::Passing(passing) => passing.begun.is_empty() && passing.rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let length = |bytes: &Bytes| bytes.len() as u64;
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, length)),
+            Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(length).sum()),
+            Self::Passing(passing) => {
+                let begun: u64 = passing.begun.iter().map(length).sum();
+                let rest = passing.rest.size_hint();
+                let mut hint = SizeHint::new();
+                hint.set_lower(begun + rest.lower());
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(begun + upper);
+                }
+                hint
+            }
+        }
+    }
+}
+
+impl Passing {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(bytes) = self.begun.pop_front() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        match Pin::new(&mut self.rest).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.silence = None;
+                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+            }
+            Poll::Pending => {
+                let deadline = Instant::now() + self.patience;
+                let silence = self
+                    .silence
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+                match silence.as_mut().poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(Some(Err("the upstream fell silent".into()))),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+        }
+    }
+}
