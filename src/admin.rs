@@ -5,6 +5,7 @@
 //!
 //! Deliberately absent: the walk. Nothing here touches the upstream.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
 
 use crate::clock::Moment;
 use crate::gateway::Gateway;
@@ -68,19 +69,17 @@ pub struct Admin {
     pub drain: Drain,
 }
 
-/// Connections to the admin side at once; more wait.
+/// Connections to the admin side at once; one more takes the oldest's place.
+/// Those that are idle must not keep out the one that asks whether we live.
 const CONNECTIONS: usize = 64;
-/// What a request's head, and an answer's reading, may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be idle, and a request's head may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS);
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
@@ -90,7 +89,15 @@ impl Admin {
                 }
             };
             let admin = self.clone();
-            tokio::spawn(async move {
+            open.retain(|connection| !connection.is_finished());
+            if open.len() >= CONNECTIONS
+                && let Some(oldest) = open.pop_front()
+            {
+                oldest.abort();
+                // It goes, and whoever has come is served, before more come.
+                tokio::task::yield_now().await;
+            }
+            let served = tokio::spawn(async move {
                 let service = service_fn(|request| {
                     let response = admin.answer(&request);
                     async move { Ok::<_, Infallible>(response) }
@@ -103,8 +110,8 @@ impl Admin {
                 if let Err(error) = served {
                     tracing::debug!(%error, "an admin connection failed");
                 }
-                drop(place);
             });
+            open.push_back(served.abort_handle());
         }
     }
 

@@ -8,8 +8,9 @@
 mod reader;
 mod routes;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -149,6 +150,8 @@ impl Config {
             Some(tables) => routes::read(tables, root),
             None => shipped_routes(),
         };
+        let (public, private) = (root.table("server"), root.table("admin"));
+        apart(&public, &private);
         let cache = root.table("cache");
         let cache_bytes = cache.size("max_bytes", 1 << 20..=1 << 44, 256 << 20);
         let stale_wait = cache.duration("stale_wait", seconds(0)..=DAY, seconds(2));
@@ -157,8 +160,8 @@ impl Config {
         cache.finish();
         let log = root.table("log");
         let config = Self {
-            server: server(root.table("server")),
-            admin: admin(root.table("admin")),
+            server: server(public),
+            admin: admin(private),
             trust: trust(root.table("clients")),
             respond: answers(root.table("answers")),
             limit: limits(root.table("limit")),
@@ -257,6 +260,23 @@ fn shipped_routes() -> RouteTable {
         .map_or_else(RouteTable::default, |tables| routes::read(tables, &table))
 }
 
+const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// The two sides cannot listen in one place.
+fn apart(public: &Table<'_>, private: &Table<'_>) {
+    let (one, at_one) = address(public, PUBLIC);
+    let (other, at_other) = address(private, ADMIN);
+    if one == other && one.port() != 0 {
+        let at = at_other.or(at_one);
+        let at = at.as_ref().unwrap_or(private.span());
+        private.problem(
+            at,
+            format!("server.listen and admin.listen are both {one}; each needs a port of its own"),
+        );
+    }
+}
+
 fn server(table: Table<'_>) -> Server {
     let number = |key, bounds, default| {
         table
@@ -265,7 +285,7 @@ fn server(table: Table<'_>) -> Server {
             .unwrap_or(default)
     };
     let server = Server {
-        listen: address(&table, "listen", ([127, 0, 0, 1], 8080)),
+        listen: address(&table, PUBLIC).0,
         workers: number("workers", 0..=1024, 0),
         runtime: table
             .one_of("runtime", &Runtime::NAMES)
@@ -298,7 +318,7 @@ const MILLI: Duration = Duration::from_millis(1);
 
 fn admin(table: Table<'_>) -> Admin {
     let admin = Admin {
-        listen: address(&table, "listen", ([127, 0, 0, 1], 9090)),
+        listen: address(&table, ADMIN).0,
         token_file: path(&table, "token_file"),
     };
     table.finish();
@@ -309,7 +329,7 @@ fn trust(table: Table<'_>) -> Trust {
     let network = |text: &str| {
         text.parse::<IpNet>()
             .ok()
-            .or_else(|| Some(IpNet::from(text.parse::<std::net::IpAddr>().ok()?)))
+            .or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
     };
     let allowed = "an address or a network, such as \"10.0.0.0/8\"";
     let trust = Trust {
@@ -359,11 +379,33 @@ fn limits(table: Table<'_>) -> limit::Settings {
     settings
 }
 
+/// Fields of a request that mean something already: the key would break the
+/// message, or be taken for something else by who is on the way.
+const TAKEN: [&str; 13] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+
 fn upstream(table: Table<'_>) -> upstream::Settings {
-    const URL: &str =
-        "an http or https URL without user, query and fragment, such as \"https://api.example\"";
-    let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
-    let name = table.parsed("api_key_header", "a field name", header);
+    const URL: &str = "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"";
+    const HEADER: &str = "the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\", and none of framing, of the connection, of proxies or of every request";
+    let header = |text: &str| {
+        let name = HeaderName::from_bytes(text.as_bytes()).ok()?;
+        let taken = TAKEN.contains(&name.as_str()) || name.as_str().starts_with("proxy-");
+        (!taken).then_some(name)
+    };
+    let name = table.parsed("api_key_header", HEADER, header);
     let time = |key, default| table.duration(key, MILLI..=DAY, default);
     let settings = upstream::Settings {
         url: table.parsed("url", URL, base_url).map(|(url, _)| url),
@@ -389,9 +431,17 @@ fn upstream(table: Table<'_>) -> upstream::Settings {
 pub fn base_url(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let scheme = matches!(url.scheme_str(), Some("http" | "https"));
-    let authority = url.authority().is_some_and(|a| !a.as_str().contains('@'));
+    let authority = url.authority().is_some_and(|authority| {
+        let rest = authority.as_str().strip_prefix(authority.host());
+        rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    });
     let bare = url.query().is_none() && !text.contains('#');
     (scheme && authority && bare).then_some(url)
+}
+
+fn is_port(text: &str) -> bool {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits && text.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 fn logging(table: &Table<'_>) -> telemetry::Settings {
@@ -431,13 +481,14 @@ fn access(table: Table<'_>) -> access_log::Settings {
     settings
 }
 
-fn address(table: &Table<'_>, key: &'static str, default: ([u8; 4], u16)) -> SocketAddr {
+/// Where to listen, and where that is said.
+fn address(table: &Table<'_>, default: SocketAddr) -> (SocketAddr, Option<Range<usize>>) {
     let read = table.parsed(
-        key,
+        "listen",
         "an address and a port, such as \"127.0.0.1:8080\"",
         |text| text.parse().ok(),
     );
-    read.map_or_else(|| SocketAddr::from(default), |(address, _)| address)
+    read.map_or((default, None), |(address, at)| (address, Some(at)))
 }
 
 fn path(table: &Table<'_>, key: &'static str) -> Option<PathBuf> {

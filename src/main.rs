@@ -141,10 +141,14 @@ fn serve(flags: Serve) -> Result<ExitCode> {
     if let Some(admin) = flags.admin {
         config.admin.listen = admin;
     }
+    let (public, private) = (config.server.listen, config.admin.listen);
+    if public == private && public.port() != 0 {
+        bail!("--listen and --admin are both {public}; each needs a port of its own");
+    }
     if let Some(url) = flags.upstream {
         let Some(url) = base_url(&url) else {
             bail!(
-                "--upstream: allowed is an http or https URL without user, query and fragment, such as https://api.example"
+                "--upstream: allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example"
             );
         };
         config.upstream.url = Some(url);

@@ -7,6 +7,9 @@ use serde_json::{Map, Value, json};
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::validate::Kind;
 
+/// Where the document is.
+pub const PATH: &str = "/openapi.json";
+
 /// The document.
 pub fn document(routes: &RouteTable) -> Value {
     let paths: Map<String, Value> = routes

@@ -59,9 +59,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket cannot listen.
-    #[error(
-        "cannot listen on {address}: {error}; another program may have it, and port 0 takes a free one"
-    )]
+    #[error("cannot listen on {address}: {error}{}", advice(error))]
     Bind {
         /// Where.
         address: SocketAddr,
@@ -84,6 +82,17 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+}
+
+/// What may be behind a socket's refusal, where its kind tells.
+fn advice(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; another program may have it, and port 0 takes a free one"
+    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
+        "; the address is none of this machine's"
+    } else {
+        ""
+    }
 }
 
 /// A running server.
@@ -334,7 +343,7 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
         meter: Meter::new(routes.routes().len()),
         access_log: AccessLog::new(&config.access_log),
         documents: vec![Document {
-            path: "/openapi.json",
+            path: openapi::PATH,
             media: "application/json",
             etag: etag(&text),
             text,

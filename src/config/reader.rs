@@ -125,8 +125,17 @@ impl<'t> Table<'t> {
         }
     }
 
+    /// Whether it has a key, readable or not: what is there and is wrong has
+    /// been told already.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
     fn value(&self, key: &'static str) -> Option<&'t Spanned<DeValue<'t>>> {
-        self.asked.borrow_mut().push(key);
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&key) {
+            asked.push(key);
+        }
         self.table?.get(key)
     }
 
@@ -249,22 +258,19 @@ impl<'t> Table<'t> {
             &format!("a list of strings, each {allowed}"),
             |value| {
                 let placed = |element: &Spanned<DeValue<'t>>| {
-                    Some((element.get_ref().as_str()?.to_owned(), element.span()))
+                    let value = element.get_ref().as_str().and_then(&parse);
+                    (value.ok_or_else(|| came(element.get_ref())), element.span())
                 };
-                value
-                    .as_array()?
-                    .iter()
-                    .map(placed)
-                    .collect::<Option<Vec<_>>>()
+                Some(value.as_array()?.iter().map(placed).collect::<Vec<_>>())
             },
         )?;
         let mut values = Vec::new();
-        for (text, span) in elements {
-            match parse(&text) {
-                Some(value) => values.push(value),
-                None => self.problem(
+        for (read, span) in elements {
+            match read {
+                Ok(value) => values.push(value),
+                Err(came) => self.problem(
                     &span,
-                    format!("{} has \"{text}\"; allowed is {allowed}", self.name(key)),
+                    format!("{} has {came}; allowed is {allowed}", self.name(key)),
                 ),
             }
         }
@@ -311,23 +317,20 @@ impl<'t> Table<'t> {
     }
 
     /// All tables within this one, by their names, which are the user's to
-    /// choose.
+    /// choose. One that is no table is told, and empty.
     pub(super) fn named_tables(&self) -> Vec<(Placed<String>, Self)> {
         let entries = self.table.into_iter().flat_map(|table| table.iter());
         let mut tables = Vec::new();
         for (key, value) in entries {
             let name = key.get_ref().to_string();
-            match value.get_ref().as_table() {
-                Some(table) => {
-                    let inner = self.inner(&name, Some((table, value.span())));
-                    tables.push(((name, key.span()), inner));
-                }
-                None => {
-                    let came = came(value.get_ref());
-                    let message = format!("{} is {came}; allowed is a table", self.name(&name));
-                    self.problem(&value.span(), message);
-                }
+            let table = value.get_ref().as_table();
+            if table.is_none() {
+                let came = came(value.get_ref());
+                let message = format!("{} is {came}; allowed is a table", self.name(&name));
+                self.problem(&value.span(), message);
             }
+            let inner = self.inner(&name, table.map(|table| (table, value.span())));
+            tables.push(((name, key.span()), inner));
         }
         tables
     }

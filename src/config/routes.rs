@@ -10,6 +10,7 @@ use toml::Value;
 use super::reader::{Placed, Table};
 use super::seconds;
 use crate::cache::policy::{Mode, Policy, Times};
+use crate::openapi;
 use crate::route::{
     Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route, RouteTable,
     TableError, Template, parameter_names,
@@ -96,10 +97,19 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
             "methods = [\"*\"] goes with headers = \"all\"",
         );
     }
-    for (key, value) in [("name", name.is_none()), ("path", path.is_none())] {
-        if value {
+    for key in ["name", "path"] {
+        if !table.has(key) {
             table.problem(table.span(), format!("a route needs {key}"));
         }
+    }
+    if let Some((path, at)) = &path
+        && path == openapi::PATH
+    {
+        let message = format!(
+            "{} is {path}, where the routes are described; a route needs a path of its own",
+            table.name("path")
+        );
+        table.problem(at, message);
     }
     if query.len() > MOST_QUERY_PARAMETERS {
         let message = format!("a route has at most {MOST_QUERY_PARAMETERS} query parameters");
@@ -123,7 +133,7 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
             path: path.into(),
             methods,
             params,
-            query: query.into_iter().map(|(parameter, _)| parameter).collect(),
+            query: query.into_iter().filter_map(|(_, read)| read).collect(),
             strict_query,
             any_query,
             headers,
@@ -159,7 +169,7 @@ fn ordered(
     table: &Table<'_>,
     path: &str,
     span: &Range<usize>,
-    mut declared: Vec<(Parameter, Range<usize>)>,
+    mut declared: Vec<Declared>,
 ) -> Option<Vec<Parameter>> {
     let names = match parameter_names(path) {
         Ok(names) => names,
@@ -177,24 +187,32 @@ fn ordered(
             table.problem(span, format!("the path has {{{name}}} twice"));
             return None;
         }
-        match declared.iter().position(|(p, _)| *p.name == **name) {
-            Some(at) => params.push(declared.remove(at).0),
+        match declared.iter().position(|((known, _), _)| known == name) {
+            // One that could not be read is told already.
+            Some(at) => params.extend(declared.remove(at).1),
             None => table.problem(
                 span,
                 format!("the path has {{{name}}}, and params.{name} does not say what it may be"),
             ),
         }
     }
-    for (parameter, at) in &declared {
-        table.problem(at, format!("the path has no {{{}}}", parameter.name));
+    for ((name, at), _) in &declared {
+        table.problem(at, format!("the path has no {{{name}}}"));
     }
     (params.len() == names.len()).then_some(params)
 }
 
-fn parameters(table: Table<'_>, in_query: bool) -> Vec<(Parameter, Range<usize>)> {
+/// A parameter's name and where it is declared; and what it may be, where that
+/// could be read.
+type Declared = (Placed<String>, Option<Parameter>);
+
+fn parameters(table: Table<'_>, in_query: bool) -> Vec<Declared> {
     let tables = table.named_tables();
-    let read = |((name, span), table)| parameter(name, &span, table, in_query).map(|p| (p, span));
-    tables.into_iter().filter_map(read).collect()
+    let read = |((name, at), table): (Placed<String>, _)| {
+        let parameter = parameter(name.clone(), &at, table, in_query);
+        ((name, at), parameter)
+    };
+    tables.into_iter().map(read).collect()
 }
 
 #[derive(Clone, Copy)]
@@ -234,7 +252,7 @@ fn parameter(
         );
     }
     let kind = table.one_of("type", &TYPES);
-    if kind.is_none() && table.is_there() {
+    if table.is_there() && !table.has("type") {
         table.problem(at, format!("{} must say what it is", table.name("type")));
     }
     let kind = match kind? {

@@ -166,6 +166,118 @@ fn problems_of_routes() {
 }
 
 #[test]
+fn one_mistake_is_one_problem() {
+    let rows = [
+        (
+            "name = \"A b\"\npath = \"/a\"",
+            "2:8: route.name is \"A b\"; allowed is 1 to 64 of a-z, 0-9 and -",
+        ),
+        (
+            "name = \"a\"\npath = 3",
+            "3:8: route.path is 3; allowed is a string",
+        ),
+        (
+            "name = \"a\"\npath = \"/{x}\"\nparams.x = { type = \"hax\" }",
+            "4:21: route.params.x.type is \"hax\"; allowed is one of hex64, block, ticker, integer, enum, string",
+        ),
+        (
+            "name = \"a\"\npath = \"/{x}\"\nparams.x = { min = 3 }",
+            "4:8: route.params.x.type must say what it is",
+        ),
+        (
+            "name = \"a\"\npath = \"/{x}\"\nparams.x = \"hex64\"",
+            "4:12: route.params.x is \"hex64\"; allowed is a table",
+        ),
+        (
+            "name = \"a\"\npath = \"/openapi.json\"",
+            "3:8: route.path is /openapi.json, where the routes are described; a route needs a path of its own",
+        ),
+    ];
+    for (route, problem) in rows {
+        let found = problems(&format!("[[route]]\n{route}\n"));
+        assert_eq!(found, [format!("p.toml:{problem}")], "{route}");
+    }
+}
+
+#[test]
+fn lists_are_read_to_their_end() {
+    let found = problems(
+        "[clients]\ntrusted_proxies = [\"10.0.0.0/8\", 3, \"::1\",\n  \"junk\", [\"::1\"]]\n",
+    );
+    let allowed = "; allowed is an address or a network, such as \"10.0.0.0/8\"";
+    assert_eq!(
+        found,
+        [
+            format!("p.toml:2:34: clients.trusted_proxies has 3{allowed}"),
+            format!("p.toml:3:3: clients.trusted_proxies has \"junk\"{allowed}"),
+            format!("p.toml:3:11: clients.trusted_proxies has a list{allowed}"),
+        ]
+    );
+}
+
+#[test]
+fn two_sides_two_places() {
+    let both = "server.listen and admin.listen are both";
+    for (text, place) in [
+        (
+            "[server]\nlisten = \"[::1]:80\"\n[admin]\nlisten = \"[::1]:80\"",
+            Some("4:10"),
+        ),
+        // Each may meet the other's default.
+        ("[server]\nlisten = \"127.0.0.1:9090\"", Some("2:10")),
+        ("[admin]\nlisten = \"127.0.0.1:8080\"", Some("2:10")),
+        (
+            "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nlisten = \"127.0.0.1:0\"",
+            None,
+        ),
+        ("[server]\nlisten = \"127.0.0.2:9090\"", None),
+    ] {
+        let found = problems(text);
+        let [problem] = &found[..] else {
+            assert!(found.is_empty() && place.is_none(), "{text}\n{found:#?}");
+            continue;
+        };
+        let expected = format!("p.toml:{}: {both}", place.unwrap_or("nowhere"));
+        assert!(problem.starts_with(&expected), "{text}\n{problem}");
+    }
+}
+
+#[test]
+fn fields_that_may_carry_the_key() {
+    for (name, good) in [
+        ("x-api-key", true),
+        ("Authorization", true),
+        ("X-Proxy-Key", true),
+        ("a b", false),
+        ("", false),
+        ("Host", false),
+        ("content-length", false),
+        ("Connection", false),
+        ("transfer-encoding", false),
+        ("te", false),
+        ("upgrade", false),
+        ("trailer", false),
+        ("keep-alive", false),
+        ("accept", false),
+        ("accept-encoding", false),
+        ("user-agent", false),
+        ("expect", false),
+        ("via", false),
+        ("proxy-authorization", false),
+        ("Proxy-Connection", false),
+    ] {
+        let found = problems(&format!("[upstream]\napi_key_header = \"{name}\"\n"));
+        assert_eq!(found.is_empty(), good, "{name} {found:#?}");
+        for problem in found {
+            assert!(
+                problem.contains("allowed is the name of a field"),
+                "{problem}"
+            );
+        }
+    }
+}
+
+#[test]
 fn overlapping_routes() {
     let text = "\
 [[route]]
@@ -216,6 +328,13 @@ fn base_urls() {
         ("api.example", false),
         ("/base", false),
         ("ws://api.example", false),
+        ("https://api.example:1", true),
+        ("https://[::1]:65535/x", true),
+        ("https://api.example:0", false),
+        ("https://api.example:65536", false),
+        ("https://api.example:99999", false),
+        ("https://api.example:", false),
+        ("https://user@api.example:1", false),
     ] {
         assert_eq!(base_url(text).is_some(), good, "{text}");
     }

@@ -137,6 +137,27 @@ async fn it_is_not_reachable_on_the_public_side() {
 }
 
 #[tokio::test]
+async fn idle_connections_keep_nobody_out() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let mut idle = Vec::new();
+    for number in 0..200 {
+        let mut client = Client::connect(gateway.admin).await;
+        if number % 2 == 0 {
+            // Sooner than any of them is closed for being idle.
+            let soon = std::time::Duration::from_secs(3);
+            let answer = tokio::time::timeout(soon, client.get("/healthz")).await;
+            assert_eq!(answer.map(|answer| answer.status), Ok(200), "{number}");
+        }
+        idle.push(client);
+    }
+    // The oldest have made room, the youngest are still served: it is bounded.
+    assert_eq!(idle[0].rest().await, b"");
+    assert_eq!(idle[135].rest().await, b"");
+    assert_eq!(idle[199].get("/healthz").await.status, 200);
+}
+
+#[tokio::test]
 async fn off_loopback_it_needs_a_token() {
     let upstream = Upstream::start();
     let open = Setup::before(&upstream).config("admin.listen = \"0.0.0.0:0\"");

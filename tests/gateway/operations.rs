@@ -137,6 +137,17 @@ fn other_mistakes_are_told() {
             &["serve", "--sandbox", "--admin", "0.0.0.0:0"],
             "ORDGATE_ADMIN_TOKEN",
         ),
+        (&["serve", "--upstream", "https://x:65536"], "65535"),
+        (
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:99",
+                "--admin",
+                "127.0.0.1:99",
+            ],
+            "port of its own",
+        ),
         (&["dance"], "dance"),
         (&[], "Usage"),
     ] {
@@ -162,8 +173,8 @@ fn what_is_not_to_be_logged_is_told() {
     }
 }
 
-#[test]
-fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
+#[tokio::test]
+async fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
     let (_keys, keys) = file("\u{feff}one-key\r\nanother-key\r\n");
     let (_token, token) = file("\u{feff}a-token\r\n");
     let (_held, path) = file(&format!(
@@ -172,6 +183,13 @@ fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
     let left = Process::run(&["check", "--config", &path], &[]);
     assert_eq!(left.code(), Some(0), "{}", left.errors);
     assert!(left.out.contains("# API keys: 2 "), "{}", left.out);
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let token = [("authorization", "Bearer a-token")];
+    let answer = Client::connect(admin)
+        .await
+        .request("GET", "/status", &token)
+        .await;
+    assert_eq!(answer.status, 200);
 }
 
 #[tokio::test]
@@ -210,8 +228,23 @@ fn a_port_in_use_is_told() {
         assert_eq!(left.out, "");
         let expected = format!("cannot listen on {address}");
         assert!(left.errors.contains(&expected), "{}", left.errors);
+        assert!(left.errors.contains("another program"), "{}", left.errors);
         assert!(!left.errors.contains("panicked"), "{}", left.errors);
     }
+}
+
+#[test]
+fn an_address_of_another_machine_is_told() {
+    // Of the range for documentation (RFC 5737): nobody's.
+    let arguments = ["serve", "--sandbox", "--listen", "192.0.2.1:8080"];
+    let left = Process::run(&arguments, &[]);
+    assert_eq!(left.code(), Some(2), "{}", left.errors);
+    assert!(
+        left.errors.contains("none of this machine's"),
+        "{}",
+        left.errors
+    );
+    assert!(!left.errors.contains("another program"), "{}", left.errors);
 }
 
 #[test]
