@@ -148,7 +148,12 @@ async fn head_is_answered_from_what_get_has_stored() {
 async fn a_head_alone_stores_nothing() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
-    upstream.once("/v", super::Reply::raw("HTTP/1.1 200 OK\r\ncache-control: max-age=10\r\ncontent-length: 4\r\n\r\n"));
+    upstream.once(
+        "/v",
+        super::Reply::raw(
+            "HTTP/1.1 200 OK\r\ncache-control: max-age=10\r\ncontent-length: 4\r\n\r\n",
+        ),
+    );
     let head = gateway.request("HEAD", "/v", &[]).await;
     assert_eq!((head.status, head.must("content-length")), (200, "4"));
     assert_eq!(did(&head), "fwd=uri-miss; fwd-status=200");

@@ -102,7 +102,10 @@ async fn a_variant_that_is_asked_for_anew_is_asked_about_with_all_tags() {
     let third = with(&gateway, name, "c").await;
     assert_eq!(third.0, "A");
     let asked = tags(2).unwrap();
-    assert!(asked == "\"a\", \"b\"" || asked == "\"b\", \"a\"", "{asked}");
+    assert!(
+        asked == "\"a\", \"b\"" || asked == "\"b\", \"a\"",
+        "{asked}"
+    );
     assert_eq!(upstream.count(), 3);
 
     // And it answers both from now on.
