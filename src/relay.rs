@@ -643,25 +643,51 @@ impl Errand {
             }
             Identified::Other => return None,
         };
-        let mut answer = None;
+        let none = HeaderMap::new();
+        let sent = sent(route, &self.ask.fields, &none);
+        let mut answer: Option<(Arc<Variant>, bool)> = None;
         for place in places {
             let old = variants.get(place)?;
             let mut fields = old.fields.clone();
             freshen(&mut fields, &head.headers, times.received);
-            let (new, kept) =
-                self.variant(relay, route, old.status, &fields, old.body.clone(), times);
+            let freshened = |request: &HeaderMap| {
+                let as_get = self.as_get(request.clone());
+                as_get.variant(relay, route, old.status, &fields, old.body.clone(), times)
+            };
+            let (mut new, kept) = freshened(&self.ask.fields);
+            let own = new.secondary.clone();
+            if new.nominated == old.nominated {
+                // It goes on answering those whom it has answered.
+                new.secondary = old.secondary.clone();
+            }
             let new = Arc::new(new);
-            relay.cache.store().amend(key, |variants| {
-                variants.retain(|variant| !Arc::ptr_eq(variant, old));
-                if kept {
-                    variants.push(new.clone());
-                }
-            });
+            // What only this request forbids leaves what is stored as it is.
+            let stays = !kept && freshened(&none).1;
             let is_chosen = self
                 .chosen
                 .as_ref()
-                .is_none_or(|chosen| Arc::ptr_eq(chosen, old));
-            if is_chosen || answer.is_none() {
+                .is_some_and(|chosen| Arc::ptr_eq(chosen, old));
+            let answers = is_chosen || answer.is_none();
+            relay.cache.store().amend(key, |variants| {
+                if stays {
+                    return;
+                }
+                variants.retain(|variant| !Arc::ptr_eq(variant, old));
+                if !kept {
+                    return;
+                }
+                variants.push(new.clone());
+                if answers && new.secondary != own {
+                    // The origin has chosen it for this request too.
+                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                    let also = (*new).clone();
+                    variants.push(Arc::new(Variant {
+                        secondary: own,
+                        ..also
+                    }));
+                }
+            });
+            if answers {
                 answer = Some((new, kept));
             }
         }
@@ -902,8 +928,9 @@ impl Errand {
                             received: now,
                         };
                         let body = variant.body.clone();
+                        let as_get = self.as_get(self.ask.fields.clone());
                         let (new, kept) =
-                            self.variant_of(relay, route, variant.status, &new_fields, body, times);
+                            as_get.variant(relay, route, variant.status, &new_fields, body, times);
                         if kept {
                             *variant = Arc::new(new);
                             continue;
@@ -924,28 +951,20 @@ impl Errand {
         });
     }
 
-    /// As [`variant`](Self::variant), for what a HEAD has shown of a GET's.
-    fn variant_of(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        fields: &HeaderMap,
-        body: Bytes,
-        times: Times,
-    ) -> (Variant, bool) {
-        let as_get = Self {
+    /// This request as the GET that would have brought what is stored, with
+    /// these fields.
+    fn as_get(&self, fields: HeaderMap) -> Self {
+        Self {
             ask: Ask {
                 method: Method::GET,
-                fields: self.ask.fields.clone(),
+                fields,
                 version: self.ask.version,
                 key: self.ask.key.clone(),
                 body: None,
             },
             why: self.why,
             chosen: None,
-        };
-        as_get.variant(relay, route, status, fields, body, times)
+        }
     }
 }
 

@@ -54,7 +54,7 @@ impl Stored {
 
 /// A stored response of a route in mode `respect`: one of those that a target
 /// has, chosen among by what `Vary` nominates.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Variant {
     /// The upstream's status.
     pub status: StatusCode,

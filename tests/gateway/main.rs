@@ -26,6 +26,10 @@ mod collapse;
 
 mod upstream;
 
+mod respect;
+
+mod relay;
+
 mod key_leak;
 
 mod admin;

@@ -97,6 +97,13 @@ impl Client {
         std::mem::take(&mut self.held)
     }
 
+    /// Waits until so many bytes have come, and answers all there are.
+    pub(crate) async fn some(&mut self, length: usize) -> Vec<u8> {
+        let enough = async { while self.held.len() < length && self.more().await {} };
+        within("some bytes", enough).await;
+        std::mem::take(&mut self.held)
+    }
+
     async fn more(&mut self) -> bool {
         self.stream
             .read_buf(&mut self.held)
@@ -186,6 +193,12 @@ impl Answer {
         let value = values.next().map(|(_, value)| &**value);
         assert_eq!(values.next(), None, "{name} comes twice: {:?}", self.fields);
         value
+    }
+
+    /// The values of a field that may come several times.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        let values = self.fields.iter().filter(|(key, _)| key == name);
+        values.map(|(_, value)| &**value).collect()
     }
 
     /// The value of a field that must be there.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use ordgate::admin::Token;
+use ordgate::cache::date;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::sandbox::Sandbox;
@@ -163,6 +164,14 @@ impl Gateway {
     /// Moves a manual clock.
     pub(crate) fn advance(&self, millis: u64) {
         self.clock.advance(std::time::Duration::from_millis(millis));
+    }
+
+    /// The date so many seconds from now, by the gateway's clock.
+    pub(crate) fn date(&self, seconds: i64) -> String {
+        let span = std::time::Duration::from_secs(seconds.unsigned_abs());
+        let now = self.clock.wall(self.clock.now());
+        let then = if seconds < 0 { now - span } else { now + span };
+        date::value(then).to_str().unwrap().to_owned()
     }
 
     /// Connections that are open now.

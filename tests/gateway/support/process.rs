@@ -127,6 +127,14 @@ impl Process {
         self.errors.lock().unwrap().clone()
     }
 
+    /// The most memory that it has held so far, in bytes.
+    pub(crate) fn most_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = peak.and_then(|peak| peak.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        kib.unwrap() * 1024
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -142,6 +142,12 @@ impl Reply {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) raw: Vec<u8>,
+    /// As much of its body as is worth keeping.
+    pub(crate) body: Vec<u8>,
+    /// How long its body was, without any framing.
+    pub(crate) length: u64,
+    /// Whether the body came whole.
+    pub(crate) whole: bool,
     pub(crate) at: Moment,
     pub(crate) connection: usize,
 }
@@ -161,6 +167,21 @@ impl Seen {
         let mut lines = text.split("\r\n").filter_map(|line| line.split_once(':'));
         let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.trim().to_owned())
+    }
+
+    pub(crate) fn method(&self) -> String {
+        let text = self.text();
+        text.split(' ').next().unwrap_or("").to_owned()
+    }
+
+    /// The names of its fields, in lower case and sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let text = self.text();
+        let lines = text.split("\r\n").skip(1);
+        let names = lines.filter_map(|line| Some(line.split_once(':')?.0.to_ascii_lowercase()));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names
     }
 }
 
@@ -359,11 +380,30 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
         let raw = held.drain(..end).collect();
         let seen = Seen {
             raw,
+            body: Vec::new(),
+            length: 0,
+            whole: false,
             at: shared.clock.now(),
             connection,
         };
         let reply = choose(shared, &seen);
-        shared.seen.send_modify(|all| all.push(seen));
+        let (length, chunked) = framing(&seen);
+        let mut place = 0;
+        shared.seen.send_modify(|all| {
+            place = all.len();
+            all.push(seen);
+        });
+        if chunked {
+            while let size @ 1.. = chunk_size(&mut stream, &mut held).await? {
+                take(&mut stream, &mut held, size, shared, place).await?;
+                line(&mut stream, &mut held).await?;
+            }
+            // Trailers, and the end.
+            while !line(&mut stream, &mut held).await?.is_empty() {}
+        } else {
+            take(&mut stream, &mut held, length, shared, place).await?;
+        }
+        shared.seen.send_modify(|all| all[place].whole = true);
         for step in reply.0 {
             match step {
                 Step::Wait(gate) => gate.passed().await,
@@ -385,6 +425,63 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
         }
         stream.flush().await?;
     }
+}
+
+/// How long a request's body is, and whether it comes in chunks.
+fn framing(seen: &Seen) -> (u64, bool) {
+    let length = seen.field("content-length");
+    let chunked = seen.field("transfer-encoding").is_some();
+    (length.and_then(|n| n.parse().ok()).unwrap_or(0), chunked)
+}
+
+/// The most of a body that is kept.
+const MOST_KEPT: usize = 1 << 16;
+
+/// Reads so much of a body.
+async fn take(
+    stream: &mut impl Wire,
+    held: &mut Vec<u8>,
+    mut left: u64,
+    shared: &Shared,
+    place: usize,
+) -> io::Result<()> {
+    while left > 0 {
+        if held.is_empty() {
+            more(stream, held).await?;
+        }
+        let have = held.len().min(usize::try_from(left).unwrap());
+        let piece: Vec<u8> = held.drain(..have).collect();
+        left -= have as u64;
+        shared.seen.send_modify(|all| {
+            let seen = &mut all[place];
+            let room = MOST_KEPT - seen.body.len();
+            seen.body.extend_from_slice(&piece[..have.min(room)]);
+            seen.length += have as u64;
+        });
+    }
+    Ok(())
+}
+
+async fn more(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<()> {
+    match stream.read_buf(held).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn line(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<String> {
+    loop {
+        if let Some(end) = held.windows(2).position(|two| two == b"\r\n") {
+            let line: Vec<u8> = held.drain(..end + 2).collect();
+            return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+        }
+        more(stream, held).await?;
+    }
+}
+
+async fn chunk_size(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<u64> {
+    let line = line(stream, held).await?;
+    u64::from_str_radix(&line, 16).map_err(io::Error::other)
 }
 
 fn choose(shared: &Shared, seen: &Seen) -> Reply {
