@@ -503,7 +503,7 @@ impl Gateway {
         let answer = match self.upstream.fetch(key.target()).await {
             Ok(answer) => answer,
             Err(failure) => {
-                report(&failure, key.target());
+                failure.report(key.target());
                 return Err(failure);
             }
         };
@@ -602,27 +602,6 @@ impl Way {
 /// Seconds past freshness, as a `ttl` below zero.
 fn past(by: Duration) -> i64 {
     -i64::try_from(by.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// Tells the operator what clients are not told.
-fn report(failure: &Failure, target: &str) {
-    if let Failure::KeyRefused(status) = failure {
-        tracing::error!(
-            %status,
-            "the upstream refuses the API key: look at ORDGATE_API_KEYS or upstream.api_keys_file"
-        );
-    } else if *failure == Failure::Retired {
-        tracing::error!("the upstream answers 410 Gone: it has been retired, another is needed");
-    } else if let Failure::Spent { retry_after } = failure {
-        tracing::debug!(?retry_after, "the upstream budget is spent");
-    } else {
-        tracing::warn!(
-            target_path = target,
-            error = failure.name(),
-            ?failure,
-            "the upstream failed"
-        );
-    }
 }
 
 /// An answer, at once or later. It never fails: hyper would drop the

@@ -602,12 +602,7 @@ impl Errand {
         failure: Failure,
         origin: Origin,
     ) -> Result<Came, (Failure, Outcome)> {
-        tracing::warn!(
-            target_path = self.ask.key.target(),
-            error = failure.name(),
-            ?failure,
-            "the upstream failed"
-        );
+        failure.report(self.ask.key.target());
         let outcome = forwarded(self.why, failure.upstream_status(), false, false);
         self.stand_in(relay, route, origin)
             .ok_or((failure, outcome))

@@ -197,6 +197,30 @@ impl Failure {
         }
     }
 
+    /// Tells the operator what clients are not told.
+    pub fn report(&self, target: &str) {
+        if let Self::KeyRefused(status) = self {
+            tracing::error!(
+                %status,
+                "the upstream refuses the API key: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+        } else if *self == Self::Retired {
+            tracing::error!(
+                "the upstream answers 410 Gone: it has been retired, another is needed"
+            );
+        } else if let Self::Spent { retry_after } = self {
+            tracing::debug!(?retry_after, "the upstream budget is spent");
+        } else if *self != Self::KeyEchoed {
+            // That one has been told, without a target that may hold the key.
+            tracing::warn!(
+                target_path = target,
+                error = self.name(),
+                failure = ?self,
+                "the upstream failed"
+            );
+        }
+    }
+
     /// The status that the upstream gave, where it gave one.
     pub fn upstream_status(&self) -> Option<StatusCode> {
         match self {
