@@ -20,8 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use guard::Guard;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
@@ -35,6 +36,7 @@ use watch::{Verdict, judge};
 
 use crate::gateway::{Gateway, Session, Walk};
 use crate::refusal::Refusal;
+use crate::respond::{RequestId, Said};
 use crate::wire::Body;
 use crate::wire::head::{Bounds, HeadFault};
 use crate::wire::pulse::Pulse;
@@ -80,7 +82,7 @@ impl Door {
     /// The door of a gateway.
     pub fn new(gateway: Arc<Gateway>, settings: Settings) -> Arc<Self> {
         Arc::new(Self {
-            sorry: sorry(),
+            sorry: sorry(&gateway),
             gateway,
             settings,
             numbers: AtomicU64::new(1),
@@ -245,17 +247,30 @@ impl Door {
     }
 }
 
-/// The answer to a connection too many, made without hyper and once.
-fn sorry() -> Vec<u8> {
+/// The answer to a connection too many: as any refusal, but written once, since
+/// hyper has no part in it.
+fn sorry(gateway: &Gateway) -> Vec<u8> {
+    let said = Said {
+        fields: &HeaderMap::new(),
+        request_id: RequestId::new(gateway.seed),
+        permit: None,
+    };
     let refusal = Refusal::TooManyConnections;
-    let body = serde_json::to_string(&refusal.problem("-")).unwrap_or_default();
-    format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
-         retry-after: 1\r\naccess-control-allow-origin: *\r\ncache-control: no-store\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .into_bytes()
+    let (head, body) = gateway.respond.refusal(&refusal, None, &said).into_parts();
+    let body = match body {
+        Body::Whole(Some(body)) => body,
+        Body::Whole(None) | Body::Pieces(_) | Body::Passing(_) => Bytes::new(),
+    };
+    let mut text = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
+    for (name, value) in &head.headers {
+        text.extend_from_slice(name.as_str().as_bytes());
+        text.extend_from_slice(b": ");
+        text.extend_from_slice(value.as_bytes());
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+    text.extend_from_slice(&body);
+    text
 }
 
 fn is_of_the_connection(error: &io::Error) -> bool {

@@ -550,6 +550,12 @@ async fn a_connection_too_many_is_turned_away() {
     assert_eq!(answer.status, 503);
     assert_eq!(answer.field("retry-after"), Some("1"));
     assert_eq!(answer.field("connection"), Some("close"));
+    assert!(
+        answer
+            .must("access-control-expose-headers")
+            .contains("retry-after")
+    );
+    assert!(answer.field("access-control-allow-origin").is_some());
     answer.problem();
     assert_eq!(third.rest().await, b"");
     assert_eq!(one.get(TOKEN).await.status, 200, "those within are served");
