@@ -1,0 +1,121 @@
+//! Path templates: `/blocks/{block}/activity`, `/{rest:*}`. Pure; made at load.
+
+use super::Parameter;
+
+/// A path with parameters, cut into pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(pub(super) Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Piece {
+    Literal(Box<str>),
+    /// The parameter of this index in the path's order.
+    Param(usize),
+    /// All that is left of the path, as it came.
+    Tail,
+}
+
+/// Why a path template cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// A path begins with a slash, and has no empty or dot segments.
+    #[error("a path begins with / and has no empty, . or .. segments")]
+    NotAPath,
+    /// A parameter is a whole segment.
+    #[error(
+        "a parameter is a whole segment, such as /{{name}}/, with a name of letters, digits and _"
+    )]
+    BadParameter,
+    /// A character that would need percent-encoding.
+    #[error("a path is ASCII without blanks, ?, # and %")]
+    BadCharacter,
+    /// A tail is the last segment.
+    #[error("a tail, {{name:*}}, is the last segment")]
+    TailInside,
+    /// A parameter that the path does not have.
+    #[error("there is no parameter {{{0}}} in the route's path")]
+    UnknownParameter(String),
+}
+
+/// Whether a segment takes all that is left of a path: `{name:*}`.
+pub(super) fn is_tail(segment: &str) -> bool {
+    segment.starts_with('{') && segment.ends_with(":*}")
+}
+
+/// The names of the parameters of a path template, in its order; its tail is
+/// none.
+///
+/// # Errors
+/// Where the template is not a path.
+pub fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
+    let segments = path.strip_prefix('/').ok_or(TemplateError::NotAPath)?;
+    let mut names = Vec::new();
+    let mut segments = segments.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        if is_tail(segment) {
+            match segments.peek() {
+                None => break,
+                Some(_) => return Err(TemplateError::TailInside),
+            }
+        }
+        if matches!(segment, "" | "." | "..") {
+            return Err(TemplateError::NotAPath);
+        }
+        if segment
+            .bytes()
+            .any(|b| !b.is_ascii_graphic() || b"?#%".contains(&b))
+        {
+            return Err(TemplateError::BadCharacter);
+        }
+        if !segment.contains(['{', '}']) {
+            continue;
+        }
+        let name = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}'));
+        let is_name =
+            |n: &&str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        names.push(name.filter(is_name).ok_or(TemplateError::BadParameter)?);
+    }
+    Ok(names)
+}
+
+impl Template {
+    /// Cuts a template whose parameters are those of `names`.
+    ///
+    /// # Errors
+    /// Where it is not a path or has a parameter that is not in `names`.
+    pub fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
+        parameter_names(path)?;
+        let mut pieces = Vec::new();
+        let mut literal = String::new();
+        for segment in path.split('/').skip(1) {
+            literal.push('/');
+            if is_tail(segment) {
+                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+                pieces.push(Piece::Tail);
+                continue;
+            }
+            let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) else {
+                literal.push_str(segment);
+                continue;
+            };
+            let index = names.iter().position(|n| *n == name);
+            let index = index.ok_or_else(|| TemplateError::UnknownParameter(name.to_owned()))?;
+            pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
+            pieces.push(Piece::Param(index));
+        }
+        if !literal.is_empty() {
+            pieces.push(Piece::Literal(literal.into()));
+        }
+        Ok(Self(pieces))
+    }
+
+    /// The template as text, with the names of these parameters.
+    pub fn print(&self, params: &[Parameter]) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.to_string(),
+            Piece::Tail => "{rest:*}".to_owned(),
+            Piece::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
+        };
+        self.0.iter().map(piece).collect()
+    }
+}

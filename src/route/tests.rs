@@ -1,0 +1,258 @@
+//! What a route table finds, and how it spells what it finds.
+
+use super::*;
+
+fn parameter(name: &str, kind: Kind, default: Option<&str>) -> Parameter {
+    Parameter {
+        name: name.into(),
+        kind,
+        default: default.map(Into::into),
+        description: None,
+    }
+}
+
+fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) -> Route {
+    let names = parameter_names(path).unwrap();
+    Route {
+        name: name.into(),
+        summary: None,
+        path: path.into(),
+        methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
+        any_query: false,
+        headers: Headers::Typed,
+        upstream_path: Template::new(path, &names).unwrap(),
+        params,
+        query,
+        strict_query: false,
+        response: ResponseSchema::Json,
+        cache: Policy::default(),
+    }
+}
+
+fn table() -> RouteTable {
+    let page = || {
+        vec![
+            parameter("limit", Kind::Integer { min: 1, max: 60 }, Some("20")),
+            parameter(
+                "offset",
+                Kind::Integer {
+                    min: 0,
+                    max: (1 << 53) - 1,
+                },
+                Some("0"),
+            ),
+            parameter(
+                "operation_type",
+                Kind::Enumeration(["mint".into()].into()),
+                None,
+            ),
+        ]
+    };
+    let mut strict = route("strict", "/strict", vec![], page());
+    strict.strict_query = true;
+    let mut moved = route(
+        "moved",
+        "/a/{one}/b/{two}",
+        vec![
+            parameter("one", Kind::Hex64, None),
+            parameter("two", Kind::Block, None),
+        ],
+        vec![],
+    );
+    moved.upstream_path = Template::new("/{two}/x/{one}", &["one", "two"]).unwrap();
+    RouteTable::new(vec![
+        route(
+            "token",
+            "/tokens/{ticker}",
+            vec![parameter("ticker", Kind::Ticker, None)],
+            vec![],
+        ),
+        route(
+            "block",
+            "/blocks/{block}/activity",
+            vec![parameter("block", Kind::Block, None)],
+            page(),
+        ),
+        strict,
+        moved,
+    ])
+    .unwrap()
+}
+
+fn key(target: &str) -> Result<String, String> {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let table = table();
+    let found = table.find(path).ok_or("no route")?;
+    let key = found.route.canonical(found.index, &found.captures, query);
+    key.map(|key| key.target().to_owned())
+        .map_err(|why| why.to_string())
+}
+
+#[test]
+fn spellings_of_one_question_have_one_canonical_form() {
+    let hash = "ab".repeat(32);
+    let upper = hash.to_uppercase();
+    let rows = [
+        ("/tokens/ORDI?x=1", "/tokens/ordi".to_owned()),
+        (
+            "/blocks/00840000/activity",
+            "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+        ),
+        (
+            "/blocks/840000/activity?offset=0&limit=20",
+            "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+        ),
+        (
+            "/blocks/840000/activity?&limit=20&&x=y&x=z",
+            "/blocks/840000/activity?limit=20&offset=0".to_owned(),
+        ),
+        (
+            "/blocks/840000/activity?%6Cimit=7",
+            "/blocks/840000/activity?limit=7&offset=0".to_owned(),
+        ),
+        (
+            "/blocks/1/activity?Limit=7&limit[]=9",
+            "/blocks/1/activity?limit=20&offset=0".to_owned(),
+        ),
+        (
+            "/blocks/1/activity?operation_type=mint",
+            "/blocks/1/activity?limit=20&offset=0&operation_type=mint".to_owned(),
+        ),
+        (&format!("/a/{upper}/b/007"), format!("/7/x/{hash}")),
+    ];
+    for (target, canonical) in rows {
+        assert_eq!(key(target), Ok(canonical), "{target}");
+    }
+}
+
+#[test]
+fn refusals() {
+    for (target, part) in [
+        ("/blocks/1/activity?limit=1&limit=1", "given once"),
+        ("/blocks/1/activity?limit=1&%6Cimit=2", "given once"),
+        ("/blocks/1/activity?limit", "an integer from 1 to 60"),
+        ("/blocks/1/activity?limit=%zz", "an integer from 1 to 60"),
+        ("/blocks/1/activity?operation_type=x", "one of mint"),
+        ("/blocks/latest/activity", "a block height"),
+        (
+            "/strict?limit=1&page=2",
+            "one of the query parameters limit, offset, operation_type",
+        ),
+    ] {
+        let why = key(target).unwrap_err();
+        assert!(why.contains(part), "{target}: {why}");
+    }
+}
+
+#[test]
+fn paths_without_a_route() {
+    for path in [
+        "/",
+        "/nope",
+        "/tokens",
+        "/tokens/",
+        "/tokens/a/",
+        "/tokens/a/b",
+        "//tokens/a",
+        "/Tokens/a",
+        "/tokens/.",
+        "/tokens/..",
+        "/tokens/%2e%2E",
+        "/tokens/.%2e",
+        "/blocks/../activity",
+        "/blocks%2F1/activity",
+    ] {
+        assert!(table().find(path).is_none(), "{path}");
+    }
+}
+
+#[test]
+fn a_tail_takes_all_that_is_left_as_it_came() {
+    let mut all = route("all", "/{rest:*}", vec![], vec![]);
+    all.any_query = true;
+    let files = route("files", "/files/{rest:*}", vec![], vec![]);
+    let table = RouteTable::new(vec![all, files]).unwrap();
+    for (path, query, name, target) in [
+        ("/", None, "all", "/"),
+        (
+            "/a//b/../c%2f/",
+            Some("x=1&&y"),
+            "all",
+            "/a//b/../c%2f/?x=1&&y",
+        ),
+        ("/a", Some(""), "all", "/a?"),
+        ("/files/", None, "files", "/files/"),
+        ("/files/a/b", Some("x"), "files", "/files/a/b"),
+    ] {
+        let found = table.find(path).unwrap();
+        assert_eq!(&*found.route.name, name, "{path}");
+        let key = found
+            .route
+            .canonical(found.index, &found.captures, query)
+            .unwrap();
+        assert_eq!(key.target(), target);
+    }
+}
+
+#[test]
+fn overlapping_routes_are_named() {
+    let twice = vec![
+        route(
+            "first",
+            "/a/{x}",
+            vec![parameter("x", Kind::Hex64, None)],
+            vec![],
+        ),
+        route(
+            "second",
+            "/a/{y}",
+            vec![parameter("y", Kind::Block, None)],
+            vec![],
+        ),
+    ];
+    let errors = RouteTable::new(twice).err().unwrap();
+    assert_eq!(errors.len(), 1);
+    assert_eq!(
+        errors[0].to_string(),
+        "overlaps the route \"first\" (/a/{x})"
+    );
+    // A literal segment is more exact than a parameter: no overlap.
+    let beside = vec![
+        route(
+            "any",
+            "/a/{x}",
+            vec![parameter("x", Kind::Ticker, None)],
+            vec![],
+        ),
+        route("one", "/a/b", vec![], vec![]),
+    ];
+    assert_eq!(
+        RouteTable::new(beside).unwrap().find("/a/b").unwrap().index,
+        1
+    );
+}
+
+#[test]
+fn templates() {
+    assert_eq!(parameter_names("/a/{b}/c/{d_1}"), Ok(vec!["b", "d_1"]));
+    for (path, error) in [
+        ("a", TemplateError::NotAPath),
+        ("/a//b", TemplateError::NotAPath),
+        ("/a/", TemplateError::NotAPath),
+        ("/a/../b", TemplateError::NotAPath),
+        ("/a/x{b}", TemplateError::BadParameter),
+        ("/a/{}", TemplateError::BadParameter),
+        ("/a b", TemplateError::BadCharacter),
+        ("/a?b", TemplateError::BadCharacter),
+        ("/{rest:*}/b", TemplateError::TailInside),
+    ] {
+        assert_eq!(parameter_names(path), Err(error), "{path}");
+    }
+    assert_eq!(
+        Template::new("/a/{b}", &["c"]),
+        Err(TemplateError::UnknownParameter("b".to_owned()))
+    );
+}

@@ -1,0 +1,201 @@
+//! Tables of framings, and messages cut in every way.
+
+use super::*;
+
+const BOUNDS: Bounds = Bounds {
+    head: 512,
+    target: 128,
+    fields: 8,
+};
+
+fn progress(text: &str) -> Progress {
+    Scan::new(BOUNDS).scan(text.as_bytes())
+}
+
+#[test]
+fn faults() {
+    let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(200));
+    let endless = format!("GET /{}", "x".repeat(300));
+    let big = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nx: {}\r\n\r\n",
+        "y".repeat(600)
+    );
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "x: y\r\n".repeat(9));
+    let rows: &[(&str, HeadFault)] = &[
+        ("GET / HTTP/1.1\nHost: a\r\n\r\n", HeadFault::BareLf),
+        ("GET / HTTP/1.1\r\nHost: a\n\r\n", HeadFault::BareLf),
+        ("GET / HTTP/1.1\r\nHost: a\r\n\n", HeadFault::BareLf),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nx: a\rb\r\n\r\n",
+            HeadFault::BareCr,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nx: 1\r\n 2\r\n\r\n",
+            HeadFault::ObsFold,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nx : 1\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\n: 1\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nnothing\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+            HeadFault::TwoFramings,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n",
+            HeadFault::TwoFramings,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+            HeadFault::BadContentLength,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 3\r\n\r\n",
+            HeadFault::BadContentLength,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +3\r\n\r\n",
+            HeadFault::BadContentLength,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\n",
+            HeadFault::BadContentLength,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n",
+            HeadFault::BadTransferEncoding,
+        ),
+        (
+            "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n",
+            HeadFault::BadTransferEncoding,
+        ),
+        ("GET / HTTP/1.1\r\n\r\n", HeadFault::HostMissing),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
+            HeadFault::HostInvalid,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a b\r\n\r\n",
+            HeadFault::HostInvalid,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
+            HeadFault::HostInvalid,
+        ),
+        (
+            "G(T / HTTP/1.1\r\nHost: a\r\n\r\n",
+            HeadFault::BadRequestLine,
+        ),
+        (
+            "G\u{e4}T / HTTP/1.1\r\nHost: a\r\n\r\n",
+            HeadFault::BadRequestLine,
+        ),
+        ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+        ("GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+        (
+            "GET /a?\u{1} HTTP/1.1\r\nHost: a\r\n\r\n",
+            HeadFault::BadTarget,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nA(b): c\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nb: \u{0}\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nb: \u{7f}\r\n\r\n",
+            HeadFault::BadFieldLine,
+        ),
+        ("GET /\r\n\r\n", HeadFault::BadRequestLine),
+        (
+            "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+            HeadFault::BadRequestLine,
+        ),
+        (
+            "GET / x HTTP/1.1\r\nHost: a\r\n\r\n",
+            HeadFault::BadRequestLine,
+        ),
+        ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
+        ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
+        (&long, HeadFault::TargetTooLong),
+        (&endless, HeadFault::TargetTooLong),
+        (&big, HeadFault::HeadTooLarge),
+        (&many, HeadFault::HeadTooLarge),
+    ];
+    for (text, fault) in rows {
+        let found = progress(text);
+        assert_eq!(found.fault, Some(*fault), "{text:?}");
+        assert_eq!(found.passed, 0, "{text:?}");
+    }
+}
+
+#[test]
+fn chunk_faults_come_after_the_head() {
+    let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, passed) in [
+        ("x\r\n", 0),
+        ("-1\r\n", 0),
+        ("0x3\r\n", 0),
+        ("3 \r\nabcX\r\n", 7),
+        ("3\r\nabc\n", 6),
+        ("0\r\nbad\r\n", 3),
+    ] {
+        let found = progress(&format!("{head}{body}"));
+        assert!(found.fault.is_some(), "{body:?}");
+        assert_eq!(found.passed, head.len() + passed, "{body:?}");
+    }
+}
+
+#[test]
+fn clean_messages_pass_however_they_are_cut() {
+    let text = "\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n\
+                POST /b HTTP/1.1\r\nhost: [::1]:80\r\ncontent-length: 5\r\n\r\nGET /\
+                PUT /c HTTP/1.1\r\nHOST: b\r\ntransfer-encoding: Chunked\r\n\r\n\
+                3;x=y\r\nab\n\r\n0\r\nx: y\r\n\r\n\
+                GET /d HTTP/1.0\r\n\r\n";
+    let whole = progress(text);
+    assert_eq!(
+        (whole.passed, whole.fault, whole.heads),
+        (text.len(), None, 4)
+    );
+    for size in 1..text.len() {
+        let mut scan = Scan::new(BOUNDS);
+        let (mut held, mut passed, mut heads) = (Vec::new(), 0, 0);
+        for piece in text.as_bytes().chunks(size) {
+            held.extend_from_slice(piece);
+            let found = scan.scan(&held);
+            assert_eq!(found.fault, None, "in pieces of {size}");
+            held.drain(..found.passed);
+            passed += found.passed;
+            heads += found.heads;
+        }
+        assert_eq!((passed, heads), (text.len(), 4), "in pieces of {size}");
+    }
+}
+
+#[test]
+fn a_fault_leaves_earlier_messages_alone() {
+    let good = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let found = progress(&format!("{good}GET / HTTP/1.1\nHost: a\r\n\r\n"));
+    assert_eq!((found.passed, found.heads), (good.len(), 1));
+    assert_eq!(found.fault, Some(HeadFault::BareLf));
+}
+
+#[test]
+fn codes_name_their_faults() {
+    for fault in HeadFault::ALL {
+        assert_eq!(HeadFault::from_code(fault as u8), Some(fault));
+    }
+    assert_eq!(HeadFault::from_code(0), None);
+    assert_eq!(HeadFault::from_code(99), None);
+}
