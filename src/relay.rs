@@ -278,6 +278,20 @@ fn finish(relay: &Relay, route: &Route, fields: &mut HeaderMap, key: &Key, outco
     fields.append(CACHE_STATUS, said);
 }
 
+/// Says something else than what was said last of how an answer came about;
+/// what other caches have said before stays.
+fn say_instead(fields: &mut HeaderMap, said: HeaderValue) {
+    if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
+        let (name, all) = entry.remove_entry_mult();
+        let mut all: Vec<_> = all.collect();
+        all.pop();
+        for value in all {
+            fields.append(&name, value);
+        }
+    }
+    fields.append(CACHE_STATUS, said);
+}
+
 /// The fields of the upstream that a typed route hands on.
 fn keep_typed(fields: &mut HeaderMap) {
     const KEPT: [HeaderName; 14] = [
@@ -385,7 +399,7 @@ impl Errand {
                                 let outcome =
                                     forwarded(self.why, Some(response.status()), false, true);
                                 let said = relay.respond.cache_status(outcome, ask.key.target());
-                                response.headers_mut().insert(CACHE_STATUS, said);
+                                say_instead(response.headers_mut(), said);
                                 Ok((response, outcome))
                             }
                             // Not for this request, or not without validation.
