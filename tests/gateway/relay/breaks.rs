@@ -36,9 +36,9 @@ async fn an_answer_that_breaks_off_breaks_off_for_the_client() {
 #[tokio::test]
 async fn what_breaks_off_is_not_stored() {
     let upstream = Upstream::start();
-    let gateway = before(&upstream);
     let chunked = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
     for reply in [Reply::raw(STORE).close(), Reply::raw(chunked).close()] {
+        let gateway = before(&upstream);
         upstream.once("/v", reply);
         let answer = gateway.get("/v").await;
         assert_eq!(answer.status, 502);

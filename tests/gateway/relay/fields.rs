@@ -130,7 +130,9 @@ async fn statuses_and_their_bodies_are_untouched() {
         assert_eq!(answer.must("location"), "/w");
     }
     for status in [204, 304] {
-        let head = format!("HTTP/1.1 {status} Telling\r\nx-f: 1\r\netag: \"one\"\r\n\r\n");
+        let head = format!(
+            "HTTP/1.1 {status} Telling\r\ncache-control: no-store\r\nx-f: 1\r\netag: \"one\"\r\n\r\n"
+        );
         upstream.once("/v", Reply::raw(head));
         let fields = [("if-none-match", "\"one\"")];
         let answer = client.request("GET", "/v", &fields).await;
