@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::header::{
     ACCEPT, AGE, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, RANGE, USER_AGENT,
+    IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use http::{HeaderMap, Method, Response, StatusCode, Version, response};
 use http_body_util::BodyExt;
@@ -278,6 +278,20 @@ fn finish(relay: &Relay, route: &Route, fields: &mut HeaderMap, key: &Key, outco
     fields.append(CACHE_STATUS, said);
 }
 
+/// Says something else than what was said last of how an answer came about;
+/// what other caches have said before stays.
+fn say_instead(fields: &mut HeaderMap, said: HeaderValue) {
+    if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
+        let (name, all) = entry.remove_entry_mult();
+        let mut all: Vec<_> = all.collect();
+        all.pop();
+        for value in all {
+            fields.append(&name, value);
+        }
+    }
+    fields.append(CACHE_STATUS, said);
+}
+
 /// The fields of the upstream that a typed route hands on.
 fn keep_typed(fields: &mut HeaderMap) {
     const KEPT: [HeaderName; 14] = [
@@ -385,7 +399,7 @@ impl Errand {
                                 let outcome =
                                     forwarded(self.why, Some(response.status()), false, true);
                                 let said = relay.respond.cache_status(outcome, ask.key.target());
-                                response.headers_mut().insert(CACHE_STATUS, said);
+                                say_instead(response.headers_mut(), said);
                                 Ok((response, outcome))
                             }
                             // Not for this request, or not without validation.
@@ -461,7 +475,7 @@ impl Errand {
     ) -> Result<Came, (Failure, Outcome)> {
         let body = self.ask.body.take();
         let had_body = body.is_some();
-        let (fields, conditional) = self.fields_up(relay, route, unconditional);
+        let (fields, conditional) = self.fields_up(relay, route, unconditional, had_body);
         let method = match route.headers {
             // A typed route asks GET: HEAD costs the upstream as much.
             Headers::Typed => Method::GET,
@@ -506,7 +520,13 @@ impl Errand {
     }
 
     /// The fields that go up, and whether they ask for a validation.
-    fn fields_up(&self, relay: &Relay, route: &Route, unconditional: bool) -> (HeaderMap, bool) {
+    fn fields_up(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        unconditional: bool,
+        has_body: bool,
+    ) -> (HeaderMap, bool) {
         let mut fields = match route.headers {
             Headers::All => self.ask.fields.clone(),
             Headers::Typed => {
@@ -525,8 +545,13 @@ impl Errand {
         if route.headers == Headers::All {
             hop::add_via(&mut fields, self.ask.version, NAME);
         }
+        if has_body && !fields.contains_key(CONTENT_LENGTH) {
+            // hyper would send a GET without it, and drop the body.
+            let chunked = HeaderValue::from_static("chunked");
+            fields.insert(TRANSFER_ENCODING, chunked);
+        }
         let safe = matches!(self.ask.method, Method::GET | Method::HEAD);
-        if route.cache.mode != Mode::Respect || !safe || self.ask.body.is_some() {
+        if route.cache.mode != Mode::Respect || !safe || has_body {
             return (fields, false);
         }
         if unconditional {
@@ -779,11 +804,12 @@ impl Errand {
         if let Err(failure) = relay.upstream.search(values) {
             return self.failed(relay, route, failure, Origin::Disconnected);
         }
+        let length = match one_length(&mut fields) {
+            Ok(length) => length,
+            Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
+        };
         self.invalidate(relay, route, status, &fields);
         let kept = self.may_store(relay, route, status, &fields, &relay.targets);
-        let length = fields
-            .get(CONTENT_LENGTH)
-            .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
         fields
             .entry(DATE)
@@ -986,6 +1012,35 @@ fn told(
         Ok(came) => Ok((came.response, came.outcome)),
         Err((failure, outcome)) => Err((Refusal::Upstream(failure), outcome)),
     }
+}
+
+/// The length that an answer says, and leaves it saying it once: who reads it
+/// after us must not read another (RFC 9112 §6.3).
+fn one_length(fields: &mut HeaderMap) -> Result<Option<u64>, Failure> {
+    if fields.contains_key(TRANSFER_ENCODING) {
+        fields.remove(CONTENT_LENGTH);
+        return Ok(None);
+    }
+    let mut length = None;
+    let lines = fields.get_all(CONTENT_LENGTH).iter();
+    for line in lines {
+        for member in line.as_bytes().split(|&byte| byte == b',') {
+            let member = member.trim_ascii();
+            let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(member).ok().filter(|_| digits);
+            let said: u64 = text
+                .and_then(|text| text.parse().ok())
+                .ok_or(Failure::Protocol)?;
+            if length.is_some_and(|length| length != said) {
+                return Err(Failure::Protocol);
+            }
+            length = Some(said);
+        }
+    }
+    if let Some(length) = length {
+        fields.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(length)
 }
 
 const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];

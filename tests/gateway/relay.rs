@@ -1,1 +1,24 @@
-//! todo
+//! What passes through a route with `headers = "all"`: any method, any field,
+//! any body, as it came.
+
+mod bodies;
+mod breaks;
+mod fields;
+mod framing;
+mod table;
+
+use crate::respect::plain;
+use crate::support::{Answer, Gateway, Upstream};
+
+fn before(upstream: &Upstream) -> Gateway {
+    plain(upstream).start()
+}
+
+/// What was left on a connection after `head`, as text.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn is_refused(answer: &Answer) -> bool {
+    answer.status == 502 && answer.field("proxy-status").is_some()
+}

@@ -1,1 +1,103 @@
-//! todo
+//! What a change makes of what is stored.
+
+use super::{is_hit, manual, ok};
+use crate::support::{Gateway, Reply, Upstream};
+
+async fn store(upstream: &Upstream, gateway: &Gateway, targets: &[&str]) {
+    upstream.usually(|seen| ok(&["cache-control: max-age=60"], &seen.target()));
+    for target in targets {
+        gateway.get(target).await;
+        assert!(is_hit(&gateway.get(target).await), "{target}");
+    }
+}
+
+#[tokio::test]
+async fn an_unsafe_method_that_succeeds_drops_its_target() {
+    let upstream = Upstream::start();
+    for (method, status, drops) in [
+        ("POST", 200, true),
+        ("PUT", 204, true),
+        ("DELETE", 202, true),
+        ("PATCH", 303, true),
+        ("M-SEARCH", 200, true),
+        ("UNHEARD-OF", 200, true),
+        ("POST", 404, false),
+        ("POST", 500, false),
+        ("OPTIONS", 200, false),
+        ("PROPFIND", 200, false),
+    ] {
+        let gateway = manual(&upstream);
+        store(&upstream, &gateway, &["/v", "/v?q", "/w"]).await;
+        upstream.once(
+            "/v",
+            Reply::raw(format!(
+                "HTTP/1.1 {status} Telling\r\ncontent-length: 0\r\n\r\n"
+            )),
+        );
+        let changed = gateway.request(method, "/v", &[]).await;
+        assert_eq!(changed.status, status, "{method}");
+        let what = format!("{method} {status}");
+        assert_eq!(is_hit(&gateway.get("/v").await), !drops, "{what}");
+        assert!(is_hit(&gateway.get("/v?q").await), "{what}");
+        assert!(is_hit(&gateway.get("/w").await), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_answer_names_goes_too_where_it_is_of_the_same_origin() {
+    let upstream = Upstream::start();
+    let own = format!("location: {}/w?a=b#part", upstream.url());
+    let other = format!(
+        "location: http://other.example:{}/w?a=b",
+        upstream.address().port()
+    );
+    for (field, drops) in [
+        ("location: /w?a=b", true),
+        ("content-location: w?a=b", true),
+        (&*own, true),
+        (&*other, false),
+        ("content-location: //other.example/w?a=b", false),
+        ("location: /w", false),
+        ("link: </w?a=b>", false),
+    ] {
+        let gateway = manual(&upstream);
+        store(&upstream, &gateway, &["/v", "/w?a=b"]).await;
+        upstream.once("/v", Reply::with(201, &format!("{field}\r\n"), "made"));
+        let made = gateway.request("POST", "/v", &[]).await;
+        assert_eq!((made.status, made.text()), (201, "made"));
+        assert!(!is_hit(&gateway.get("/v").await));
+        let found = is_hit(&gateway.get("/w?a=b").await);
+        assert_eq!(found, !drops, "{field}");
+    }
+}
+
+#[tokio::test]
+async fn all_variants_go() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let fields = ["cache-control: max-age=60", "vary: accept"];
+    upstream.always(ok(&fields, "body"));
+    for _ in 0..2 {
+        for accept in ["a", "b"] {
+            gateway.request("GET", "/v", &[("accept", accept)]).await;
+        }
+    }
+    assert_eq!(upstream.count(), 2);
+    gateway.request("DELETE", "/v", &[("accept", "a")]).await;
+    for accept in ["a", "b"] {
+        let answer = gateway.request("GET", "/v", &[("accept", accept)]).await;
+        assert!(!is_hit(&answer));
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_a_post_answers_no_get() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let fields = ["cache-control: max-age=60", "content-location: /v"];
+    upstream.once("/v", ok(&fields, "of post"));
+    upstream.once("/v", ok(&fields, "of get"));
+    let post = gateway.request("POST", "/v", &[]).await;
+    assert_eq!(post.text(), "of post");
+    assert_eq!(gateway.get("/v").await.text(), "of get");
+}

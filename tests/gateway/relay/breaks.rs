@@ -1,0 +1,123 @@
+//! Either side goes away, or says nothing more.
+
+use super::{before, text};
+use crate::respect::plain;
+use crate::support::{Reply, Upstream, until};
+
+const NO_STORE: &str =
+    "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 9\r\n\r\nhalf";
+const STORE: &str = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ncontent-length: 9\r\n\r\nhalf";
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_breaks_off_for_the_client() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let chunked = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    for reply in [
+        Reply::raw(NO_STORE).close(),
+        Reply::raw(NO_STORE).reset(),
+        Reply::raw(chunked).close(),
+        Reply::raw(format!("{chunked}5\r\nab")).close(),
+    ] {
+        upstream.once("/v", reply);
+        let mut client = gateway.client().await;
+        client.ask("GET", "/v", &[]).await;
+        let said = text(&client.rest().await);
+        // A reset may overtake the head.
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 "), "{said}");
+        assert!(
+            !said.ends_with("0\r\n\r\n"),
+            "it is not told as whole: {said}"
+        );
+    }
+    assert_eq!(gateway.get("/v").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_breaks_off_is_not_stored() {
+    let upstream = Upstream::start();
+    let chunked = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
+    for reply in [Reply::raw(STORE).close(), Reply::raw(chunked).close()] {
+        let gateway = before(&upstream);
+        upstream.once("/v", reply);
+        let answer = gateway.get("/v").await;
+        assert_eq!(answer.status, 502);
+        assert!(
+            answer
+                .must("proxy-status")
+                .contains("http_response_incomplete")
+        );
+        let next = gateway.get("/v").await;
+        assert!(
+            next.must("cache-status")
+                .starts_with("ordgate; fwd=uri-miss")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_silent_origin_is_not_waited_for_for_ever() {
+    let upstream = Upstream::start();
+    let config = "upstream.first_byte_timeout = \"1s\"\nupstream.timeout = \"1s\"";
+    let gateway = plain(&upstream).config(config).start();
+    upstream.once("/v", Reply::raw(NO_STORE).hang());
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    let said = text(&client.rest().await);
+    assert!(said.ends_with("half"), "{said}");
+    upstream.once("/v", Reply::raw(STORE).hang());
+    assert_eq!(gateway.get("/v").await.status, 504);
+    upstream.once("/v", Reply::nothing().hang());
+    assert_eq!(gateway.request("POST", "/v", &[]).await.status, 504);
+    assert_eq!(gateway.get("/v").await.status, 200);
+}
+
+#[tokio::test]
+async fn what_is_unsafe_is_never_sent_twice() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    for method in ["POST", "PUT", "DELETE", "PATCH", "UNHEARD-OF"] {
+        // On a connection that has been used, where a retry would be likely.
+        gateway.get("/warm").await;
+        let before = upstream.count();
+        upstream.once("/v", Reply::nothing().close());
+        let answer = gateway.request(method, "/v", &[]).await;
+        assert_eq!(answer.status, 502, "{method}");
+        assert_eq!(upstream.count(), before + 1, "{method}");
+    }
+    upstream.once("/v", Reply::nothing().close());
+    let answer = gateway.get("/v").await;
+    assert_eq!(answer.status, 200, "but GET is");
+}
+
+#[tokio::test]
+async fn a_client_that_goes_while_it_sends_ends_the_request() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let mut client = gateway.client().await;
+    client.ask("POST", "/v", &[("content-length", "9")]).await;
+    client.send("half").await;
+    upstream.asked(1).await;
+    until("half has come", || upstream.seen()[0].length == 4).await;
+    drop(client);
+    until("it is gone", || gateway.connections() == 0).await;
+    let place = || gateway.server().gateway().upstream.in_flight();
+    until("its place is free", || place() == 0).await;
+    assert!(!upstream.seen()[0].whole, "it is not told as whole");
+    assert_eq!(gateway.get("/v").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_while_it_reads_ends_the_answer() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    upstream.once("/v", Reply::raw(NO_STORE).hang());
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    client.some(20).await;
+    let place = || gateway.server().gateway().upstream.in_flight();
+    assert_eq!(place(), 1);
+    drop(client);
+    until("its place is free", || place() == 0).await;
+    assert_eq!(gateway.get("/v").await.status, 200);
+}

@@ -1,0 +1,230 @@
+//! Answers that are malformed, or that could be read in two ways.
+
+use super::{is_refused, text};
+use crate::respect::plain;
+use crate::support::{Reply, Upstream};
+
+/// What a client is to get.
+enum Gets {
+    /// This body, framed rightly.
+    Body(&'static str),
+    /// 502.
+    Refused,
+    /// 502, or an answer that visibly breaks off.
+    Broken,
+}
+
+use Gets::{Body, Broken, Refused};
+
+const ROWS: [(&str, &str, Gets); 21] = [
+    ("plain", "content-length: 4\r\n\r\nbody", Body("body")),
+    (
+        "two lengths that agree",
+        "content-length: 4\r\ncontent-length: 4\r\n\r\nbody",
+        Body("body"),
+    ),
+    (
+        "a list of lengths that agree",
+        "content-length: 4, 4\r\n\r\nbody",
+        Body("body"),
+    ),
+    (
+        "two lengths that differ",
+        "content-length: 4\r\ncontent-length: 5\r\n\r\nbody!",
+        Refused,
+    ),
+    (
+        "a list of lengths that differ",
+        "content-length: 4, 5\r\n\r\nbody!",
+        Refused,
+    ),
+    (
+        "a length with a sign",
+        "content-length: +4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a length that is none",
+        "content-length: four\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a length below zero",
+        "content-length: -4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a length beyond all",
+        "content-length: 99999999999999999999\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "chunks",
+        "transfer-encoding: chunked\r\n\r\n4;a=b\r\nbody\r\n0\r\n\r\n",
+        Body("body"),
+    ),
+    (
+        "chunks and a length",
+        "content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        Body("body"),
+    ),
+    (
+        "a length and chunks",
+        "transfer-encoding: chunked\r\ncontent-length: 9\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
+        Body("body"),
+    ),
+    (
+        "a chunk size that is none",
+        "transfer-encoding: chunked\r\n\r\nxyz\r\nbody\r\n0\r\n\r\n",
+        Broken,
+    ),
+    (
+        "a chunk size with a sign",
+        "transfer-encoding: chunked\r\n\r\n+4\r\nbody\r\n0\r\n\r\n",
+        Broken,
+    ),
+    (
+        "a chunk size beyond all",
+        "transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\nbody\r\n",
+        Broken,
+    ),
+    (
+        "a chunk that is longer",
+        "transfer-encoding: chunked\r\n\r\n4\r\nbody!\r\n0\r\n\r\n",
+        Broken,
+    ),
+    (
+        "a folded field",
+        "x-a: one\r\n two\r\ncontent-length: 4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a space before the colon",
+        "content-length : 4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a NUL in a field",
+        "x-a: o\0ne\r\ncontent-length: 4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a bare CR in a field",
+        "x-a: o\rne\r\ncontent-length: 4\r\n\r\nbody",
+        Refused,
+    ),
+    (
+        "a field without a name",
+        ": one\r\ncontent-length: 4\r\n\r\nbody",
+        Refused,
+    ),
+];
+
+#[tokio::test]
+async fn what_is_malformed_harms_nobody() {
+    for (what, rest, gets) in ROWS {
+        for control in ["no-store", "max-age=60"] {
+            let what = format!("{what}, {control}");
+            let upstream = Upstream::start();
+            let gateway = plain(&upstream).start();
+            let raw = format!("HTTP/1.1 200 OK\r\ncache-control: {control}\r\n{rest}");
+            upstream.once("/v", Reply::raw(raw));
+            let mut client = gateway.client().await;
+            match gets {
+                Body(body) => {
+                    for _ in 0..2 {
+                        let answer = client.get("/v").await;
+                        assert_eq!(answer.status, 200, "{what}");
+                        if upstream.count() == 1 {
+                            assert_eq!(answer.text(), body, "{what}");
+                            let framed = answer.all("content-length").len()
+                                + answer.all("transfer-encoding").len();
+                            assert_eq!(framed, 1, "{what}: {:?}", answer.fields);
+                            if let Some(length) = answer.field("content-length") {
+                                assert_eq!(length, "4", "{what}");
+                            }
+                        }
+                    }
+                    continue;
+                }
+                Refused => {
+                    let answer = client.get("/v").await;
+                    assert!(is_refused(&answer), "{what}: {answer:?}");
+                }
+                Broken => {
+                    client.ask("GET", "/v", &[("connection", "close")]).await;
+                    let said = text(&client.rest().await);
+                    let whole = said.starts_with("HTTP/1.1 200") && said.ends_with("0\r\n\r\n");
+                    assert!(!whole, "{what}: {said}");
+                }
+            }
+            // Nothing was stored, and nothing is left over for the next.
+            upstream.always(Reply::with(200, "cache-control: no-store\r\n", "next"));
+            let next = gateway.get("/v").await;
+            assert_eq!((next.status, next.text()), (200, "next"), "{what}");
+            let seen = upstream.seen();
+            assert_eq!(seen.len(), 2, "{what}");
+            assert_ne!(seen[0].connection, seen[1].connection, "{what}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_refused() {
+    let huge = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(300_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(5_000));
+    for raw in [
+        "just text, and no status line\r\n\r\n",
+        "HTTP/1.1 OK\r\n\r\n",
+        "HTTP/1.1 20 OK\r\n\r\n",
+        "HTTP/9.9 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "ICY 200 OK\r\ncontent-length: 0\r\n\r\n",
+        "\0\0\0\0\r\n\r\n",
+        &huge,
+        &many,
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).start();
+        upstream.once("/v", Reply::raw(raw).close());
+        let answer = gateway.request("POST", "/v", &[]).await;
+        let start: String = raw.chars().take(30).collect();
+        assert!(is_refused(&answer), "{start}: {answer:?}");
+        assert_eq!(gateway.get("/v").await.status, 200, "{start}");
+    }
+}
+
+/// What comes after an answer's end is nobody's answer.
+#[tokio::test]
+async fn what_follows_an_answer_answers_nothing() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    let more = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled";
+    for control in ["no-store", "max-age=60"] {
+        let first = format!(
+            "HTTP/1.1 200 OK\r\ncache-control: {control}\r\ncontent-length: 4\r\n\r\nbody{more}"
+        );
+        let target = format!("/{control}");
+        upstream.once(&target, Reply::raw(first));
+        assert_eq!(gateway.get(&target).await.text(), "body");
+        for _ in 0..3 {
+            let other = gateway.get("/other").await;
+            assert!(!other.text().contains("smuggled"));
+        }
+    }
+}
+
+/// Lines that end in LF alone may be read, but not differently by two.
+#[tokio::test]
+async fn bare_line_feeds_are_read_once_or_refused() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    let raw = "HTTP/1.1 200 OK\ncache-control: no-store\ncontent-length: 4\n\nbody";
+    upstream.once("/v", Reply::raw(raw));
+    let answer = gateway.get("/v").await;
+    if answer.status == 200 {
+        assert_eq!(answer.text(), "body");
+    } else {
+        assert!(is_refused(&answer), "{answer:?}");
+    }
+    assert_eq!(gateway.get("/v").await.status, 200);
+}
