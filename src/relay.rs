@@ -441,6 +441,14 @@ impl Errand {
         self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
         self.ask.method = Method::GET;
         self.ask.fields.remove(http::header::CACHE_CONTROL);
+        // Another may have validated it since it was served.
+        let (ask, now) = (&self.ask, relay.clock.now());
+        if let Recall::Answer { refresh: false, .. } =
+            recall(&relay, route, &ask.method, &ask.fields, &ask.key, now)
+        {
+            lead.finish(Ok(true));
+            return;
+        }
         let came = self.forward(&relay, route, false).await;
         lead.finish(match came {
             Ok(came) => Ok(came.stored),
