@@ -356,6 +356,16 @@ impl Errand {
         }
         match relay.fetching.join(&self.ask.key) {
             Turn::Lead(lead) => {
+                // Between our looking and our leading, another leader may have
+                // come and gone.
+                let (ask, now) = (&self.ask, relay.clock.now());
+                if let Recall::Answer {
+                    response, outcome, ..
+                } = recall(relay, route, &ask.method, &ask.fields, &ask.key, now)
+                {
+                    lead.finish(Ok(true));
+                    return Ok((response, outcome));
+                }
                 // What is fetched belongs to no connection; what passes through
                 // goes to this one alone.
                 let (give, take) = oneshot::channel();
@@ -431,6 +441,14 @@ impl Errand {
         self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
         self.ask.method = Method::GET;
         self.ask.fields.remove(http::header::CACHE_CONTROL);
+        // Another may have validated it since it was served.
+        let (ask, now) = (&self.ask, relay.clock.now());
+        if let Recall::Answer { refresh: false, .. } =
+            recall(&relay, route, &ask.method, &ask.fields, &ask.key, now)
+        {
+            lead.finish(Ok(true));
+            return;
+        }
         let came = self.forward(&relay, route, false).await;
         lead.finish(match came {
             Ok(came) => Ok(came.stored),
@@ -804,7 +822,7 @@ impl Errand {
         if let Err(failure) = relay.upstream.search(values) {
             return self.failed(relay, route, failure, Origin::Disconnected);
         }
-        let length = match one_length(&mut fields) {
+        let length = match one_length(head.version, &mut fields) {
             Ok(length) => length,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };
@@ -1016,8 +1034,14 @@ fn told(
 
 /// The length that an answer says, and leaves it saying it once: who reads it
 /// after us must not read another (RFC 9112 §6.3).
-fn one_length(fields: &mut HeaderMap) -> Result<Option<u64>, Failure> {
-    if fields.contains_key(TRANSFER_ENCODING) {
+fn one_length(version: Version, fields: &mut HeaderMap) -> Result<Option<u64>, Failure> {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        // Nothing else was asked for, nor does HTTP/1.0 have any (§6.1).
+        let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        if !chunked || codings.next().is_some() || version == Version::HTTP_10 {
+            return Err(Failure::Protocol);
+        }
         fields.remove(CONTENT_LENGTH);
         return Ok(None);
     }

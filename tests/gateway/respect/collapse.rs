@@ -127,3 +127,32 @@ async fn what_is_unsafe_is_never_collapsed() {
         assert_eq!(client.answer(method).await.status, 200);
     }
 }
+
+#[tokio::test]
+async fn who_waits_for_another_variant_gets_its_own() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| {
+        let accept = seen.field("accept").unwrap_or_default();
+        let fields = ["cache-control: max-age=60", "vary: accept"];
+        ok(&fields, &accept).behind(&held)
+    });
+    let waits = || Arc::strong_count(gateway.server().gateway());
+    let mut asking = Vec::new();
+    for accept in ["a", "b", "a", "c"] {
+        let mut client = gateway.client().await;
+        let before = waits();
+        client.ask("GET", "/v", &[("accept", accept)]).await;
+        until("it waits", || waits() > before).await;
+        asking.push((client, accept));
+    }
+    upstream.asked(1).await;
+    assert_eq!(upstream.count(), 1);
+    gate.open();
+    for (mut client, accept) in asking {
+        assert_eq!(client.answer("GET").await.text(), accept);
+    }
+    assert_eq!(upstream.count(), 3);
+}

