@@ -249,13 +249,14 @@ impl Scan {
     }
 
     fn chunk_size(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
-        let Some(line) = Line::first(rest)? else {
-            // A size with its extensions has no reason to be longer.
-            return if rest.len() > 1024 {
-                Err(HeadFault::BadChunk)
-            } else {
-                Ok(None)
-            };
+        let line = Line::first(rest)?;
+        // A size with its extensions has no reason to be longer, whether its
+        // line has ended or not.
+        if line.as_ref().map_or(rest.len(), |line| line.length) > 1024 {
+            return Err(HeadFault::BadChunk);
+        }
+        let Some(line) = line else {
+            return Ok(None);
         };
         let digits = line
             .text
@@ -294,6 +295,7 @@ impl Scan {
         let Some(line) = Line::first(rest)? else {
             return self.within(rest.len()).map(|()| None);
         };
+        self.within(line.length)?;
         if line.text.is_empty() {
             self.place = Place::Head;
         } else {
@@ -669,6 +671,35 @@ mod tests {
                 heads += found.heads;
             }
             assert_eq!((passed, heads), (text.len(), 4), "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_so_however_it_is_cut() {
+        let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for (body, fault) in [
+            (format!("1;{}\r\n", "x".repeat(1020)), None),
+            (
+                format!("1;{}\r\n", "x".repeat(1021)),
+                Some(HeadFault::BadChunk),
+            ),
+            (format!("0\r\nx:{}\r\n", "y".repeat(508)), None),
+            (
+                format!("0\r\nx:{}\r\n", "y".repeat(509)),
+                Some(HeadFault::HeadTooLarge),
+            ),
+        ] {
+            let text = format!("{head}{body}");
+            let whole = progress(&text);
+            assert_eq!(whole.fault, fault, "{} bytes", body.len());
+            let mut scan = Scan::new(BOUNDS);
+            let (mut passed, mut cut) = (0, None);
+            for come in 1..=text.len() {
+                let found = scan.scan(&text.as_bytes()[passed..come]);
+                passed += found.passed;
+                cut = cut.or(found.fault);
+            }
+            assert_eq!((passed, cut), (whole.passed, fault));
         }
     }
 
