@@ -445,11 +445,11 @@ fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| TCHAR[usize::from(*byte)])
 }
 
-/// Whether hyper would take it: nearly all targets have none but the plainest
-/// characters; of the others the `http` crate is asked, as hyper does.
+/// Whether hyper would take it: nearly all targets are paths of none but the
+/// plainest characters; of the others the `http` crate is asked, as hyper does.
 fn is_target(bytes: &[u8]) -> bool {
     const PLAIN: [bool; 256] = class(b"/?&=%-._~:,+");
-    bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
+    bytes.first() == Some(&b'/') && bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
         || !bytes.contains(&b'#') && http::Uri::try_from(bytes).is_ok()
 }
 
@@ -591,6 +591,7 @@ mod tests {
             ),
             ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
             ("GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+            ("G ET/ HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
             (
                 "GET /a?\u{1} HTTP/1.1\r\nHost: a\r\n\r\n",
                 HeadFault::BadTarget,
