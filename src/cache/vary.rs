@@ -122,9 +122,11 @@ impl Sink for Comparison<'_> {
     }
 }
 
-/// Two bytes that no field value can hold.
+/// Bytes that no field value can hold.
 const ABSENT: &[u8] = b"\0";
 const PRESENT: &[u8] = b"\n";
+/// Stands before a weight that was read, so that no text looks like one.
+const WEIGHT: &[u8] = b"\r";
 
 fn write(names: &[HeaderName], request: &HeaderMap, out: &mut impl Sink) {
     for name in names {
@@ -265,7 +267,7 @@ impl<'a> Preferences<'a> {
             }
             // A weight of one is what no weight means (§12.4.2).
             if *weight < 1000 {
-                out.put(b";");
+                out.put(WEIGHT);
                 let digit =
                     |divisor: u16| b'0' + u8::try_from(weight / divisor % 10).unwrap_or_default();
                 out.put(&[digit(100), digit(10), digit(1)]);

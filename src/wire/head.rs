@@ -249,13 +249,14 @@ impl Scan {
     }
 
     fn chunk_size(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
-        let Some(line) = Line::first(rest)? else {
-            // A size with its extensions has no reason to be longer.
-            return if rest.len() > 1024 {
-                Err(HeadFault::BadChunk)
-            } else {
-                Ok(None)
-            };
+        let line = Line::first(rest)?;
+        // A size with its extensions has no reason to be longer, whether its
+        // line has ended or not.
+        if line.as_ref().map_or(rest.len(), |line| line.length) > 1024 {
+            return Err(HeadFault::BadChunk);
+        }
+        let Some(line) = line else {
+            return Ok(None);
         };
         let digits = line
             .text
@@ -294,6 +295,7 @@ impl Scan {
         let Some(line) = Line::first(rest)? else {
             return self.within(rest.len()).map(|()| None);
         };
+        self.within(line.length)?;
         if line.text.is_empty() {
             self.place = Place::Head;
         } else {
@@ -443,11 +445,11 @@ fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| TCHAR[usize::from(*byte)])
 }
 
-/// Whether hyper would take it: nearly all targets have none but the plainest
-/// characters; of the others the `http` crate is asked, as hyper does.
+/// Whether hyper would take it: nearly all targets are paths of none but the
+/// plainest characters; of the others the `http` crate is asked, as hyper does.
 fn is_target(bytes: &[u8]) -> bool {
     const PLAIN: [bool; 256] = class(b"/?&=%-._~:,+");
-    bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
+    bytes.first() == Some(&b'/') && bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
         || !bytes.contains(&b'#') && http::Uri::try_from(bytes).is_ok()
 }
 

@@ -255,6 +255,13 @@ fn requests_that_say_the_same() {
             false,
             "RFC 9110 §12.5.4",
         ),
+        (
+            "accept-encoding",
+            &["gzip;q=0.2"],
+            &["gzip;200"],
+            false,
+            "RFC 9110 §12.4.2, no weight",
+        ),
     ];
     for (name, one, two, expected, section) in table {
         assert_eq!(

@@ -100,6 +100,7 @@ fn faults() {
         ),
         ("GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
         ("GET /a<b HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
+        ("G ET/ HTTP/1.1\r\nHost: a\r\n\r\n", HeadFault::BadTarget),
         (
             "GET /a?\u{1} HTTP/1.1\r\nHost: a\r\n\r\n",
             HeadFault::BadTarget,
@@ -180,6 +181,35 @@ fn clean_messages_pass_however_they_are_cut() {
             heads += found.heads;
         }
         assert_eq!((passed, heads), (text.len(), 4), "in pieces of {size}");
+    }
+}
+
+#[test]
+fn what_is_too_long_is_so_however_it_is_cut() {
+    let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for (body, fault) in [
+        (format!("1;{}\r\n", "x".repeat(1020)), None),
+        (
+            format!("1;{}\r\n", "x".repeat(1021)),
+            Some(HeadFault::BadChunk),
+        ),
+        (format!("0\r\nx:{}\r\n", "y".repeat(508)), None),
+        (
+            format!("0\r\nx:{}\r\n", "y".repeat(509)),
+            Some(HeadFault::HeadTooLarge),
+        ),
+    ] {
+        let text = format!("{head}{body}");
+        let whole = progress(&text);
+        assert_eq!(whole.fault, fault, "{} bytes", body.len());
+        let mut scan = Scan::new(BOUNDS);
+        let (mut passed, mut cut) = (0, None);
+        for come in 1..=text.len() {
+            let found = scan.scan(&text.as_bytes()[passed..come]);
+            passed += found.passed;
+            cut = cut.or(found.fault);
+        }
+        assert_eq!((passed, cut), (whole.passed, fault));
     }
 }
 
