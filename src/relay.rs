@@ -9,36 +9,32 @@
 //! Invariant: what is stored was read whole. What is not stored passes through
 //! in constant memory.
 
+mod keep;
+mod read;
+mod recall;
+mod serve;
+
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use http::header::{
-    ACCEPT, AGE, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
+    ACCEPT, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
-use http::{HeaderMap, Method, Response, StatusCode, Version, response};
-use http_body_util::BodyExt;
+use http::{HeaderMap, Method, Response, StatusCode, Version};
 use tokio::sync::oneshot;
 
 use crate::cache::directives::RequestDirectives;
-use crate::cache::freshen::{
-    HeadEffect, Identified, freshen, head_effect, identify, not_modified_fields,
-};
-use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::range::{self, Multipart, Selection};
-use crate::cache::reuse::{self, Bounds, Decision, Origin, decide};
-use crate::cache::status::{CACHE_STATUS, Forward};
-use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
-use crate::cache::store::{Variant, Variants};
+use crate::cache::reuse::{Bounds, Decision, Origin, decide};
+use crate::cache::status::Forward;
+use crate::cache::store::Variant;
 use crate::cache::targeted::TargetList;
-use crate::cache::validator::{self, Representation, evaluate, make_conditional};
-use crate::cache::vary::Nominated;
-use crate::cache::{Cache, date, hop, invalidate};
-use crate::clock::{Clock, Moment};
+use crate::cache::validator::make_conditional;
+use crate::cache::{Cache, date, hop, validator};
+use crate::clock::Clock;
 use crate::collapse::{Collapse, Turn};
 use crate::refusal::Refusal;
 use crate::respond::Respond;
@@ -47,6 +43,10 @@ use crate::upstream::answer::{judge_body, judge_head};
 use crate::upstream::{Exchange, Failure, RequestBody, TimedOut, Upstream};
 use crate::wire::Body;
 use crate::wire::body::Passing;
+use read::{Read, one_length, read};
+use recall::choose;
+pub(crate) use recall::{Recall, recall};
+use serve::{finish, say_instead, serve};
 
 /// What ordgate is called in `via` and `cache-status`.
 const NAME: &str = "ordgate";
@@ -88,28 +88,6 @@ pub(crate) struct Ask {
     pub(crate) body: Option<RequestBody>,
 }
 
-/// What memory says of a request.
-pub(crate) enum Recall {
-    /// The answer.
-    Answer {
-        /// It.
-        response: Response<Body>,
-        /// How it came about.
-        outcome: Outcome,
-        /// Whether it is to be validated meanwhile (RFC 5861 §3).
-        refresh: bool,
-    },
-    /// Go forward.
-    Forward {
-        /// Why.
-        why: Forward,
-        /// What is stored and would do if it were validated.
-        chosen: Option<Arc<Variant>>,
-    },
-    /// The client wants no forwarding (RFC 9111 §5.2.1.7).
-    OnlyIfCached,
-}
-
 /// The fields that a rule sees of a client's request. On a typed route nothing
 /// of the client's goes up, so nothing of it can have changed the answer.
 fn sent<'a>(route: &Route, fields: &'a HeaderMap, none: &'a HeaderMap) -> &'a HeaderMap {
@@ -123,200 +101,6 @@ fn bounds(policy: &Policy) -> Bounds {
     Bounds {
         failed: policy.stale_if_error,
         disconnected: policy.stale_if_error,
-    }
-}
-
-/// What memory has for a request, without waiting for anything.
-pub(crate) fn recall(
-    relay: &Relay,
-    route: &Route,
-    method: &Method,
-    fields: &HeaderMap,
-    key: &Key,
-    now: Moment,
-) -> Recall {
-    let forward = |why, chosen| Recall::Forward { why, chosen };
-    if route.cache.mode != Mode::Respect {
-        return forward(Forward::Bypass, None);
-    }
-    if let Err(why) = reuse::applies(method, fields) {
-        return forward(why, None);
-    }
-    let directives = RequestDirectives::of(fields);
-    let none = HeaderMap::new();
-    let (why, chosen) = match choose(relay, key, sent(route, fields, &none)) {
-        Err(why) => (why, None),
-        Ok(chosen) => (Forward::Request, Some(chosen)),
-    };
-    let Some(chosen) = chosen.filter(|_| !validator::for_the_origin(fields)) else {
-        return match directives.only_if_cached {
-            true => Recall::OnlyIfCached,
-            false => forward(why, None),
-        };
-    };
-    let wall = relay.clock.wall(now);
-    let decision = decide(
-        &directives,
-        &chosen.reuse,
-        wall,
-        Origin::Reachable,
-        &bounds(&route.cache),
-    );
-    match decision {
-        Decision::Fresh
-        | Decision::MaxStale
-        | Decision::StaleWhileRevalidate
-        | Decision::StaleIfError => {
-            let outcome = Outcome::Hit {
-                ttl: chosen.reuse.ttl(wall),
-            };
-            Recall::Answer {
-                response: serve(relay, route, &chosen, method, fields, key, outcome, wall),
-                outcome,
-                refresh: decision == Decision::StaleWhileRevalidate,
-            }
-        }
-        Decision::Validate(why) => forward(why, Some(chosen)),
-        Decision::OnlyIfCached => Recall::OnlyIfCached,
-    }
-}
-
-/// The stored response that `Vary` selects, the most recent of several.
-fn choose(relay: &Relay, key: &Key, sent: &HeaderMap) -> Result<Arc<Variant>, Forward> {
-    let variants = relay.cache.variants(key).ok_or(Forward::UriMiss)?;
-    let matching = variants
-        .iter()
-        .rev()
-        .find(|v| v.nominated.matches(&v.secondary, sent));
-    matching.cloned().ok_or(Forward::VaryMiss)
-}
-
-/// Answers with a stored response: whole, in part, or as 304.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "each is a different noun of the request"
-)]
-fn serve(
-    relay: &Relay,
-    route: &Route,
-    variant: &Variant,
-    method: &Method,
-    fields: &HeaderMap,
-    key: &Key,
-    outcome: Outcome,
-    now: SystemTime,
-) -> Response<Body> {
-    let representation = Representation {
-        status: variant.status,
-        headers: &variant.fields,
-        received: variant.received,
-    };
-    let length = variant.body.len() as u64;
-    let whole = || Body::new(variant.body.clone());
-    let (status, mut answer, body) = match evaluate(method, fields, &representation) {
-        validator::Outcome::NotModified => (
-            StatusCode::NOT_MODIFIED,
-            not_modified_fields(&variant.fields),
-            Body::default(),
-        ),
-        validator::Outcome::Full | validator::Outcome::Forward => {
-            match range::select(method, fields, variant.status, &variant.fields, length) {
-                Selection::Whole => (variant.status, variant.fields.clone(), whole()),
-                Selection::One(span) => (
-                    StatusCode::PARTIAL_CONTENT,
-                    range::single_fields(&variant.fields, span, length),
-                    Body::new(slice(&variant.body, span)),
-                ),
-                Selection::Many(spans) => many(relay, variant, &spans),
-                Selection::Unsatisfiable => {
-                    let mut unsatisfied = HeaderMap::new();
-                    let range = range::unsatisfied_range(length);
-                    unsatisfied.insert(http::header::CONTENT_RANGE, range);
-                    (
-                        StatusCode::RANGE_NOT_SATISFIABLE,
-                        unsatisfied,
-                        Body::default(),
-                    )
-                }
-            }
-        }
-    };
-    answer.insert(AGE, variant.reuse.aging().field(now));
-    finish(relay, route, &mut answer, key, outcome);
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = answer;
-    response
-}
-
-fn slice(body: &Bytes, span: range::Span) -> Bytes {
-    let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-    body.slice(at(span.first)..at(span.last + 1))
-}
-
-fn many(relay: &Relay, variant: &Variant, spans: &[range::Span]) -> (StatusCode, HeaderMap, Body) {
-    let content_type = variant.fields.get(http::header::CONTENT_TYPE);
-    // Unlike anything in the body but by chance; nobody can choose it.
-    let boundary = format!("{:016x}{:016x}", relay.seed, relay.clock.now().nanos());
-    let parts = Multipart::new(spans, variant.body.len() as u64, content_type, &boundary);
-    let fields = parts.fields(&variant.fields);
-    let mut pieces = std::collections::VecDeque::new();
-    for (text, span) in parts.parts {
-        pieces.push_back(text);
-        pieces.push_back(slice(&variant.body, span));
-    }
-    pieces.push_back(parts.tail);
-    (StatusCode::PARTIAL_CONTENT, fields, Body::Pieces(pieces))
-}
-
-/// What every answer of these routes says last: how it came about.
-fn finish(relay: &Relay, route: &Route, fields: &mut HeaderMap, key: &Key, outcome: Outcome) {
-    if route.headers == Headers::Typed {
-        keep_typed(fields);
-    }
-    let said = relay.respond.cache_status(outcome, key.target());
-    fields.append(CACHE_STATUS, said);
-}
-
-/// Says something else than what was said last of how an answer came about;
-/// what other caches have said before stays.
-fn say_instead(fields: &mut HeaderMap, said: HeaderValue) {
-    if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
-        let (name, all) = entry.remove_entry_mult();
-        let mut all: Vec<_> = all.collect();
-        all.pop();
-        for value in all {
-            fields.append(&name, value);
-        }
-    }
-    fields.append(CACHE_STATUS, said);
-}
-
-/// The fields of the upstream that a typed route hands on.
-fn keep_typed(fields: &mut HeaderMap) {
-    const KEPT: [HeaderName; 14] = [
-        AGE,
-        http::header::CACHE_CONTROL,
-        http::header::CONTENT_ENCODING,
-        http::header::CONTENT_LANGUAGE,
-        CONTENT_LENGTH,
-        http::header::CONTENT_RANGE,
-        http::header::CONTENT_TYPE,
-        DATE,
-        http::header::ETAG,
-        http::header::EXPIRES,
-        http::header::LAST_MODIFIED,
-        http::header::VARY,
-        http::header::VIA,
-        CACHE_STATUS,
-    ];
-    let names: Vec<_> = fields
-        .keys()
-        .filter(|name| !KEPT.contains(name))
-        .cloned()
-        .collect();
-    for name in names {
-        fields.remove(name);
     }
 }
 
@@ -651,156 +435,6 @@ impl Errand {
             .ok_or((failure, outcome))
     }
 
-    /// A 304 to a question of ours: freshens what it names, and answers from
-    /// there. `None` where it names nothing that is stored.
-    fn validated(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        head: &response::Parts,
-        times: Times,
-    ) -> Option<Came> {
-        let key = &self.ask.key;
-        let variants: Variants = relay.cache.variants(key).unwrap_or_default();
-        let initial: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
-        let status = Some(StatusCode::NOT_MODIFIED);
-        let outcome = |stored| forwarded(self.why, status, stored, false);
-        let now = times.received;
-        let places = match identify(&head.headers, &initial) {
-            Identified::Stored(places) => places,
-            Identified::Unnamed => {
-                let chosen = self.chosen.as_ref().or(variants.last())?;
-                return Some(self.with(relay, route, chosen, outcome(false), now, true));
-            }
-            // A 304 that names another validator than the one that was asked
-            // about still says that what was asked about will do (RFC 9111
-            // §4.3.3); it must not update it (§4.3.4).
-            Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
-                let chosen = self.chosen.as_ref()?;
-                return Some(self.with(relay, route, chosen, outcome(false), now, true));
-            }
-            Identified::Other => return None,
-        };
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
-        let mut answer: Option<(Arc<Variant>, bool)> = None;
-        for place in places {
-            let old = variants.get(place)?;
-            let mut fields = old.fields.clone();
-            freshen(&mut fields, &head.headers, times.received);
-            let freshened = |request: &HeaderMap| {
-                let as_get = self.as_get(request.clone());
-                as_get.variant(relay, route, old.status, &fields, old.body.clone(), times)
-            };
-            let (mut new, kept) = freshened(&self.ask.fields);
-            let own = new.secondary.clone();
-            if new.nominated == old.nominated {
-                // It goes on answering those whom it has answered.
-                new.secondary = old.secondary.clone();
-            }
-            let new = Arc::new(new);
-            // What only this request forbids leaves what is stored as it is.
-            let stays = !kept && freshened(&none).1;
-            let is_chosen = self
-                .chosen
-                .as_ref()
-                .is_some_and(|chosen| Arc::ptr_eq(chosen, old));
-            let answers = is_chosen || answer.is_none();
-            relay.cache.store().amend(key, |variants| {
-                if stays {
-                    return;
-                }
-                variants.retain(|variant| !Arc::ptr_eq(variant, old));
-                if !kept {
-                    return;
-                }
-                variants.push(new.clone());
-                if answers && new.secondary != own {
-                    // The origin has chosen it for this request too.
-                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
-                    let also = (*new).clone();
-                    variants.push(Arc::new(Variant {
-                        secondary: own,
-                        ..also
-                    }));
-                }
-            });
-            if answers {
-                answer = Some((new, kept));
-            }
-        }
-        let (variant, kept) = answer?;
-        Some(self.with(relay, route, &variant, outcome(kept), now, kept))
-    }
-
-    /// Makes what would be stored of a response; and whether it may be.
-    fn variant(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        fields: &HeaderMap,
-        body: Bytes,
-        times: Times,
-    ) -> (Variant, bool) {
-        let targets = &relay.targets;
-        let governing = targets.governing(fields);
-        let kept = self.may_store(relay, route, status, fields, targets);
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
-        let nominated = match route.headers {
-            Headers::All => Nominated::of(fields),
-            Headers::Typed => Nominated::of(&none),
-        };
-        let reuse = reuse::Stored::of(
-            status,
-            fields,
-            targets,
-            Heuristic::default(),
-            times.requested,
-            times.received,
-        );
-        let secondary = nominated.key(sent);
-        let kept = kept && secondary.is_some();
-        let variant = Variant {
-            status,
-            fields: compact(&stored_fields(fields, &governing.directives)),
-            body,
-            secondary: secondary.unwrap_or_default(),
-            nominated,
-            reuse,
-            received: times.received,
-        };
-        (variant, kept)
-    }
-
-    fn may_store(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        response: &HeaderMap,
-        targets: &TargetList,
-    ) -> bool {
-        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
-            return false;
-        };
-        let method = match route.headers {
-            Headers::Typed => &Method::GET,
-            Headers::All => &self.ask.method,
-        };
-        let exchange = Stores {
-            method,
-            target: &target,
-            request: &self.ask.fields,
-            directives: &RequestDirectives::of(&self.ask.fields),
-            status,
-            response,
-            governing: &targets.governing(response),
-        };
-        *method == Method::GET && route.cache.mode == Mode::Respect && storable(&exchange).is_ok()
-    }
-
     /// An answer of the upstream's own: stored where it may be, passed on
     /// otherwise.
     async fn came(
@@ -885,126 +519,6 @@ impl Errand {
             stored: false,
         })
     }
-
-    /// An answer that was read whole: stored where it may be.
-    fn whole(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        status: StatusCode,
-        fields: &HeaderMap,
-        body: Bytes,
-        times: Times,
-    ) -> Came {
-        let (variant, kept) = self.variant(relay, route, status, fields, body, times);
-        let variant = Arc::new(variant);
-        if kept {
-            let none = HeaderMap::new();
-            let sent = sent(route, &self.ask.fields, &none);
-            relay.cache.store().amend(&self.ask.key, |variants| {
-                // It takes the place of what would have been chosen before.
-                variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
-                variants.push(variant.clone());
-            });
-        }
-        let outcome = forwarded(self.why, Some(status), kept, false);
-        let now = times.received;
-        if kept {
-            return self.with(relay, route, &variant, outcome, now, true);
-        }
-        let mut answer = fields.clone();
-        hop::strip(&mut answer);
-        finish(relay, route, &mut answer, &self.ask.key, outcome);
-        let mut response = Response::new(Body::new(variant.body.clone()));
-        *response.status_mut() = status;
-        *response.headers_mut() = answer;
-        Came {
-            response,
-            outcome,
-            stored: false,
-        }
-    }
-
-    /// What an answer changes of what is stored beside itself: an unsafe method
-    /// invalidates (RFC 9111 §4.4), a HEAD freshens or makes stale (§4.3.5).
-    fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
-        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
-            return;
-        };
-        for target in invalidate::targets(&self.ask.method, &target, status, fields) {
-            for (index, _) in relay.routes.routes().iter().enumerate() {
-                let Ok(index) = u16::try_from(index) else {
-                    continue;
-                };
-                let mut key = Key::begin(index);
-                let own = relay.upstream.target_of(&target);
-                key.buffer().extend_from_slice(own.as_bytes());
-                relay.cache.store().remove(&key);
-            }
-        }
-        if self.ask.method != Method::HEAD
-            || status != StatusCode::OK
-            || route.cache.mode != Mode::Respect
-        {
-            return;
-        }
-        let now = relay.clock.wall(relay.clock.now());
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
-        relay.cache.store().amend(&self.ask.key, |variants| {
-            for variant in variants.iter_mut() {
-                if !variant.nominated.matches(&variant.secondary, sent) {
-                    continue;
-                }
-                let mut reuse = variant.reuse.clone();
-                let mut new_fields = variant.fields.clone();
-                match head_effect(&variant.fields, variant.body.len() as u64, fields) {
-                    HeadEffect::Stale => reuse.make_stale(),
-                    HeadEffect::Freshen => {
-                        freshen(&mut new_fields, fields, now);
-                        let times = Times {
-                            requested: now,
-                            received: now,
-                        };
-                        let body = variant.body.clone();
-                        let as_get = self.as_get(self.ask.fields.clone());
-                        let (new, kept) =
-                            as_get.variant(relay, route, variant.status, &new_fields, body, times);
-                        if kept {
-                            *variant = Arc::new(new);
-                            continue;
-                        }
-                        reuse.make_stale();
-                    }
-                }
-                *variant = Arc::new(Variant {
-                    status: variant.status,
-                    fields: compact(&variant.fields),
-                    body: variant.body.clone(),
-                    nominated: variant.nominated.clone(),
-                    secondary: variant.secondary.clone(),
-                    reuse,
-                    received: variant.received,
-                });
-            }
-        });
-    }
-
-    /// This request as the GET that would have brought what is stored, with
-    /// these fields.
-    fn as_get(&self, fields: HeaderMap) -> Self {
-        Self {
-            ask: Ask {
-                method: Method::GET,
-                fields,
-                version: self.ask.version,
-                key: self.ask.key.clone(),
-                body: None,
-            },
-            why: self.why,
-            chosen: None,
-        }
-    }
 }
 
 /// When a request was sent and its answer received.
@@ -1032,41 +546,6 @@ fn told(
     }
 }
 
-/// The length that an answer says, and leaves it saying it once: who reads it
-/// after us must not read another (RFC 9112 §6.3).
-fn one_length(version: Version, fields: &mut HeaderMap) -> Result<Option<u64>, Failure> {
-    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
-    if let Some(coding) = codings.next() {
-        // Nothing else was asked for, nor does HTTP/1.0 have any (§6.1).
-        let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
-        if !chunked || codings.next().is_some() || version == Version::HTTP_10 {
-            return Err(Failure::Protocol);
-        }
-        fields.remove(CONTENT_LENGTH);
-        return Ok(None);
-    }
-    let mut length = None;
-    let lines = fields.get_all(CONTENT_LENGTH).iter();
-    for line in lines {
-        for member in line.as_bytes().split(|&byte| byte == b',') {
-            let member = member.trim_ascii();
-            let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
-            let text = std::str::from_utf8(member).ok().filter(|_| digits);
-            let said: u64 = text
-                .and_then(|text| text.parse().ok())
-                .ok_or(Failure::Protocol)?;
-            if length.is_some_and(|length| length != said) {
-                return Err(Failure::Protocol);
-            }
-            length = Some(said);
-        }
-    }
-    if let Some(length) = length {
-        fields.insert(CONTENT_LENGTH, length.into());
-    }
-    Ok(length)
-}
-
 const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];
 
 fn has_conditions(fields: &HeaderMap) -> bool {
@@ -1078,50 +557,4 @@ fn without_conditions(mut fields: HeaderMap) -> HeaderMap {
         fields.remove(name);
     }
     fields
-}
-
-/// A copy that shares nothing with the connection's read buffer.
-fn compact(fields: &HeaderMap) -> HeaderMap {
-    let mut copy = HeaderMap::with_capacity(fields.len());
-    for (name, value) in fields {
-        let own = (
-            HeaderName::from_bytes(name.as_str().as_bytes()),
-            HeaderValue::from_bytes(value.as_bytes()),
-        );
-        if let (Ok(name), Ok(value)) = own {
-            copy.append(name, value);
-        }
-    }
-    copy
-}
-
-/// How far a body has been read.
-enum Read {
-    Whole(Bytes),
-    /// There is more than is kept: what was read, and the rest.
-    Beyond(std::collections::VecDeque<Bytes>, hyper::body::Incoming),
-}
-
-async fn read(mut body: hyper::body::Incoming, most: u64) -> Result<Read, Failure> {
-    let mut pieces = std::collections::VecDeque::new();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err(Failure::Incomplete);
-        };
-        // Trailers are for those who are there, not for the store.
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        length += data.len() as u64;
-        pieces.push_back(data);
-        if length > most {
-            return Ok(Read::Beyond(pieces, body));
-        }
-    }
-    let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    for piece in pieces {
-        whole.extend_from_slice(&piece);
-    }
-    Ok(Read::Whole(whole.into()))
 }

@@ -1,0 +1,316 @@
+//! What an answer of the upstream changes of what is stored: a new response,
+//! one that a 304 or a HEAD freshens, those that an unsafe method invalidates.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Response, StatusCode, response};
+
+use super::serve::finish;
+use super::{Ask, Came, Errand, Relay, Times, forwarded, sent};
+use crate::cache::directives::RequestDirectives;
+use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
+use crate::cache::freshness::Heuristic;
+use crate::cache::key::Key;
+use crate::cache::policy::Mode;
+use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
+use crate::cache::store::{Variant, Variants};
+use crate::cache::targeted::TargetList;
+use crate::cache::vary::Nominated;
+use crate::cache::{hop, invalidate, reuse};
+use crate::route::{Headers, Route};
+use crate::wire::Body;
+
+impl Errand {
+    /// A 304 to a question of ours: freshens what it names, and answers from
+    /// there. `None` where it names nothing that is stored.
+    pub(super) fn validated(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        head: &response::Parts,
+        times: Times,
+    ) -> Option<Came> {
+        let key = &self.ask.key;
+        let variants: Variants = relay.cache.variants(key).unwrap_or_default();
+        let initial: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
+        let status = Some(StatusCode::NOT_MODIFIED);
+        let outcome = |stored| forwarded(self.why, status, stored, false);
+        let now = times.received;
+        let places = match identify(&head.headers, &initial) {
+            Identified::Stored(places) => places,
+            Identified::Unnamed => {
+                let chosen = self.chosen.as_ref().or(variants.last())?;
+                return Some(self.with(relay, route, chosen, outcome(false), now, true));
+            }
+            // A 304 that names another validator than the one that was asked
+            // about still says that what was asked about will do (RFC 9111
+            // §4.3.3); it must not update it (§4.3.4).
+            Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
+                let chosen = self.chosen.as_ref()?;
+                return Some(self.with(relay, route, chosen, outcome(false), now, true));
+            }
+            Identified::Other => return None,
+        };
+        let none = HeaderMap::new();
+        let sent = sent(route, &self.ask.fields, &none);
+        let mut answer: Option<(Arc<Variant>, bool)> = None;
+        for place in places {
+            let old = variants.get(place)?;
+            let mut fields = old.fields.clone();
+            freshen(&mut fields, &head.headers, times.received);
+            let freshened = |request: &HeaderMap| {
+                let as_get = self.as_get(request.clone());
+                as_get.variant(relay, route, old.status, &fields, old.body.clone(), times)
+            };
+            let (mut new, kept) = freshened(&self.ask.fields);
+            let own = new.secondary.clone();
+            if new.nominated == old.nominated {
+                // It goes on answering those whom it has answered.
+                new.secondary = old.secondary.clone();
+            }
+            let new = Arc::new(new);
+            // What only this request forbids leaves what is stored as it is.
+            let stays = !kept && freshened(&none).1;
+            let is_chosen = self
+                .chosen
+                .as_ref()
+                .is_some_and(|chosen| Arc::ptr_eq(chosen, old));
+            let answers = is_chosen || answer.is_none();
+            relay.cache.store().amend(key, |variants| {
+                if stays {
+                    return;
+                }
+                variants.retain(|variant| !Arc::ptr_eq(variant, old));
+                if !kept {
+                    return;
+                }
+                variants.push(new.clone());
+                if answers && new.secondary != own {
+                    // The origin has chosen it for this request too.
+                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                    let also = (*new).clone();
+                    variants.push(Arc::new(Variant {
+                        secondary: own,
+                        ..also
+                    }));
+                }
+            });
+            if answers {
+                answer = Some((new, kept));
+            }
+        }
+        let (variant, kept) = answer?;
+        Some(self.with(relay, route, &variant, outcome(kept), now, kept))
+    }
+
+    /// Makes what would be stored of a response; and whether it may be.
+    pub(super) fn variant(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+        body: Bytes,
+        times: Times,
+    ) -> (Variant, bool) {
+        let targets = &relay.targets;
+        let governing = targets.governing(fields);
+        let kept = self.may_store(relay, route, status, fields, targets);
+        let none = HeaderMap::new();
+        let sent = sent(route, &self.ask.fields, &none);
+        let nominated = match route.headers {
+            Headers::All => Nominated::of(fields),
+            Headers::Typed => Nominated::of(&none),
+        };
+        let reuse = reuse::Stored::of(
+            status,
+            fields,
+            targets,
+            Heuristic::default(),
+            times.requested,
+            times.received,
+        );
+        let secondary = nominated.key(sent);
+        let kept = kept && secondary.is_some();
+        let variant = Variant {
+            status,
+            fields: compact(&stored_fields(fields, &governing.directives)),
+            body,
+            secondary: secondary.unwrap_or_default(),
+            nominated,
+            reuse,
+            received: times.received,
+        };
+        (variant, kept)
+    }
+
+    pub(super) fn may_store(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        response: &HeaderMap,
+        targets: &TargetList,
+    ) -> bool {
+        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
+            return false;
+        };
+        let method = match route.headers {
+            Headers::Typed => &Method::GET,
+            Headers::All => &self.ask.method,
+        };
+        let exchange = Stores {
+            method,
+            target: &target,
+            request: &self.ask.fields,
+            directives: &RequestDirectives::of(&self.ask.fields),
+            status,
+            response,
+            governing: &targets.governing(response),
+        };
+        *method == Method::GET && route.cache.mode == Mode::Respect && storable(&exchange).is_ok()
+    }
+
+    /// An answer that was read whole: stored where it may be.
+    pub(super) fn whole(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+        body: Bytes,
+        times: Times,
+    ) -> Came {
+        let (variant, kept) = self.variant(relay, route, status, fields, body, times);
+        let variant = Arc::new(variant);
+        if kept {
+            let none = HeaderMap::new();
+            let sent = sent(route, &self.ask.fields, &none);
+            relay.cache.store().amend(&self.ask.key, |variants| {
+                // It takes the place of what would have been chosen before.
+                variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                variants.push(variant.clone());
+            });
+        }
+        let outcome = forwarded(self.why, Some(status), kept, false);
+        let now = times.received;
+        if kept {
+            return self.with(relay, route, &variant, outcome, now, true);
+        }
+        let mut answer = fields.clone();
+        hop::strip(&mut answer);
+        finish(relay, route, &mut answer, &self.ask.key, outcome);
+        let mut response = Response::new(Body::new(variant.body.clone()));
+        *response.status_mut() = status;
+        *response.headers_mut() = answer;
+        Came {
+            response,
+            outcome,
+            stored: false,
+        }
+    }
+
+    /// What an answer changes of what is stored beside itself: an unsafe method
+    /// invalidates (RFC 9111 §4.4), a HEAD freshens or makes stale (§4.3.5).
+    pub(super) fn invalidate(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+    ) {
+        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
+            return;
+        };
+        for target in invalidate::targets(&self.ask.method, &target, status, fields) {
+            for (index, _) in relay.routes.routes().iter().enumerate() {
+                let Ok(index) = u16::try_from(index) else {
+                    continue;
+                };
+                let mut key = Key::begin(index);
+                let own = relay.upstream.target_of(&target);
+                key.buffer().extend_from_slice(own.as_bytes());
+                relay.cache.store().remove(&key);
+            }
+        }
+        if self.ask.method != Method::HEAD
+            || status != StatusCode::OK
+            || route.cache.mode != Mode::Respect
+        {
+            return;
+        }
+        let now = relay.clock.wall(relay.clock.now());
+        let none = HeaderMap::new();
+        let sent = sent(route, &self.ask.fields, &none);
+        relay.cache.store().amend(&self.ask.key, |variants| {
+            for variant in variants.iter_mut() {
+                if !variant.nominated.matches(&variant.secondary, sent) {
+                    continue;
+                }
+                let mut reuse = variant.reuse.clone();
+                let mut new_fields = variant.fields.clone();
+                match head_effect(&variant.fields, variant.body.len() as u64, fields) {
+                    HeadEffect::Stale => reuse.make_stale(),
+                    HeadEffect::Freshen => {
+                        freshen(&mut new_fields, fields, now);
+                        let times = Times {
+                            requested: now,
+                            received: now,
+                        };
+                        let body = variant.body.clone();
+                        let as_get = self.as_get(self.ask.fields.clone());
+                        let (new, kept) =
+                            as_get.variant(relay, route, variant.status, &new_fields, body, times);
+                        if kept {
+                            *variant = Arc::new(new);
+                            continue;
+                        }
+                        reuse.make_stale();
+                    }
+                }
+                *variant = Arc::new(Variant {
+                    status: variant.status,
+                    fields: compact(&variant.fields),
+                    body: variant.body.clone(),
+                    nominated: variant.nominated.clone(),
+                    secondary: variant.secondary.clone(),
+                    reuse,
+                    received: variant.received,
+                });
+            }
+        });
+    }
+
+    /// This request as the GET that would have brought what is stored, with
+    /// these fields.
+    pub(super) fn as_get(&self, fields: HeaderMap) -> Self {
+        Self {
+            ask: Ask {
+                method: Method::GET,
+                fields,
+                version: self.ask.version,
+                key: self.ask.key.clone(),
+                body: None,
+            },
+            why: self.why,
+            chosen: None,
+        }
+    }
+}
+
+/// A copy that shares nothing with the connection's read buffer.
+fn compact(fields: &HeaderMap) -> HeaderMap {
+    let mut copy = HeaderMap::with_capacity(fields.len());
+    for (name, value) in fields {
+        let own = (
+            HeaderName::from_bytes(name.as_str().as_bytes()),
+            HeaderValue::from_bytes(value.as_bytes()),
+        );
+        if let (Ok(name), Ok(value)) = own {
+            copy.append(name, value);
+        }
+    }
+    copy
+}

@@ -1,0 +1,75 @@
+//! Reading an upstream's body, as far as it may be kept; and how long it says
+//! that it is.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Version};
+use http_body_util::BodyExt;
+
+use crate::upstream::Failure;
+
+/// How far a body has been read.
+pub(super) enum Read {
+    Whole(Bytes),
+    /// There is more than is kept: what was read, and the rest.
+    Beyond(std::collections::VecDeque<Bytes>, hyper::body::Incoming),
+}
+
+pub(super) async fn read(mut body: hyper::body::Incoming, most: u64) -> Result<Read, Failure> {
+    let mut pieces = std::collections::VecDeque::new();
+    let mut length = 0;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            return Err(Failure::Incomplete);
+        };
+        // Trailers are for those who are there, not for the store.
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        length += data.len() as u64;
+        pieces.push_back(data);
+        if length > most {
+            return Ok(Read::Beyond(pieces, body));
+        }
+    }
+    let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    for piece in pieces {
+        whole.extend_from_slice(&piece);
+    }
+    Ok(Read::Whole(whole.into()))
+}
+
+/// The length that an answer says, and leaves it saying it once: who reads it
+/// after us must not read another (RFC 9112 §6.3).
+pub(super) fn one_length(version: Version, fields: &mut HeaderMap) -> Result<Option<u64>, Failure> {
+    let mut codings = fields.get_all(TRANSFER_ENCODING).iter();
+    if let Some(coding) = codings.next() {
+        // Nothing else was asked for, nor does HTTP/1.0 have any (§6.1).
+        let chunked = coding.as_bytes().eq_ignore_ascii_case(b"chunked");
+        if !chunked || codings.next().is_some() || version == Version::HTTP_10 {
+            return Err(Failure::Protocol);
+        }
+        fields.remove(CONTENT_LENGTH);
+        return Ok(None);
+    }
+    let mut length = None;
+    let lines = fields.get_all(CONTENT_LENGTH).iter();
+    for line in lines {
+        for member in line.as_bytes().split(|&byte| byte == b',') {
+            let member = member.trim_ascii();
+            let digits = !member.is_empty() && member.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(member).ok().filter(|_| digits);
+            let said: u64 = text
+                .and_then(|text| text.parse().ok())
+                .ok_or(Failure::Protocol)?;
+            if length.is_some_and(|length| length != said) {
+                return Err(Failure::Protocol);
+            }
+            length = Some(said);
+        }
+    }
+    if let Some(length) = length {
+        fields.insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(length)
+}

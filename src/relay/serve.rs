@@ -1,0 +1,159 @@
+//! Answering with a stored response: whole, in part, or as 304; and what every
+//! answer of these routes says last.
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{AGE, CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Response, StatusCode};
+
+use super::Relay;
+use crate::cache::freshen::not_modified_fields;
+use crate::cache::key::Key;
+use crate::cache::outcome::Outcome;
+use crate::cache::range::{Multipart, Selection};
+use crate::cache::status::CACHE_STATUS;
+use crate::cache::store::Variant;
+use crate::cache::validator::{Representation, evaluate};
+use crate::cache::{range, validator};
+use crate::route::{Headers, Route};
+use crate::wire::Body;
+
+/// Answers with a stored response: whole, in part, or as 304.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "each is a different noun of the request"
+)]
+pub(super) fn serve(
+    relay: &Relay,
+    route: &Route,
+    variant: &Variant,
+    method: &Method,
+    fields: &HeaderMap,
+    key: &Key,
+    outcome: Outcome,
+    now: SystemTime,
+) -> Response<Body> {
+    let representation = Representation {
+        status: variant.status,
+        headers: &variant.fields,
+        received: variant.received,
+    };
+    let length = variant.body.len() as u64;
+    let whole = || Body::new(variant.body.clone());
+    let (status, mut answer, body) = match evaluate(method, fields, &representation) {
+        validator::Outcome::NotModified => (
+            StatusCode::NOT_MODIFIED,
+            not_modified_fields(&variant.fields),
+            Body::default(),
+        ),
+        validator::Outcome::Full | validator::Outcome::Forward => {
+            match range::select(method, fields, variant.status, &variant.fields, length) {
+                Selection::Whole => (variant.status, variant.fields.clone(), whole()),
+                Selection::One(span) => (
+                    StatusCode::PARTIAL_CONTENT,
+                    range::single_fields(&variant.fields, span, length),
+                    Body::new(slice(&variant.body, span)),
+                ),
+                Selection::Many(spans) => many(relay, variant, &spans),
+                Selection::Unsatisfiable => {
+                    let mut unsatisfied = HeaderMap::new();
+                    let range = range::unsatisfied_range(length);
+                    unsatisfied.insert(http::header::CONTENT_RANGE, range);
+                    (
+                        StatusCode::RANGE_NOT_SATISFIABLE,
+                        unsatisfied,
+                        Body::default(),
+                    )
+                }
+            }
+        }
+    };
+    answer.insert(AGE, variant.reuse.aging().field(now));
+    finish(relay, route, &mut answer, key, outcome);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = answer;
+    response
+}
+
+pub(super) fn slice(body: &Bytes, span: range::Span) -> Bytes {
+    let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
+    body.slice(at(span.first)..at(span.last + 1))
+}
+
+pub(super) fn many(
+    relay: &Relay,
+    variant: &Variant,
+    spans: &[range::Span],
+) -> (StatusCode, HeaderMap, Body) {
+    let content_type = variant.fields.get(http::header::CONTENT_TYPE);
+    // Unlike anything in the body but by chance; nobody can choose it.
+    let boundary = format!("{:016x}{:016x}", relay.seed, relay.clock.now().nanos());
+    let parts = Multipart::new(spans, variant.body.len() as u64, content_type, &boundary);
+    let fields = parts.fields(&variant.fields);
+    let mut pieces = std::collections::VecDeque::new();
+    for (text, span) in parts.parts {
+        pieces.push_back(text);
+        pieces.push_back(slice(&variant.body, span));
+    }
+    pieces.push_back(parts.tail);
+    (StatusCode::PARTIAL_CONTENT, fields, Body::Pieces(pieces))
+}
+
+/// What every answer of these routes says last: how it came about.
+pub(super) fn finish(
+    relay: &Relay,
+    route: &Route,
+    fields: &mut HeaderMap,
+    key: &Key,
+    outcome: Outcome,
+) {
+    if route.headers == Headers::Typed {
+        keep_typed(fields);
+    }
+    let said = relay.respond.cache_status(outcome, key.target());
+    fields.append(CACHE_STATUS, said);
+}
+
+/// Says something else than what was said last of how an answer came about;
+/// what other caches have said before stays.
+pub(super) fn say_instead(fields: &mut HeaderMap, said: HeaderValue) {
+    if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
+        let (name, all) = entry.remove_entry_mult();
+        let mut all: Vec<_> = all.collect();
+        all.pop();
+        for value in all {
+            fields.append(&name, value);
+        }
+    }
+    fields.append(CACHE_STATUS, said);
+}
+
+/// The fields of the upstream that a typed route hands on.
+pub(super) fn keep_typed(fields: &mut HeaderMap) {
+    const KEPT: [HeaderName; 14] = [
+        AGE,
+        http::header::CACHE_CONTROL,
+        http::header::CONTENT_ENCODING,
+        http::header::CONTENT_LANGUAGE,
+        CONTENT_LENGTH,
+        http::header::CONTENT_RANGE,
+        http::header::CONTENT_TYPE,
+        DATE,
+        http::header::ETAG,
+        http::header::EXPIRES,
+        http::header::LAST_MODIFIED,
+        http::header::VARY,
+        http::header::VIA,
+        CACHE_STATUS,
+    ];
+    let names: Vec<_> = fields
+        .keys()
+        .filter(|name| !KEPT.contains(name))
+        .cloned()
+        .collect();
+    for name in names {
+        fields.remove(name);
+    }
+}
