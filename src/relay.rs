@@ -30,7 +30,7 @@ use crate::cache::outcome::Outcome;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::{Bounds, Decision, Origin, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::Variant;
+use crate::cache::store::{Mark, Variant};
 use crate::cache::targeted::TargetList;
 use crate::cache::validator::make_conditional;
 use crate::cache::{Cache, date, hop, validator};
@@ -283,6 +283,7 @@ impl Errand {
             Headers::Typed => Method::GET,
             Headers::All => self.ask.method.clone(),
         };
+        let mark = relay.cache.store().mark();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
             .upstream
@@ -293,27 +294,20 @@ impl Errand {
             Ok(exchange) => exchange,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };
+        let times = Times {
+            mark,
+            requested,
+            received,
+        };
         if !conditional || exchange.head.status != StatusCode::NOT_MODIFIED {
             if Origin::after(exchange.head.status) == Origin::Failed
                 && let Some(came) = self.stand_in(relay, route, Origin::Failed)
             {
                 return Ok(came);
             }
-            let times = Times {
-                requested,
-                received,
-            };
             return self.came(relay, route, exchange, times).await;
         }
-        match self.validated(
-            relay,
-            route,
-            &exchange.head,
-            Times {
-                requested,
-                received,
-            },
-        ) {
+        match self.validated(relay, route, &exchange.head, times) {
             Some(came) => Ok(came),
             // It speaks of something that is not stored (any more).
             None if !unconditional && !had_body => Box::pin(self.forward(relay, route, true)).await,
@@ -460,7 +454,7 @@ impl Errand {
             Ok(length) => length,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };
-        self.invalidate(relay, route, status, &fields);
+        self.invalidate(relay, route, status, &fields, times.mark);
         let kept = self.may_store(relay, route, status, &fields, &relay.targets);
         // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
         fields
@@ -524,6 +518,8 @@ impl Errand {
 /// When a request was sent and its answer received.
 #[derive(Clone, Copy)]
 struct Times {
+    /// Where the removals had come to when it was sent.
+    mark: Mark,
     requested: SystemTime,
     received: SystemTime,
 }

@@ -313,8 +313,14 @@ impl RouteTable {
             return None;
         }
         let index = *found.value;
+        let route = &self.routes[usize::from(index)];
+        // A tail goes up as it came; one under a prefix must stay there.
+        let tail = found.params.get(TAIL).unwrap_or("");
+        if !route.path.starts_with("/{") && tail.split('/').any(is_dot_segment) {
+            return None;
+        }
         Some(Found {
-            route: &self.routes[usize::from(index)],
+            route,
             index,
             captures: found.params,
         })

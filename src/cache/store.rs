@@ -4,11 +4,13 @@
 //! arithmetic in `freshness`. It may refuse or drop any entry at any time, so
 //! nobody relies on reading what was just written.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use foldhash::quality::RandomState;
+use foldhash::quality::{FixedState, RandomState};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use moka::ops::compute::Op;
 use moka::sync::Cache;
@@ -120,6 +122,31 @@ fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
 pub struct Store {
     cache: Cache<Box<[u8]>, Held, RandomState>,
     most: u64,
+    removals: Arc<Mutex<Removals>>,
+}
+
+/// A point in the order of removals: what was asked of the upstream before a
+/// key was removed must not be stored after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(u64);
+
+/// The keys that were removed lately, in their order, by hash.
+#[derive(Debug, Default)]
+struct Removals {
+    next: u64,
+    lately: VecDeque<(u64, u64)>,
+}
+
+/// Removals that are remembered. An answer that was asked for before the oldest
+/// of them is not stored, whatever its key.
+const REMOVALS: usize = 4096;
+
+impl Removals {
+    fn since(&self, mark: Mark, hash: u64) -> bool {
+        let forgotten = self.next.saturating_sub(self.lately.len() as u64);
+        let after = |(number, removed): &(u64, u64)| *number >= mark.0 && *removed == hash;
+        mark.0 < forgotten || self.lately.iter().rev().any(after)
+    }
 }
 
 impl Store {
@@ -131,6 +158,7 @@ impl Store {
                 .weigher(weigh)
                 .build_with_hasher(RandomState::default()),
             most: max_bytes,
+            removals: Arc::default(),
         }
     }
 
@@ -166,10 +194,31 @@ impl Store {
         }
     }
 
-    /// Changes the variants of a key, at one with all who do so.
-    pub fn amend(&self, key: &Key, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
+    /// Where the removals have come to; to be taken before the upstream is
+    /// asked.
+    pub fn mark(&self) -> Mark {
+        Mark(self.removals().next)
+    }
+
+    fn removals(&self) -> MutexGuard<'_, Removals> {
+        // It is whole after each of its operations.
+        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hash(&self, key: &Key) -> u64 {
+        FixedState::default().hash_one(key.as_bytes())
+    }
+
+    /// Changes the variants of a key, at one with all who do so; not where the
+    /// key has been removed since the mark was taken.
+    pub fn amend(&self, key: &Key, mark: Mark, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
         let entry = self.cache.entry(key.as_bytes().into());
         entry.and_compute_with(|entry| {
+            // A removal is written down before it is done, and it is done with
+            // this key at rest: it is seen here, or it undoes what is put here.
+            if self.removals().since(mark, self.hash(key)) {
+                return Op::Nop;
+            }
             let mut variants = match entry.map(moka::Entry::into_value) {
                 Some(Held::Variants(variants)) => variants.to_vec(),
                 Some(Held::One(_)) | None => Vec::new(),
@@ -187,6 +236,15 @@ impl Store {
 
     /// Drops all that a key holds.
     pub fn remove(&self, key: &Key) {
+        let hash = self.hash(key);
+        let mut removals = self.removals();
+        let number = removals.next;
+        removals.next += 1;
+        removals.lately.push_back((number, hash));
+        if removals.lately.len() > REMOVALS {
+            removals.lately.pop_front();
+        }
+        drop(removals);
         self.cache.invalidate(key.as_bytes());
     }
 
@@ -277,6 +335,44 @@ mod tests {
         assert!(store.get(&key("/big")).is_none());
         assert!(store.insert(key("/small"), stored(1000, 10)));
         assert!(store.get(&key("/small")).is_some());
+    }
+
+    #[test]
+    fn what_was_asked_for_before_a_removal_is_not_stored_after_it() {
+        let store = Store::new(100_000);
+        let variant = || {
+            let fields = HeaderMap::new();
+            let nominated = Nominated::of(&fields);
+            let now = SystemTime::UNIX_EPOCH;
+            let targets = crate::cache::targeted::TargetList::none();
+            let heuristic = crate::cache::freshness::Heuristic::default();
+            Arc::new(Variant {
+                status: StatusCode::OK,
+                body: Bytes::new(),
+                secondary: nominated.key(&fields).unwrap(),
+                nominated,
+                reuse: reuse::Stored::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
+                received: now,
+                fields,
+            })
+        };
+        let put = |target: &str, mark| {
+            store.amend(&key(target), mark, |variants| variants.push(variant()));
+            store
+                .variants(&key(target))
+                .map_or(0, |variants| variants.len())
+        };
+        let before = store.mark();
+        assert_eq!(put("/a", before), 1);
+        store.remove(&key("/a"));
+        assert_eq!(put("/a", before), 0, "it may be what was before");
+        assert_eq!(put("/b", before), 1, "another key");
+        assert_eq!(put("/a", store.mark()), 1);
+        for n in 0..=REMOVALS {
+            store.remove(&key(&format!("/{n}")));
+        }
+        assert_eq!(put("/c", before), 0, "what was removed since is forgotten");
+        assert_eq!(put("/c", store.mark()), 1);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
-use crate::cache::store::{Variant, Variants};
+use crate::cache::store::{Mark, Variant, Variants};
 use crate::cache::targeted::TargetList;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
@@ -78,7 +78,7 @@ impl Errand {
                 .as_ref()
                 .is_some_and(|chosen| Arc::ptr_eq(chosen, old));
             let answers = is_chosen || answer.is_none();
-            relay.cache.store().amend(key, |variants| {
+            relay.cache.store().amend(key, times.mark, |variants| {
                 if stays {
                     return;
                 }
@@ -188,11 +188,14 @@ impl Errand {
         if kept {
             let none = HeaderMap::new();
             let sent = sent(route, &self.ask.fields, &none);
-            relay.cache.store().amend(&self.ask.key, |variants| {
-                // It takes the place of what would have been chosen before.
-                variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
-                variants.push(variant.clone());
-            });
+            relay
+                .cache
+                .store()
+                .amend(&self.ask.key, times.mark, |variants| {
+                    // It takes the place of what would have been chosen before.
+                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                    variants.push(variant.clone());
+                });
         }
         let outcome = forwarded(self.why, Some(status), kept, false);
         let now = times.received;
@@ -220,6 +223,7 @@ impl Errand {
         route: &Route,
         status: StatusCode,
         fields: &HeaderMap,
+        mark: Mark,
     ) {
         let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
             return;
@@ -244,7 +248,7 @@ impl Errand {
         let now = relay.clock.wall(relay.clock.now());
         let none = HeaderMap::new();
         let sent = sent(route, &self.ask.fields, &none);
-        relay.cache.store().amend(&self.ask.key, |variants| {
+        relay.cache.store().amend(&self.ask.key, mark, |variants| {
             for variant in variants.iter_mut() {
                 if !variant.nominated.matches(&variant.secondary, sent) {
                     continue;
@@ -256,6 +260,7 @@ impl Errand {
                     HeadEffect::Freshen => {
                         freshen(&mut new_fields, fields, now);
                         let times = Times {
+                            mark,
                             requested: now,
                             received: now,
                         };

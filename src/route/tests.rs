@@ -175,6 +175,9 @@ fn a_tail_takes_all_that_is_left_as_it_came() {
     all.any_query = true;
     let files = route("files", "/files/{rest:*}", vec![], vec![]);
     let table = RouteTable::new(vec![all, files]).unwrap();
+    for path in ["/files/../a", "/files/a/%2e%2E/b", "/files/."] {
+        assert!(table.find(path).is_none(), "{path} leaves its prefix");
+    }
     for (path, query, name, target) in [
         ("/", None, "all", "/"),
         (

@@ -1,7 +1,7 @@
 //! What a change makes of what is stored.
 
 use super::{is_hit, manual, ok};
-use crate::support::{Gateway, Reply, Upstream};
+use crate::support::{Gate, Gateway, Reply, Upstream};
 
 async fn store(upstream: &Upstream, gateway: &Gateway, targets: &[&str]) {
     upstream.usually(|seen| ok(&["cache-control: max-age=60"], &seen.target()));
@@ -100,4 +100,27 @@ async fn the_answer_to_a_post_answers_no_get() {
     let post = gateway.request("POST", "/v", &[]).await;
     assert_eq!(post.text(), "of post");
     assert_eq!(gateway.get("/v").await.text(), "of get");
+}
+
+/// What was asked for before a change may be what was before it: it is handed
+/// on to who asked, and not stored.
+#[tokio::test]
+async fn what_was_under_way_when_its_target_changed_is_not_stored() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let gate = Gate::new();
+    upstream.once(
+        "/v",
+        ok(&["cache-control: max-age=60"], "before").behind(&gate),
+    );
+    let mut early = gateway.client().await;
+    early.ask("GET", "/v", &[]).await;
+    upstream.asked(1).await;
+    upstream.once("/v", Reply::with(200, "", "changed"));
+    assert_eq!(gateway.request("POST", "/v", &[]).await.status, 200);
+    gate.open();
+    assert_eq!(early.answer("GET").await.text(), "before");
+    upstream.once("/v", ok(&["cache-control: max-age=60"], "after"));
+    assert_eq!(gateway.get("/v").await.text(), "after");
+    assert!(is_hit(&gateway.get("/v").await));
 }
