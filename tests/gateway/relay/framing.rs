@@ -264,3 +264,33 @@ async fn bare_line_feeds_are_read_once_or_refused() {
     }
     assert_eq!(gateway.get("/v").await.status, 200);
 }
+
+/// A name that is no coding's says nothing of the body, which ends with the
+/// connection (RFC 9112 §6.3); what a known one has coded is not handed on as if
+/// it were plain.
+#[tokio::test]
+async fn codings_of_the_transfer_that_are_none_and_those_that_are() {
+    for (coding, passes) in [
+        ("xyz", true),
+        ("gzip", false),
+        ("X-Gzip", false),
+        ("deflate", false),
+        ("xyz, gzip", false),
+        ("", false),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).start();
+        let raw = format!(
+            "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: {coding}\r\n\r\nbody"
+        );
+        upstream.once("/v", Reply::raw(raw).close());
+        let answer = gateway.get("/v").await;
+        match passes {
+            true => {
+                assert_eq!((answer.status, answer.text()), (200, "body"), "{coding}");
+                assert_eq!(answer.field("transfer-encoding"), None, "{coding}");
+            }
+            false => assert!(is_refused(&answer), "{coding}: {answer:?}"),
+        }
+    }
+}
