@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{
-    ACCEPT, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
-    IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 use tokio::sync::oneshot;
@@ -328,6 +328,7 @@ impl Errand {
             Headers::Typed => {
                 let mut fields = HeaderMap::new();
                 fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+                fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
                 let agent =
                     HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION")));
                 fields.insert(USER_AGENT, agent);

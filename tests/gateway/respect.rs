@@ -9,6 +9,7 @@ mod permission;
 mod range;
 mod stale;
 mod status;
+mod typed;
 mod validation;
 mod vary;
 

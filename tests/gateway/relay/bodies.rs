@@ -165,3 +165,27 @@ async fn large_bodies_pass_in_constant_memory() {
     let grown = process.most_memory() - before;
     assert!(grown < MOST, "grown by {grown} bytes");
 }
+
+/// Requests on one connection, sent before the first is answered: their bodies
+/// end where they say, and answers come in their order.
+#[tokio::test]
+async fn pipelined_requests_with_bodies() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    upstream.usually(|seen| Reply::with(200, "", format!("{} {}", seen.method(), seen.target())));
+    let mut client = gateway.client().await;
+    client
+        .send(
+            "POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 18\r\n\r\nGET /not HTTP/1.1\n\
+             PUT /b HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n0\r\n\r\n\
+             GET /c HTTP/1.1\r\nhost: x\r\n\r\n",
+        )
+        .await;
+    for said in ["POST /a", "PUT /b", "GET /c"] {
+        let answer = client.answer("GET").await;
+        assert_eq!((answer.status, answer.text()), (200, said));
+    }
+    let seen = upstream.seen();
+    let bodies: Vec<_> = seen.iter().map(|seen| text(&seen.body)).collect();
+    assert_eq!(bodies, ["GET /not HTTP/1.1\n", "one", ""]);
+}

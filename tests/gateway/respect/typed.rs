@@ -1,0 +1,102 @@
+//! Mode `respect` on a route of the API: the origin's fields say how long, and
+//! nothing of the client's goes up.
+
+use super::{did, is_hit, ok};
+use crate::support::{Gateway, Reply, Setup, Upstream};
+
+const TYPED: &str = r#"
+    [[route]]
+    name = "token"
+    path = "/tokens/{ticker}"
+    params.ticker = { type = "ticker" }
+    cache = { mode = "respect", stale_if_error = "5m" }
+"#;
+
+const JSON: &str = "content-type: application/json";
+
+fn manual(upstream: &Upstream) -> Gateway {
+    Setup::before(upstream).config(TYPED).manual().start()
+}
+
+#[tokio::test]
+async fn the_origin_says_how_long_and_answers_are_dressed() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let fields = [
+        JSON,
+        "cache-control: max-age=60",
+        "set-cookie: a=b",
+        "server: telling",
+        "vary: x-some",
+        "etag: \"one\"",
+    ];
+    upstream.once("/tokens/ordi", ok(&fields, "{\"a\":1}"));
+    let own = [("cookie", "mine"), ("x-some", "1"), ("x-api-key", "mine")];
+    let first = gateway.request("GET", "/tokens/ORDI", &own).await;
+    assert_eq!((first.status, first.text()), (200, "{\"a\":1}"));
+    assert_eq!(did(&first), "fwd=uri-miss; fwd-status=200; stored");
+    for name in ["set-cookie", "server"] {
+        assert_eq!(first.field(name), None, "{name}");
+    }
+    for name in ["access-control-allow-origin", "x-request-id", "ratelimit"] {
+        assert!(first.field(name).is_some(), "{name}");
+    }
+    for (name, value) in [("etag", "\"one\""), ("cache-control", "max-age=60")] {
+        assert_eq!(first.field(name), Some(value));
+    }
+    // What nothing of the client's went into cannot vary with the client.
+    let other = gateway
+        .request("GET", "/tokens/%6Frdi", &[("x-some", "2")])
+        .await;
+    assert!(is_hit(&other), "{other:?}");
+    let head = gateway.request("HEAD", "/tokens/ordi", &[]).await;
+    assert_eq!(head.field("content-length"), Some("7"));
+    let same = gateway
+        .request("GET", "/tokens/ordi", &[("if-none-match", "\"one\"")])
+        .await;
+    assert_eq!(same.status, 304);
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 1);
+    assert_eq!(
+        seen[0].names(),
+        ["accept", "accept-encoding", "host", "user-agent"]
+    );
+}
+
+#[tokio::test]
+async fn its_failures_are_no_answers() {
+    let upstream = Upstream::start();
+    for (what, reply) in [
+        (
+            "its own error",
+            Reply::with(500, "cache-control: max-age=60\r\n", "telling"),
+        ),
+        ("a redirect", Reply::with(302, "location: /x\r\n", "")),
+        (
+            "no JSON",
+            ok(&["cache-control: max-age=60", JSON], "<html>"),
+        ),
+        ("another type", ok(&["content-type: text/html"], "{}")),
+    ] {
+        let gateway = manual(&upstream);
+        upstream.once("/tokens/ordi", reply);
+        let answer = gateway.get("/tokens/ordi").await;
+        assert_eq!(answer.status, 502, "{what}");
+        answer.problem();
+        upstream.once(
+            "/tokens/ordi",
+            ok(&[JSON, "cache-control: max-age=1"], "{}"),
+        );
+        assert_eq!(
+            gateway.get("/tokens/ordi").await.status,
+            200,
+            "{what} is not kept"
+        );
+        gateway.advance(5_000);
+        upstream.once("/tokens/ordi", Reply::nothing().close());
+        upstream.once("/tokens/ordi", Reply::nothing().close());
+        let stale = gateway.get("/tokens/ordi").await;
+        assert_eq!((stale.status, stale.text()), (200, "{}"), "{what}");
+        assert!(did(&stale).contains("stale-if-error"), "{stale:?}");
+    }
+}
