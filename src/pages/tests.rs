@@ -608,6 +608,12 @@ fn a_transaction_that_cannot_be_told() {
             assert_eq!(cut, None, "{list:?}");
         }
     }
+    // Where the total is less than what is there.
+    let body = Style::reference().page(&[one(2, 0), one(1, 0), one(3, 0)], 0, 3);
+    let body = body.replace(r#""total":3"#, r#""total":2"#);
+    let page = read(&body);
+    let cut = transaction(&[Window::new(&body, &page)], &numbered(1), 0, 20);
+    assert_eq!(cut, None);
     // From windows that are no neighbours.
     let list: Vec<_> = (1..7).map(|tx| one(tx, 0)).collect();
     let stored = style.windows(&list, [0, 2, 4, 6].into_iter(), 2);
