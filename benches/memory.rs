@@ -36,6 +36,9 @@ fn main() {
             received: Moment::default(),
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
+            standing: None,
+            page: None,
+            seen: ordgate::cache::store::Survived::default(),
             body,
         });
         // As a hit does: sharing is what makes `bytes` allocate its counter.

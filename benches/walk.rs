@@ -14,6 +14,7 @@ use ordgate::cache::key::Key;
 use ordgate::cache::policy::{Mode, Policy};
 use ordgate::cache::store::Stored;
 use ordgate::cache::{Cache, Lookup};
+use ordgate::chain::Chain;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::{Session, Walk};
@@ -84,7 +85,7 @@ fn if_none_match(bencher: divan::Bencher<'_, '_>) {
 /// A look-up among so many stored responses.
 #[divan::bench(args = [1, 10_000, 100_000])]
 fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
-    let cache = Cache::new(1 << 30);
+    let cache = Cache::new(1 << 30, Arc::new(Chain::timeless()));
     let clock = Clock::machine();
     let policy = Policy {
         mode: Mode::Override,
@@ -105,6 +106,9 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
             received: clock.now(),
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
+            standing: None,
+            page: None,
+            seen: ordgate::cache::store::Survived::default(),
         };
         cache.store().insert(key(n), Arc::new(stored));
     }

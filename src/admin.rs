@@ -213,7 +213,7 @@ impl Admin {
             },
             "callers": meter.callers.load(Relaxed),
             "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
-            "collapse": { "keys": gateway.collapse.len() },
+            "collapse": { "keys": gateway.fill.collapse.len() },
             "upstream": {
                 "url": settings.url.as_ref().map(ToString::to_string),
                 "in_flight": gateway.upstream.in_flight(),

@@ -17,6 +17,7 @@ pub mod key;
 mod list;
 pub mod outcome;
 pub mod policy;
+pub mod purge;
 pub mod range;
 pub mod reuse;
 pub mod status;
@@ -36,6 +37,7 @@ use key::Key;
 use policy::{Mode, Policy, Usable, usable};
 use store::{Store, Stored, Variants};
 
+use crate::chain::{Chain, Judged};
 use crate::clock::Moment;
 
 /// What the cache has for a request.
@@ -43,6 +45,14 @@ use crate::clock::Moment;
 pub enum Lookup {
     /// A stored response to answer with.
     Fresh {
+        /// The response.
+        stored: Arc<Stored>,
+        /// What is left of its freshness lifetime.
+        ttl: Duration,
+    },
+    /// So is this, whose blocks have become final since it was stored: it
+    /// should be stored as such.
+    Settled {
         /// The response.
         stored: Arc<Stored>,
         /// What is left of its freshness lifetime.
@@ -69,13 +79,15 @@ pub enum Lookup {
 #[derive(Clone)]
 pub struct Cache {
     store: Store,
+    chain: Arc<Chain>,
 }
 
 impl Cache {
     /// A cache of so many bytes at the most.
-    pub fn new(max_bytes: u64) -> Self {
+    pub fn new(max_bytes: u64, chain: Arc<Chain>) -> Self {
         Self {
             store: Store::new(max_bytes),
+            chain,
         }
     }
 
@@ -87,22 +99,36 @@ impl Cache {
         let Some(stored) = self.store.get(key) else {
             return Lookup::Absent;
         };
-        match usable(stored.received, stored.lifetime, now) {
-            Usable::Fresh { ttl } => Lookup::Fresh { stored, ttl },
-            Usable::Stale { by } => {
-                // RFC 5861: within the seconds that are granted, not beyond.
-                let while_revalidate = by < policy.stale_while_revalidate;
-                let if_error = by < policy.stale_if_error;
-                match while_revalidate || if_error {
-                    true => Lookup::Stale {
-                        stored,
-                        by,
-                        while_revalidate,
-                        if_error,
-                    },
-                    false => Lookup::Absent,
-                }
-            }
+        let by = match self.judge(&stored, now) {
+            Judged::Fresh { ttl } => return Lookup::Fresh { stored, ttl },
+            Judged::Settled { ttl } => return Lookup::Settled { stored, ttl },
+            Judged::Stale { by } => by,
+        };
+        // RFC 5861: within the seconds that are granted, not beyond.
+        let while_revalidate = by < policy.stale_while_revalidate;
+        let if_error = by < policy.stale_if_error;
+        match while_revalidate || if_error {
+            true => Lookup::Stale {
+                stored,
+                by,
+                while_revalidate,
+                if_error,
+            },
+            false => Lookup::Absent,
+        }
+    }
+
+    /// What a stored response is good for: by the chain where it stands towards
+    /// one, by its time otherwise.
+    pub fn judge(&self, stored: &Stored, now: Moment) -> Judged {
+        match &stored.standing {
+            Some(standing) => self
+                .chain
+                .judge(standing, stored.received, stored.lifetime, now),
+            None => match usable(stored.received, stored.lifetime, now) {
+                Usable::Fresh { ttl } => Judged::Fresh { ttl },
+                Usable::Stale { by } => Judged::Stale { by },
+            },
         }
     }
 
@@ -125,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_a_stored_response_is_good_for() {
-        let cache = Cache::new(1 << 20);
+        let cache = Cache::new(1 << 20, Arc::new(Chain::timeless()));
         let mut key = Key::begin(0);
         key.buffer().extend_from_slice(b"/a");
         let received = Moment::from_nanos(1 << 40);
@@ -137,6 +163,9 @@ mod tests {
             received,
             lifetime: Duration::from_secs(10),
             took: Duration::ZERO,
+            standing: None,
+            page: None,
+            seen: store::Survived::default(),
         };
         let mut policy = Policy {
             mode: Mode::Override,
@@ -150,6 +179,7 @@ mod tests {
             received + Duration::from_secs(seconds),
         ) {
             Lookup::Fresh { ttl, .. } => format!("fresh for {}", ttl.as_secs()),
+            Lookup::Settled { ttl, .. } => format!("settled for {}", ttl.as_secs()),
             Lookup::Stale {
                 by,
                 while_revalidate,

@@ -21,9 +21,10 @@ use reader::{Problems, Table};
 use serde::Serialize;
 use toml::de::DeTable;
 
+use crate::chain::{Source, finality};
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
-use crate::{access_log, limit, listener, respond, telemetry, units, upstream};
+use crate::{access_log, chain, limit, listener, respond, telemetry, units, upstream};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -50,6 +51,8 @@ pub struct Config {
     pub stale_wait: Duration,
     /// A response field that is obeyed before `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
+    /// What mode `chain` goes by.
+    pub chain: chain::Settings,
     /// How the upstream is called.
     pub upstream: upstream::Settings,
     /// What is logged.
@@ -145,10 +148,11 @@ impl Config {
     }
 
     fn read(root: &Table<'_>) -> Self {
+        let chain = chain(root.table("chain"));
         let tables = root.tables("route");
         let routes = match tables {
-            Some(tables) => routes::read(tables, root),
-            None => shipped_routes(),
+            Some(tables) => routes::read(tables, root, &chain.tips),
+            None => shipped_routes(&chain.tips),
         };
         let (public, private) = (root.table("server"), root.table("admin"));
         apart(&public, &private);
@@ -168,6 +172,7 @@ impl Config {
             cache_bytes,
             stale_wait,
             targeted: targeted.map(|(name, _)| name),
+            chain,
             upstream: upstream(root.table("upstream")),
             access_log: access(log.table("access")),
             log: logging(&log),
@@ -214,6 +219,7 @@ impl Config {
             answers: &'a respond::Settings,
             limit: &'a limit::Settings,
             cache: toml::Table,
+            chain: toml::Table,
             upstream: toml::Table,
             log: Log<'a>,
             route: Vec<toml::Value>,
@@ -227,6 +233,13 @@ impl Config {
         if let Some(name) = &self.targeted {
             cache.insert("targeted_field".into(), name.as_str().into());
         }
+        let mut chain = toml::Table::try_from(&self.chain)?;
+        let mut tips = toml::Table::new();
+        let named = self.chain.tips.iter().filter(|tip| tip.path.is_some());
+        for tip in named {
+            tips.insert(tip.name.to_string(), toml::Value::try_from(tip)?);
+        }
+        chain.insert("tip".into(), tips.into());
         let proxies = self
             .trust
             .proxies
@@ -240,24 +253,32 @@ impl Config {
             answers: &self.respond,
             limit: &self.limit,
             cache,
+            chain,
             upstream,
             log: Log {
                 log: &self.log,
                 access: &self.access_log,
             },
-            route: self.routes.routes().iter().map(routes::print).collect(),
+            route: self
+                .routes
+                .routes()
+                .iter()
+                .map(|route| routes::print(route, &self.routes, &self.chain.tips))
+                .collect(),
         })
     }
 }
 
 /// The routes of the shipped file, for a file that has none.
-fn shipped_routes() -> RouteTable {
+fn shipped_routes(tips: &[Source]) -> RouteTable {
     let problems = Problems::new(SHIPPED_NAME, SHIPPED);
     let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
     let table = Table::root(&problems, &root);
     table
         .tables("route")
-        .map_or_else(RouteTable::default, |tables| routes::read(tables, &table))
+        .map_or_else(RouteTable::default, |tables| {
+            routes::read(tables, &table, tips)
+        })
 }
 
 const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -425,6 +446,103 @@ fn upstream(table: Table<'_>) -> upstream::Settings {
     };
     table.finish();
     settings
+}
+
+/// The indexers of the API, as the reference upstream has them.
+const INDEXERS: [(&str, &str); 2] = [("ordinals", "/ordinals/v1/"), ("runes", "/runes/v1/")];
+
+fn chain(table: Table<'_>) -> chain::Settings {
+    const YEAR: Duration = Duration::from_hours(24 * 365);
+    let number = |key, bounds, default| {
+        let read = table.integer(key, bounds);
+        read.and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+    };
+    let default = finality::Times::default();
+    let times = finality::Times {
+        final_depth: number("final_depth", 1..=10_000, default.final_depth),
+        final_ttl: table.duration("final_ttl", seconds(1)..=YEAR, default.final_ttl),
+        recent_ttl: table.duration("recent_ttl", MILLI..=DAY, default.recent_ttl),
+        live_ttl: table.duration("live_ttl", MILLI..=DAY, default.live_ttl),
+        absent_ttl: table.duration("absent_ttl", MILLI..=DAY, default.absent_ttl),
+    };
+    let index_blocks = number("index_blocks", 16..=10_000_000, 65_536);
+    let ahead = table.table("look_ahead");
+    let look_ahead = chain::LookAhead {
+        next_window: ahead.boolean("next_window", false),
+        refresh: ahead
+            .integer("refresh", 0..=100_000)
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
+    };
+    ahead.finish();
+    let mut tips: Vec<Source> = INDEXERS
+        .iter()
+        .map(|(name, path)| source(name, Some(path)))
+        .collect();
+    for ((name, at), table) in table.table("tip").named_tables() {
+        tip(&mut tips, &name, &at, table);
+    }
+    // For routes whose indexer says no tip.
+    tips.push(source("none", None));
+    table.finish();
+    chain::Settings {
+        times,
+        index_blocks: index_blocks as usize,
+        look_ahead,
+        tips,
+    }
+}
+
+/// A source as it is where nothing else is said.
+fn source(name: &str, path: Option<&str>) -> Source {
+    Source {
+        name: name.into(),
+        path: path.map(Into::into),
+        height: "block_height".into(),
+        every: seconds(5),
+    }
+}
+
+/// Reads a `[chain.tip.NAME]`: one more indexer, or other settings for one that
+/// is known.
+fn tip(tips: &mut Vec<Source>, name: &str, at: &Range<usize>, table: Table<'_>) {
+    let known = tips.iter_mut().find(|tip| *tip.name == *name);
+    let is_target = |text: &str| {
+        let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
+        (text.starts_with('/') && plain).then(|| text.to_owned())
+    };
+    let path = table.parsed(
+        "path",
+        "a path on the upstream, such as \"/runes/v1/\"",
+        is_target,
+    );
+    let height = table.string("height");
+    if known.is_none() && path.is_none() && !table.has("path") {
+        table.problem(
+            at,
+            format!("{} must say where the tip is", table.name("path")),
+        );
+    }
+    let default = source(name, path.as_ref().map(|(path, _)| &**path));
+    let every = table.duration("every", Duration::from_millis(100)..=DAY, default.every);
+    let tip = match known {
+        Some(known) => known,
+        None => {
+            tips.push(default);
+            match tips.last_mut() {
+                Some(tip) => tip,
+                None => return,
+            }
+        }
+    };
+    if let Some((path, _)) = path {
+        tip.path = Some(path.into());
+    }
+    if let Some((height, _)) = height {
+        tip.height = height.into();
+    }
+    tip.every = every;
+    table.finish();
 }
 
 /// Reads the upstream's base URL.

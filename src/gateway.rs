@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listener -> identify -> route -> validate -> limit
-//!          -> cache -> collapse -> upstream -> respond
+//!          -> cache -> fill (collapse -> upstream -> chain) -> respond
 //! ```
 //!
 //! [`Gateway::answer`] takes each step in turn; a step that cannot go on says
@@ -30,24 +30,23 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
 use crate::access_log::{AccessLog, Visit};
-use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
-use crate::cache::policy::{Mode, Policy};
+use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
 use crate::cache::store::Stored;
 use crate::cache::{Cache, Lookup};
 use crate::clock::{Clock, Moment};
-use crate::collapse::{Collapse, Turn};
+use crate::fill::{Asking, Fill};
 use crate::identify::{Caller, Trust};
 use crate::limit::{Limit, Permit};
+use crate::look_ahead;
 use crate::meter::Meter;
 use crate::refusal::Refusal;
 use crate::relay::{self, Ask, Recall, Relay};
 use crate::respond::{RequestId, Respond, Said};
 use crate::route::{Headers, Methods, Route, RouteTable};
-use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, TimedOut, Upstream};
+use crate::upstream::{Priority, Upstream};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
@@ -63,8 +62,8 @@ pub struct Gateway {
     pub limit: Option<Limit>,
     /// What is in memory.
     pub cache: Cache,
-    /// Who asks the upstream for whom.
-    pub collapse: Arc<Collapse<Fetched>>,
+    /// The way to what memory does not have.
+    pub fill: Arc<Fill>,
     /// The way of routes that obey the origin's fields.
     pub relay: Arc<Relay>,
     /// Who knows what we do not.
@@ -82,6 +81,8 @@ pub struct Gateway {
     pub stale_wait: Duration,
     /// What time it is.
     pub clock: Clock,
+    /// Whether the use of answers is counted, for what is fetched ahead.
+    pub looks_ahead: bool,
     /// Makes request ids differ from those of another process.
     pub seed: u64,
 }
@@ -98,9 +99,6 @@ pub struct Document {
     /// Its ETag.
     pub etag: HeaderValue,
 }
-
-/// What a leader finds for all who wait: an answer, and whether it was stored.
-pub type Fetched = Result<(Arc<Stored>, bool), Failure>;
 
 /// One client connection, as the walk sees it.
 pub struct Session {
@@ -134,7 +132,7 @@ enum Step {
 
 /// What is to be fetched, and what there is meanwhile.
 struct Errand {
-    key: Key,
+    asking: Asking,
     why: Forward,
     stale: Option<(Arc<Stored>, Duration)>,
 }
@@ -246,10 +244,16 @@ impl Gateway {
         if route.headers == Headers::All || route.cache.mode == Mode::Respect {
             return self.recall(route, request, key, way, now);
         }
-        let (stored, outcome) = match self.cache.look_up(&key, &found.route.cache, now) {
-            Lookup::Fresh { stored, ttl } => {
-                let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-                (stored, Outcome::Hit { ttl })
+        let asking = match route.cache.mode {
+            Mode::Chain => self.fill.asking(route, key),
+            Mode::Off | Mode::Override | Mode::Respect => Asking { key, by_hash: None },
+        };
+        let key = &asking.key;
+        let (stored, outcome) = match self.cache.look_up(key, &route.cache, now) {
+            Lookup::Fresh { stored, ttl } => (stored, Outcome::Hit { ttl: seconds(ttl) }),
+            Lookup::Settled { stored, ttl } => {
+                let stored = self.fill.settle(key, &stored);
+                (stored, Outcome::Hit { ttl: seconds(ttl) })
             }
             Lookup::Stale {
                 stored,
@@ -257,9 +261,7 @@ impl Gateway {
                 while_revalidate: true,
                 ..
             } => {
-                if let Turn::Lead(lead) = self.collapse.join(&key) {
-                    tokio::spawn(self.clone().lead(key.clone(), lead));
-                }
+                self.fill.refresh(key, Priority::Miss);
                 (stored, Outcome::Hit { ttl: past(by) })
             }
             Lookup::Stale {
@@ -269,26 +271,39 @@ impl Gateway {
                 ..
             } => {
                 return Ok(Step::Forward(Errand {
-                    key,
+                    asking,
                     why: Forward::Stale,
                     stale: if_error.then_some((stored, by)),
                 }));
             }
             Lookup::Absent => {
                 return Ok(Step::Forward(Errand {
-                    key,
+                    asking,
                     why: Forward::UriMiss,
                     stale: None,
                 }));
             }
             Lookup::Bypass => {
                 return Ok(Step::Forward(Errand {
-                    key,
+                    asking,
                     why: Forward::Bypass,
                     stale: None,
                 }));
             }
         };
+        if asking.by_hash.is_some() && !self.fill.is_answer(&asking, &stored) {
+            return Ok(Step::Forward(Errand {
+                asking,
+                why: Forward::UriMiss,
+                stale: None,
+            }));
+        }
+        if self.looks_ahead
+            && way.request_id.is_one_in(look_ahead::SAMPLE)
+            && let Some(standing) = &stored.standing
+        {
+            standing.warm(1);
+        }
         let said = way.said(request.headers());
         let response = self
             .respond
@@ -411,14 +426,27 @@ impl Gateway {
         errand: Errand,
         fields: HeaderMap,
     ) -> Response<Body> {
-        let target = errand.key.target().to_owned();
-        // The leader has deadlines of its own, so that the longest patience is
-        // for the case that its runtime has stopped.
         let patience = match errand.stale {
             Some(_) => self.stale_wait,
-            None => self.upstream.patience() + Duration::from_secs(1),
+            None => self.fill.patience(),
         };
-        let (fetched, collapsed) = self.forward(errand.key, errand.why, patience).await;
+        let asking = errand.asking;
+        let target = asking.by_hash.as_ref().unwrap_or(&asking.key).target();
+        let (fetched, collapsed) = match errand.why {
+            Forward::Bypass => (self.fill.pass(&asking.key).await, false),
+            _ => self.fill.find(&asking.key, patience).await,
+        };
+        let (fetched, collapsed) = match (&fetched, &asking.by_hash) {
+            // The height belongs to another block by now: the hash itself is
+            // asked for.
+            (Ok((stored, _)), Some(by_hash)) if !self.fill.is_answer(&asking, stored) => {
+                self.fill.find(by_hash, patience).await
+            }
+            (Ok(_) | Err(_), _) => (fetched, collapsed),
+        };
+        if let Ok((stored, _)) = &fetched {
+            look_ahead::next_window(&self.fill, &asking.key, stored);
+        }
         let now = self.clock.now();
         session.pulse.hear(now);
         let said = way.said(&fields);
@@ -431,13 +459,13 @@ impl Gateway {
         let (response, outcome, took) = match (fetched, errand.stale) {
             (Ok((stored, kept)), _) => {
                 let outcome = forwarded(Some(stored.status), kept);
-                let response = self.respond.stored(&stored, &target, outcome, &said, now);
+                let response = self.respond.stored(&stored, target, outcome, &said, now);
                 (response, outcome, Some(stored.took))
             }
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
-                let response = self.respond.stored(&stored, &target, outcome, &said, now);
+                let response = self.respond.stored(&stored, target, outcome, &said, now);
                 (response, outcome, None)
             }
             (Err(failure), None) => {
@@ -451,86 +479,6 @@ impl Gateway {
             }
         };
         self.leave(session, &way, Some(outcome), took, response, now)
-    }
-
-    /// Has a key fetched, by whoever leads; and whether that was another.
-    async fn forward(
-        self: &Arc<Self>,
-        key: Key,
-        why: Forward,
-        patience: Duration,
-    ) -> (Fetched, bool) {
-        if why == Forward::Bypass {
-            return (self.fetch(key).await, false);
-        }
-        let (follow, collapsed) = match self.collapse.join(&key) {
-            Turn::Follow(follow) => (follow, true),
-            Turn::Lead(lead) => {
-                let follow = lead.follow();
-                tokio::spawn(self.clone().lead(key, lead));
-                (follow, false)
-            }
-        };
-        let fetched = match tokio::time::timeout(patience, follow.wait()).await {
-            Ok(Ok(fetched)) => fetched,
-            Ok(Err(_abandoned)) => Err(Failure::Abandoned),
-            Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
-        };
-        (fetched, collapsed)
-    }
-
-    /// Fetches for all who wait.
-    async fn lead(self: Arc<Self>, key: Key, lead: crate::collapse::Lead<Fetched>) {
-        // Between our looking and our leading, another leader may have come
-        // and gone.
-        let fetched = match self.stored_meanwhile(&key) {
-            Some(stored) => Ok((stored, true)),
-            None => self.fetch(key).await,
-        };
-        lead.finish(fetched);
-    }
-
-    fn stored_meanwhile(&self, key: &Key) -> Option<Arc<Stored>> {
-        let policy = &self.route(key)?.cache;
-        match self.cache.look_up(key, policy, self.clock.now()) {
-            Lookup::Fresh { stored, .. } => Some(stored),
-            Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
-        }
-    }
-
-    /// Asks the upstream, and stores what it says where the route wants that.
-    async fn fetch(&self, key: Key) -> Fetched {
-        let answer = match self.upstream.fetch(key.target()).await {
-            Ok(answer) => answer,
-            Err(failure) => {
-                failure.report(key.target());
-                return Err(failure);
-            }
-        };
-        let policy = self
-            .route(&key)
-            .map_or_else(Policy::default, |route| route.cache.clone());
-        let lifetime = match policy.mode {
-            // What obeys the origin goes another way.
-            Mode::Off | Mode::Respect => None,
-            Mode::Override => policy.times.lifetime(answer.status, answer.empty),
-        };
-        let stored = Arc::new(self.prepare(answer, lifetime));
-        let kept = lifetime.is_some() && self.cache.store().insert(key, stored.clone());
-        Ok((stored, kept))
-    }
-
-    /// Makes of an answer what a hit needs.
-    fn prepare(&self, answer: Answer, lifetime: Option<Duration>) -> Stored {
-        Stored {
-            status: answer.status,
-            etag: etag(&answer.body),
-            fields: self.respond.template(answer.content_type, lifetime),
-            received: self.clock.now(),
-            lifetime: lifetime.unwrap_or_default(),
-            took: answer.took,
-            body: answer.body,
-        }
     }
 
     fn route(&self, key: &Key) -> Option<&Route> {
@@ -574,6 +522,22 @@ impl Gateway {
         response
     }
 
+    /// The tips that some route goes by and that can be asked for.
+    pub fn tips(&self) -> Vec<u16> {
+        let routes = self.routes.routes().iter();
+        let chained = routes.filter(|route| route.cache.mode == Mode::Chain);
+        let mut tips: Vec<_> = chained.map(|route| route.cache.tip).collect();
+        tips.sort_unstable();
+        tips.dedup();
+        let chain = &self.fill.chain;
+        tips.retain(|tip| {
+            chain
+                .source(*tip)
+                .is_some_and(|source| source.path.is_some())
+        });
+        tips
+    }
+
     /// What is owed now and then, off the walk: forgetting callers and answers
     /// that are past every use.
     pub fn keep_house(&self) {
@@ -597,6 +561,11 @@ impl Way {
             permit: self.permit,
         }
     }
+}
+
+/// Whole seconds of freshness that are left.
+fn seconds(ttl: Duration) -> i64 {
+    i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Seconds past freshness, as a `ttl` below zero.

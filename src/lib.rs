@@ -8,9 +8,9 @@
 //! | | rooms |
 //! |---|---|
 //! | words | [`clock`], [`units`], [`wire`] |
-//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`identify`], [`validate`], [`route`], [`pages`] |
-//! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
-//! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`gateway`] |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
+//! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
+//! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`probe`], [`look_ahead`], [`gateway`] |
 //! | doors | [`listener`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
@@ -22,21 +22,35 @@
 //! - **current age**, **freshness lifetime**, **fresh**, **stale**, **stored
 //!   response**, **validator**: as in RFC 9111 and RFC 9110.
 //! - **budget**: what the provider lets a key ask.
+//! - **tip**: the highest block of the chain, as one indexer of the upstream has
+//!   it.
+//! - **epoch**: a stretch of time in which nothing that is known of a tip
+//!   changed.
+//! - **class**: how settled an answer is: final, recent, live or absent.
+//! - **window**: a canonical page, of `upstream_page` items, from which clients'
+//!   pages are cut.
+//! - **orphan**: a block that a reorg has taken out of the chain.
+//! - **purge**: to see to it that what is stored, or on its way, is never
+//!   answered with again.
 //! - **upstream**: the server that ordgate calls.
 
 pub mod access_log;
 pub mod admin;
 pub mod cache;
+pub mod chain;
 pub mod clock;
 pub mod collapse;
 pub mod config;
+pub mod fill;
 pub mod gateway;
 pub mod identify;
 pub mod limit;
 pub mod listener;
+pub mod look_ahead;
 pub mod meter;
 pub mod openapi;
 pub mod pages;
+pub mod probe;
 pub mod refusal;
 pub mod relay;
 pub mod respond;

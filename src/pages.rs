@@ -22,7 +22,9 @@ mod window;
 pub use assemble::assemble;
 pub use page::{Page, Run};
 pub use transaction::{Edges, touches, transaction};
-pub use window::{MOST_OFFSET, Unsliceable, Window, agree, check_window, ends_before, windows};
+pub use window::{
+    MOST_OFFSET, Unsliceable, Window, agree, check_window, ends_before, of_one_block, windows,
+};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
 /// which the API spells them.

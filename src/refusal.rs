@@ -96,6 +96,7 @@ impl Refusal {
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
+                | Failure::Unsettled
                 | Failure::Throttled { .. }
                 // It is away for a while, and has said for how long.
                 | Failure::ServerError {
@@ -178,7 +179,8 @@ impl Refusal {
         };
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
-            Self::TooManyConnections | Self::Upstream(Failure::TooManyInFlight) => Some(1),
+            Self::TooManyConnections
+            | Self::Upstream(Failure::TooManyInFlight | Failure::Unsettled) => Some(1),
             Self::Upstream(
                 Failure::Spent { retry_after }
                 | Failure::Throttled { retry_after }
@@ -311,6 +313,9 @@ fn upstream(failure: &Failure) -> &'static str {
         }
         Failure::Retired => "The upstream has been retired; the operator has to look",
         Failure::Abandoned => "This gateway failed while it asked the upstream",
+        Failure::Unsettled => {
+            "The chain is being reorganized, and what came was overtaken each time; try again in 1 s"
+        }
     }
 }
 
@@ -399,6 +404,11 @@ mod tests {
                 Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),
                 504,
                 "proxy-status: ordgate; error=http_response_timeout",
+            ),
+            (
+                Refusal::Upstream(Failure::Unsettled),
+                503,
+                "proxy-status: ordgate; error=proxy_internal_error, retry-after: 1",
             ),
             (
                 Refusal::Upstream(Failure::Abandoned),

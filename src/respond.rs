@@ -43,8 +43,19 @@ pub struct Settings {
 /// What browsers may read beside the safelisted fields.
 const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
 
-/// Fields by content type and lifetime.
-type Templates = HashMap<(HeaderValue, Option<Duration>), Arc<HeaderMap>>;
+/// Fields by content type and promise.
+type Templates = HashMap<(HeaderValue, Promise), Arc<HeaderMap>>;
+
+/// For how long clients may keep an answer: what `cache-control` tells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promise {
+    /// Not at all.
+    Nothing,
+    /// For so long, counted from when it was received; told in whole seconds.
+    For(Duration),
+    /// For so long, and it will not change meanwhile (RFC 8246).
+    Immutable(Duration),
+}
 
 /// Makes answers.
 pub struct Respond {
@@ -90,6 +101,12 @@ impl RequestId {
         }))
     }
 
+    /// Whether it is one of so many, by chance: at most 256.
+    pub const fn is_one_in(&self, many: u64) -> bool {
+        let [.., high, low] = self.0;
+        (digit(high) << 4 | digit(low)) % many == 0
+    }
+
     /// Its digits.
     pub fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or("")
@@ -98,6 +115,15 @@ impl RequestId {
     fn field(self) -> HeaderValue {
         HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static(""))
     }
+}
+
+/// The value of a hexadecimal digit in lower case.
+const fn digit(digit: u8) -> u64 {
+    (if digit > b'9' {
+        digit - b'a' + 10
+    } else {
+        digit - b'0'
+    }) as u64
 }
 
 /// A place in a template that every answer fills.
@@ -120,33 +146,30 @@ impl Respond {
         }
     }
 
-    /// The fields of all answers of one content type and lifetime: one map,
+    /// The fields of all answers of one content type and promise: one map,
     /// shared, since a map of its own would cost a small answer as much memory
     /// as its body.
-    pub fn template(
-        &self,
-        content_type: HeaderValue,
-        lifetime: Option<Duration>,
-    ) -> Arc<HeaderMap> {
+    pub fn template(&self, content_type: HeaderValue, promise: Promise) -> Arc<HeaderMap> {
         let mut templates = self
             .templates
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let key = (content_type, lifetime);
+        let key = (content_type, promise);
         if let Some(template) = templates.get(&key) {
             return template.clone();
         }
-        let template = Arc::new(self.compose(key.0.clone(), lifetime));
+        let template = Arc::new(self.compose(key.0.clone(), promise));
         if templates.len() < SHARED_TEMPLATES {
             templates.insert(key, template.clone());
         }
         template
     }
 
-    fn compose(&self, content_type: HeaderValue, lifetime: Option<Duration>) -> HeaderMap {
-        let control = match lifetime {
-            Some(lifetime) => format!("public, max-age={}", lifetime.as_secs()),
-            None => "no-store".to_owned(),
+    fn compose(&self, content_type: HeaderValue, promise: Promise) -> HeaderMap {
+        let control = match promise {
+            Promise::Nothing => "no-store".to_owned(),
+            Promise::For(time) => format!("public, max-age={}", time.as_secs()),
+            Promise::Immutable(time) => format!("public, max-age={}, immutable", time.as_secs()),
         };
         let mut fields = HeaderMap::with_capacity(12);
         fields.insert(CONTENT_TYPE, content_type);

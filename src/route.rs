@@ -9,7 +9,10 @@
 //! Deliberately absent: proxy.toml's syntax (`config`), and what is kept for
 //! how long (`cache`), which a route merely carries.
 
+pub mod canonical;
 mod template;
+
+use std::num::NonZeroU32;
 
 use http::{HeaderValue, Method};
 use matchit::{Params, Router};
@@ -65,6 +68,40 @@ pub struct Route {
     pub response: ResponseSchema,
     /// What of its answers is stored, and for how long it is fresh.
     pub cache: Policy,
+    /// Where its answers are pages of a list, cut from stored windows: how many
+    /// items a window has (`upstream_page`).
+    pub pages: Option<NonZeroU32>,
+    /// Where blocks, transactions and tickers stand in its path.
+    pub places: Places,
+    /// Where its transactions' activity is answered from stored windows of
+    /// their blocks: the route that has those.
+    pub derived_from: Option<u16>,
+}
+
+/// The segments of the upstream's path that have the first parameter of a kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// A block.
+    pub block: Option<usize>,
+    /// 64 hexadecimal digits.
+    pub hex64: Option<usize>,
+    /// A ticker.
+    pub ticker: Option<usize>,
+}
+
+impl Places {
+    /// Finds them.
+    pub fn of(params: &[Parameter], path: &Template) -> Self {
+        let place = |is: fn(&Kind) -> bool| {
+            let at = params.iter().position(|param| is(&param.kind))?;
+            path.segment_of(at)
+        };
+        Self {
+            block: place(|kind| matches!(kind, Kind::Block)),
+            hex64: place(|kind| matches!(kind, Kind::Hex64)),
+            ticker: place(|kind| matches!(kind, Kind::Ticker)),
+        }
+    }
 }
 
 /// The methods that a route takes.
@@ -128,6 +165,35 @@ impl ResponseSchema {
 pub type Captures<'k, 'v> = Params<'k, 'v>;
 
 impl Route {
+    /// The key of a page of the block at a height, where this route has whole
+    /// blocks' lists.
+    pub fn key_of_block(&self, index: u16, height: u32, limit: u64, offset: u64) -> Option<Key> {
+        let mut key = Key::begin(index);
+        for piece in &self.upstream_path.0 {
+            let text = match piece {
+                Piece::Literal(text) => text.to_string(),
+                Piece::Param(at) if matches!(self.params.get(*at)?.kind, Kind::Block) => {
+                    height.to_string()
+                }
+                Piece::Param(_) | Piece::Tail => return None,
+            };
+            key.buffer().extend_from_slice(text.as_bytes());
+        }
+        let mut separator = '?';
+        for parameter in &self.query {
+            let value = match &*parameter.name {
+                "limit" => limit,
+                "offset" => offset,
+                _ if parameter.default.is_none() => continue,
+                _ => return None,
+            };
+            let pair = format!("{separator}{}={value}", parameter.name);
+            key.buffer().extend_from_slice(pair.as_bytes());
+            separator = '&';
+        }
+        Some(key)
+    }
+
     /// The `Allow` of this route.
     pub fn allow(&self) -> HeaderValue {
         let Methods::Listed(methods) = &self.methods else {

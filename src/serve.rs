@@ -24,19 +24,22 @@ use crate::admin::{Admin, Token};
 use crate::cache::Cache;
 use crate::cache::etag::etag;
 use crate::cache::targeted::TargetList;
+use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::collapse::Collapse;
 use crate::config::{Config, Runtime, base_url};
+use crate::fill::Fill;
 use crate::gateway::{Document, Gateway};
 use crate::limit::Limit;
 use crate::listener::{Door, Drain};
 use crate::meter::Meter;
 use crate::openapi;
+use crate::probe;
 use crate::relay::Relay;
 use crate::respond::Respond;
 use crate::sandbox::Sandbox;
 use crate::upstream::keys::ApiKey;
-use crate::upstream::{SetupError, Upstream};
+use crate::upstream::{Ask, SetupError, Upstream};
 
 /// What a server is made of.
 pub struct Options {
@@ -160,7 +163,7 @@ impl Server {
         let drain_timeout = config.server.drain_timeout;
         let runtime = config.server.runtime;
         let connections = config.server.connections;
-        let gateway = gateway(config, keys, clock)?;
+        let gateway = gateway(config, keys, clock, None)?;
         let door = Door::new(gateway.clone(), connections);
         let admin = Arc::new(Admin {
             gateway: gateway.clone(),
@@ -178,6 +181,9 @@ impl Server {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "the admin socket is no use"),
             };
+            for tip in housekeeper.tips() {
+                tokio::spawn(probe::watch(housekeeper.fill.clone(), tip));
+            }
             let housekeeping = async {
                 loop {
                     tokio::time::sleep(HOUSEKEEPING).await;
@@ -309,8 +315,17 @@ impl Server {
     }
 }
 
-/// Makes the gateway: every room from its settings.
-fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gateway>, StartError> {
+/// Makes the gateway: every room from its settings. Where another stands in for
+/// the upstream, that one is asked on routes of the API.
+///
+/// # Errors
+/// Where the upstream cannot be called or the system has no randomness.
+pub fn gateway(
+    config: Config,
+    keys: Vec<ApiKey>,
+    clock: Clock,
+    stand_in: Option<Arc<dyn Ask>>,
+) -> Result<Arc<Gateway>, StartError> {
     let limit = Limit::new(&config.limit, clock.clone());
     let policy = limit.as_ref().map(|limit| limit.policy().clone());
     let text = Bytes::from(openapi::document(&config.routes).to_string());
@@ -323,13 +338,28 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
         })?;
     let seed = u64::from_ne_bytes(seed);
     let routes = Arc::new(config.routes);
-    let cache = Cache::new(config.cache_bytes);
+    let chain = Arc::new(Chain::new(&config.chain));
+    let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstream = Arc::new(Upstream::new(config.upstream, keys, clock.clone())?);
     let respond = Arc::new(Respond::new(&config.respond, policy));
-    Ok(Arc::new(Gateway {
+    let asked: Arc<dyn Ask> = match stand_in {
+        Some(stand_in) => stand_in,
+        None => upstream.clone(),
+    };
+    let fill = Fill::new(
+        routes.clone(),
+        cache.clone(),
+        chain,
+        asked,
+        respond.clone(),
+        clock.clone(),
+    );
+    let looks_ahead = config.chain.look_ahead.refresh > 0;
+    let gateway = Arc::new(Gateway {
         trust: config.trust,
         limit,
-        collapse: Collapse::new(),
+        fill,
+        looks_ahead,
         relay: Arc::new(Relay {
             routes: routes.clone(),
             cache: cache.clone(),
@@ -355,7 +385,11 @@ fn gateway(config: Config, keys: Vec<ApiKey>, clock: Clock) -> Result<Arc<Gatewa
         stale_wait: config.stale_wait,
         clock,
         seed,
-    }))
+    });
+    if !gateway.tips().is_empty() {
+        gateway.upstream.keep_for_probes();
+    }
+    Ok(gateway)
 }
 
 /// A listening socket that tokio can take, and where it really listens.

@@ -19,6 +19,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,6 +37,7 @@ use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+pub use keys::Priority;
 use keys::{ApiKey, Grant, Keys, Spent, Standing};
 use serde::Serialize;
 pub use tls::TlsError;
@@ -147,6 +149,8 @@ pub enum Failure {
     Retired,
     /// Ours: the task that asked has ended without an answer.
     Abandoned,
+    /// Ours: whatever came had been overtaken by a reorg or a purge.
+    Unsettled,
 }
 
 /// Why there is no connection.
@@ -193,7 +197,7 @@ impl Failure {
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
-            Self::Abandoned => "proxy_internal_error",
+            Self::Abandoned | Self::Unsettled => "proxy_internal_error",
         }
     }
 
@@ -240,8 +244,37 @@ impl Failure {
             | Self::Protocol
             | Self::NotJson
             | Self::KeyEchoed
-            | Self::Abandoned => None,
+            | Self::Abandoned
+            | Self::Unsettled => None,
         }
+    }
+}
+
+/// Who answers for the API: the upstream, or what stands in for it where a
+/// test plays time and network by hand.
+pub trait Ask: Send + Sync {
+    /// Asks for a canonical target.
+    fn ask<'a>(
+        &'a self,
+        target: &'a str,
+        priority: Priority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
+
+    /// The longest that it takes.
+    fn patience(&self) -> Duration;
+}
+
+impl Ask for Upstream {
+    fn ask<'a>(
+        &'a self,
+        target: &'a str,
+        priority: Priority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(self.fetch(target, priority))
+    }
+
+    fn patience(&self) -> Duration {
+        Self::patience(self)
     }
 }
 
@@ -353,18 +386,35 @@ impl Upstream {
         })
     }
 
+    /// Keeps a share of the budget for probes of the tip from now on.
+    pub fn keep_for_probes(&self) {
+        self.keys.keep_for_probes();
+    }
+
     /// Asks for a canonical target and judges the answer.
     ///
     /// # Errors
     /// How it failed. It does so within the sum of `queue_timeout`, twice, and
     /// `timeout`.
-    pub async fn fetch(&self, target: &str) -> Result<Answer, Failure> {
+    pub async fn fetch(&self, target: &str, priority: Priority) -> Result<Answer, Failure> {
         let patience = self.settings.queue_timeout;
-        let place = tokio::time::timeout(patience, self.in_flight.acquire()).await;
-        let Ok(Ok(_place)) = place else {
-            return Err(Failure::TooManyInFlight);
+        // Probes are few, one for each tip, and what they learn is worth more
+        // than any answer.
+        let _place = match priority {
+            Priority::Probe => None,
+            Priority::Miss => {
+                let place = tokio::time::timeout(patience, self.in_flight.acquire()).await;
+                let Ok(Ok(place)) = place else {
+                    return Err(Failure::TooManyInFlight);
+                };
+                Some(place)
+            }
+            Priority::LookAhead => {
+                let place = self.in_flight.try_acquire();
+                Some(place.map_err(|_taken| Failure::TooManyInFlight)?)
+            }
         };
-        let grant = self.grant().await?;
+        let grant = self.grant(priority).await?;
         let deadline = tokio::time::sleep(self.settings.timeout);
         let asked = async {
             match self.ask(target, grant).await {
@@ -372,7 +422,7 @@ impl Upstream {
                 // safe to repeat (RFC 9110 §9.2.2); once, and paid for again.
                 Err(Failure::Terminated) => {
                     self.tally.retried.fetch_add(1, Ordering::Relaxed);
-                    self.ask(target, self.grant().await?).await
+                    self.ask(target, self.grant(priority).await?).await
                 }
                 other => other,
             }
@@ -440,7 +490,7 @@ impl Upstream {
         fields: HeaderMap,
         body: Option<RequestBody>,
     ) -> Result<Response<Incoming>, Failure> {
-        let grant = self.grant().await?;
+        let grant = self.grant(Priority::Miss).await?;
         let moved = Arc::new(AtomicBool::new(false));
         let mut request = Request::new(match body {
             None => no_body(),
@@ -477,8 +527,9 @@ impl Upstream {
         Ok(response)
     }
 
-    async fn grant(&self) -> Result<Grant, Failure> {
-        let granted = self.keys.take(self.settings.queue_timeout).await;
+    async fn grant(&self, priority: Priority) -> Result<Grant, Failure> {
+        let patience = self.settings.queue_timeout;
+        let granted = self.keys.take(patience, priority).await;
         granted.map_err(|Spent { retry_after }| {
             self.tally.spent.fetch_add(1, Ordering::Relaxed);
             Failure::Spent { retry_after }

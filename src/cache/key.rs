@@ -28,15 +28,12 @@ impl Key {
 
     /// The route's number.
     pub fn route(&self) -> u16 {
-        match self.0[..] {
-            [high, low, ..] => u16::from_be_bytes([high, low]),
-            _ => 0,
-        }
+        route_of(&self.0)
     }
 
     /// The canonical target: path and query as they are sent upstream.
     pub fn target(&self) -> &str {
-        std::str::from_utf8(&self.0[ROUTE..]).unwrap_or("")
+        target_of(&self.0)
     }
 
     /// The whole key, without spare capacity: the form that is kept.
@@ -47,6 +44,27 @@ impl Key {
     /// The whole key.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+/// The route's number of a whole key.
+pub fn route_of(key: &[u8]) -> u16 {
+    match key {
+        [high, low, ..] => u16::from_be_bytes([*high, *low]),
+        _ => 0,
+    }
+}
+
+/// The canonical target of a whole key.
+pub fn target_of(key: &[u8]) -> &str {
+    let target = key.get(ROUTE..).unwrap_or_default();
+    std::str::from_utf8(target).unwrap_or("")
+}
+
+impl From<&[u8]> for Key {
+    /// A whole key, as it was kept.
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.to_vec())
     }
 }
 

@@ -26,6 +26,8 @@ pub struct Policy {
     /// How long past its freshness an answer may be used when the upstream
     /// fails or its budget is spent (RFC 5861 §4).
     pub stale_if_error: Duration,
+    /// In mode `chain`: the tip of the indexer that answers, by its number.
+    pub tip: u16,
 }
 
 /// A route's cache mode.
@@ -37,11 +39,14 @@ pub enum Mode {
     Override,
     /// A shared cache by RFC 9111, as the upstream's fields have it.
     Respect,
+    /// As blocks come and go.
+    Chain,
 }
 
 impl Mode {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 3] = [
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("chain", Self::Chain),
         ("override", Self::Override),
         ("respect", Self::Respect),
         ("off", Self::Off),
@@ -80,6 +85,7 @@ impl Default for Policy {
             times: Times::default(),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,
+            tip: 0,
         }
     }
 }

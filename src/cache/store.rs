@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -15,11 +16,14 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 
-use super::key::Key;
+use super::key::{Key, route_of};
 use super::policy::Policy;
+use super::purge::{Purge, Purges, Sight};
 use super::reuse;
 use super::vary::{Nominated, SecondaryKey};
+use crate::chain::Standing;
 use crate::clock::Moment;
+use crate::pages::Page;
 
 /// A stored response, with what a hit needs ready-made.
 #[derive(Debug)]
@@ -39,6 +43,34 @@ pub struct Stored {
     pub lifetime: std::time::Duration,
     /// How long the upstream took.
     pub took: std::time::Duration,
+    /// How it stands towards the chain, on a route in mode `chain`.
+    pub standing: Option<Standing>,
+    /// What the body consists of, where pages are cut from it.
+    pub page: Option<Box<Page>>,
+    /// The last purge that it is known to have survived.
+    pub seen: Survived,
+}
+
+/// The number of the last purge that something is known to have survived.
+#[derive(Debug, Default)]
+pub struct Survived(AtomicU64);
+
+impl Survived {
+    /// What is asked of the upstream after a mark was taken survives all
+    /// purges before it.
+    pub const fn until(mark: Mark) -> Self {
+        Self(AtomicU64::new(mark.purge))
+    }
+
+    /// What is made of others has survived what they have.
+    pub const fn at(number: u64) -> Self {
+        Self(AtomicU64::new(number))
+    }
+
+    /// The number.
+    pub fn number(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// What moka, the allocator's rounding and the shared counters cost for each
@@ -49,7 +81,12 @@ const OVERHEAD: usize = 480;
 impl Stored {
     /// The bytes that an entry costs, all counted: key, fields, body, index.
     pub fn weight(&self, key: &[u8]) -> u32 {
-        let bytes = key.len() + self.body.len() + self.etag.len() + size_of::<Self>() + OVERHEAD;
+        let page = self
+            .page
+            .as_ref()
+            .map_or(0, |page| size_of::<Page>() + page.weight());
+        let bytes =
+            key.len() + self.body.len() + self.etag.len() + page + size_of::<Self>() + OVERHEAD;
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }
@@ -97,7 +134,32 @@ const VARIANTS: usize = 64;
 #[derive(Clone)]
 enum Held {
     One(Arc<Stored>),
-    Variants(Variants),
+    Variants(Variants, Arc<Survived>),
+}
+
+impl Held {
+    fn seen(&self) -> &Survived {
+        match self {
+            Self::One(stored) => &stored.seen,
+            Self::Variants(_, seen) => seen,
+        }
+    }
+
+    /// What a purge sees of it.
+    fn sight<'h>(&'h self, key: &'h [u8]) -> Sight<'h> {
+        match self {
+            Self::One(stored) => Sight {
+                key,
+                standing: stored.standing.as_ref(),
+                bodies: vec![&stored.body],
+            },
+            Self::Variants(variants, _) => Sight {
+                key,
+                standing: None,
+                bodies: variants.iter().map(|variant| &*variant.body).collect(),
+            },
+        }
+    }
 }
 
 #[expect(
@@ -107,7 +169,7 @@ enum Held {
 fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
     match held {
         Held::One(stored) => stored.weight(key),
-        Held::Variants(variants) => {
+        Held::Variants(variants, _) => {
             let bytes = variants
                 .iter()
                 .map(|variant| variant.weight())
@@ -123,12 +185,25 @@ pub struct Store {
     cache: Cache<Box<[u8]>, Held, RandomState>,
     most: u64,
     removals: Arc<Mutex<Removals>>,
+    purges: Arc<Purges>,
 }
 
-/// A point in the order of removals: what was asked of the upstream before a
-/// key was removed must not be stored after it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mark(u64);
+/// A point in the order of removals and purges: what was asked of the upstream
+/// before a key was removed or purged must not be stored after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    removal: u64,
+    purge: u64,
+}
+
+impl Mark {
+    /// The mark that is taken after a purge, which the purge's own cause
+    /// survives.
+    #[must_use]
+    pub const fn past(self, purge: u64) -> Self {
+        Self { purge, ..self }
+    }
+}
 
 /// The keys that were removed lately, in their order, by hash.
 #[derive(Debug, Default)]
@@ -144,8 +219,8 @@ const REMOVALS: usize = 4096;
 impl Removals {
     fn since(&self, mark: Mark, hash: u64) -> bool {
         let forgotten = self.next.saturating_sub(self.lately.len() as u64);
-        let after = |(number, removed): &(u64, u64)| *number >= mark.0 && *removed == hash;
-        mark.0 < forgotten || self.lately.iter().rev().any(after)
+        let after = |(number, removed): &(u64, u64)| *number >= mark.removal && *removed == hash;
+        mark.removal < forgotten || self.lately.iter().rev().any(after)
     }
 }
 
@@ -159,14 +234,64 @@ impl Store {
                 .build_with_hasher(RandomState::default()),
             most: max_bytes,
             removals: Arc::default(),
+            purges: Arc::default(),
         }
     }
 
     /// The stored response of a key, fresh or not.
     pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
-        match self.cache.get(key.as_bytes())? {
+        match self.held(key)? {
             Held::One(stored) => Some(stored),
-            Held::Variants(_) => None,
+            Held::Variants(..) => None,
+        }
+    }
+
+    /// What a key holds, unless it has been purged.
+    fn held(&self, key: &Key) -> Option<Held> {
+        let held = self.cache.get(key.as_bytes())?;
+        // One load of what hardly ever changes, and one of what is in reach.
+        match held.seen().number() == self.purges.last() {
+            true => Some(held),
+            false => self.unless_purged(key.as_bytes(), held),
+        }
+    }
+
+    #[cold]
+    fn unless_purged(&self, key: &[u8], held: Held) -> Option<Held> {
+        let last = self.purges.last();
+        let seen = held.seen();
+        if self.purges.strike(&held.sight(key), seen.number(), None) {
+            self.cache.invalidate(key);
+            return None;
+        }
+        seen.0.fetch_max(last, Ordering::Relaxed);
+        Some(held)
+    }
+
+    /// Purges: whatever of it is stored, or asked for, now is never answered
+    /// with again, from the moment that this returns. Answers with the purge's
+    /// number.
+    pub fn purge(&self, what: Purge) -> u64 {
+        self.purges.push(what)
+    }
+
+    /// Whether something that was asked for at a mark has been purged since,
+    /// leaving out one purge that it has itself caused.
+    pub fn is_purged(&self, sight: &Sight<'_>, mark: Mark, except: Option<u64>) -> bool {
+        mark.purge != self.purges.last() && self.purges.strike(sight, mark.purge, except)
+    }
+
+    /// Purges so far.
+    pub fn purges(&self) -> u64 {
+        self.purges.last()
+    }
+
+    /// Every stored response of one kind, with its key.
+    pub fn each(&self, mut visit: impl FnMut(&[u8], &Arc<Stored>)) {
+        for (key, held) in &self.cache {
+            if let Held::One(stored) = held {
+                visit(&key, &stored);
+            }
         }
     }
 
@@ -188,8 +313,8 @@ impl Store {
 
     /// The variants of a key, newest last.
     pub fn variants(&self, key: &Key) -> Option<Variants> {
-        match self.cache.get(key.as_bytes())? {
-            Held::Variants(variants) => Some(variants),
+        match self.held(key)? {
+            Held::Variants(variants, _) => Some(variants),
             Held::One(_) => None,
         }
     }
@@ -197,7 +322,10 @@ impl Store {
     /// Where the removals have come to; to be taken before the upstream is
     /// asked.
     pub fn mark(&self) -> Mark {
-        Mark(self.removals().next)
+        Mark {
+            removal: self.removals().next,
+            purge: self.purges.last(),
+        }
     }
 
     fn removals(&self) -> MutexGuard<'_, Removals> {
@@ -219,17 +347,33 @@ impl Store {
             if self.removals().since(mark, self.hash(key)) {
                 return Op::Nop;
             }
-            let mut variants = match entry.map(moka::Entry::into_value) {
-                Some(Held::Variants(variants)) => variants.to_vec(),
+            let purge = self.purges.last();
+            let held = entry.map(moka::Entry::into_value);
+            let held = held.filter(|held| {
+                let (sight, seen) = (held.sight(key.as_bytes()), held.seen().number());
+                seen == purge || !self.purges.strike(&sight, seen, None)
+            });
+            let mut variants = match held {
+                Some(Held::Variants(variants, _)) => variants.to_vec(),
                 Some(Held::One(_)) | None => Vec::new(),
             };
             change(&mut variants);
             if variants.len() > VARIANTS {
                 variants.drain(..variants.len() - VARIANTS);
             }
-            match variants.is_empty() {
+            if variants.is_empty() {
+                return Op::Remove;
+            }
+            let seen = Survived(AtomicU64::new(purge));
+            let held = Held::Variants(variants.into(), Arc::new(seen));
+            // Of what was asked for before a purge that concerns it, nothing
+            // stays; nor of what stood beside it.
+            match self
+                .purges
+                .strike(&held.sight(key.as_bytes()), mark.purge, None)
+            {
                 true => Op::Remove,
-                false => Op::Put(Held::Variants(variants.into())),
+                false => Op::Put(held),
             }
         });
     }
@@ -252,11 +396,12 @@ impl Store {
     /// need it. Called now and then, off the walk.
     pub fn sweep(&self, now: Moment, policy: impl Fn(u16) -> Option<Policy>) {
         for (key, held) in &self.cache {
-            let route = match key[..] {
-                [high, low, ..] => u16::from_be_bytes([high, low]),
-                _ => continue,
-            };
-            let spare = policy(route).map_or(std::time::Duration::ZERO, |policy| {
+            if held.seen().number() != self.purges.last()
+                && self.unless_purged(&key, held.clone()).is_none()
+            {
+                continue;
+            }
+            let spare = policy(route_of(&key)).map_or(std::time::Duration::ZERO, |policy| {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             });
             // What obeys RFC 9111 can be validated however old it is; it leaves
@@ -268,6 +413,11 @@ impl Store {
             }
         }
         self.cache.run_pending_tasks();
+    }
+
+    /// Whether a purge waits for a sweep to free what it has struck.
+    pub fn wants_sweep(&self, swept: u64) -> bool {
+        self.purges.last() != swept
     }
 
     /// Entries and bytes held, as of the last maintenance.
@@ -312,6 +462,9 @@ mod tests {
             received: Moment::default(),
             lifetime: Duration::from_secs(lifetime),
             took: Duration::ZERO,
+            standing: None,
+            page: None,
+            seen: Survived::default(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! The `[[route]]` tables of proxy.toml, and their printing.
 
+use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -10,9 +11,10 @@ use toml::Value;
 use super::reader::{Placed, Table};
 use super::seconds;
 use crate::cache::policy::{Mode, Policy, Times};
+use crate::chain::Source;
 use crate::openapi;
 use crate::route::{
-    Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route, RouteTable,
+    Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, Places, ResponseSchema, Route, RouteTable,
     TableError, Template, parameter_names,
 };
 use crate::units;
@@ -22,15 +24,25 @@ use crate::validate::Kind;
 const MOST_INTEGER: u64 = (1 << 53) - 1;
 
 /// Reads all routes, and makes the table where nothing is wrong with them.
-pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>) -> RouteTable {
+pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>, tips: &[Source]) -> RouteTable {
     let mut routes = Vec::new();
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut names: Vec<String> = Vec::new();
+    let mut sources = Vec::new();
     for table in tables {
         let span = table.span().clone();
-        if let Some(route) = route(table, &mut names) {
+        if let Some((route, source)) = route(table, &mut names, tips) {
             routes.push(route);
+            sources.push(source);
             spans.push(span);
+        }
+    }
+    for (at, source) in sources.into_iter().enumerate() {
+        if let Some((name, span)) = source {
+            match derived_from(&routes, at, &name) {
+                Ok(source) => routes[at].derived_from = Some(source),
+                Err(why) => root.problem(&span, format!("derived_from is \"{name}\"; {why}")),
+            }
         }
     }
     match RouteTable::new(routes) {
@@ -50,7 +62,26 @@ pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>) -> RouteTable {
     }
 }
 
-fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
+/// The route whose stored blocks a transaction's activity is cut from.
+fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static str> {
+    let found = routes.iter().position(|route| *route.name == *name);
+    let source = found.ok_or("there is no such route")?;
+    let (own, other) = (&routes[at], &routes[source]);
+    let paged = own.pages.is_some() && other.pages.is_some();
+    if !paged || own.cache.tip != other.cache.tip {
+        return Err("both routes need pages = true and the same tip");
+    }
+    if own.places.hex64.is_none() || other.places.block.is_none() {
+        return Err("it is for a route with a hex64 parameter, from one with a block parameter");
+    }
+    u16::try_from(source).map_err(|_many| "there is no such route")
+}
+
+fn route(
+    table: Table<'_>,
+    names: &mut Vec<String>,
+    tips: &[Source],
+) -> Option<(Route, Option<Placed<String>>)> {
     let is_name = |text: &str| {
         let fits = !text.is_empty() && text.len() <= 64;
         let plain = text
@@ -85,12 +116,14 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
         .one_of("response", &ResponseSchema::NAMES)
         .unwrap_or_default();
     let headers = table.one_of("headers", &Headers::NAMES).unwrap_or_default();
-    let cache = policy(table.table("cache"));
-    if headers == Headers::All && cache.mode == Mode::Override {
+    let (mut cache, tip) = policy(table.table("cache"), tips);
+    if headers == Headers::All && matches!(cache.mode, Mode::Override | Mode::Chain) {
         let message =
-            "headers = \"all\" goes with the cache modes respect and off: fixed times know no Vary";
+            "headers = \"all\" goes with the cache modes respect and off: the others know no Vary";
         table.problem(table.span(), message);
     }
+    let pages = pages(&table, &cache, &query);
+    let source = table.string("derived_from");
     if methods == Methods::Any && headers != Headers::All {
         table.problem(
             table.span(),
@@ -127,11 +160,13 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
                 return None;
             }
         };
-        Some(Route {
+        cache.tip = tip.unwrap_or_else(|| nearest(tips, &template));
+        let route = Route {
             name: name?.0.into(),
             summary,
             path: path.into(),
             methods,
+            places: Places::of(&params, &upstream_path),
             params,
             query: query.into_iter().filter_map(|(_, read)| read).collect(),
             strict_query,
@@ -140,11 +175,59 @@ fn route(table: Table<'_>, names: &mut Vec<String>) -> Option<Route> {
             upstream_path,
             response,
             cache,
-        })
+            pages,
+            derived_from: None,
+        };
+        Some((route, source))
     });
     table.finish();
     route
 }
+
+/// The tip whose status path stands nearest above a route's path; the last one,
+/// which has none, where no other does.
+fn nearest(tips: &[Source], path: &str) -> u16 {
+    let above = |source: &Source| {
+        let status = source.path.as_deref()?;
+        let status = status.split('?').next().unwrap_or(status);
+        path.starts_with(status).then_some(status.len())
+    };
+    let numbered = tips.iter().enumerate();
+    let found = numbered.filter_map(|(at, source)| Some((above(source)?, at)));
+    let at = found
+        .max()
+        .map_or(tips.len().saturating_sub(1), |(_, at)| at);
+    u16::try_from(at).unwrap_or(u16::MAX)
+}
+
+/// Whether a route's answers are pages that are cut from windows, and how many
+/// items a window has.
+fn pages(table: &Table<'_>, cache: &Policy, query: &[Declared]) -> Option<NonZeroU32> {
+    let paged = table.boolean("pages", false);
+    let size = table.integer("upstream_page", 1..=1_000_000);
+    if !paged {
+        if size.is_some() {
+            table.problem(table.span(), "upstream_page goes with pages = true");
+        }
+        return None;
+    }
+    let is_number = |name: &str| {
+        let mut parameters = query.iter().filter_map(|(_, read)| read.as_ref());
+        parameters.any(|parameter| {
+            let number = matches!(parameter.kind, Kind::Integer { .. });
+            *parameter.name == *name && number && parameter.default.is_some()
+        })
+    };
+    if !is_number("limit") || !is_number("offset") || cache.mode != Mode::Chain {
+        let message = "pages = true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"";
+        table.problem(table.span(), message);
+    }
+    let size = size.and_then(|size| u32::try_from(size).ok());
+    NonZeroU32::new(size.unwrap_or(UPSTREAM_PAGE))
+}
+
+/// The largest page of the reference upstream, unless it is told otherwise.
+const UPSTREAM_PAGE: u32 = 60;
 
 fn methods(table: &Table<'_>) -> Methods {
     let read = table.strings(
@@ -341,7 +424,8 @@ fn default(table: &Table<'_>, name: &str, kind: &Kind) -> Option<Box<str>> {
     }
 }
 
-fn policy(table: Table<'_>) -> Policy {
+/// A route's policy, and the tip that it names.
+fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
     let mode = table.one_of("mode", &Mode::NAMES).unwrap_or(Mode::Off);
     let most = Duration::from_hours(24 * 365);
     let times = times(&table.table("times"), most);
@@ -354,7 +438,25 @@ fn policy(table: Table<'_>) -> Policy {
             seconds(0),
         ),
         stale_if_error: table.duration("stale_if_error", seconds(0)..=most, seconds(0)),
+        tip: 0,
     };
+    let tip = table.string("tip").and_then(|(name, at)| {
+        let named = tips.iter().filter(|source| source.path.is_some());
+        let found = named.clone().position(|source| *source.name == *name);
+        if found.is_none() {
+            let names: Vec<_> = named.map(|source| &*source.name).collect();
+            let message = format!(
+                "{} is \"{name}\"; allowed are the names of [chain.tip.NAME]: {}",
+                table.name("tip"),
+                names.join(", ")
+            );
+            table.problem(&at, message);
+        }
+        u16::try_from(found?).ok()
+    });
+    if mode != Mode::Chain && table.has("tip") {
+        table.problem(table.span(), "tip goes with mode = \"chain\"");
+    }
     if mode == Mode::Override && policy.times == Times::default() {
         let message = format!(
             "{} is \"override\" and there are no times",
@@ -363,7 +465,7 @@ fn policy(table: Table<'_>) -> Policy {
         table.problem(table.span(), message);
     }
     table.finish();
-    policy
+    (policy, tip)
 }
 
 fn times(table: &Table<'_>, most: Duration) -> Times {
@@ -418,7 +520,7 @@ fn time(
 }
 
 /// A route as it stands in proxy.toml, every key said.
-pub(super) fn print(route: &Route) -> Value {
+pub(super) fn print(route: &Route, routes: &RouteTable, tips: &[Source]) -> Value {
     let text = |text: &str| Value::from(text);
     let mut table = toml::Table::new();
     table.insert("name".into(), text(&route.name));
@@ -461,7 +563,15 @@ pub(super) fn print(route: &Route) -> Value {
             table.insert(key.into(), Value::Table(entries.collect()));
         }
     }
-    table.insert("cache".into(), print_policy(&route.cache));
+    if let Some(size) = route.pages {
+        table.insert("pages".into(), true.into());
+        table.insert("upstream_page".into(), i64::from(size.get()).into());
+    }
+    let source = route.derived_from.map(usize::from);
+    if let Some(source) = source.and_then(|source| routes.routes().get(source)) {
+        table.insert("derived_from".into(), text(&source.name));
+    }
+    table.insert("cache".into(), print_policy(&route.cache, tips));
     Value::Table(table)
 }
 
@@ -512,7 +622,7 @@ fn print_parameter(parameter: &Parameter) -> Value {
     Value::Table(table)
 }
 
-fn print_policy(policy: &Policy) -> Value {
+fn print_policy(policy: &Policy, tips: &[Source]) -> Value {
     let time = |time: &Duration| Value::from(units::format(*time));
     let mut table = toml::Table::new();
     let mode = Mode::NAMES.iter().find(|(_, mode)| *mode == policy.mode);
@@ -520,6 +630,10 @@ fn print_policy(policy: &Policy) -> Value {
         "mode".into(),
         Value::from(mode.map_or("off", |(name, _)| name)),
     );
+    let tip = tips.get(usize::from(policy.tip));
+    if let Some(tip) = tip.filter(|tip| policy.mode == Mode::Chain && tip.path.is_some()) {
+        table.insert("tip".into(), Value::from(&*tip.name));
+    }
     table.insert(
         "stale_while_revalidate".into(),
         time(&policy.stale_while_revalidate),

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use super::assemble::cut;
 use super::page::Numbers;
-use super::{Hash, Window, agree};
+use super::{Hash, Window, agree, of_one_block};
 
 /// Where a transaction's run goes on, or may: the neighbours of a window that
 /// are needed to see it whole.
@@ -54,7 +54,7 @@ pub fn touches(window: Window<'_>, tx: &Hash) -> Option<Edges> {
 /// windows are of more than one block, disagree or are no neighbours; and where
 /// `limit` is 0, which the upstream refuses.
 pub fn transaction(windows: &[Window<'_>], tx: &Hash, offset: u64, limit: u64) -> Option<Vec<u8>> {
-    if limit == 0 || !agree(windows) {
+    if limit == 0 || !agree(windows) || !of_one_block(windows) {
         return None;
     }
     let run = whole_run(windows, tx)?;

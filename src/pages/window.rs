@@ -103,32 +103,25 @@ pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceab
 }
 
 /// Whether windows of one list can be of one moment: they tell the same total,
-/// those past the end lie past the others' end, and where they name blocks, all
-/// name the same single one. One window alone is of one moment, whatever it
-/// names. Several of a list that spans blocks never agree: nothing in them
-/// tells a reorg between the two from a list that simply goes on.
+/// and those past the end lie past the others' end. Of a list that belongs to
+/// one block, [`of_one_block`] has to hold besides.
 pub fn agree(windows: &[Window<'_>]) -> bool {
-    if windows.len() < 2 {
-        return true;
-    }
     let mut total: Option<u64> = None;
-    let mut block: Option<Block> = None;
     for window in windows.iter().filter(|window| !window.is_past_end()) {
         if *total.get_or_insert(window.page.total) != window.page.total {
             return false;
         }
-        match window.page.blocks() {
-            [] => {}
-            [named] => {
-                if block.get_or_insert(*named) != named {
-                    return false;
-                }
-            }
-            [_, _, ..] => return false,
-        }
     }
     let mut past = windows.iter().filter(|window| window.is_past_end());
     past.all(|window| total.is_none_or(|total| window.page.offset >= total))
+}
+
+/// Whether all blocks that windows name are one: those of a block's or a
+/// transaction's list are of one moment only then.
+pub fn of_one_block(windows: &[Window<'_>]) -> bool {
+    let mut blocks = windows.iter().flat_map(|window| window.page.blocks());
+    let first: Option<&Block> = blocks.next();
+    blocks.all(|block| Some(block) == first)
 }
 
 /// Whether a window shows that its list has nothing at `offset`: the list ends

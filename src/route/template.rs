@@ -109,6 +109,24 @@ impl Template {
         Ok(Self(pieces))
     }
 
+    /// The segment, counted from 0 after the first slash, in which a parameter
+    /// stands.
+    pub fn segment_of(&self, parameter: usize) -> Option<usize> {
+        let at = self
+            .0
+            .iter()
+            .position(|piece| *piece == Piece::Param(parameter))?;
+        let slashes = |piece: &Piece| match piece {
+            Piece::Literal(text) => text.matches('/').count(),
+            Piece::Param(_) | Piece::Tail => 0,
+        };
+        self.0[..at]
+            .iter()
+            .map(slashes)
+            .sum::<usize>()
+            .checked_sub(1)
+    }
+
     /// The template as text, with the names of these parameters.
     pub fn print(&self, params: &[Parameter]) -> String {
         let piece = |piece: &Piece| match piece {

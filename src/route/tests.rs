@@ -26,6 +26,9 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         strict_query: false,
         response: ResponseSchema::Json,
         cache: Policy::default(),
+        pages: None,
+        places: Places::default(),
+        derived_from: None,
     }
 }
 

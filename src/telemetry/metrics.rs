@@ -168,7 +168,7 @@ impl Collector for Reading {
         gauge(
             "ordgate_collapse_keys",
             "Keys that are being fetched",
-            single(gateway.collapse.len() as f64),
+            single(gateway.fill.collapse.len() as f64),
         )?;
         let standings = gateway.upstream.standings();
         let left = standings

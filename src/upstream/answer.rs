@@ -8,7 +8,7 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
@@ -26,6 +26,8 @@ pub struct Answer {
     pub body: Bytes,
     /// Whether the body is an object whose `results` is an empty list.
     pub empty: bool,
+    /// The upstream's `etag`, as it came.
+    pub etag: Option<Box<[u8]>>,
     /// From the request's first byte to the answer's last.
     pub took: Duration,
 }
@@ -116,6 +118,7 @@ pub fn judge(
         },
         empty,
         body,
+        etag: fields.get(ETAG).map(|etag| etag.as_bytes().into()),
         took,
     })
 }

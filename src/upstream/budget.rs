@@ -27,6 +27,18 @@ pub struct Budget {
     second: Window,
 }
 
+/// The share of a window that a request has to leave for those that are more
+/// urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// None.
+    Nothing,
+    /// A twentieth, rounded down.
+    Little,
+    /// Half.
+    Half,
+}
+
 /// What a request is refused with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait {
@@ -45,12 +57,13 @@ impl Budget {
         }
     }
 
-    /// Takes a request out of the budget; [`end`](Self::end) must follow.
+    /// Takes a request out of the budget, as long as the share that is kept for
+    /// others is left; [`end`](Self::end) must follow.
     ///
     /// # Errors
     /// Where none is left: how long that lasts at the least.
-    pub fn take(&mut self, now: Moment) -> Result<(), Wait> {
-        let waits = [self.minute.wait(now), self.second.wait(now)];
+    pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
+        let waits = [self.minute.wait(now, keep), self.second.wait(now, keep)];
         match waits {
             [None, None] => {
                 self.minute.under_way += 1;
@@ -107,12 +120,16 @@ impl Window {
         self.most.saturating_sub(self.under_way + self.ended.len())
     }
 
-    fn wait(&mut self, now: Moment) -> Option<Wait> {
-        if self.left(now) > 0 {
-            return None;
-        }
-        Some(match self.ended.front() {
-            Some(oldest) => Wait::For((*oldest + self.span).since(now)),
+    fn wait(&mut self, now: Moment, keep: Keep) -> Option<Wait> {
+        let keep = match keep {
+            Keep::Nothing => 0,
+            Keep::Little => self.most / 20,
+            Keep::Half => self.most / 2,
+        };
+        let short = keep.checked_sub(self.left(now))?;
+        // So many more than one have to leave the window.
+        Some(match self.ended.get(short) {
+            Some(last) => Wait::For((*last + self.span).since(now)),
             None => Wait::UntilOneEnds,
         })
     }
@@ -141,23 +158,23 @@ mod tests {
     #[test]
     fn a_minute_and_a_second() {
         let mut budget = budget(3, 2);
-        assert_eq!(budget.take(at(0)), Ok(()));
-        assert_eq!(budget.take(at(0)), Ok(()));
-        assert_eq!(budget.take(at(0)), Err(Wait::UntilOneEnds));
+        assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+        assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+        assert_eq!(budget.take(at(0), Keep::Nothing), Err(Wait::UntilOneEnds));
         budget.end(at(100));
         budget.end(at(200));
         assert_eq!(
-            budget.take(at(300)),
+            budget.take(at(300), Keep::Nothing),
             Err(Wait::For(Duration::from_millis(850)))
         );
-        assert_eq!(budget.take(at(1150)), Ok(()));
+        assert_eq!(budget.take(at(1150), Keep::Nothing), Ok(()));
         assert_eq!(budget.left(at(1150)), 0);
         assert_eq!(
-            budget.take(at(1200)),
+            budget.take(at(1200), Keep::Nothing),
             Err(Wait::For(Duration::from_millis(58_950)))
         );
         budget.end(at(1300));
-        assert_eq!(budget.take(at(60_150)), Ok(()));
+        assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
     }
 
     proptest! {
@@ -178,7 +195,7 @@ mod tests {
                 while under_way.first().is_some_and(|end| *end <= now) {
                     budget.end(at(under_way.remove(0)));
                 }
-                if budget.take(at(now)).is_ok() {
+                if budget.take(at(now), Keep::Nothing).is_ok() {
                     under_way.push(now + takes);
                     reached.push(now + takes * share / 100);
                 }
@@ -197,11 +214,11 @@ mod tests {
             let mut budget = budget(10, 3);
             let mut now = 0;
             for _ in 0..sent {
-                match budget.take(at(now)) {
+                match budget.take(at(now), Keep::Nothing) {
                     Ok(()) => budget.end(at(now)),
                     Err(Wait::For(wait)) => {
                         now += u64::try_from(wait.as_millis()).unwrap();
-                        prop_assert!(budget.take(at(now)).is_ok());
+                        prop_assert!(budget.take(at(now), Keep::Nothing).is_ok());
                         budget.end(at(now));
                     }
                     Err(Wait::UntilOneEnds) => prop_assert!(false, "none is under way"),

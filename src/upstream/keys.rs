@@ -5,6 +5,7 @@
 //! its header value is marked sensitive.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use http::HeaderValue;
 use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
-use super::budget::{Budget, Wait};
+use super::budget::{Budget, Keep, Wait};
 use crate::clock::{Clock, Moment};
 
 /// A key of the provider.
@@ -103,6 +104,8 @@ pub struct Keys {
     /// Those who wait for budget do so in the order of their coming.
     turnstile: Semaphore,
     ended: Notify,
+    /// Whether a share is kept for probes.
+    with_probes: AtomicBool,
 }
 
 struct Trace {
@@ -130,6 +133,19 @@ struct State {
 pub struct Grant {
     keys: Arc<Keys>,
     slot: usize,
+}
+
+/// How urgent a request is: what there is of the budget goes to the more urgent
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// What the tip is. It passes those who wait, and a twentieth of the budget
+    /// is kept for it.
+    Probe,
+    /// What a client waits for.
+    Miss,
+    /// What may be asked for. It does not wait, and leaves half of the budget.
+    LookAhead,
 }
 
 /// No budget is left within the caller's patience.
@@ -171,7 +187,13 @@ impl Keys {
             traces,
             turnstile: Semaphore::new(1),
             ended: Notify::new(),
+            with_probes: AtomicBool::new(false),
         })
+    }
+
+    /// Keeps a share for probes from now on.
+    pub fn keep_for_probes(&self) {
+        self.with_probes.store(true, Ordering::Relaxed);
     }
 
     /// Takes the right to send one request, from the key with the most left,
@@ -179,22 +201,41 @@ impl Keys {
     ///
     /// # Errors
     /// Where there will be none within that time.
-    pub async fn take(self: &Arc<Self>, patience: Duration) -> Result<Grant, Spent> {
+    pub async fn take(
+        self: &Arc<Self>,
+        patience: Duration,
+        priority: Priority,
+    ) -> Result<Grant, Spent> {
         let begun = self.clock.now();
         let left = |now: Moment| patience.saturating_sub(now.since(begun));
-        let Ok(turn) = tokio::time::timeout(patience, self.turnstile.acquire()).await else {
-            let wait = match self.try_take() {
-                Ok(grant) => return Ok(grant),
-                Err(Wait::For(wait)) => wait,
-                Err(Wait::UntilOneEnds) => Duration::from_secs(1),
-            };
-            return Err(Spent { retry_after: wait });
+        let acquired = match priority {
+            Priority::Probe => None,
+            Priority::Miss => Some(tokio::time::timeout(patience, self.turnstile.acquire()).await),
+            // Where anyone waits there is nothing to spare.
+            Priority::LookAhead if self.turnstile.available_permits() == 0 => {
+                return Err(Spent {
+                    retry_after: Duration::from_secs(1),
+                });
+            }
+            Priority::LookAhead => None,
+        };
+        let turn = match acquired {
+            None => None,
+            Some(Ok(turn)) => Some(turn),
+            Some(Err(_elapsed)) => {
+                let wait = match self.try_take(priority) {
+                    Ok(grant) => return Ok(grant),
+                    Err(Wait::For(wait)) => wait,
+                    Err(Wait::UntilOneEnds) => Duration::from_secs(1),
+                };
+                return Err(Spent { retry_after: wait });
+            }
         };
         loop {
             let ended = self.ended.notified();
             let now = self.clock.now();
             let left = left(now);
-            let (wait, pause) = match self.try_take() {
+            let (wait, pause) = match self.try_take(priority) {
                 Ok(grant) => {
                     drop(turn);
                     return Ok(grant);
@@ -202,15 +243,21 @@ impl Keys {
                 Err(Wait::For(wait)) => (wait, wait),
                 Err(Wait::UntilOneEnds) => (Duration::from_secs(1), left),
             };
-            if left.is_zero() || pause > left {
+            if left.is_zero() || pause > left || priority == Priority::LookAhead {
                 return Err(Spent { retry_after: wait });
             }
             let _woken = tokio::time::timeout(pause, ended).await;
         }
     }
 
-    fn try_take(self: &Arc<Self>) -> Result<Grant, Wait> {
+    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Wait> {
         let now = self.clock.now();
+        let keep = match priority {
+            Priority::Probe => Keep::Nothing,
+            Priority::Miss if !self.with_probes.load(Ordering::Relaxed) => Keep::Nothing,
+            Priority::Miss => Keep::Little,
+            Priority::LookAhead => Keep::Half,
+        };
         let mut order: Vec<_> = (0..self.slots.len())
             .map(|slot| (self.slots[slot].state().budget.left(now), slot))
             .collect();
@@ -221,7 +268,7 @@ impl Keys {
             let cooling = state.cool_until.since(now);
             let wait = match cooling.is_zero() {
                 false => Wait::For(cooling),
-                true => match state.budget.take(now) {
+                true => match state.budget.take(now, keep) {
                     Ok(()) => {
                         return Ok(Grant {
                             keys: self.clone(),
@@ -372,7 +419,7 @@ mod tests {
         let mut names = Vec::new();
         for _ in 0..4 {
             names.push(
-                keys.take(Duration::ZERO)
+                keys.take(Duration::ZERO, Priority::Miss)
                     .await
                     .ok()
                     .map(|g| g.name().to_owned()),
@@ -380,7 +427,11 @@ mod tests {
         }
         let expected = ["key-1", "key-2", "key-1", "key-2"].map(|n| Some(n.to_owned()));
         assert_eq!(names, expected);
-        let spent = keys.take(Duration::ZERO).await.err().unwrap();
+        let spent = keys
+            .take(Duration::ZERO, Priority::Miss)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(spent.retry_after, Duration::from_millis(60_050));
     }
 
@@ -389,7 +440,7 @@ mod tests {
         let clock = Clock::manual();
         let keys = keys("a,a,b,a", 1, 1, &clock);
         let mut names = Vec::new();
-        while let Ok(grant) = keys.take(Duration::ZERO).await {
+        while let Ok(grant) = keys.take(Duration::ZERO, Priority::Miss).await {
             names.push(grant.name().to_owned());
         }
         assert_eq!(names, ["key-1", "key-3"], "named by their places");
@@ -399,27 +450,39 @@ mod tests {
     async fn a_cooling_key_is_left_alone() {
         let clock = Clock::manual();
         let keys = keys("a,b", 10, 10, &clock);
-        keys.take(Duration::ZERO)
+        keys.take(Duration::ZERO, Priority::Miss)
             .await
             .ok()
             .unwrap()
             .cool(Duration::from_secs(7));
         for _ in 0..3 {
             assert_eq!(
-                keys.take(Duration::ZERO).await.ok().unwrap().name(),
+                keys.take(Duration::ZERO, Priority::Miss)
+                    .await
+                    .ok()
+                    .unwrap()
+                    .name(),
                 "key-2"
             );
         }
-        keys.take(Duration::ZERO)
+        keys.take(Duration::ZERO, Priority::Miss)
             .await
             .ok()
             .unwrap()
             .cool(Duration::from_secs(9));
-        let spent = keys.take(Duration::ZERO).await.err().unwrap();
+        let spent = keys
+            .take(Duration::ZERO, Priority::Miss)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(spent.retry_after, Duration::from_secs(7));
         clock.advance(Duration::from_secs(7));
         assert_eq!(
-            keys.take(Duration::ZERO).await.ok().unwrap().name(),
+            keys.take(Duration::ZERO, Priority::Miss)
+                .await
+                .ok()
+                .unwrap()
+                .name(),
             "key-1"
         );
     }
@@ -428,9 +491,16 @@ mod tests {
     async fn without_keys_there_is_a_budget_as_well() {
         let clock = Clock::manual();
         let keys = keys("", 1, 1, &clock);
-        let grant = keys.take(Duration::ZERO).await.ok().unwrap();
+        let grant = keys
+            .take(Duration::ZERO, Priority::Miss)
+            .await
+            .ok()
+            .unwrap();
         assert!(grant.header().is_none() && !keys.are_there());
-        assert!(keys.take(Duration::ZERO).await.is_err(), "one is under way");
+        assert!(
+            keys.take(Duration::ZERO, Priority::Miss).await.is_err(),
+            "one is under way"
+        );
     }
 
     #[tokio::test]
@@ -439,10 +509,18 @@ mod tests {
         // to pass. The machine's clock and tokio's agree here.
         let clock = Clock::machine();
         let keys = keys("a", 100, 1, &clock);
-        let grant = keys.take(Duration::ZERO).await.ok().unwrap();
+        let grant = keys
+            .take(Duration::ZERO, Priority::Miss)
+            .await
+            .ok()
+            .unwrap();
         let waiting = {
             let keys = keys.clone();
-            tokio::spawn(async move { keys.take(Duration::from_secs(5)).await.is_ok() })
+            tokio::spawn(async move {
+                keys.take(Duration::from_secs(5), Priority::Miss)
+                    .await
+                    .is_ok()
+            })
         };
         tokio::task::yield_now().await;
         drop(grant);

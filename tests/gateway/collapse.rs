@@ -127,7 +127,7 @@ async fn all_clients_go_and_the_answer_is_kept() {
     upstream.asked(1).await;
     until("they are gone", || gateway.connections() == 0).await;
     gate.open();
-    let collapse = &gateway.server().gateway().collapse;
+    let collapse = &gateway.server().gateway().fill.collapse;
     until("the leader is done", || collapse.is_empty()).await;
     let answer = gateway.get(BLOCK).await;
     assert!(answer.must("cache-status").starts_with("ordgate; hit"));

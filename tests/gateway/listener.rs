@@ -607,7 +607,7 @@ async fn who_has_gone_does_not_hold_its_place() {
     drop(client);
     until("its connection ends", || gateway.connections() == 0).await;
     assert!(
-        !gateway.server().gateway().collapse.is_empty(),
+        !gateway.server().gateway().fill.collapse.is_empty(),
         "its errand does not"
     );
 }

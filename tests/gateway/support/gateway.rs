@@ -35,6 +35,9 @@ const CONFIG: &str = r#"
     requests_per_second = 1000000
 "#;
 
+/// The API's routes with fixed times.
+const ROUTES: &str = include_str!("routes.toml");
+
 impl Setup {
     /// A gateway before this upstream.
     pub(crate) fn before(upstream: &Upstream) -> Self {
@@ -49,7 +52,7 @@ impl Setup {
     /// A gateway without an upstream.
     pub(crate) fn alone() -> Self {
         Self {
-            config: CONFIG.parse().unwrap(),
+            config: format!("{CONFIG}\n{ROUTES}").parse().unwrap(),
             keys: Vec::new(),
             token: None,
             sandbox: None,
@@ -60,6 +63,12 @@ impl Setup {
     /// Adds to the configuration, or overrides what is there.
     pub(crate) fn config(mut self, text: &str) -> Self {
         merge(&mut self.config, text.parse().unwrap());
+        self
+    }
+
+    /// With the routes as they are shipped, in mode `chain`.
+    pub(crate) fn chain(mut self) -> Self {
+        self.config.remove("route");
         self
     }
 

@@ -1,0 +1,573 @@
+//! What is known of the chain, for all who ask: the tip and the epoch of each
+//! indexer, which block stands at which height, and whether a stored answer
+//! still holds.
+//!
+//! The probe tells it what the status paths say, the fill what answers say; the
+//! cache asks [`Chain::judge`] for each hit, which takes no lock while the
+//! epoch stands. Everything else is under an indexer's own lock, held for
+//! arithmetic alone.
+//!
+//! Invariant: whatever ends an epoch is visible to every runtime before the
+//! answer that told of it is.
+//!
+//! Deliberately absent: the store (what a reorg purges is the fill's business),
+//! and who asks when.
+
+pub mod finality;
+pub mod ledger;
+pub mod runs;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use finality::{Class, Times, is_deep};
+use ledger::{Bounds, Epoch, Facts, Ledger, Start, Told, Verdict};
+use runs::{Place, Runs};
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+
+use crate::clock::Moment;
+use crate::pages::{Hash, hex};
+
+/// What mode `chain` goes by.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// Depths and times.
+    #[serde(flatten)]
+    pub times: Times,
+    /// Heights of which the hash is remembered, for each tip.
+    pub index_blocks: usize,
+    /// What is fetched before it is asked for.
+    pub look_ahead: LookAhead,
+    /// Where tips are learned. The last has no path: it is for routes whose
+    /// indexer has none.
+    #[serde(skip)]
+    pub tips: Vec<Source>,
+}
+
+/// What is fetched before it is asked for, with what the budget has to spare.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LookAhead {
+    /// Whether the next window is fetched for one who walks a list.
+    pub next_window: bool,
+    /// How many hot answers are fetched anew when an epoch begins.
+    pub refresh: u32,
+}
+
+/// Where an indexer says its tip.
+#[derive(Clone, Debug, Serialize)]
+pub struct Source {
+    /// What routes call it.
+    #[serde(skip)]
+    pub name: Box<str>,
+    /// Its status path; `None` where there is none, and only answers tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Box<str>>,
+    /// The member of the status' JSON object that has the tip's height.
+    pub height: Box<str>,
+    /// How often it is asked.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub every: Duration,
+}
+
+impl Source {
+    /// How long a tip counts as known since the last good probe was sent: one
+    /// may fail.
+    pub const fn patience(&self) -> Duration {
+        self.every.saturating_mul(2)
+    }
+}
+
+/// The chain as each indexer has it.
+pub struct Chain {
+    times: Times,
+    look_ahead: LookAhead,
+    tips: Box<[Tip]>,
+    runs: Mutex<Runs>,
+}
+
+/// One indexer's tip.
+struct Tip {
+    source: Source,
+    epoch: AtomicU64,
+    /// When the last good probe was sent, in nanoseconds; 0 for never.
+    confirmed: AtomicU64,
+    ledger: Mutex<Ledger>,
+    /// Rings when the tip should be asked for.
+    bell: Notify,
+    /// Whether the first probe has ended, or there is none to wait for.
+    first: watch::Sender<bool>,
+    probes: AtomicU64,
+    failures: AtomicU64,
+    reorgs: AtomicU64,
+    /// Why the last probe failed.
+    trouble: Mutex<Option<String>>,
+}
+
+/// How a stored answer stands towards the chain.
+#[derive(Debug)]
+pub struct Standing {
+    /// Its class.
+    pub class: Class,
+    /// Its indexer.
+    pub tip: u16,
+    /// The lowest height that it names; above `highest` where it names none.
+    pub lowest: u32,
+    /// The highest height that it names.
+    pub highest: u32,
+    epoch: AtomicU64,
+    heat: AtomicU32,
+}
+
+impl Standing {
+    /// Of an answer that names blocks from one height to another, or none.
+    pub const fn new(class: Class, tip: u16, heights: Option<(u32, u32)>, epoch: Epoch) -> Self {
+        let (lowest, highest) = match heights {
+            Some(heights) => heights,
+            None => (1, 0),
+        };
+        Self {
+            class,
+            tip,
+            lowest,
+            highest,
+            epoch: AtomicU64::new(epoch),
+            heat: AtomicU32::new(0),
+        }
+    }
+
+    /// The heights that it names, if any.
+    pub fn heights(&self) -> Option<(u32, u32)> {
+        (self.lowest <= self.highest).then_some((self.lowest, self.highest))
+    }
+
+    /// The last epoch in which it is known to have held.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Counts some use of it.
+    pub fn warm(&self, by: u32) {
+        self.heat.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Its use lately, of which half is forgotten by asking.
+    pub fn cool(&self) -> u32 {
+        let heat = self.heat.load(Ordering::Relaxed);
+        self.heat.store(heat / 2, Ordering::Relaxed);
+        heat
+    }
+}
+
+/// What a stored answer is good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// It may be served for so long.
+    Fresh {
+        /// What is left of its freshness, as far as can be promised.
+        ttl: Duration,
+    },
+    /// So is it, and its blocks have become final since it was stored.
+    Settled {
+        /// What is left of its freshness.
+        ttl: Duration,
+    },
+    /// It may be out of date, for so long.
+    Stale {
+        /// How long ago it ceased to be fresh.
+        by: Duration,
+    },
+}
+
+/// How a tip is known, for those who look.
+#[derive(Clone, Debug, Serialize)]
+pub struct TipStanding {
+    /// Its name.
+    pub name: String,
+    /// Its status path.
+    pub path: Option<String>,
+    /// Whether a probe has confirmed it lately; else times alone count.
+    pub known: bool,
+    /// Its height.
+    pub height: Option<u32>,
+    /// The hash of the block there.
+    pub hash: Option<String>,
+    /// The present epoch.
+    pub epoch: Epoch,
+    /// Seconds since the last good probe was sent.
+    pub confirmed_seconds_ago: Option<f64>,
+    /// Probes sent.
+    pub probes: u64,
+    /// Those that failed.
+    pub failures: u64,
+    /// Reorgs seen.
+    pub reorgs: u64,
+    /// Heights of which the hash is known.
+    pub blocks: usize,
+    /// Why the last probe failed.
+    pub trouble: Option<String>,
+}
+
+impl Chain {
+    /// Nothing is known yet.
+    pub fn new(settings: &Settings) -> Self {
+        let bounds = Bounds {
+            blocks: settings.index_blocks,
+            margin: settings.times.final_depth.saturating_mul(2),
+        };
+        let tip = |source: &Source| Tip {
+            first: watch::Sender::new(source.path.is_none()),
+            source: source.clone(),
+            epoch: AtomicU64::new(1),
+            confirmed: AtomicU64::new(0),
+            ledger: Mutex::new(Ledger::new(bounds)),
+            bell: Notify::new(),
+            probes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            reorgs: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+        };
+        Self {
+            times: settings.times.clone(),
+            look_ahead: settings.look_ahead,
+            tips: settings.tips.iter().map(tip).collect(),
+            runs: Mutex::default(),
+        }
+    }
+
+    /// One that no indexer tells of: for routes that go by time.
+    pub fn timeless() -> Self {
+        Self {
+            times: Times::default(),
+            look_ahead: LookAhead::default(),
+            tips: Box::default(),
+            runs: Mutex::default(),
+        }
+    }
+
+    /// Depths and times.
+    pub const fn times(&self) -> &Times {
+        &self.times
+    }
+
+    /// What is fetched before it is asked for.
+    pub const fn look_ahead(&self) -> LookAhead {
+        self.look_ahead
+    }
+
+    /// How many tips there are.
+    pub fn len(&self) -> usize {
+        self.tips.len()
+    }
+
+    /// Whether there is no tip at all.
+    pub fn is_empty(&self) -> bool {
+        self.tips.is_empty()
+    }
+
+    /// Where a tip is learned.
+    pub fn source(&self, tip: u16) -> Option<&Source> {
+        self.tips.get(usize::from(tip)).map(|tip| &tip.source)
+    }
+
+    /// What a stored answer is good for. Of one that is fresh in the present
+    /// epoch nothing else is read.
+    pub fn judge(
+        &self,
+        standing: &Standing,
+        received: Moment,
+        lifetime: Duration,
+        now: Moment,
+    ) -> Judged {
+        let left = lifetime.saturating_sub(now.since(received));
+        if standing.class == Class::Final {
+            return match left.is_zero() {
+                false => Judged::Fresh { ttl: left },
+                true => Judged::Stale {
+                    by: now.since(received + lifetime),
+                },
+            };
+        }
+        let Some(tip) = self.tips.get(usize::from(standing.tip)) else {
+            return Judged::Stale {
+                by: now.since(received),
+            };
+        };
+        let epoch = standing.epoch();
+        if epoch == tip.epoch.load(Ordering::Acquire) {
+            return tip.within_epoch(&self.times, received, lifetime, now);
+        }
+        let ledger = tip.ledger();
+        let holds = standing.class == Class::Recent && ledger.agrees(epoch, standing.highest);
+        if !holds {
+            let ended = ledger.ended(epoch).unwrap_or(now);
+            return Judged::Stale {
+                by: now.since(ended.min(received + lifetime)),
+            };
+        }
+        standing.epoch.store(ledger.epoch(), Ordering::Relaxed);
+        let sure = ledger.tip().filter(|(_, certain)| *certain);
+        let deep = is_deep(
+            standing.highest,
+            sure.map(|(height, _)| height),
+            self.times.final_depth,
+        );
+        drop(ledger);
+        match deep {
+            true => Judged::Settled {
+                ttl: self.times.final_ttl,
+            },
+            false => tip.within_epoch(&self.times, received, lifetime, now),
+        }
+    }
+
+    /// For how long a client may keep an answer that it gets now: no longer
+    /// than the next probe takes to tell that it has ended.
+    pub fn promise(&self, class: Class, tip: u16, now: Moment) -> Duration {
+        let lifetime = self.times.lifetime(class);
+        if !class.ends_with_epoch() {
+            return lifetime;
+        }
+        let Some(tip) = self.tips.get(usize::from(tip)) else {
+            return lifetime.min(self.times.recent_ttl);
+        };
+        match tip.is_known(now) {
+            true => lifetime.min(tip.source.every),
+            false => lifetime.min(self.times.recent_ttl),
+        }
+    }
+
+    /// To be taken before a request is sent to an indexer.
+    pub fn start(&self, tip: u16) -> Option<Start> {
+        Some(self.tips.get(usize::from(tip))?.ledger().start())
+    }
+
+    /// Waits until the first probe of a tip has ended, well or not, so that
+    /// what is asked for at the very start can be told how final it is.
+    pub async fn settled(&self, tip: u16, patience: Duration) {
+        if let Some(tip) = self.tips.get(usize::from(tip)) {
+            let mut first = tip.first.subscribe();
+            if !*first.borrow() {
+                let ended = first.wait_for(|ended| *ended);
+                let _in_time = tokio::time::timeout(patience, ended).await;
+            }
+        }
+    }
+
+    /// A status path has answered a request that was sent at a moment. `None`
+    /// where it should be asked again at once.
+    pub fn status(
+        &self,
+        tip: u16,
+        start: Start,
+        sent: Moment,
+        height: Option<u32>,
+        tag: Option<&[u8]>,
+        now: Moment,
+    ) -> Option<Told> {
+        let tip = self.tips.get(usize::from(tip))?;
+        tip.probes.fetch_add(1, Ordering::Relaxed);
+        let mut ledger = tip.ledger();
+        if height.is_none() && !ledger.has_said() {
+            drop(ledger);
+            let member = &tip.source.height;
+            let why = format!(
+                "its status has no {member}: the index is empty, or the member has another name"
+            );
+            tip.fail(why);
+            return None;
+        }
+        let told = ledger.status(start, height, tag, now);
+        tip.epoch.store(ledger.epoch(), Ordering::Release);
+        if let Some(told) = told {
+            tip.count(told);
+            tip.confirmed.store(sent.nanos(), Ordering::Release);
+        }
+        drop(ledger);
+        let was = lock(&tip.trouble).take();
+        if was.is_some() {
+            tracing::info!(tip = &*tip.source.name, "the tip is known again");
+        }
+        tip.first.send_replace(true);
+        told
+    }
+
+    /// A status path has not answered, or nothing that says a tip.
+    pub fn failed(&self, tip: u16, why: String) {
+        if let Some(tip) = self.tips.get(usize::from(tip)) {
+            tip.probes.fetch_add(1, Ordering::Relaxed);
+            tip.fail(why);
+        }
+    }
+
+    /// An answer of an indexer that is not its status.
+    pub fn answer(&self, tip: u16, start: Start, facts: Facts<'_>, now: Moment) -> Verdict {
+        let Some(tip) = self.tips.get(usize::from(tip)) else {
+            return Verdict::Outdated;
+        };
+        let mut ledger = tip.ledger();
+        let verdict = ledger.answer(start, facts, now);
+        tip.epoch.store(ledger.epoch(), Ordering::Release);
+        drop(ledger);
+        if let Verdict::Told(told) = verdict {
+            tip.count(told);
+            if told.wake {
+                tip.bell.notify_one();
+            }
+        }
+        verdict
+    }
+
+    /// Has a tip asked for soon, out of turn.
+    pub fn want(&self, tip: u16) {
+        if let Some(tip) = self.tips.get(usize::from(tip)) {
+            tip.bell.notify_one();
+        }
+    }
+
+    /// Waits until a tip should be asked for, out of turn.
+    pub async fn wanted(&self, tip: u16) {
+        match self.tips.get(usize::from(tip)) {
+            Some(tip) => tip.bell.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The height of a block that stands in the chain.
+    pub fn height_of(&self, tip: u16, hash: &Hash) -> Option<u32> {
+        self.tips.get(usize::from(tip))?.ledger().height_of(hash)
+    }
+
+    /// The hash of the block at a height.
+    pub fn hash_at(&self, tip: u16, height: u32) -> Option<Hash> {
+        self.tips.get(usize::from(tip))?.ledger().hash_at(height)
+    }
+
+    /// The tip's height, where it is certain.
+    pub fn tip(&self, tip: u16) -> Option<u32> {
+        let tip = self.tips.get(usize::from(tip))?.ledger().tip();
+        tip.filter(|(_, certain)| *certain)
+            .map(|(height, _)| height)
+    }
+
+    /// The present epoch of a tip.
+    pub fn epoch(&self, tip: u16) -> Epoch {
+        let tip = self.tips.get(usize::from(tip));
+        tip.map_or(ledger::NO_EPOCH, |tip| tip.epoch.load(Ordering::Acquire))
+    }
+
+    /// Notes where transactions stand in a stored window.
+    pub fn note_runs(&self, place: Place, txs: impl Iterator<Item = Hash>) {
+        let mut runs = lock(&self.runs);
+        for tx in txs {
+            runs.note(tx, place);
+        }
+    }
+
+    /// Where a transaction was seen in a window.
+    pub fn find_run(&self, tx: &Hash) -> Option<Place> {
+        lock(&self.runs).find(tx)
+    }
+
+    /// How each tip is known.
+    pub fn standings(&self, now: Moment) -> Vec<TipStanding> {
+        self.tips.iter().map(|tip| tip.standing(now)).collect()
+    }
+}
+
+impl Tip {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+
+    fn is_known(&self, now: Moment) -> bool {
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        confirmed > 0 && now.since(Moment::from_nanos(confirmed)) <= self.source.patience()
+    }
+
+    /// What an answer of the present epoch is good for.
+    fn within_epoch(
+        &self,
+        times: &Times,
+        received: Moment,
+        lifetime: Duration,
+        now: Moment,
+    ) -> Judged {
+        let known = self.is_known(now);
+        let bound = match known {
+            true => lifetime,
+            false => lifetime.min(times.recent_ttl),
+        };
+        let left = bound.saturating_sub(now.since(received));
+        if !left.is_zero() {
+            return Judged::Fresh {
+                ttl: left.min(self.source.every),
+            };
+        }
+        let mut ended = received + bound;
+        if !known {
+            // Until the tip was lost, the epoch kept it fresh.
+            let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
+            ended = ended.max((confirmed + self.source.patience()).min(received + lifetime));
+        }
+        Judged::Stale {
+            by: now.since(ended),
+        }
+    }
+
+    fn fail(&self, why: String) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        let before = lock(&self.trouble).replace(why.clone());
+        if before.as_deref() != Some(&*why) {
+            tracing::warn!(
+                tip = &*self.source.name,
+                why,
+                "the tip cannot be learned: recent answers are kept by chain.recent_ttl alone"
+            );
+        }
+        self.first.send_replace(true);
+    }
+
+    fn count(&self, told: Told) {
+        if let Some(height) = told.orphaned {
+            self.reorgs.fetch_add(1, Ordering::Relaxed);
+            tracing::info!(
+                tip = &*self.source.name,
+                height,
+                epoch = told.epoch,
+                "a reorg: what names blocks at this height or above is forgotten"
+            );
+        }
+    }
+
+    fn standing(&self, now: Moment) -> TipStanding {
+        let confirmed = self.confirmed.load(Ordering::Acquire);
+        let ledger = self.ledger();
+        let height = ledger.tip().map(|(height, _)| height);
+        TipStanding {
+            name: self.source.name.to_string(),
+            path: self.source.path.as_deref().map(str::to_owned),
+            known: self.is_known(now),
+            height,
+            hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
+            epoch: ledger.epoch(),
+            confirmed_seconds_ago: (confirmed > 0)
+                .then(|| now.since(Moment::from_nanos(confirmed)).as_secs_f64()),
+            probes: self.probes.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+            reorgs: self.reorgs.load(Ordering::Relaxed),
+            blocks: ledger.len(),
+            trouble: lock(&self.trouble).clone(),
+        }
+    }
+}
+
+/// What these guard is whole after each operation, so a panic elsewhere has
+/// spoilt nothing.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

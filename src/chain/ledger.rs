@@ -1,0 +1,612 @@
+//! What is known of one indexer's chain: its tip, the epoch, which block stands
+//! at which height. Pure: moments and answers are arguments.
+//!
+//! Two kinds of answers come in. The status path says the tip
+//! ([`Ledger::status`]); every other answer names blocks and, as the reference
+//! upstream has it, carries the tip's tag ([`Ledger::answer`]). Answers may come
+//! out of order. So each request takes a [`Start`] before it is sent, and
+//! beats, which count what was learned, tell whether an answer that contradicts
+//! what is known was asked for afterwards, and is believed, or before, and is
+//! [`Verdict::Outdated`].
+//!
+//! An epoch is a stretch of time in which nothing of this changed. Since a
+//! block's hash commits to all blocks below it, a block that is seen in two
+//! epochs proves that both agree up to its height: a link ([`Ledger::agrees`]).
+//!
+//! Deliberately absent: locks, the cache, and who asks when (`chain`).
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use crate::clock::Moment;
+use crate::pages::{Block, Hash, hash};
+
+/// A number of an epoch. The first is 1; 0 is none.
+pub type Epoch = u64;
+
+/// No epoch: what is labelled so is never fresh.
+pub const NO_EPOCH: Epoch = 0;
+
+/// Where the ledger stood when a request was about to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    beat: u64,
+    epoch: Epoch,
+}
+
+/// What an answer says of the chain.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts<'a> {
+    /// The blocks that it names.
+    pub blocks: &'a [Block],
+    /// The height of a block that was asked for whole, from its beginning, and
+    /// is empty.
+    pub empty: Option<u32>,
+    /// Its `etag`, as it came.
+    pub tag: Option<&'a [u8]>,
+}
+
+/// What becomes of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was asked for before something that contradicts it was learned: it
+    /// may tell of what is no more, and is to be asked for again.
+    Outdated,
+    /// It is believed.
+    Told(Told),
+}
+
+/// What was learned from an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// The epoch in which it holds.
+    pub epoch: Epoch,
+    /// The height of the tip, where it is certain.
+    pub tip: Option<u32>,
+    /// All that names a block at this height or above has to go: they were
+    /// undone, or may have been.
+    pub orphaned: Option<u32>,
+    /// Whether the status path should be asked soon.
+    pub wake: bool,
+}
+
+/// One indexer's chain.
+#[derive(Debug)]
+pub struct Ledger {
+    beat: u64,
+    epoch: Epoch,
+    tip: Option<Tip>,
+    /// What the status path said last.
+    said: Option<(u32, Option<Tag>)>,
+    tag: Option<Tag>,
+    /// Tags of tips before, newest last.
+    tags_before: VecDeque<Tag>,
+    tags: Tags,
+    heights: BTreeMap<u32, Seen>,
+    hashes: HashMap<Hash, u32>,
+    reorgs: VecDeque<Reorg>,
+    links: VecDeque<Link>,
+    ended: VecDeque<(Epoch, Moment)>,
+    bounds: Bounds,
+}
+
+/// How much is remembered, and how far a reorg reaches.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Heights of which the hash is remembered; the lowest make room.
+    pub blocks: usize,
+    /// Blocks below the highest that is known to be undone that are not trusted
+    /// either: of a reorg its lowest block is seldom the first to be seen.
+    pub margin: u32,
+}
+
+type Tag = Box<[u8]>;
+
+#[derive(Clone, Copy, Debug)]
+struct Tip {
+    height: u32,
+    /// When that was learned.
+    beat: u64,
+    /// Whether nothing has been seen since that may have lowered it.
+    certain: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    hash: Hash,
+    /// When that was learned first.
+    beat: u64,
+    /// The last epoch in which it was seen.
+    epoch: Epoch,
+    /// Whether it has items, all operations counted.
+    items: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reorg {
+    beat: u64,
+    from: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    from: Epoch,
+    to: Epoch,
+    height: u32,
+}
+
+/// Whether tags of answers are those of the tip, as the reference upstream has
+/// it. Other upstreams may tag each resource.
+#[derive(Clone, Copy, Debug)]
+enum Tags {
+    /// Not known yet.
+    Unproven,
+    /// An answer has borne the tag of the status path; so many times since has
+    /// a changed tag not been confirmed by it.
+    OfTip { false_alarms: u8 },
+    /// They change without the tip.
+    OfResources,
+}
+
+/// Changed tags that the status path did not confirm, before tags are believed
+/// no longer.
+const FALSE_ALARMS: u8 = 3;
+const TAGS_BEFORE: usize = 64;
+const REORGS: usize = 256;
+const LINKS: usize = 512;
+const EPOCHS: usize = 4096;
+
+/// What an observation changes.
+#[derive(Default)]
+struct Change {
+    begins: bool,
+    orphaned: Option<u32>,
+}
+
+impl Change {
+    fn orphan(&mut self, from: u32) {
+        self.orphaned = Some(self.orphaned.map_or(from, |other| other.min(from)));
+    }
+}
+
+impl Ledger {
+    /// Nothing is known.
+    pub fn new(bounds: Bounds) -> Self {
+        Self {
+            beat: 0,
+            epoch: 1,
+            tip: None,
+            said: None,
+            tag: None,
+            tags_before: VecDeque::new(),
+            tags: Tags::Unproven,
+            heights: BTreeMap::new(),
+            hashes: HashMap::new(),
+            reorgs: VecDeque::new(),
+            links: VecDeque::new(),
+            ended: VecDeque::new(),
+            bounds,
+        }
+    }
+
+    /// To be taken before a request is sent.
+    pub const fn start(&self) -> Start {
+        Start {
+            beat: self.beat,
+            epoch: self.epoch,
+        }
+    }
+
+    /// The present epoch.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The tip's height, where one is known, and whether it is certain.
+    pub fn tip(&self) -> Option<(u32, bool)> {
+        self.tip.map(|tip| (tip.height, tip.certain))
+    }
+
+    /// Whether the status path has ever said a height.
+    pub const fn has_said(&self) -> bool {
+        self.said.is_some()
+    }
+
+    /// The tip's tag as the status path said it, without quotes.
+    pub fn tag(&self) -> Option<&[u8]> {
+        self.tag.as_deref()
+    }
+
+    /// The hash of the block at a height.
+    pub fn hash_at(&self, height: u32) -> Option<Hash> {
+        self.heights.get(&height).map(|seen| seen.hash)
+    }
+
+    /// The height of a block that stands in the chain.
+    pub fn height_of(&self, hash: &Hash) -> Option<u32> {
+        self.hashes.get(hash).copied()
+    }
+
+    /// Heights of which the hash is known.
+    pub fn len(&self) -> usize {
+        self.heights.len()
+    }
+
+    /// Whether no block is known.
+    pub fn is_empty(&self) -> bool {
+        self.heights.is_empty()
+    }
+
+    /// When an epoch ended; `None` for the present one, and the clock's
+    /// beginning for one that is long forgotten.
+    pub fn ended(&self, epoch: Epoch) -> Option<Moment> {
+        if epoch == self.epoch {
+            return None;
+        }
+        let at = self
+            .ended
+            .binary_search_by_key(&epoch, |(epoch, _)| *epoch)
+            .ok();
+        Some(at.map_or(Moment::default(), |at| self.ended[at].1))
+    }
+
+    /// What the status path has answered: the tip's height, unless the index is
+    /// empty, and its tag. Answers with what was learned; `None` where a height
+    /// that was seen in passing makes it doubtful, and it has to be asked
+    /// again.
+    pub fn status(
+        &mut self,
+        start: Start,
+        height: Option<u32>,
+        tag: Option<&[u8]>,
+        now: Moment,
+    ) -> Option<Told> {
+        let tag = tag.map(bare);
+        let mut change = Change::default();
+        match (self.tip, height) {
+            // Nothing that was fetched before can be told to be of this tip.
+            (None, Some(_)) => change.begins = self.beat > 0,
+            (None, None) => {}
+            // The index has been emptied.
+            (Some(_), None) => change.orphan(0),
+            (Some(tip), Some(height)) => {
+                if height < tip.height {
+                    if start.beat < tip.beat {
+                        return None;
+                    }
+                    change.orphan(height + 1);
+                }
+                // Unless the new tip was known by its tag already.
+                let known = !tip.certain && tag.is_some() && self.tag.as_deref() == tag;
+                change.begins |= height > tip.height && !known;
+                // Two tips of one height: one has replaced the other.
+                if let Some((before, Some(tag_before))) = &self.said
+                    && *before == height
+                    && tag.is_some_and(|tag| *tag != **tag_before)
+                {
+                    change.orphan(height);
+                }
+            }
+        }
+        let block = height.zip(tag.and_then(as_hash));
+        if let Some((height, hash)) = block
+            && self
+                .heights
+                .get(&height)
+                .is_some_and(|seen| seen.hash != hash)
+        {
+            change.orphan(height);
+        }
+        self.judge_tags(height, tag, &mut change);
+        let told_before = self.said.as_ref().and_then(|(_, tag)| tag.as_deref());
+        if let (Some(before), Some(tag)) = (told_before, tag) {
+            change.begins |= before != tag && self.tag.as_deref() != Some(tag);
+        }
+        let orphaned = self.turn(change, now);
+        self.beat += 1;
+        self.tip = height.map(|height| Tip {
+            height,
+            beat: self.beat,
+            certain: true,
+        });
+        if let Some(tag) = tag {
+            self.set_tag(tag);
+        }
+        self.said = Some((height.unwrap_or(0), tag.map(Box::from)));
+        if let Some((height, hash)) = block {
+            self.see(Block { height, hash }, false, self.epoch);
+        }
+        Some(Told {
+            epoch: self.epoch,
+            tip: height,
+            orphaned,
+            wake: false,
+        })
+    }
+
+    /// A changed tag of an answer that the status path does not know of was no
+    /// sign of the tip.
+    fn judge_tags(&mut self, height: Option<u32>, tag: Option<&[u8]>, change: &mut Change) {
+        let Tags::OfTip { false_alarms } = &mut self.tags else {
+            return;
+        };
+        let alarmed = self.said.as_ref().is_some_and(|(before, said)| {
+            height == Some(*before) && said.as_deref() == tag && self.tag.as_deref() != tag
+        });
+        if !alarmed {
+            return;
+        }
+        // The answers of the false epoch are no worse for it.
+        change.begins = false;
+        *false_alarms += 1;
+        if *false_alarms >= FALSE_ALARMS {
+            self.tags = Tags::OfResources;
+        }
+    }
+
+    /// What an answer of any other path says.
+    pub fn answer(&mut self, start: Start, facts: Facts<'_>, now: Moment) -> Verdict {
+        if self.is_outdated(start, facts) {
+            return Verdict::Outdated;
+        }
+        let mut change = Change::default();
+        for block in facts.blocks {
+            let seen = self.heights.get(&block.height);
+            if seen.is_some_and(|seen| seen.hash != block.hash) {
+                change.orphan(block.height);
+            }
+        }
+        // What had items and has none was undone.
+        if let Some(height) = facts.empty
+            && self.heights.get(&height).is_some_and(|seen| seen.items)
+        {
+            change.orphan(height);
+        }
+        let highest = facts.blocks.iter().map(|block| block.height).max();
+        let grows = match (highest, self.tip) {
+            (Some(highest), Some(tip)) => highest > tip.height,
+            (Some(_), None) => true,
+            (None, _) => false,
+        };
+        let tag = facts.tag.map(bare);
+        let sign = self.sign(start, tag);
+        // Unless the new tip was known by its tag already.
+        let known = sign == Sign::Same && self.tip.is_some_and(|tip| !tip.certain);
+        change.begins = sign == Sign::NewTip || grows && self.tip.is_some() && !known;
+        let in_present = start.epoch == self.epoch;
+        let orphaned = self.turn(change, now);
+        if orphaned.is_some() || grows || sign == Sign::NewTip {
+            self.beat += 1;
+        }
+        self.move_tip(facts.empty, highest, grows, orphaned.is_some());
+        if sign == Sign::NewTip
+            && let Some(tag) = tag
+        {
+            self.set_tag(tag);
+            if !grows && orphaned.is_none() {
+                self.doubt_tip();
+            }
+        }
+        let epoch = match sign {
+            // The tip's own hash, decided before the look-up: what follows is
+            // of this tip or of a later one.
+            Sign::Same if tag.is_some_and(|tag| as_hash(tag).is_some()) => self.epoch,
+            Sign::Other => NO_EPOCH,
+            Sign::Same | Sign::None | Sign::NewTip if in_present => self.epoch,
+            Sign::Same | Sign::None | Sign::NewTip => start.epoch,
+        };
+        for block in facts.blocks {
+            self.see(*block, true, epoch);
+        }
+        Verdict::Told(Told {
+            epoch,
+            tip: self.tip.filter(|tip| tip.certain).map(|tip| tip.height),
+            orphaned,
+            wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
+        })
+    }
+
+    /// Whether an answer contradicts what was learned since it was asked for.
+    fn is_outdated(&self, start: Start, facts: Facts<'_>) -> bool {
+        let undone = |height: u32| {
+            let mut reorgs = self.reorgs.iter();
+            reorgs.any(|reorg| start.beat < reorg.beat && height >= reorg.from)
+        };
+        let contradicts = |block: &Block| {
+            let seen = self.heights.get(&block.height);
+            seen.is_some_and(|seen| seen.hash != block.hash && start.beat < seen.beat)
+        };
+        let emptied = facts.empty.is_some_and(|height| {
+            let seen = self.heights.get(&height);
+            seen.is_some_and(|seen| seen.items && start.beat < seen.beat)
+        });
+        let mut blocks = facts.blocks.iter();
+        emptied || blocks.any(|block| undone(block.height) || contradicts(block))
+    }
+
+    /// What an answer's tag tells of the tip.
+    fn sign(&mut self, start: Start, tag: Option<&[u8]>) -> Sign {
+        let (Some(tag), Some(present)) = (tag, &self.tag) else {
+            return Sign::None;
+        };
+        let same = *tag == **present;
+        match self.tags {
+            Tags::OfResources => Sign::None,
+            Tags::Unproven if same => {
+                self.tags = Tags::OfTip { false_alarms: 0 };
+                Sign::Same
+            }
+            Tags::Unproven => Sign::None,
+            Tags::OfTip { .. } if same => Sign::Same,
+            // Another change has come between: this tells of the time before.
+            Tags::OfTip { .. } if start.epoch != self.epoch => Sign::None,
+            // A tip that was before: the chain has been rolled back, or another
+            // server answers that lags. The status path knows.
+            Tags::OfTip { .. } if self.tags_before.iter().any(|before| **before == *tag) => {
+                Sign::Other
+            }
+            Tags::OfTip { .. } => Sign::NewTip,
+        }
+    }
+
+    fn move_tip(&mut self, empty: Option<u32>, highest: Option<u32>, grows: bool, undone: bool) {
+        // A block that is named stands: the tip is as high at the least.
+        let seen = highest.map(|height| (height, true));
+        let below = empty.map(|height| (height.saturating_sub(1), false));
+        let moved = match (undone, grows) {
+            (true, _) => seen.or(below),
+            (false, true) => seen,
+            (false, false) => None,
+        };
+        if let Some((height, certain)) = moved {
+            self.tip = Some(Tip {
+                height,
+                beat: self.beat,
+                certain,
+            });
+        }
+    }
+
+    fn doubt_tip(&mut self) {
+        if let Some(tip) = &mut self.tip {
+            tip.certain = false;
+        }
+    }
+
+    fn set_tag(&mut self, tag: &[u8]) {
+        if self.tag.as_deref() == Some(tag) {
+            return;
+        }
+        self.tags_before.retain(|before| **before != *tag);
+        if let Some(before) = self.tag.replace(tag.into()) {
+            self.tags_before.push_back(before);
+        }
+        if self.tags_before.len() > TAGS_BEFORE {
+            self.tags_before.pop_front();
+        }
+    }
+
+    /// Begins a new epoch where there is cause, and forgets what was undone;
+    /// answers from which height on that is to go everywhere.
+    fn turn(&mut self, change: Change, now: Moment) -> Option<u32> {
+        if !change.begins && change.orphaned.is_none() {
+            return None;
+        }
+        self.ended.push_back((self.epoch, now));
+        if self.ended.len() > EPOCHS {
+            self.ended.pop_front();
+        }
+        self.epoch += 1;
+        let from = change.orphaned?;
+        for (_, seen) in self.heights.split_off(&from) {
+            self.hashes.remove(&seen.hash);
+        }
+        let suspect = from.saturating_sub(self.bounds.margin);
+        self.reorgs.push_back(Reorg {
+            beat: self.beat + 1,
+            from: suspect,
+        });
+        if self.reorgs.len() > REORGS {
+            self.reorgs.pop_front();
+        }
+        Some(suspect)
+    }
+
+    /// Notes that a block stands at its height.
+    fn see(&mut self, block: Block, items: bool, epoch: Epoch) {
+        let present = epoch == self.epoch;
+        // Only where each answer bears the tip's hash can nothing have changed
+        // within an epoch unnoticed.
+        let homogeneous = matches!(self.tags, Tags::OfTip { .. })
+            && self
+                .tag
+                .as_deref()
+                .is_some_and(|tag| as_hash(tag).is_some());
+        if let Some(seen) = self.heights.get_mut(&block.height)
+            && seen.hash == block.hash
+        {
+            seen.items |= items;
+            if present && seen.epoch != epoch {
+                if seen.epoch != NO_EPOCH && homogeneous {
+                    self.links.push_back(Link {
+                        from: seen.epoch,
+                        to: epoch,
+                        height: block.height,
+                    });
+                }
+                seen.epoch = epoch;
+            }
+            if self.links.len() > LINKS {
+                self.links.pop_front();
+            }
+            return;
+        }
+        self.beat += 1;
+        if let Some(elsewhere) = self.hashes.insert(block.hash, block.height) {
+            self.heights.remove(&elsewhere);
+        }
+        let seen = Seen {
+            hash: block.hash,
+            beat: self.beat,
+            epoch,
+            items,
+        };
+        if let Some(before) = self.heights.insert(block.height, seen) {
+            self.hashes.remove(&before.hash);
+        }
+        if self.heights.len() > self.bounds.blocks
+            && let Some((_, lowest)) = self.heights.pop_first()
+        {
+            self.hashes.remove(&lowest.hash);
+        }
+    }
+
+    /// Whether what was true up to a height in an epoch is still true: a block
+    /// at that height or above was seen then and is seen now.
+    pub fn agrees(&self, epoch: Epoch, height: u32) -> bool {
+        if epoch == self.epoch {
+            return true;
+        }
+        // Links are in the order of the epochs that they lead to.
+        let is_linked = self.links.back().is_some_and(|link| link.to == self.epoch);
+        if !is_linked || epoch == NO_EPOCH {
+            return false;
+        }
+        let mut reached = vec![epoch];
+        for link in &self.links {
+            if link.height >= height && reached.contains(&link.from) && !reached.contains(&link.to)
+            {
+                reached.push(link.to);
+            }
+        }
+        reached.contains(&self.epoch)
+    }
+}
+
+/// What a tag tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// Nothing.
+    None,
+    /// The tip is as it was.
+    Same,
+    /// There is a new tip.
+    NewTip,
+    /// Another tip than the present one, that was before.
+    Other,
+}
+
+/// A tag without what marks it as weak and without its quotes.
+fn bare(tag: &[u8]) -> &[u8] {
+    let tag = tag.strip_prefix(b"W/").unwrap_or(tag);
+    tag.strip_prefix(b"\"")
+        .and_then(|tag| tag.strip_suffix(b"\""))
+        .unwrap_or(tag)
+}
+
+/// The hash of the tip, where a tag is that.
+fn as_hash(tag: &[u8]) -> Option<Hash> {
+    hash(std::str::from_utf8(tag).ok()?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,330 @@
+//! Scenes of a chain, told by its status and by answers, in and out of order.
+
+use super::*;
+
+const BOUNDS: Bounds = Bounds {
+    blocks: 100,
+    margin: 3,
+};
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_nanos(seconds * 1_000_000_000)
+}
+
+/// The hash of the block at a height on a branch.
+fn id(height: u32, branch: u8) -> Hash {
+    let mut hash = [branch; 32];
+    hash[..4].copy_from_slice(&height.to_be_bytes());
+    hash
+}
+
+fn block(height: u32, branch: u8) -> Block {
+    Block {
+        height,
+        hash: id(height, branch),
+    }
+}
+
+/// The tag of a tip, as the reference upstream's runes indexer has it.
+fn tag(height: u32, branch: u8) -> String {
+    format!("\"{}\"", crate::pages::hex(&id(height, branch)))
+}
+
+/// A ledger, played by hand.
+struct Play(Ledger);
+
+impl Play {
+    fn new() -> Self {
+        Self(Ledger::new(BOUNDS))
+    }
+
+    fn status(&mut self, height: u32, tag: &str) -> Option<Told> {
+        let start = self.0.start();
+        let tag = Some(tag.as_bytes()).filter(|tag| !tag.is_empty());
+        self.0.status(start, Some(height), tag, at(1))
+    }
+
+    fn tip(&mut self, height: u32, branch: u8) -> Option<Told> {
+        self.status(height, &tag(height, branch))
+    }
+
+    fn answer(&mut self, blocks: &[Block], tag: &str) -> Verdict {
+        let start = self.0.start();
+        self.late(start, blocks, tag)
+    }
+
+    fn late(&mut self, start: Start, blocks: &[Block], tag: &str) -> Verdict {
+        let facts = Facts {
+            blocks,
+            empty: None,
+            tag: Some(tag.as_bytes()).filter(|tag| !tag.is_empty()),
+        };
+        self.0.answer(start, facts, at(2))
+    }
+
+    fn empty(&mut self, height: u32, tag: &str) -> Verdict {
+        let facts = Facts {
+            blocks: &[],
+            empty: Some(height),
+            tag: Some(tag.as_bytes()),
+        };
+        self.0.answer(self.0.start(), facts, at(2))
+    }
+}
+
+fn told(verdict: Verdict) -> Told {
+    match verdict {
+        Verdict::Told(told) => told,
+        Verdict::Outdated => panic!("outdated"),
+    }
+}
+
+#[test]
+fn an_epoch_lasts_until_height_or_tag_change() {
+    let mut play = Play::new();
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 1, "the first is no change");
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 1);
+    assert_eq!(play.tip(101, 0).unwrap().epoch, 2);
+    assert_eq!(play.0.tip(), Some((101, true)));
+    assert_eq!(play.0.ended(1), Some(at(1)));
+    assert_eq!(play.0.ended(2), None);
+    // The ordinals tag: a timestamp that may stay, or change with the height.
+    let mut play = Play::new();
+    assert_eq!(play.status(100, "\"1700\"").unwrap().epoch, 1);
+    let higher = play.status(101, "\"1700\"").unwrap();
+    assert_eq!((higher.epoch, higher.orphaned), (2, None));
+    let other = play.status(101, "W/\"1800\"").unwrap();
+    assert_eq!((other.epoch, other.orphaned), (3, Some(98)), "replaced");
+    assert_eq!(play.status(101, "\"1800\"").unwrap().epoch, 3, "the same");
+}
+
+#[test]
+fn what_was_stored_before_the_first_tip_is_of_no_epoch_that_lasts() {
+    let mut play = Play::new();
+    assert_eq!(told(play.answer(&[block(90, 0)], "")).epoch, 1);
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 2);
+}
+
+#[test]
+fn heights_and_tags_in_passing_begin_epochs() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    let plain = told(play.answer(&[block(90, 0)], &tag(100, 0)));
+    assert_eq!((plain.epoch, plain.tip, plain.wake), (1, Some(100), false));
+    // A tag that changed: the tip is not certain until the status has said it.
+    let changed = told(play.answer(&[block(90, 0)], &tag(101, 0)));
+    assert_eq!((changed.epoch, changed.tip, changed.wake), (2, None, true));
+    let again = told(play.answer(&[block(91, 0)], &tag(101, 0)));
+    assert_eq!((again.epoch, again.wake), (2, false));
+    let status = play.tip(101, 0).unwrap();
+    assert_eq!((status.epoch, status.orphaned), (2, None), "known already");
+    // A height above the tip, with the tag of its tip.
+    let higher = told(play.answer(&[block(102, 0)], &tag(102, 0)));
+    assert_eq!((higher.epoch, higher.tip), (3, Some(102)));
+    assert_eq!(play.tip(102, 0).unwrap().epoch, 3);
+    // Without tags, heights alone.
+    let mut play = Play::new();
+    play.status(100, "");
+    assert_eq!(told(play.answer(&[block(101, 0)], "")).epoch, 2);
+    assert_eq!(play.status(101, "").unwrap().epoch, 2);
+}
+
+#[test]
+fn tags_of_resources_are_no_signs() {
+    let mut play = Play::new();
+    play.status(100, "\"status\"");
+    for n in 0..9 {
+        let told = told(play.answer(&[block(90, 0)], &format!("\"resource-{n}\"")));
+        assert_eq!((told.epoch, told.wake), (1, false));
+    }
+    // One that seemed to be the tip's, and is not: a few false alarms, no more.
+    let mut play = Play::new();
+    play.status(100, "\"same\"");
+    play.answer(&[], "\"same\"");
+    let mut epochs = 0;
+    for n in 0..20 {
+        let before = play.0.epoch();
+        play.answer(&[], &format!("\"other-{n}\""));
+        epochs += play.0.epoch() - before;
+        play.status(100, "\"same\"");
+        assert!(play.0.epoch() <= before + 1);
+    }
+    assert_eq!(epochs, u64::from(FALSE_ALARMS));
+}
+
+#[test]
+fn another_hash_at_a_height_is_a_reorg() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    for height in 90..=99 {
+        play.answer(&[block(height, 0)], &tag(100, 0));
+    }
+    let reorg = told(play.answer(&[block(98, 1)], &tag(101, 1)));
+    assert_eq!(
+        reorg.orphaned,
+        Some(95),
+        "and what is near below is suspect"
+    );
+    assert_eq!(reorg.epoch, 2);
+    assert!(reorg.wake);
+    assert_eq!(play.0.height_of(&id(98, 1)), Some(98));
+    assert_eq!(play.0.height_of(&id(98, 0)), None);
+    assert_eq!(play.0.height_of(&id(99, 0)), None);
+    assert_eq!(play.0.height_of(&id(97, 0)), Some(97));
+    // The same by a transaction that was mined again, and by the tip's tag.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    assert_eq!(play.tip(100, 1).unwrap().orphaned, Some(97));
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(101, 0)], &tag(101, 0));
+    assert_eq!(play.tip(101, 1).unwrap().orphaned, Some(98));
+}
+
+#[test]
+fn a_lower_tip_is_the_first_half_of_a_reorg() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    let rolled_back = play.tip(98, 0).unwrap();
+    assert_eq!(rolled_back.orphaned, Some(96));
+    assert_eq!(rolled_back.epoch, 2);
+    assert_eq!(play.0.tip(), Some((98, true)));
+    assert_eq!(play.tip(100, 1).unwrap().epoch, 3);
+    // A height that was seen while the status was under way is newer than it.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    let start = play.0.start();
+    play.answer(&[block(101, 0)], &tag(101, 0));
+    let doubtful = play.0.status(start, Some(100), None, at(3));
+    assert_eq!(doubtful, None);
+    assert_eq!(play.0.tip(), Some((101, true)));
+}
+
+#[test]
+fn an_emptied_block_is_undone_and_an_empty_one_is_not() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    // The tag says that it stands, not that anything happened in it.
+    assert_eq!(told(play.empty(100, &tag(100, 0))).orphaned, None);
+    play.answer(&[block(99, 0)], &tag(100, 0));
+    let emptied = told(play.empty(99, &tag(98, 0)));
+    assert_eq!(emptied.orphaned, Some(96));
+    assert_eq!(emptied.tip, None, "how far it goes is not known");
+    assert_eq!(play.0.height_of(&id(99, 0)), None);
+}
+
+#[test]
+fn an_answer_from_before_a_reorg_is_outdated() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(99, 0)], &tag(100, 0));
+    let before = play.0.start();
+    play.answer(&[block(99, 1)], &tag(101, 1));
+    let epoch = play.0.epoch();
+    for old in [block(99, 0), block(100, 0), block(97, 0)] {
+        assert_eq!(play.late(before, &[old], &tag(100, 0)), Verdict::Outdated);
+    }
+    assert_eq!(play.0.epoch(), epoch, "it has taught nothing");
+    assert_eq!(play.0.height_of(&id(99, 1)), Some(99));
+    // Far below it still tells the truth, of the time before.
+    let below = told(play.late(before, &[block(50, 0)], &tag(100, 0)));
+    assert_eq!(below.epoch, 1);
+    // Asked for afterwards, the old branch is a reorg back.
+    let back = told(play.answer(&[block(99, 0)], &tag(102, 0)));
+    assert_eq!(back.orphaned, Some(96));
+}
+
+#[test]
+fn a_tag_of_a_tip_before_is_not_trusted_either_way() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    play.tip(101, 0);
+    let lagging = told(play.answer(&[block(90, 0)], &tag(100, 0)));
+    assert_eq!((lagging.epoch, lagging.wake), (NO_EPOCH, true));
+    assert_eq!(play.0.epoch(), 2);
+}
+
+#[test]
+fn a_late_answer_is_of_the_epoch_in_which_it_was_asked_for() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    let before = play.0.start();
+    play.tip(101, 0);
+    assert_eq!(told(play.late(before, &[], &tag(100, 0))).epoch, 1);
+    assert_eq!(told(play.late(before, &[], "")).epoch, 1);
+    let newer = told(play.late(before, &[], &tag(101, 0)));
+    assert_eq!(newer.epoch, 2, "its tag is the present tip's hash");
+}
+
+#[test]
+fn a_block_seen_in_two_epochs_links_them() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(99, 0)], &tag(100, 0));
+    play.tip(101, 0);
+    assert!(!play.0.agrees(1, 90));
+    play.answer(&[block(99, 0)], &tag(101, 0));
+    assert!(play.0.agrees(1, 99) && play.0.agrees(1, 90));
+    assert!(!play.0.agrees(1, 100), "nothing is known of that one");
+    play.answer(&[block(100, 0)], &tag(101, 0));
+    assert!(play.0.agrees(1, 100), "the tip of the first epoch");
+    // Two links make a way.
+    play.tip(102, 0);
+    assert!(!play.0.agrees(1, 90) && !play.0.agrees(2, 90));
+    play.answer(&[block(100, 0)], &tag(102, 0));
+    assert!(play.0.agrees(1, 100) && play.0.agrees(2, 100));
+    assert!(!play.0.agrees(2, 101) && !play.0.agrees(NO_EPOCH, 1));
+    // Where tags are none of the tip, an epoch may hide a change.
+    let mut play = Play::new();
+    play.status(100, "");
+    play.answer(&[block(99, 0)], "");
+    play.status(101, "");
+    play.answer(&[block(99, 0)], "");
+    assert!(!play.0.agrees(1, 90));
+}
+
+#[test]
+fn memory_is_bounded() {
+    let mut play = Play::new();
+    play.tip(1, 0);
+    for height in 1..5000 {
+        play.answer(&[block(height, 0)], &tag(height, 0));
+        play.tip(height, (height % 250) as u8);
+    }
+    let ledger = &play.0;
+    assert_eq!(ledger.heights.len(), ledger.hashes.len());
+    assert!(ledger.len() <= BOUNDS.blocks);
+    assert!(ledger.tags_before.len() <= TAGS_BEFORE && ledger.reorgs.len() <= REORGS);
+    assert!(ledger.links.len() <= LINKS && ledger.ended.len() <= EPOCHS);
+    assert_eq!(ledger.ended(1), Some(Moment::default()), "long forgotten");
+}
+
+proptest::proptest! {
+    /// Whatever comes in whatever order: the two sides of the index agree, and
+    /// epochs never go back.
+    #[test]
+    fn the_index_is_whole(steps in proptest::collection::vec((0_u8..4, 90_u32..110, 0_u8..3, 0_usize..4), 1..200)) {
+        let mut play = Play::new();
+        let mut starts = vec![play.0.start()];
+        let mut epoch = 1;
+        for (what, height, branch, age) in steps {
+            let start = starts[starts.len().saturating_sub(age + 1)];
+            match what {
+                0 => drop(play.0.status(start, Some(height), Some(tag(height, branch).as_bytes()), at(1))),
+                1 => drop(play.late(start, &[block(height, branch)], &tag(height, branch))),
+                2 => drop(play.late(start, &[block(height, branch)], "")),
+                _ => drop(play.empty(height, &tag(height, branch))),
+            }
+            starts.push(play.0.start());
+            let ledger = &play.0;
+            proptest::prop_assert!(ledger.epoch() >= epoch);
+            epoch = ledger.epoch();
+            proptest::prop_assert_eq!(ledger.heights.len(), ledger.hashes.len());
+            for (height, seen) in &ledger.heights {
+                proptest::prop_assert_eq!(ledger.hashes.get(&seen.hash), Some(height));
+            }
+        }
+    }
+}

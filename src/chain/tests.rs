@@ -1,0 +1,152 @@
+//! What stored answers are good for, as tips come and are lost.
+
+use super::*;
+use crate::pages::Block;
+
+const EVERY: u64 = 5;
+
+fn chain() -> Chain {
+    Chain::new(&Settings {
+        times: Times::default(),
+        index_blocks: 100,
+        look_ahead: LookAhead::default(),
+        tips: vec![Source {
+            name: "runes".into(),
+            path: Some("/runes/v1/".into()),
+            height: "block_height".into(),
+            every: Duration::from_secs(EVERY),
+        }],
+    })
+}
+
+fn at(seconds: u64) -> Moment {
+    Moment::from_nanos((100_000 + seconds) * 1_000_000_000)
+}
+
+fn tag(height: u32) -> String {
+    format!("{height:064x}")
+}
+
+/// The status path says a tip.
+fn probe(chain: &Chain, height: u32, now: u64) {
+    let start = chain.start(0).unwrap();
+    let tag = tag(height);
+    chain.status(
+        0,
+        start,
+        at(now),
+        Some(height),
+        Some(tag.as_bytes()),
+        at(now),
+    );
+}
+
+fn judge(chain: &Chain, standing: &Standing, received: u64, now: u64) -> String {
+    let lifetime = chain.times().lifetime(standing.class);
+    match chain.judge(standing, at(received), lifetime, at(now)) {
+        Judged::Fresh { ttl } => format!("fresh {}", ttl.as_secs()),
+        Judged::Settled { .. } => "settled".to_owned(),
+        Judged::Stale { by } => format!("stale {}", by.as_secs()),
+    }
+}
+
+#[test]
+fn freshness_by_class_and_epoch() {
+    let chain = chain();
+    probe(&chain, 100, 0);
+    let standing = |class| Standing::new(class, 0, Some((97, 97)), 1);
+    let (last, recent) = (standing(Class::Final), standing(Class::Recent));
+    let (live, absent) = (standing(Class::Live), standing(Class::Absent));
+    assert_eq!(judge(&chain, &recent, 0, 1), "fresh 5");
+    assert_eq!(judge(&chain, &live, 0, 1), "fresh 5");
+    assert_eq!(judge(&chain, &absent, 0, 0), "fresh 1");
+    assert_eq!(judge(&chain, &absent, 0, 1), "stale 0");
+    for now in 1..=10 {
+        probe(&chain, 100, now * 5);
+    }
+    assert_eq!(judge(&chain, &recent, 0, 50), "fresh 5", "the epoch lasts");
+    assert_eq!(judge(&chain, &live, 0, 29), "fresh 1");
+    assert_eq!(judge(&chain, &live, 0, 50), "stale 20", "bound in time");
+    probe(&chain, 101, 55);
+    assert_eq!(judge(&chain, &recent, 0, 57), "stale 2");
+    assert_eq!(judge(&chain, &live, 40, 57), "stale 2");
+    assert_eq!(judge(&chain, &absent, 54, 57), "stale 2");
+    assert_eq!(judge(&chain, &last, 0, 57), "fresh 2591943");
+    assert_eq!(judge(&chain, &last, 0, 2_592_007), "stale 7");
+}
+
+#[test]
+fn without_a_tip_times_count() {
+    let chain = chain();
+    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
+    assert_eq!(judge(&chain, &recent, 0, 9), "fresh 1", "never known");
+    assert_eq!(judge(&chain, &recent, 0, 10), "stale 0");
+    assert_eq!(
+        chain.promise(Class::Recent, 0, at(0)),
+        Duration::from_secs(10)
+    );
+    probe(&chain, 100, 20);
+    assert_eq!(
+        chain.promise(Class::Recent, 0, at(20)),
+        Duration::from_secs(5)
+    );
+    assert_eq!(
+        chain.promise(Class::Absent, 0, at(20)),
+        Duration::from_secs(1)
+    );
+    // One probe may fail, two may not.
+    assert_eq!(judge(&chain, &recent, 0, 30), "fresh 5");
+    assert_eq!(judge(&chain, &recent, 0, 31), "stale 1", "lost 10 s after");
+    assert_eq!(
+        judge(&chain, &recent, 25, 31),
+        "fresh 4",
+        "times count again"
+    );
+    assert_eq!(judge(&chain, &recent, 25, 36), "stale 1");
+    probe(&chain, 100, 40);
+    assert_eq!(
+        judge(&chain, &recent, 0, 40),
+        "fresh 5",
+        "nothing has changed"
+    );
+}
+
+#[test]
+fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
+    let chain = chain();
+    probe(&chain, 100, 0);
+    let see = |height: u32, tip: u32| {
+        let mut hash = [0; 32];
+        hash[28..].copy_from_slice(&height.to_be_bytes());
+        let tag = tag(tip);
+        let facts = Facts {
+            blocks: &[Block { height, hash }],
+            empty: None,
+            tag: Some(tag.as_bytes()),
+        };
+        chain.answer(0, chain.start(0).unwrap(), facts, at(1))
+    };
+    see(99, 100);
+    let recent = Standing::new(Class::Recent, 0, Some((96, 98)), 1);
+    let live = Standing::new(Class::Live, 0, None, 1);
+    probe(&chain, 101, 2);
+    assert_eq!(judge(&chain, &recent, 0, 3), "stale 1");
+    see(99, 101);
+    assert_eq!(judge(&chain, &recent, 0, 3), "fresh 5");
+    assert_eq!(recent.epoch(), 2, "so that it need not be looked for again");
+    assert_eq!(judge(&chain, &live, 0, 3), "stale 1", "that is no block");
+    probe(&chain, 104, 4);
+    see(99, 104);
+    assert_eq!(judge(&chain, &recent, 0, 4), "settled");
+}
+
+#[test]
+fn heat_fades() {
+    let standing = Standing::new(Class::Live, 0, None, 1);
+    standing.warm(8);
+    standing.warm(1);
+    assert_eq!(
+        [standing.cool(), standing.cool(), standing.cool()],
+        [9, 4, 2]
+    );
+}

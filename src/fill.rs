@@ -1,0 +1,233 @@
+//! Filling: how what memory does not have is found out, for all who ask for it,
+//! and stored.
+//!
+//! The gateway comes here with a key. One leads and asks, the others wait
+//! ([`Fill::find`]). On routes in mode `chain` what comes is set against what
+//! is known of the chain before anybody sees it (`fill::learn`), and pages are
+//! cut from stored windows (`fill::assemble`).
+//!
+//! Invariants: what was overtaken by a reorg or a purge while it was under way
+//! is neither stored nor handed out, but asked for again; a client's disconnect
+//! cancels nobody's answer, since what is fetched belongs to no connection; no
+//! wait is without a deadline.
+
+mod assemble;
+mod learn;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::header::CONTENT_TYPE;
+
+use crate::cache::etag::etag;
+use crate::cache::key::Key;
+use crate::cache::policy::{Mode, Policy};
+use crate::cache::store::{Mark, Stored, Survived};
+use crate::cache::{Cache, Lookup};
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::collapse::{Collapse, Lead, Turn};
+use crate::respond::{Promise, Respond};
+use crate::route::{Route, RouteTable};
+use crate::upstream::answer::Answer;
+use crate::upstream::{Ask, Failure, Priority, TimedOut};
+use assemble::Sliceable;
+pub use learn::Asking;
+
+/// What filling needs of the house.
+pub struct Fill {
+    /// Which requests there are.
+    pub routes: Arc<RouteTable>,
+    /// What is in memory.
+    pub cache: Cache,
+    /// What is known of the chain.
+    pub chain: Arc<Chain>,
+    /// Who asks the upstream for whom.
+    pub collapse: Arc<Collapse<Fetched>>,
+    /// Who knows what we do not.
+    pub upstream: Arc<dyn Ask>,
+    /// How answers are said.
+    pub respond: Arc<Respond>,
+    /// What time it is.
+    pub clock: Clock,
+    /// Which routes' pages are cut from windows just now.
+    sliceable: Sliceable,
+}
+
+/// What a leader finds for all who wait: an answer, and whether it was stored.
+pub type Fetched = Result<(Arc<Stored>, bool), Failure>;
+
+/// Answers that were overtaken before the upstream is given up on.
+const OVERTAKEN: usize = 4;
+/// How long the first answers of a start wait for the first probe of the tip.
+const FIRST_PROBE: Duration = Duration::from_secs(1);
+
+impl Fill {
+    /// Puts the parts together.
+    pub fn new(
+        routes: Arc<RouteTable>,
+        cache: Cache,
+        chain: Arc<Chain>,
+        upstream: Arc<dyn Ask>,
+        respond: Arc<Respond>,
+        clock: Clock,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            sliceable: Sliceable::new(routes.routes().len()),
+            routes,
+            cache,
+            chain,
+            collapse: Collapse::new(),
+            upstream,
+            respond,
+            clock,
+        })
+    }
+
+    /// The route of a key.
+    pub fn route(&self, key: &Key) -> Option<&Route> {
+        self.routes.routes().get(usize::from(key.route()))
+    }
+
+    /// Finds out for a client what memory does not have; and says whether
+    /// another had asked already. Gives up after `patience`.
+    pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+        let (found, collapsed) = self.join(key, patience).await;
+        // What had been asked for before a new block came is no answer to who
+        // has asked since.
+        let overtaken = |stored: &Stored| {
+            let epoch = stored.standing.as_ref().map(|standing| {
+                standing.class.ends_with_epoch()
+                    && standing.epoch() != self.chain.epoch(standing.tip)
+            });
+            epoch.unwrap_or(false)
+        };
+        match &found {
+            Ok((stored, _)) if collapsed && overtaken(stored) => self.join(key, patience).await,
+            Ok(_) | Err(_) => (found, collapsed),
+        }
+    }
+
+    async fn join(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+        let (follow, collapsed) = match self.collapse.join(key) {
+            Turn::Follow(follow) => (follow, true),
+            Turn::Lead(lead) => {
+                let follow = lead.follow();
+                tokio::spawn(self.clone().lead(key.clone(), lead, Priority::Miss));
+                (follow, false)
+            }
+        };
+        let fetched = match tokio::time::timeout(patience, follow.wait()).await {
+            Ok(Ok(fetched)) => fetched,
+            Ok(Err(_abandoned)) => Err(Failure::Abandoned),
+            Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
+        };
+        (fetched, collapsed)
+    }
+
+    /// The longest that [`find`](Self::find) has to wait for.
+    pub fn patience(&self) -> Duration {
+        // The leader has deadlines of its own, so that the longest patience is
+        // for the case that its runtime has stopped.
+        self.upstream.patience() + FIRST_PROBE + Duration::from_secs(1)
+    }
+
+    /// Asks the upstream alone: for routes that neither store nor collapse.
+    pub async fn pass(&self, key: &Key) -> Fetched {
+        let answer = self.ask(key, Priority::Miss).await?;
+        let mark = self.cache.store().mark();
+        Ok((Arc::new(self.prepare(answer, None, mark)), false))
+    }
+
+    /// Fetches anew what is stale, unless another does so already.
+    pub fn refresh(self: &Arc<Self>, key: &Key, priority: Priority) {
+        if let Turn::Lead(lead) = self.collapse.join(key) {
+            tokio::spawn(self.clone().lead(key.clone(), lead, priority));
+        }
+    }
+
+    /// Finds out for all who wait.
+    async fn lead(self: Arc<Self>, key: Key, lead: Lead<Fetched>, priority: Priority) {
+        // Between our looking and our leading, another leader may have come
+        // and gone.
+        let found = match self.fresh(&key) {
+            Some(stored) => Ok((stored, true)),
+            None => self.obtain(&key, priority).await,
+        };
+        lead.finish(found);
+    }
+
+    /// What is stored and fresh.
+    fn fresh(&self, key: &Key) -> Option<Arc<Stored>> {
+        let policy = &self.route(key)?.cache;
+        match self.cache.look_up(key, policy, self.clock.now()) {
+            Lookup::Fresh { stored, .. } | Lookup::Settled { stored, .. } => Some(stored),
+            Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
+        }
+    }
+
+    async fn obtain(self: &Arc<Self>, key: &Key, priority: Priority) -> Fetched {
+        let Some(route) = self.route(key) else {
+            return Err(Failure::Abandoned);
+        };
+        match route.cache.mode {
+            Mode::Chain => self.obtain_of_chain(key, route, priority).await,
+            // What obeys the origin goes another way.
+            Mode::Off | Mode::Respect | Mode::Override => {
+                self.fetch(key, &route.cache, priority).await
+            }
+        }
+    }
+
+    /// Asks the upstream, and stores what it says for the time that its status
+    /// has.
+    async fn fetch(&self, key: &Key, policy: &Policy, priority: Priority) -> Fetched {
+        for _ in 0..OVERTAKEN {
+            let mark = self.cache.store().mark();
+            let answer = self.ask(key, priority).await?;
+            let lifetime = match policy.mode {
+                Mode::Override => policy.times.lifetime(answer.status, answer.empty),
+                Mode::Off | Mode::Respect | Mode::Chain => None,
+            };
+            let stored = Arc::new(self.prepare(answer, lifetime, mark));
+            if self.is_purged(key, &stored, mark) {
+                continue;
+            }
+            let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
+            return Ok((stored, kept));
+        }
+        Err(Failure::Unsettled)
+    }
+
+    async fn ask(&self, key: &Key, priority: Priority) -> Result<Answer, Failure> {
+        let asked = self.upstream.ask(key.target(), priority).await;
+        if let Err(failure) = &asked {
+            failure.report(key.target());
+        }
+        asked
+    }
+
+    /// Makes of an answer what a hit needs.
+    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, mark: Mark) -> Stored {
+        let promise = lifetime.map_or(Promise::Nothing, Promise::For);
+        Stored {
+            status: answer.status,
+            etag: etag(&answer.body),
+            fields: self.respond.template(answer.content_type, promise),
+            received: self.clock.now(),
+            lifetime: lifetime.unwrap_or_default(),
+            took: answer.took,
+            body: answer.body,
+            standing: None,
+            page: None,
+            seen: Survived::until(mark),
+        }
+    }
+}
+
+/// The content type of what is stored.
+fn content_type(stored: &Stored) -> HeaderValue {
+    let content_type = stored.fields.get(CONTENT_TYPE).cloned();
+    content_type.unwrap_or(HeaderValue::from_static("application/json"))
+}

@@ -1,0 +1,442 @@
+//! Pages cut from stored windows.
+//!
+//! What is asked of the upstream is the canonical window: `upstream_page` items
+//! at a multiple of that. A client's page is cut from the windows that it
+//! touches and stored under its own key, so that the second one who asks for it
+//! gets a hit like any other. Windows are joined only where they are of one
+//! moment. A transaction is cut from its block's windows, where it lies in them
+//! whole.
+//!
+//! An upstream whose windows are none (it caps pages lower, its totals do not
+//! agree) is asked plainly, and tried again later.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::StatusCode;
+
+use super::{Fetched, Fill, OVERTAKEN, content_type};
+use crate::cache::etag::etag;
+use crate::cache::key::Key;
+use crate::cache::store::{Stored, Survived};
+use crate::chain::Standing;
+use crate::chain::finality::Class;
+use crate::clock::Moment;
+use crate::collapse::Turn;
+use crate::pages::{
+    self, Page, Window, agree, check_window, ends_before, hash, of_one_block, touches, windows,
+};
+use crate::route::Route;
+use crate::route::canonical::{page as page_of, segment, with_page};
+use crate::upstream::{Failure, Priority, TimedOut};
+
+/// Which routes' upstream gives windows.
+pub(super) struct Sliceable(Box<[Mutex<Option<Distrust>>]>);
+
+/// Why windows are not asked for.
+#[derive(Clone, Copy, Debug)]
+struct Distrust {
+    until: Moment,
+    /// How long it lasts this time.
+    lasts: Duration,
+}
+
+/// How long an upstream is asked plainly at first, after it has given no window.
+const FIRST_DISTRUST: Duration = Duration::from_secs(60);
+/// How long at the most, where it goes on so.
+const MOST_DISTRUST: Duration = Duration::from_hours(1);
+/// How often windows that disagree are fetched anew.
+const DISAGREEMENTS: usize = 2;
+
+impl Sliceable {
+    /// All are trusted.
+    pub(super) fn new(routes: usize) -> Self {
+        Self((0..routes).map(|_| Mutex::default()).collect())
+    }
+
+    fn is(&self, route: u16, now: Moment) -> bool {
+        self.with(route, |distrust| {
+            distrust.is_none_or(|distrust| distrust.until <= now)
+        })
+        .unwrap_or(false)
+    }
+
+    /// Its windows are none. Answers for how long they are not asked for.
+    fn distrust(&self, route: u16, now: Moment) -> Option<Duration> {
+        self.with(route, |distrust| {
+            let lasts = distrust.map_or(FIRST_DISTRUST, |before| {
+                (before.lasts * 2).min(MOST_DISTRUST)
+            });
+            let until = now + lasts;
+            *distrust = Some(Distrust { until, lasts });
+            lasts
+        })
+    }
+
+    /// A window was one.
+    fn trust(&self, route: u16) {
+        self.with(route, |distrust| *distrust = None);
+    }
+
+    fn with<T>(&self, route: u16, f: impl FnOnce(&mut Option<Distrust>) -> T) -> Option<T> {
+        let slot = self.0.get(usize::from(route))?;
+        Some(f(&mut slot.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+}
+
+/// Parts of a list, each with what it consists of.
+type Parts = Vec<Arc<Stored>>;
+
+impl Fill {
+    /// Finds out a key of a route in mode `chain`.
+    pub(super) async fn obtain_of_chain(
+        self: &Arc<Self>,
+        key: &Key,
+        route: &Route,
+        priority: Priority,
+    ) -> Fetched {
+        if let Some(stored) = self.derive(key, route) {
+            let kept = self.cache.store().insert(key.clone(), stored.clone());
+            return Ok((stored, kept));
+        }
+        let sliceable = || self.sliceable.is(key.route(), self.clock.now());
+        if let Some(size) = route.pages
+            && sliceable()
+            && let Some((limit, offset)) = page_of(key)
+        {
+            let list = List {
+                key,
+                route,
+                size: u64::from(size.get()),
+                limit,
+                offset,
+                priority,
+            };
+            match self.assemble(&list).await {
+                ControlFlow::Break(found) => return found,
+                ControlFlow::Continue(()) => {}
+            }
+        }
+        self.learn(key, route, priority).await
+    }
+
+    /// Whether a route's pages are cut from windows just now.
+    pub fn is_sliceable(&self, route: u16) -> bool {
+        self.sliceable.is(route, self.clock.now())
+    }
+
+    /// Answers a page from windows; goes on where the upstream has to be asked
+    /// for the page itself.
+    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched> {
+        for attempt in 0..=DISAGREEMENTS {
+            let mark = self.cache.store().mark();
+            // Windows that disagreed are of different moments.
+            let anew = attempt > 0;
+            let parts = match self.windows(list, anew).await {
+                Ok(Ok(parts)) => parts,
+                Ok(Err(why)) => {
+                    self.give_up_windows(list, &why);
+                    return ControlFlow::Continue(());
+                }
+                Err(failure) => return ControlFlow::Break(Err(failure)),
+            };
+            // One part that is neither a page nor nothing answers for all.
+            if let Some(odd) = parts.iter().find(|part| part.page.is_none()) {
+                return ControlFlow::Break(Ok((odd.clone(), false)));
+            }
+            if let Some(found) = self.paste(list, &parts) {
+                let (stored, kept) = found;
+                if self.is_purged(list.key, &stored, mark) {
+                    continue;
+                }
+                return ControlFlow::Break(Ok((stored, kept)));
+            }
+        }
+        tracing::info!(
+            route = &*list.route.name,
+            target_path = list.key.target(),
+            "windows of one list do not agree, however often they are fetched: the page itself is asked for"
+        );
+        ControlFlow::Continue(())
+    }
+
+    fn give_up_windows(&self, list: &List<'_>, why: &str) {
+        let now = self.clock.now();
+        if let Some(lasts) = self.sliceable.distrust(list.key.route(), now) {
+            tracing::warn!(
+                route = &*list.route.name,
+                upstream_page = list.size,
+                why,
+                seconds = lasts.as_secs(),
+                "the upstream's pages cannot be cut from windows: each page is asked for itself for a while; perhaps upstream_page is more than it allows"
+            );
+        }
+    }
+
+    /// The windows that a page is cut from, stored ones where they are fresh;
+    /// or why there are none.
+    async fn windows(
+        self: &Arc<Self>,
+        list: &List<'_>,
+        anew: bool,
+    ) -> Result<Result<Parts, String>, Failure> {
+        let stored = |offset| match anew {
+            true => None,
+            false => self.fresh(&list.window(offset)?),
+        };
+        // A list that ends before costs nothing, if a window shows it.
+        if !anew && let Some(part) = self.end_of(list) {
+            return Ok(Ok(vec![part]));
+        }
+        let mut total = None;
+        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
+        for offset in windows(list.offset, list.limit, list.size) {
+            let part = stored(offset);
+            total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
+            found.push((offset, part));
+        }
+        // What lies beyond the total is not asked for.
+        let first = found.first().map(|(offset, _)| *offset);
+        found.retain(|(offset, part)| {
+            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
+        });
+        let fetches = found.into_iter().map(|(offset, part)| async move {
+            match part {
+                Some(part) => Ok((offset, part)),
+                None => self.window(list, offset, anew).await,
+            }
+        });
+        let mut parts = Parts::new();
+        for fetched in join_all(fetches).await {
+            let (offset, part) = fetched?;
+            let is_page = part.status == StatusCode::OK;
+            match (&part.page, is_page) {
+                (Some(page), true) => {
+                    if let Err(why) = check_window(page, offset, list.size) {
+                        return Ok(Err(why.to_string()));
+                    }
+                }
+                (None, true) => return Ok(Err("an answer is no page".to_owned())),
+                // Such as a limit that is more than it allows.
+                (_, false) if part.status == StatusCode::BAD_REQUEST => {
+                    return Ok(Err(format!("it answers {} to a window", part.status)));
+                }
+                (_, false) => {}
+            }
+            parts.push(part);
+        }
+        self.sliceable.trust(list.key.route());
+        Ok(Ok(parts))
+    }
+
+    /// A stored window that shows that nothing lies where the page begins.
+    fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
+        let own = list.offset - list.offset % list.size;
+        let before = own.checked_sub(list.size);
+        [Some(own), before, Some(0)]
+            .into_iter()
+            .flatten()
+            .filter_map(|offset| self.fresh(&list.window(offset)?))
+            .find(|part| {
+                let window = part.page.as_deref().map(|page| window(part, page));
+                window.is_some_and(|window| ends_before(window, list.offset))
+            })
+    }
+
+    /// Fetches a window, or waits for who does.
+    async fn window(
+        self: &Arc<Self>,
+        list: &List<'_>,
+        offset: u64,
+        anew: bool,
+    ) -> Result<(u64, Arc<Stored>), Failure> {
+        let Some(key) = list.window(offset) else {
+            return Err(Failure::Abandoned);
+        };
+        // Whoever leads the page leads its only window as well.
+        if key == *list.key {
+            let (stored, _) = self.learn(&key, list.route, list.priority).await?;
+            return Ok((offset, stored));
+        }
+        let mut joined = 0;
+        loop {
+            match self.collapse.join(&key) {
+                Turn::Lead(lead) => {
+                    let found = match self.fresh(&key).filter(|_| !anew) {
+                        Some(stored) => Ok((stored, true)),
+                        None => self.learn(&key, list.route, list.priority).await,
+                    };
+                    lead.finish(found.clone());
+                    return found.map(|(stored, _)| (offset, stored));
+                }
+                Turn::Follow(follow) => {
+                    let patience = self.upstream.patience() + Duration::from_secs(1);
+                    let found = match tokio::time::timeout(patience, follow.wait()).await {
+                        Ok(Ok(found)) => found,
+                        Ok(Err(_abandoned)) if joined < OVERTAKEN => {
+                            joined += 1;
+                            continue;
+                        }
+                        Ok(Err(_abandoned)) => Err(Failure::Abandoned),
+                        Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
+                    };
+                    return found.map(|(stored, _)| (offset, stored));
+                }
+            }
+        }
+    }
+
+    /// Cuts a page from windows that agree, and stores it.
+    fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<(Arc<Stored>, bool)> {
+        if !agree(&cut(parts)?) || !is_one_moment(parts) {
+            return None;
+        }
+        // What lies past the end says nothing more.
+        let is_empty = |part: &&Arc<Stored>| part.page.as_ref().is_some_and(|p| p.is_empty());
+        let within: Parts = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
+        let parts = match within.is_empty() {
+            true => parts,
+            false => &within,
+        };
+        let cut = cut(parts)?;
+        // The window is the page.
+        if let ([part], [window]) = (parts, &cut[..])
+            && (window.page.limit, window.page.offset) == (list.limit, list.offset)
+        {
+            return Some((part.clone(), true));
+        }
+        let body = pages::assemble(&cut, list.offset, list.limit)?;
+        let stored = Arc::new(self.assembled(parts, body)?);
+        let kept = self.cache.store().insert(list.key.clone(), stored.clone());
+        Some((stored, kept))
+    }
+
+    /// What is made of parts is as settled as the least settled of them, and as
+    /// old as the oldest.
+    fn assembled(&self, parts: &[Arc<Stored>], body: Vec<u8>) -> Option<Stored> {
+        let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
+        let least = parts.iter().min_by_key(class)?;
+        let standing = least.standing.as_ref()?;
+        let epoch = parts
+            .iter()
+            .filter_map(|part| part.standing.as_ref())
+            .map(Standing::epoch)
+            .min()?;
+        let heights = parts
+            .iter()
+            .filter_map(|part| part.standing.as_ref()?.heights())
+            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
+        let promise = self.promise(standing.class, standing.tip);
+        Some(Stored {
+            status: least.status,
+            etag: etag(&body),
+            fields: self.respond.template(content_type(least), promise),
+            received: parts.iter().map(|part| part.received).min()?,
+            lifetime: parts.iter().map(|part| part.lifetime).min()?,
+            took: parts.iter().map(|part| part.took).max()?,
+            page: Page::read(&body).map(Box::new),
+            body: Box::<[u8]>::from(body).into(),
+            standing: Some(Standing::new(standing.class, standing.tip, heights, epoch)),
+            seen: Survived::at(parts.iter().map(|part| part.seen.number()).min()?),
+        })
+    }
+
+    /// A transaction's page, where its block's stored windows have it whole.
+    fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
+        let source = self.routes.routes().get(usize::from(route.derived_from?))?;
+        let size = u64::from(source.pages?.get());
+        let at = route.places.hex64?;
+        let tx = hash(segment(key.target(), at)?)?;
+        let (limit, offset) = page_of(key)?;
+        let place = self.chain.find_run(&tx)?;
+        if Some(place.route) != route.derived_from {
+            return None;
+        }
+        let first = source.key_of_block(place.route, place.height, size, place.offset)?;
+        let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
+        let mut parts = vec![fresh(place.offset)?];
+        let edges = |part: &Arc<Stored>| {
+            let page = part.page.as_deref()?;
+            touches(window(part, page), &tx)
+        };
+        // The run may go on in the windows beside it, as far as those are here.
+        let mut before = place.offset;
+        while edges(parts.first()?)?.before {
+            before = before.checked_sub(size)?;
+            parts.insert(0, fresh(before)?);
+            if edges(parts.first()?).is_none() {
+                break;
+            }
+        }
+        let mut after = place.offset;
+        while edges(parts.last()?).is_some_and(|edges| edges.after) {
+            after += size;
+            parts.push(fresh(after)?);
+        }
+        let cut = cut(&parts)?;
+        if !is_one_moment(&parts) {
+            return None;
+        }
+        let body = pages::transaction(&cut, &tx, offset, limit)?;
+        Some(Arc::new(self.assembled(&parts, body)?))
+    }
+}
+
+/// A page of a list that a client asks for.
+struct List<'k> {
+    key: &'k Key,
+    route: &'k Route,
+    /// Items of a window.
+    size: u64,
+    limit: u64,
+    offset: u64,
+    priority: Priority,
+}
+
+impl List<'_> {
+    fn window(&self, offset: u64) -> Option<Key> {
+        with_page(self.key, self.size, offset)
+    }
+
+    /// How many items the list has, as a window within it says.
+    fn total(&self, part: &Stored) -> Option<u64> {
+        let page = part.page.as_ref()?;
+        (!page.is_empty()).then_some(page.total)
+    }
+}
+
+fn window<'p>(part: &'p Stored, page: &'p Page) -> Window<'p> {
+    Window {
+        body: &part.body,
+        page,
+    }
+}
+
+/// Whether parts are of one moment: of one block, whose list is what its hash
+/// says, or of one epoch.
+fn is_one_moment(parts: &[Arc<Stored>]) -> bool {
+    let Some(cut) = cut(parts) else {
+        return false;
+    };
+    let standings = || parts.iter().filter_map(|part| part.standing.as_ref());
+    let is_open = standings().any(|standing| standing.class == Class::Live);
+    let names_blocks = cut.iter().any(|window| !window.page.blocks().is_empty());
+    match (is_open, names_blocks) {
+        // It may span blocks, and goes on with each.
+        (true, _) | (false, false) => {
+            let mut epochs = standings().map(Standing::epoch);
+            let first = epochs.next();
+            epochs.all(|epoch| Some(epoch) == first)
+        }
+        (false, true) => of_one_block(&cut),
+    }
+}
+
+fn cut(parts: &[Arc<Stored>]) -> Option<Vec<Window<'_>>> {
+    parts
+        .iter()
+        .map(|part| Some(window(part, part.page.as_deref()?)))
+        .collect()
+}

@@ -1,0 +1,344 @@
+//! What an answer tells of the chain, and what it is stored as therefore.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+
+use super::{FIRST_PROBE, Fetched, Fill, OVERTAKEN, content_type};
+use crate::cache::etag::etag;
+use crate::cache::key::Key;
+use crate::cache::purge::{Purge, Sight};
+use crate::cache::store::{Mark, Stored, Survived};
+use crate::chain::Standing;
+use crate::chain::finality::{Class, Says, classify};
+use crate::chain::ledger::{Facts, Told, Verdict};
+use crate::chain::runs::Place;
+use crate::pages::{Page, hash};
+use crate::respond::Promise;
+use crate::route::Route;
+use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
+use crate::upstream::answer::Answer;
+use crate::upstream::{Failure, Priority};
+
+/// How to ask for what a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asking {
+    /// The key to ask by.
+    pub key: Key,
+    /// The key of the block by its hash, where that was asked for and its
+    /// height is known.
+    pub by_hash: Option<Key>,
+}
+
+impl Fill {
+    /// How to ask for what a client asks: a block by its height where that is
+    /// known, since the two are one stored response and the height is the quick
+    /// way upstream.
+    pub fn asking(&self, route: &Route, key: Key) -> Asking {
+        let by_height = route.places.block.and_then(|at| {
+            let Some(Asked::Hash(hash)) = block(key.target(), at) else {
+                return None;
+            };
+            let height = self.chain.height_of(route.cache.tip, &hash)?;
+            with_segment(&key, at, &height.to_string())
+        });
+        match by_height {
+            Some(by_height) => Asking {
+                key: by_height,
+                by_hash: Some(key),
+            },
+            None => Asking { key, by_hash: None },
+        }
+    }
+
+    /// Whether what was found by height is of the block that was asked for by
+    /// hash: not where a reorg has parted the two meanwhile.
+    pub fn is_answer(&self, asking: &Asking, stored: &Stored) -> bool {
+        let (Some(by_hash), Some(route)) = (&asking.by_hash, self.route(&asking.key)) else {
+            return true;
+        };
+        let Some(at) = route.places.block else {
+            return true;
+        };
+        let Some(Asked::Hash(asked)) = block(by_hash.target(), at) else {
+            return true;
+        };
+        let named = stored.page.as_ref().map_or(&[][..], |page| page.blocks());
+        match named {
+            [block] => block.hash == asked,
+            // It names none, being empty: then the two have to be one still.
+            [] | [_, _, ..] => {
+                let height = self.chain.height_of(route.cache.tip, &asked);
+                let by_height = height.and_then(|h| with_segment(by_hash, at, &h.to_string()));
+                by_height.as_ref() == Some(&asking.key)
+            }
+        }
+    }
+
+    /// Asks the upstream for exactly this key, learns what the answer tells of
+    /// the chain, and stores it: under its height, where it was asked for by a
+    /// hash whose height it has shown.
+    pub(super) async fn learn(&self, key: &Key, route: &Route, priority: Priority) -> Fetched {
+        let tip = route.cache.tip;
+        self.chain.settled(tip, FIRST_PROBE).await;
+        for _ in 0..OVERTAKEN {
+            let Some(start) = self.chain.start(tip) else {
+                return Err(Failure::Abandoned);
+            };
+            let mark = self.cache.store().mark();
+            let answer = self.ask(key, priority).await?;
+            let page = match answer.status {
+                StatusCode::OK => Page::read(&answer.body),
+                _ => None,
+            };
+            let says = says(key, route, &answer, page.as_ref());
+            let heights = heights(says, &answer, page.as_ref());
+            let unclassed = Standing::new(Class::Live, tip, heights, 0);
+            let sight = Sight {
+                key: key.as_bytes(),
+                standing: Some(&unclassed),
+                bodies: vec![&answer.body],
+            };
+            // What is purged tells nothing: it is of before.
+            if self.cache.store().is_purged(&sight, mark, None) {
+                continue;
+            }
+            let facts = Facts {
+                blocks: page.as_ref().map_or(&[], Page::blocks),
+                empty: emptied(key, route, says, page.as_ref()),
+                tag: answer.etag.as_deref(),
+            };
+            let Verdict::Told(told) = self.chain.answer(tip, start, facts, self.clock.now()) else {
+                continue;
+            };
+            let mark = match told.orphaned.map(|from| self.forget(tip, from)) {
+                // It has caused this purge; all others count against it still.
+                Some(own) => match self.cache.store().is_purged(&sight, mark, Some(own)) {
+                    true => continue,
+                    false => mark.past(own),
+                },
+                None => mark,
+            };
+            let class = self.class(says, told, tip);
+            let standing = Standing::new(class, tip, heights, told.epoch);
+            let kept = is_kept(answer.status);
+            let stored = Arc::new(self.stored(answer, page, standing, mark));
+            if !kept {
+                return Ok((stored, false));
+            }
+            let key = own_key(key, route, &stored);
+            self.note_runs(&key, route, &stored);
+            let kept = self.cache.store().insert(key, stored.clone());
+            return Ok((stored, kept));
+        }
+        Err(Failure::Unsettled)
+    }
+
+    /// Purges what names a block at a height or above; answers with the purge's
+    /// number.
+    pub fn forget(&self, tip: u16, from: u32) -> u64 {
+        self.cache.store().purge(Purge::Heights {
+            tip: Some(tip),
+            from,
+            to: u32::MAX,
+        })
+    }
+
+    fn class(&self, says: Says, told: Told, tip: u16) -> Class {
+        let sure = match says {
+            // What stands is not undone by having been asked for a while ago.
+            Says::Confirmed { .. } | Says::Other => told.tip,
+            // What is not there may be there now.
+            Says::Nothing { .. } => told.tip.filter(|_| told.epoch == self.chain.epoch(tip)),
+        };
+        classify(says, sure, self.chain.times().final_depth)
+    }
+
+    /// Whether what was made of an answer has been purged since it was asked
+    /// for.
+    pub(super) fn is_purged(&self, key: &Key, stored: &Stored, mark: Mark) -> bool {
+        let sight = Sight {
+            key: key.as_bytes(),
+            standing: stored.standing.as_ref(),
+            bodies: vec![&stored.body],
+        };
+        self.cache.store().is_purged(&sight, mark, None)
+    }
+
+    fn stored(&self, answer: Answer, page: Option<Page>, standing: Standing, mark: Mark) -> Stored {
+        let promise = match is_kept(answer.status) {
+            true => self.promise(standing.class, standing.tip),
+            false => Promise::Nothing,
+        };
+        Stored {
+            status: answer.status,
+            etag: etag(&answer.body),
+            fields: self.respond.template(answer.content_type, promise),
+            received: self.clock.now(),
+            lifetime: self.chain.times().lifetime(standing.class),
+            took: answer.took,
+            body: answer.body,
+            standing: Some(standing),
+            page: page.map(Box::new),
+            seen: Survived::until(mark),
+        }
+    }
+
+    /// What clients are promised of a class.
+    pub(super) fn promise(&self, class: Class, tip: u16) -> Promise {
+        let time = self.chain.promise(class, tip, self.clock.now());
+        match class {
+            Class::Final => Promise::Immutable(time),
+            Class::Recent | Class::Live | Class::Absent => Promise::For(time),
+        }
+    }
+
+    /// Stores as final what has become so since it was stored.
+    pub fn settle(&self, key: &Key, stored: &Stored) -> Arc<Stored> {
+        let standing = stored.standing.as_ref().map(|standing| {
+            let (class, epoch) = (Class::Final, standing.epoch());
+            Standing::new(class, standing.tip, standing.heights(), epoch)
+        });
+        let tip = standing.as_ref().map_or(0, |standing| standing.tip);
+        let promise = self.promise(Class::Final, tip);
+        let settled = Arc::new(Stored {
+            status: stored.status,
+            body: stored.body.clone(),
+            etag: stored.etag.clone(),
+            fields: self.respond.template(content_type(stored), promise),
+            received: stored.received,
+            lifetime: self.chain.times().final_ttl,
+            took: stored.took,
+            standing,
+            page: stored.page.clone(),
+            seen: Survived::at(stored.seen.number()),
+        });
+        self.cache.store().insert(key.clone(), settled.clone());
+        settled
+    }
+
+    /// Notes which transactions are seen in a window of their block.
+    fn note_runs(&self, key: &Key, route: &Route, stored: &Stored) {
+        let (Some(page), Some(size)) = (&stored.page, route.pages) else {
+            return;
+        };
+        let size = u64::from(size.get());
+        let [block] = page.blocks() else {
+            return;
+        };
+        if page.limit != size || page.offset % size != 0 {
+            return;
+        }
+        if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {
+            return;
+        }
+        let place = Place {
+            route: key.route(),
+            height: block.height,
+            offset: page.offset,
+        };
+        self.chain
+            .note_runs(place, page.runs().iter().map(|run| run.tx));
+    }
+}
+
+/// The key that an answer is stored under.
+fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
+    let by_height = route.places.block.and_then(|at| {
+        let Some(Asked::Hash(asked)) = block(key.target(), at) else {
+            return None;
+        };
+        match stored.page.as_ref()?.blocks() {
+            [block] if block.hash == asked => with_segment(key, at, &block.height.to_string()),
+            _ => None,
+        }
+    });
+    by_height.unwrap_or_else(|| key.clone())
+}
+
+/// Whether an answer of this status is stored.
+fn is_kept(status: StatusCode) -> bool {
+    status == StatusCode::OK || status == StatusCode::NOT_FOUND
+}
+
+/// What an answer says. It is about one block or transaction where each of its
+/// items names the one that the path does: such a list is closed.
+fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says {
+    let asked = route.places.block.and_then(|at| block(key.target(), at));
+    if answer.status == StatusCode::NOT_FOUND || answer.empty {
+        return Says::Nothing {
+            asked: match asked {
+                Some(Asked::Height(height)) => Some(height),
+                Some(Asked::Hash(_)) | None => None,
+            },
+        };
+    }
+    let Some(page) = page.filter(|page| page.is_located()) else {
+        return Says::Other;
+    };
+    let [only] = page.blocks() else {
+        return Says::Other;
+    };
+    let of_block = match asked {
+        Some(Asked::Height(height)) => only.height == height,
+        Some(Asked::Hash(hash)) => only.hash == hash,
+        None => false,
+    };
+    let of_transaction = || {
+        let at = route.places.hex64?;
+        let asked = hash(segment(key.target(), at)?)?;
+        let mut runs = page.runs().iter();
+        Some(asked == only.hash || runs.all(|run| run.tx == asked))
+    };
+    match of_block || of_transaction().unwrap_or(false) {
+        true => Says::Confirmed {
+            highest: only.height,
+        },
+        false => Says::Other,
+    }
+}
+
+/// The heights that an answer names: of its items' blocks, of the block that
+/// was asked for, of a token's deploy.
+fn heights(says: Says, answer: &Answer, page: Option<&Page>) -> Option<(u32, u32)> {
+    let named = page.map_or(&[][..], Page::blocks).iter();
+    let lowest = named.clone().map(|block| block.height).min();
+    let highest = named.map(|block| block.height).max();
+    if let (Some(lowest), Some(highest)) = (lowest, highest) {
+        return Some((lowest, highest));
+    }
+    let height = match says {
+        Says::Nothing { asked } => asked,
+        Says::Confirmed { highest } => Some(highest),
+        Says::Other => deployed(&answer.body),
+    }?;
+    Some((height, height))
+}
+
+/// The height of a token's deploy (the API's section 2.2).
+fn deployed(body: &[u8]) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        token: Token,
+    }
+    #[derive(serde::Deserialize)]
+    struct Token {
+        block_height: u32,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    Some(body.token.block_height)
+}
+
+/// The height of a block whose whole list was asked for from its beginning and
+/// is empty: where it had items before, it was undone.
+fn emptied(key: &Key, route: &Route, says: Says, empty: Option<&Page>) -> Option<u32> {
+    let Says::Nothing {
+        asked: Some(height),
+    } = says
+    else {
+        return None;
+    };
+    let from_the_beginning = page(key).is_none_or(|(_, offset)| offset == 0);
+    let is_page = empty.is_some_and(|page| page.total == 0) && route.places.block.is_some();
+    (is_whole_list(key.as_bytes()) && from_the_beginning && is_page).then_some(height)
+}

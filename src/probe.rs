@@ -1,0 +1,132 @@
+//! Probes: asking an indexer's status path what its tip is, at a pace and out of
+//! turn where an answer has hinted at a new one.
+//!
+//! The status is asked for whole, not by its ETag: the reference upstream's
+//! ordinals tag stays as it was while the height moves (API, "ETags"), and a
+//! conditional request would get a false 304. The body is a hundred bytes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::Value;
+
+use crate::fill::Fill;
+use crate::look_ahead;
+use crate::upstream::Priority;
+
+/// How soon after a probe the next may follow out of turn.
+const SOONEST: Duration = Duration::from_millis(250);
+/// How long a source that goes on failing is left alone at the most.
+const MOST_BACKOFF: Duration = Duration::from_secs(60);
+
+/// Asks for a tip for as long as the process lives.
+pub async fn watch(fill: Arc<Fill>, tip: u16) {
+    let Some(source) = fill.chain.source(tip).cloned() else {
+        return;
+    };
+    let soonest = SOONEST.min(source.every);
+    let mut pause = source.every;
+    loop {
+        let began = tokio::time::Instant::now();
+        pause = match probe(&fill, tip).await {
+            true => source.every,
+            // A failing source is asked less and less.
+            false => (pause * 2).min(MOST_BACKOFF.max(source.every)),
+        };
+        let due = tokio::time::sleep_until(began + pause);
+        tokio::select! {
+            biased;
+            () = due => {}
+            () = fill.chain.wanted(tip) => tokio::time::sleep_until(began + soonest).await,
+        }
+    }
+}
+
+/// Asks once; answers whether a tip was learned.
+pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
+    let chain = &fill.chain;
+    let Some(source) = chain.source(tip) else {
+        return false;
+    };
+    let (Some(path), Some(start)) = (&source.path, chain.start(tip)) else {
+        return false;
+    };
+    let epoch = chain.epoch(tip);
+    let sent = fill.clock.now();
+    let asked = fill.upstream.ask(path, Priority::Probe).await;
+    let answer = match asked {
+        Ok(answer) if answer.status == StatusCode::OK => answer,
+        Ok(answer) => {
+            chain.failed(tip, format!("{path} answers {}", answer.status));
+            return false;
+        }
+        Err(failure) => {
+            chain.failed(tip, format!("{path} fails: {}", failure.name()));
+            return false;
+        }
+    };
+    let height = match height(&answer.body, &source.height) {
+        Ok(height) => height,
+        Err(why) => {
+            chain.failed(tip, format!("{path} answers, but {why}"));
+            return false;
+        }
+    };
+    let now = fill.clock.now();
+    match chain.status(tip, start, sent, height, answer.etag.as_deref(), now) {
+        Some(told) => {
+            if let Some(from) = told.orphaned {
+                fill.forget(tip, from);
+            }
+        }
+        None if height.is_none() => return false,
+        // A height seen in passing has made it doubtful.
+        None => chain.want(tip),
+    }
+    if chain.epoch(tip) != epoch {
+        look_ahead::refresh(fill, tip);
+    }
+    true
+}
+
+/// The height that a status says; `None` where it has the member not, or null,
+/// as on an empty index.
+fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
+    let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
+        return Err("not with a JSON object".to_owned());
+    };
+    match status.get(member) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => {
+            let height = value.as_u64().and_then(|height| u32::try_from(height).ok());
+            let wrong = || format!("its {member} is no height");
+            height.map(Some).ok_or_else(wrong)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heights_of_statuses() {
+        let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
+        assert_eq!(height(ready, "block_height"), Ok(Some(840_002)));
+        assert_eq!(height(ready, "height"), Ok(None), "an empty index");
+        assert_eq!(
+            height(br#"{"block_height":null}"#, "block_height"),
+            Ok(None)
+        );
+        for wrong in [
+            &br#"{"block_height":"840002"}"#[..],
+            br#"{"block_height":-1}"#,
+            br#"{"block_height":4294967296}"#,
+            br"[840002]",
+            b"840002",
+        ] {
+            assert!(height(wrong, "block_height").is_err());
+        }
+    }
+}

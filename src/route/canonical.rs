@@ -1,0 +1,160 @@
+//! A canonical target read back into its parts, and others made of them: the
+//! page that it asks for, the block or transaction that it names. Pure.
+//!
+//! What is read here was written by [`Route::canonical`](super::Route): its
+//! spelling is known, so nothing is validated again.
+
+use std::ops::Range;
+
+use crate::cache::key::{Key, target_of};
+use crate::pages::{Hash, hash};
+
+/// What a canonical target says of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The block at a height.
+    Height(u32),
+    /// The block with a hash.
+    Hash(Hash),
+}
+
+/// The value of a path's segment, counted from 0 after the first slash.
+pub fn segment(target: &str, number: usize) -> Option<&str> {
+    target.get(place(target, number)?)
+}
+
+fn place(target: &str, number: usize) -> Option<Range<usize>> {
+    let path = &target[..target.find('?').unwrap_or(target.len())];
+    let start = 1 + memchr::memchr_iter(b'/', path.as_bytes()).nth(number)?;
+    let end = path[start..].find('/').map_or(path.len(), |at| start + at);
+    Some(start..end)
+}
+
+/// The block that a segment asks for.
+pub fn block(target: &str, number: usize) -> Option<Asked> {
+    let text = segment(target, number)?;
+    match text.len() {
+        64 => Some(Asked::Hash(hash(text)?)),
+        _ => Some(Asked::Height(text.parse().ok()?)),
+    }
+}
+
+/// The key with another value in a segment.
+pub fn with_segment(key: &Key, number: usize, value: &str) -> Option<Key> {
+    let target = key.target();
+    let place = place(target, number)?;
+    let mut other = Key::begin(key.route());
+    for part in [&target[..place.start], value, &target[place.end..]] {
+        other.buffer().extend_from_slice(part.as_bytes());
+    }
+    Some(other)
+}
+
+/// The page that a key asks for: limit and offset.
+pub fn page(key: &Key) -> Option<(u64, u64)> {
+    let target = key.target();
+    let number = |name| target.get(value(target, name)?)?.parse().ok();
+    Some((number("limit")?, number("offset")?))
+}
+
+/// The key of another page of the same list.
+pub fn with_page(key: &Key, limit: u64, offset: u64) -> Option<Key> {
+    let target = key.target();
+    let mut values = [
+        (value(target, "limit")?, limit),
+        (value(target, "offset")?, offset),
+    ];
+    values.sort_unstable_by_key(|(place, _)| place.start);
+    let mut other = Key::begin(key.route());
+    let mut at = 0;
+    for (place, number) in values {
+        let out = other.buffer();
+        out.extend_from_slice(&target.as_bytes()[at..place.start]);
+        out.extend_from_slice(number.to_string().as_bytes());
+        at = place.end;
+    }
+    other.buffer().extend_from_slice(&target.as_bytes()[at..]);
+    Some(other)
+}
+
+/// Where a query parameter's value stands.
+fn value(target: &str, name: &str) -> Option<Range<usize>> {
+    let mut at = target.find('?')? + 1;
+    for pair in target[at..].split('&') {
+        let own = pair
+            .strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with('='));
+        if own {
+            return Some(at + name.len() + 1..at + pair.len());
+        }
+        at += pair.len() + 1;
+    }
+    None
+}
+
+/// Whether a key's query has nothing but its page: its list is whole.
+pub fn is_whole_list(key: &[u8]) -> bool {
+    let target = target_of(key);
+    let query = target.split_once('?').map_or("", |(_, query)| query);
+    let page = |pair: &str| pair.starts_with("limit=") || pair.starts_with("offset=");
+    query.split('&').all(|pair| pair.is_empty() || page(pair))
+}
+
+/// The path of a target.
+pub fn path(target: &str) -> &str {
+    &target[..target.find('?').unwrap_or(target.len())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(target: &str) -> Key {
+        let mut key = Key::begin(7);
+        key.buffer().extend_from_slice(target.as_bytes());
+        key
+    }
+
+    const BLOCK: &str = "/runes/v1/blocks/840000/activity?limit=20&offset=40&operation_type=mint";
+
+    #[test]
+    fn segments() {
+        assert_eq!(segment(BLOCK, 3), Some("840000"));
+        assert_eq!(segment(BLOCK, 4), Some("activity"));
+        assert_eq!(segment(BLOCK, 5), None);
+        assert_eq!(segment("/tokens/ordi", 1), Some("ordi"));
+        assert_eq!(block(BLOCK, 3), Some(Asked::Height(840_000)));
+        let hash = "0".repeat(63) + "a";
+        let other = with_segment(&key(BLOCK), 3, &hash).unwrap();
+        assert_eq!(other.route(), 7);
+        assert_eq!(
+            other.target(),
+            format!("/runes/v1/blocks/{hash}/activity?limit=20&offset=40&operation_type=mint")
+        );
+        let mut expected = [0; 32];
+        expected[31] = 10;
+        assert_eq!(block(other.target(), 3), Some(Asked::Hash(expected)));
+        assert_eq!(block("/blocks/x", 1), None);
+    }
+
+    #[test]
+    fn pages() {
+        let block = key(BLOCK);
+        assert_eq!(page(&block), Some((20, 40)));
+        let other = with_page(&block, 60, 120).unwrap();
+        assert_eq!(
+            other.target(),
+            "/runes/v1/blocks/840000/activity?limit=60&offset=120&operation_type=mint"
+        );
+        assert_eq!(page(&key("/a?offset=1&limit=2")), Some((2, 1)));
+        assert_eq!(
+            with_page(&key("/a?offset=1&limit=2"), 3, 400).map(|key| key.target().to_owned()),
+            Some("/a?offset=400&limit=3".to_owned())
+        );
+        assert_eq!(page(&key("/a?limit=2")), None);
+        assert_eq!(page(&key("/a?xlimit=2&limits=3&offset=1")), None);
+        assert!(!is_whole_list(block.as_bytes()));
+        assert!(is_whole_list(key("/a?limit=1&offset=3").as_bytes()));
+        assert!(is_whole_list(key("/a").as_bytes()));
+    }
+}
