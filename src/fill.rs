@@ -55,8 +55,29 @@ pub struct Fill {
     sliceable: Sliceable,
 }
 
-/// What a leader finds for all who wait: an answer, and whether it was stored.
-pub type Fetched = Result<(Arc<Stored>, bool), Failure>;
+/// What a leader finds for all who wait.
+pub type Fetched = Result<Found, Failure>;
+
+/// An answer, and where it is from.
+#[derive(Clone)]
+pub struct Found {
+    /// The answer.
+    pub stored: Arc<Stored>,
+    /// Where it is from.
+    pub from: Provenance,
+}
+
+/// Where an answer is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// Memory, though it may have been put together only now.
+    Memory,
+    /// The upstream, which was asked; and whether its answer was stored.
+    Upstream {
+        /// Whether it was stored.
+        stored: bool,
+    },
+}
 
 /// Answers that were overtaken before the upstream is given up on.
 const OVERTAKEN: usize = 4;
@@ -104,7 +125,7 @@ impl Fill {
             epoch.unwrap_or(false)
         };
         match &found {
-            Ok((stored, _)) if collapsed && overtaken(stored) => self.join(key, patience).await,
+            Ok(found) if collapsed && overtaken(&found.stored) => self.join(key, patience).await,
             Ok(_) | Err(_) => (found, collapsed),
         }
     }
@@ -137,7 +158,10 @@ impl Fill {
     pub async fn pass(&self, key: &Key) -> Fetched {
         let answer = self.ask(key, Priority::Miss).await?;
         let mark = self.cache.store().mark();
-        Ok((Arc::new(self.prepare(answer, None, mark)), false))
+        Ok(Found {
+            stored: Arc::new(self.prepare(answer, None, mark)),
+            from: Provenance::Upstream { stored: false },
+        })
     }
 
     /// Fetches anew what is stale, unless another does so already.
@@ -152,7 +176,10 @@ impl Fill {
         // Between our looking and our leading, another leader may have come
         // and gone.
         let found = match self.fresh(&key) {
-            Some(stored) => Ok((stored, true)),
+            Some(stored) => Ok(Found {
+                stored,
+                from: Provenance::Memory,
+            }),
             None => self.obtain(&key, priority).await,
         };
         lead.finish(found);
@@ -195,7 +222,10 @@ impl Fill {
                 continue;
             }
             let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
-            return Ok((stored, kept));
+            return Ok(Found {
+                stored,
+                from: Provenance::Upstream { stored: kept },
+            });
         }
         Err(Failure::Unsettled)
     }

@@ -36,8 +36,9 @@ use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
 use crate::cache::store::Stored;
 use crate::cache::{Cache, Lookup};
+use crate::chain::Judged;
 use crate::clock::{Clock, Moment};
-use crate::fill::{Asking, Fill};
+use crate::fill::{Asking, Fill, Found, Provenance};
 use crate::identify::{Caller, Trust};
 use crate::limit::{Limit, Permit};
 use crate::look_ahead;
@@ -432,20 +433,20 @@ impl Gateway {
         };
         let asking = errand.asking;
         let target = asking.by_hash.as_ref().unwrap_or(&asking.key).target();
-        let (fetched, collapsed) = match errand.why {
-            Forward::Bypass => (self.fill.pass(&asking.key).await, false),
-            _ => self.fill.find(&asking.key, patience).await,
+        let (fetched, collapsed) = match errand.why == Forward::Bypass {
+            true => (self.fill.pass(&asking.key).await, false),
+            false => self.fill.find(&asking.key, patience).await,
         };
         let (fetched, collapsed) = match (&fetched, &asking.by_hash) {
             // The height belongs to another block by now: the hash itself is
             // asked for.
-            (Ok((stored, _)), Some(by_hash)) if !self.fill.is_answer(&asking, stored) => {
+            (Ok(found), Some(by_hash)) if !self.fill.is_answer(&asking, &found.stored) => {
                 self.fill.find(by_hash, patience).await
             }
             (Ok(_) | Err(_), _) => (fetched, collapsed),
         };
-        if let Ok((stored, _)) = &fetched {
-            look_ahead::next_window(&self.fill, &asking.key, stored);
+        if let Ok(found) = &fetched {
+            look_ahead::next_window(&self.fill, &asking.key, &found.stored);
         }
         let now = self.clock.now();
         session.pulse.hear(now);
@@ -457,8 +458,17 @@ impl Gateway {
             collapsed,
         };
         let (response, outcome, took) = match (fetched, errand.stale) {
-            (Ok((stored, kept)), _) => {
-                let outcome = forwarded(Some(stored.status), kept);
+            (Ok(Found { stored, from }), _) => {
+                let outcome = match from {
+                    Provenance::Upstream { stored: kept } => forwarded(Some(stored.status), kept),
+                    // Put together from what was stored already.
+                    Provenance::Memory => match self.cache.judge(&stored, now) {
+                        Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+                            Outcome::Hit { ttl: seconds(ttl) }
+                        }
+                        Judged::Stale { by } => Outcome::Hit { ttl: past(by) },
+                    },
+                };
                 let response = self.respond.stored(&stored, target, outcome, &said, now);
                 (response, outcome, Some(stored.took))
             }

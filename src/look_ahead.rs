@@ -35,7 +35,7 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
             }
         }
     });
-    hot.sort_unstable_by(|one, other| other.0.cmp(&one.0));
+    hot.sort_unstable_by_key(|(heat, _)| std::cmp::Reverse(*heat));
     for (_, key) in hot.into_iter().take(most) {
         fill.refresh(&key, Priority::LookAhead);
     }

@@ -104,7 +104,7 @@ impl RequestId {
     /// Whether it is one of so many, by chance: at most 256.
     pub const fn is_one_in(&self, many: u64) -> bool {
         let [.., high, low] = self.0;
-        (digit(high) << 4 | digit(low)) % many == 0
+        (digit(high) << 4 | digit(low)).is_multiple_of(many)
     }
 
     /// Its digits.

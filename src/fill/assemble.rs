@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 
-use super::{Fetched, Fill, OVERTAKEN, content_type};
+use super::{Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::store::{Stored, Survived};
@@ -89,6 +89,10 @@ impl Sliceable {
 /// Parts of a list, each with what it consists of.
 type Parts = Vec<Arc<Stored>>;
 
+/// The windows that a page is cut from, and where they are from; or why there
+/// are none.
+type Windows = Result<(Parts, Provenance), String>;
+
 impl Fill {
     /// Finds out a key of a route in mode `chain`.
     pub(super) async fn obtain_of_chain(
@@ -98,8 +102,11 @@ impl Fill {
         priority: Priority,
     ) -> Fetched {
         if let Some(stored) = self.derive(key, route) {
-            let kept = self.cache.store().insert(key.clone(), stored.clone());
-            return Ok((stored, kept));
+            self.cache.store().insert(key.clone(), stored.clone());
+            return Ok(Found {
+                stored,
+                from: Provenance::Memory,
+            });
         }
         let sliceable = || self.sliceable.is(key.route(), self.clock.now());
         if let Some(size) = route.pages
@@ -134,8 +141,8 @@ impl Fill {
             let mark = self.cache.store().mark();
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
-            let parts = match self.windows(list, anew).await {
-                Ok(Ok(parts)) => parts,
+            let (parts, from) = match self.windows(list, anew).await {
+                Ok(Ok(found)) => found,
                 Ok(Err(why)) => {
                     self.give_up_windows(list, &why);
                     return ControlFlow::Continue(());
@@ -144,14 +151,14 @@ impl Fill {
             };
             // One part that is neither a page nor nothing answers for all.
             if let Some(odd) = parts.iter().find(|part| part.page.is_none()) {
-                return ControlFlow::Break(Ok((odd.clone(), false)));
+                let stored = odd.clone();
+                return ControlFlow::Break(Ok(Found { stored, from }));
             }
-            if let Some(found) = self.paste(list, &parts) {
-                let (stored, kept) = found;
+            if let Some(stored) = self.paste(list, &parts) {
                 if self.is_purged(list.key, &stored, mark) {
                     continue;
                 }
-                return ControlFlow::Break(Ok((stored, kept)));
+                return ControlFlow::Break(Ok(Found { stored, from }));
             }
         }
         tracing::info!(
@@ -175,20 +182,15 @@ impl Fill {
         }
     }
 
-    /// The windows that a page is cut from, stored ones where they are fresh;
-    /// or why there are none.
-    async fn windows(
-        self: &Arc<Self>,
-        list: &List<'_>,
-        anew: bool,
-    ) -> Result<Result<Parts, String>, Failure> {
+    /// The windows that a page is cut from, stored ones where they are fresh.
+    async fn windows(self: &Arc<Self>, list: &List<'_>, anew: bool) -> Result<Windows, Failure> {
         let stored = |offset| match anew {
             true => None,
             false => self.fresh(&list.window(offset)?),
         };
         // A list that ends before costs nothing, if a window shows it.
         if !anew && let Some(part) = self.end_of(list) {
-            return Ok(Ok(vec![part]));
+            return Ok(Ok((vec![part], Provenance::Memory)));
         }
         let mut total = None;
         let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
@@ -204,13 +206,21 @@ impl Fill {
         });
         let fetches = found.into_iter().map(|(offset, part)| async move {
             match part {
-                Some(part) => Ok((offset, part)),
-                None => self.window(list, offset, anew).await,
+                Some(stored) => {
+                    let from = Provenance::Memory;
+                    Ok((offset, Found { stored, from }))
+                }
+                None => Ok((offset, self.window(list, offset, anew).await?)),
             }
         });
         let mut parts = Parts::new();
+        let mut from = Provenance::Memory;
         for fetched in join_all(fetches).await {
-            let (offset, part) = fetched?;
+            let (offset, found): (_, Found) = fetched?;
+            let part = found.stored;
+            if found.from != Provenance::Memory {
+                from = found.from;
+            }
             let is_page = part.status == StatusCode::OK;
             match (&part.page, is_page) {
                 (Some(page), true) => {
@@ -228,7 +238,7 @@ impl Fill {
             parts.push(part);
         }
         self.sliceable.trust(list.key.route());
-        Ok(Ok(parts))
+        Ok(Ok((parts, from)))
     }
 
     /// A stored window that shows that nothing lies where the page begins.
@@ -246,30 +256,27 @@ impl Fill {
     }
 
     /// Fetches a window, or waits for who does.
-    async fn window(
-        self: &Arc<Self>,
-        list: &List<'_>,
-        offset: u64,
-        anew: bool,
-    ) -> Result<(u64, Arc<Stored>), Failure> {
+    async fn window(self: &Arc<Self>, list: &List<'_>, offset: u64, anew: bool) -> Fetched {
         let Some(key) = list.window(offset) else {
             return Err(Failure::Abandoned);
         };
         // Whoever leads the page leads its only window as well.
         if key == *list.key {
-            let (stored, _) = self.learn(&key, list.route, list.priority).await?;
-            return Ok((offset, stored));
+            return self.learn(&key, list.route, list.priority).await;
         }
         let mut joined = 0;
         loop {
             match self.collapse.join(&key) {
                 Turn::Lead(lead) => {
                     let found = match self.fresh(&key).filter(|_| !anew) {
-                        Some(stored) => Ok((stored, true)),
+                        Some(stored) => Ok(Found {
+                            stored,
+                            from: Provenance::Memory,
+                        }),
                         None => self.learn(&key, list.route, list.priority).await,
                     };
                     lead.finish(found.clone());
-                    return found.map(|(stored, _)| (offset, stored));
+                    return found;
                 }
                 Turn::Follow(follow) => {
                     let patience = self.upstream.patience() + Duration::from_secs(1);
@@ -282,14 +289,14 @@ impl Fill {
                         Ok(Err(_abandoned)) => Err(Failure::Abandoned),
                         Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
                     };
-                    return found.map(|(stored, _)| (offset, stored));
+                    return found;
                 }
             }
         }
     }
 
     /// Cuts a page from windows that agree, and stores it.
-    fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<(Arc<Stored>, bool)> {
+    fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
         if !agree(&cut(parts)?) || !is_one_moment(parts) {
             return None;
         }
@@ -305,12 +312,17 @@ impl Fill {
         if let ([part], [window]) = (parts, &cut[..])
             && (window.page.limit, window.page.offset) == (list.limit, list.offset)
         {
-            return Some((part.clone(), true));
+            return Some(part.clone());
         }
         let body = pages::assemble(&cut, list.offset, list.limit)?;
         let stored = Arc::new(self.assembled(parts, body)?);
-        let kept = self.cache.store().insert(list.key.clone(), stored.clone());
-        Some((stored, kept))
+        let key = match list.route.places.block {
+            // Where its height is known by now, it is stored under that.
+            Some(_) => self.asking(list.route, list.key.clone()).key,
+            None => list.key.clone(),
+        };
+        self.cache.store().insert(key, stored.clone());
+        Some(stored)
     }
 
     /// What is made of parts is as settled as the least settled of them, and as

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::{FIRST_PROBE, Fetched, Fill, OVERTAKEN, content_type};
+use super::{FIRST_PROBE, Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::purge::{Purge, Sight};
@@ -123,13 +123,15 @@ impl Fill {
             let standing = Standing::new(class, tip, heights, told.epoch);
             let kept = is_kept(answer.status);
             let stored = Arc::new(self.stored(answer, page, standing, mark));
-            if !kept {
-                return Ok((stored, false));
-            }
-            let key = own_key(key, route, &stored);
-            self.note_runs(&key, route, &stored);
-            let kept = self.cache.store().insert(key, stored.clone());
-            return Ok((stored, kept));
+            let kept = kept && {
+                let key = own_key(key, route, &stored);
+                self.note_runs(&key, route, &stored);
+                self.cache.store().insert(key, stored.clone())
+            };
+            return Ok(Found {
+                stored,
+                from: Provenance::Upstream { stored: kept },
+            });
         }
         Err(Failure::Unsettled)
     }
