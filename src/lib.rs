@@ -8,7 +8,7 @@
 //! | | rooms |
 //! |---|---|
 //! | words | [`clock`], [`units`], [`wire`] |
-//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`identify`], [`validate`], [`route`] |
+//! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`identify`], [`validate`], [`route`], [`pages`] |
 //! | keepers | [`limit`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
 //! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`gateway`] |
 //! | doors | [`listener`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
@@ -36,6 +36,7 @@ pub mod limit;
 pub mod listener;
 pub mod meter;
 pub mod openapi;
+pub mod pages;
 pub mod refusal;
 pub mod relay;
 pub mod respond;

@@ -1,0 +1,141 @@
+//! Windows: the pages of one size, at multiples of it, that a list is stored
+//! in. Which of them a client's page touches, whether an answer is the window
+//! that was asked for, and whether several can be of one moment.
+//!
+//! Deliberately absent: whether windows are of one epoch. A reorg may leave a
+//! list's total and its blocks as they were; only who stores them can tell.
+
+use super::{Block, Page};
+
+/// The largest offset that is asked for: above it the upstream rounds, so that
+/// it would answer for another offset.
+pub const MOST_OFFSET: u64 = (1 << 53) - 1;
+
+/// One stored window: its body, and what it consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct Window<'a> {
+    /// As the upstream sent it.
+    pub body: &'a [u8],
+    /// Read from that very body.
+    pub page: &'a Page,
+}
+
+impl Window<'_> {
+    /// Whether it lies at or past its list's end, as the upstream says it.
+    fn is_past_end(self) -> bool {
+        self.page.is_empty() && self.page.total == 0
+    }
+}
+
+/// The offsets of the windows of `size` items that the `limit` items from
+/// `offset` on touch, ascending; those above [`MOST_OFFSET`] are left out, since
+/// no list reaches there. None where `limit` or `size` is 0.
+pub fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> {
+    let within = offset.checked_rem(size).filter(|_| limit > 0);
+    let first = within.map(|within| offset - within);
+    let last = offset.saturating_add(limit.saturating_sub(1));
+    let last = last.min(MOST_OFFSET);
+    std::iter::successors(first, move |at| at.checked_add(size)).take_while(move |at| *at <= last)
+}
+
+/// Why a page is not the window that was asked for: then its upstream's pages
+/// cannot be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsliceable {
+    /// The upstream caps the limit, or rounds it.
+    #[error("the upstream answered with limit {given} where {asked} was asked")]
+    Limit {
+        /// The limit that it was asked for.
+        asked: u64,
+        /// The limit that it echoes.
+        given: u64,
+    },
+    /// The upstream takes the offset for another.
+    #[error("the upstream answered with offset {given} where {asked} was asked")]
+    Offset {
+        /// The offset that it was asked for.
+        asked: u64,
+        /// The offset that it echoes.
+        given: u64,
+    },
+    /// The items are fewer or more than the total leaves for this window.
+    #[error("the upstream sent {given} items where its total leaves {expected}")]
+    Count {
+        /// How many the total leaves.
+        expected: u64,
+        /// How many came.
+        given: u64,
+    },
+    /// Past the end of a list the upstream tells its total, where ours is 0.
+    #[error("the upstream tells a total of {total} past the end of a list, not 0")]
+    PastEnd {
+        /// What it tells.
+        total: u64,
+    },
+}
+
+/// Whether a page is the window of `size` items at `offset` that was asked for.
+///
+/// # Errors
+/// Where it is not, and why.
+pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
+    if page.limit != size {
+        return Err(Unsliceable::Limit {
+            asked: size,
+            given: page.limit,
+        });
+    }
+    if page.offset != offset {
+        return Err(Unsliceable::Offset {
+            asked: offset,
+            given: page.offset,
+        });
+    }
+    let (expected, given) = (page.total.saturating_sub(offset), page.len() as u64);
+    let expected = expected.min(size);
+    if given != expected {
+        return Err(Unsliceable::Count { expected, given });
+    }
+    match page.total {
+        total if given == 0 && total > 0 => Err(Unsliceable::PastEnd { total }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether windows of one list can be of one moment: they tell the same total,
+/// those past the end lie past the others' end, and where they name blocks, all
+/// name the same single one. One window alone is of one moment, whatever it
+/// names. Several of a list that spans blocks never agree: nothing in them
+/// tells a reorg between the two from a list that simply goes on.
+pub fn agree(windows: &[Window<'_>]) -> bool {
+    if windows.len() < 2 {
+        return true;
+    }
+    let mut total: Option<u64> = None;
+    let mut block: Option<Block> = None;
+    for window in windows.iter().filter(|window| !window.is_past_end()) {
+        if *total.get_or_insert(window.page.total) != window.page.total {
+            return false;
+        }
+        match window.page.blocks() {
+            [] => {}
+            [named] => {
+                if block.get_or_insert(*named) != named {
+                    return false;
+                }
+            }
+            [_, _, ..] => return false,
+        }
+    }
+    let mut past = windows.iter().filter(|window| window.is_past_end());
+    past.all(|window| total.is_none_or(|total| window.page.offset >= total))
+}
+
+/// Whether a window shows that its list has nothing at `offset`: the list ends
+/// there or before.
+pub fn ends_before(window: Window<'_>, offset: u64) -> bool {
+    if window.is_past_end() {
+        return window.page.offset <= offset;
+    }
+    !window.page.is_empty() && window.page.total <= offset
+}
