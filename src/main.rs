@@ -102,6 +102,10 @@ struct SandboxFlags {
     /// Every so many blocks, one comes as a reorg.
     #[arg(long, value_name = "N", requires = "block_every")]
     reorg_every: Option<NonZeroU32>,
+    /// How many transactions, of some five items each, the largest blocks hold:
+    /// one block in fifty.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    largest_block: u16,
 }
 
 fn time(text: &str) -> Result<Duration, String> {
@@ -230,6 +234,7 @@ fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
         error_rate: flags.error_rate,
         block_every: flags.block_every,
         reorg_every: flags.reorg_every,
+        largest_block: flags.largest_block,
         ..sandbox::Settings::default()
     };
     raise_descriptors();

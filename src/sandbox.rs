@@ -7,8 +7,9 @@
 //! server -> faults -> gate (key, rate limit) -> api -> chain, runes, tokens
 //! ```
 //!
-//! Blocks hold between no and some thousand items in a pattern that repeats every fifty blocks; tokens, runes,
-//! transactions and blocks agree with each other. Everything follows from the seed and from what was done to the chain.
+//! Blocks hold between no and some thousand items (more, if the settings say so) in a pattern that repeats every fifty
+//! blocks; tokens, runes, transactions and blocks agree with each other. Everything follows from the seed and from what
+//! was done to the chain.
 //!
 //! # Control routes
 //! On the same listener, for people and scripts. They are neither counted nor limited and need no key.

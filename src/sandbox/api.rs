@@ -85,11 +85,13 @@ enum Rows<'a> {
 }
 
 impl Model {
-    /// The model that these settings describe; of them only seed, blocks and the largest page concern it.
+    /// The model that these settings describe; of them only seed, heights, blocks, the largest block and the
+    /// largest page concern it.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         Self {
-            chain: Chain::new(settings.seed, settings.start_height, settings.blocks),
+            chain: Chain::new(settings.seed, settings.start_height, settings.blocks)
+                .with_largest(settings.largest_block),
             max_limit: settings.max_limit.max(1),
             tokens_ahead: false,
         }

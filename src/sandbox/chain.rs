@@ -15,6 +15,9 @@ use super::mix::{is_lower_hex, mix, mix2, unmix};
 /// So many blocks are kept; older ones are forgotten, which bounds memory at about 1.3 MB.
 pub(super) const MAX_BLOCKS: u32 = 65_536;
 
+/// How many transactions the largest blocks hold unless the settings say otherwise.
+const LARGEST: u16 = 1_000;
+
 /// Height and time (seconds) that anchor the timestamps.
 const ANCHOR: (i64, i64) = (840_000, 1_713_571_767);
 
@@ -74,6 +77,8 @@ pub(super) struct Chain {
     seed: u64,
     /// The height of the first block ever held; the pattern of sizes counts from here.
     origin: u32,
+    /// How many transactions the largest blocks hold.
+    largest: u16,
     blocks: VecDeque<Block>,
     /// Fork counts of the heights that were rolled back and not yet replaced; the lowest height is last.
     undone: Vec<u32>,
@@ -86,6 +91,7 @@ impl Chain {
         let mut chain = Self {
             seed,
             origin,
+            largest: LARGEST,
             blocks: VecDeque::new(),
             undone: Vec::new(),
             next_serial: 0,
@@ -94,6 +100,12 @@ impl Chain {
             chain.push();
         }
         chain
+    }
+
+    /// The same chain with other largest blocks. What a block holds is made on demand, so this comes before anyone asks.
+    pub(super) const fn with_largest(mut self, transactions: u16) -> Self {
+        self.largest = transactions;
+        self
     }
 
     pub(super) const fn seed(&self) -> u64 {
@@ -279,12 +291,12 @@ impl Chain {
     }
 
     /// How many transactions with rune activity the original block of a height has. The pattern repeats every fifty
-    /// blocks: one of a thousand, four without any, ten of some dozens, the rest of a few.
+    /// blocks: one of a thousand (or what the settings say), four without any, ten of some dozens, the rest of a few.
     fn tx_count(&self, height: u32) -> u16 {
         let offset = height - self.origin;
         let chance = mix2(self.seed ^ 0x63_6f75_6e74, u64::from(height));
         if is_huge(offset) {
-            1_000
+            self.largest
         } else if offset % 10 == 3 {
             0
         } else if offset % 5 == 1 {

@@ -31,6 +31,9 @@ pub struct Settings {
     pub block_every: Option<Duration>,
     /// Every so many-th of these blocks comes as a reorg: the highest 1 to 3 are replaced, then it arrives.
     pub reorg_every: Option<NonZeroU32>,
+    /// How many transactions the largest blocks hold: one block in fifty, the first 23 above the lowest. A transaction
+    /// has some five items.
+    pub largest_block: u16,
     /// The largest page, at least 1; self-hosted upstreams can raise it.
     pub max_limit: u32,
     /// How much longer a page takes for each item of its whole block or transaction.
@@ -49,6 +52,7 @@ impl Default for Settings {
             error_rate: 0.0,
             block_every: None,
             reorg_every: None,
+            largest_block: 1_000,
             max_limit: 60,
             item_cost: Duration::ZERO,
         }
@@ -78,6 +82,7 @@ impl fmt::Debug for Settings {
             .field("error_rate", &self.error_rate)
             .field("block_every", &self.block_every)
             .field("reorg_every", &self.reorg_every)
+            .field("largest_block", &self.largest_block)
             .field("max_limit", &self.max_limit)
             .field("item_cost", &self.item_cost)
             .finish()

@@ -127,3 +127,16 @@ fn a_restless_history_keeps_every_transaction_in_one_place() {
         }
     }
 }
+
+#[test]
+fn the_largest_blocks_are_as_large_as_was_said_and_the_others_stay() {
+    let (usual, larger) = (chain(), chain().with_largest(7_000));
+    for (one, other) in usual.blocks().zip(larger.blocks()) {
+        let (few, many) = (usual.placements(one), larger.placements(other));
+        match (one.height - 840_000) % 50 {
+            23 => assert_eq!((few.len(), many.len()), (1_000, 7_000)),
+            _ => assert_eq!(few, many),
+        }
+        assert_eq!(usual.hash(one), larger.hash(other));
+    }
+}
