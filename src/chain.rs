@@ -444,6 +444,16 @@ impl Chain {
         self.tips.get(usize::from(tip))?.ledger().hash_at(height)
     }
 
+    /// The height of a block whose standing would prove that a recent answer of
+    /// an epoch before still holds.
+    pub fn anchor(&self, standing: &Standing) -> Option<u32> {
+        let tip = self.tips.get(usize::from(standing.tip))?;
+        match standing.class {
+            Class::Recent => tip.ledger().anchor(standing.epoch(), standing.highest),
+            Class::Final | Class::Live | Class::Absent => None,
+        }
+    }
+
     /// The tip's height, where it is certain.
     pub fn tip(&self, tip: u16) -> Option<u32> {
         let tip = self.tips.get(usize::from(tip))?.ledger().tip();

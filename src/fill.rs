@@ -4,7 +4,9 @@
 //! The gateway comes here with a key. One leads and asks, the others wait
 //! ([`Fill::find`]). On routes in mode `chain` what comes is set against what
 //! is known of the chain before anybody sees it (`fill::learn`), and pages are
-//! cut from stored windows (`fill::assemble`).
+//! cut from stored windows (`fill::assemble`). Where a new block has come, one
+//! look at the block before proves that all below it still stand
+//! (`fill::confirm`).
 //!
 //! Invariants: what was overtaken by a reorg or a purge while it was under way
 //! is neither stored nor handed out, but asked for again; a client's disconnect
@@ -12,6 +14,7 @@
 //! wait is without a deadline.
 
 mod assemble;
+mod confirm;
 mod learn;
 
 use std::sync::Arc;

@@ -154,6 +154,8 @@ const TAGS_BEFORE: usize = 64;
 const REORGS: usize = 256;
 const LINKS: usize = 512;
 const EPOCHS: usize = 4096;
+/// Heights that are looked through for one that proves something.
+const ANCHORS: usize = 64;
 
 /// What an observation changes.
 #[derive(Default)]
@@ -514,13 +516,7 @@ impl Ledger {
     /// Notes that a block stands at its height.
     fn see(&mut self, block: Block, items: bool, epoch: Epoch) {
         let present = epoch == self.epoch;
-        // Only where each answer bears the tip's hash can nothing have changed
-        // within an epoch unnoticed.
-        let homogeneous = matches!(self.tags, Tags::OfTip { .. })
-            && self
-                .tag
-                .as_deref()
-                .is_some_and(|tag| as_hash(tag).is_some());
+        let homogeneous = self.is_homogeneous();
         if let Some(seen) = self.heights.get_mut(&block.height)
             && seen.hash == block.hash
         {
@@ -568,17 +564,41 @@ impl Ledger {
         }
         // Links are in the order of the epochs that they lead to.
         let is_linked = self.links.back().is_some_and(|link| link.to == self.epoch);
-        if !is_linked || epoch == NO_EPOCH {
-            return false;
+        is_linked && self.reached(epoch, height).contains(&self.epoch)
+    }
+
+    /// The height of a block that, were it seen to stand now, would prove that
+    /// what was true up to a height in an epoch is still true: the highest of
+    /// those, which proves the most.
+    pub fn anchor(&self, epoch: Epoch, height: u32) -> Option<u32> {
+        if epoch == self.epoch || !self.is_homogeneous() {
+            return None;
+        }
+        let reached = self.reached(epoch, height);
+        let above = self.heights.range(height..).rev().take(ANCHORS);
+        let mut proofs = above.filter(|(_, seen)| seen.items && reached.contains(&seen.epoch));
+        proofs.next().map(|(height, _)| *height)
+    }
+
+    /// The epochs that agree with one up to a height, itself among them.
+    fn reached(&self, epoch: Epoch, height: u32) -> Vec<Epoch> {
+        if epoch == NO_EPOCH {
+            return Vec::new();
         }
         let mut reached = vec![epoch];
-        for link in &self.links {
-            if link.height >= height && reached.contains(&link.from) && !reached.contains(&link.to)
-            {
+        for link in self.links.iter().filter(|link| link.height >= height) {
+            if reached.contains(&link.from) && !reached.contains(&link.to) {
                 reached.push(link.to);
             }
         }
-        reached.contains(&self.epoch)
+        reached
+    }
+
+    /// Whether nothing can have changed within an epoch unnoticed: only where
+    /// each answer bears the tip's hash.
+    fn is_homogeneous(&self) -> bool {
+        let tag = self.tag.as_deref();
+        matches!(self.tags, Tags::OfTip { .. }) && tag.is_some_and(|tag| as_hash(tag).is_some())
     }
 }
 

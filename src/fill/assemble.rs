@@ -23,10 +23,12 @@ use crate::cache::key::Key;
 use crate::cache::store::{Stored, Survived};
 use crate::chain::Standing;
 use crate::chain::finality::Class;
+use crate::chain::runs::Place;
 use crate::clock::Moment;
 use crate::collapse::Turn;
 use crate::pages::{
-    self, Page, Window, agree, check_window, ends_before, hash, of_one_block, touches, windows,
+    self, Hash, Page, Window, agree, check_window, ends_before, hash, of_one_block, touches,
+    windows,
 };
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
@@ -101,6 +103,14 @@ impl Fill {
         route: &Route,
         priority: Priority,
     ) -> Fetched {
+        if self.confirm(key, route, priority).await
+            && let Some(stored) = self.fresh(key)
+        {
+            return Ok(Found {
+                stored,
+                from: Provenance::Memory,
+            });
+        }
         if let Some(stored) = self.derive(key, route) {
             self.cache.store().insert(key.clone(), stored.clone());
             return Ok(Found {
@@ -261,38 +271,45 @@ impl Fill {
             return Err(Failure::Abandoned);
         };
         // Whoever leads the page leads its only window as well.
-        if key == *list.key {
-            return self.learn(&key, list.route, list.priority).await;
+        match key == *list.key {
+            true => self.learn(&key, list.route, list.priority).await,
+            false => self.share(&key, list.route, list.priority, anew).await,
         }
-        let mut joined = 0;
-        loop {
-            match self.collapse.join(&key) {
+    }
+
+    /// Asks for exactly a key, or waits for who does.
+    pub(super) async fn share(
+        self: &Arc<Self>,
+        key: &Key,
+        route: &Route,
+        priority: Priority,
+        anew: bool,
+    ) -> Fetched {
+        for _ in 0..OVERTAKEN {
+            match self.collapse.join(key) {
                 Turn::Lead(lead) => {
-                    let found = match self.fresh(&key).filter(|_| !anew) {
+                    let found = match self.fresh(key).filter(|_| !anew) {
                         Some(stored) => Ok(Found {
                             stored,
                             from: Provenance::Memory,
                         }),
-                        None => self.learn(&key, list.route, list.priority).await,
+                        None => self.learn(key, route, priority).await,
                     };
                     lead.finish(found.clone());
                     return found;
                 }
                 Turn::Follow(follow) => {
                     let patience = self.upstream.patience() + Duration::from_secs(1);
-                    let found = match tokio::time::timeout(patience, follow.wait()).await {
-                        Ok(Ok(found)) => found,
-                        Ok(Err(_abandoned)) if joined < OVERTAKEN => {
-                            joined += 1;
-                            continue;
-                        }
-                        Ok(Err(_abandoned)) => Err(Failure::Abandoned),
-                        Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
-                    };
-                    return found;
+                    match tokio::time::timeout(patience, follow.wait()).await {
+                        Ok(Ok(found)) => return found,
+                        // Who led has gone: somebody else has to.
+                        Ok(Err(_abandoned)) => {}
+                        Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::Whole)),
+                    }
                 }
             }
         }
+        Err(Failure::Abandoned)
     }
 
     /// Cuts a page from windows that agree, and stores it.
@@ -353,6 +370,17 @@ impl Fill {
             standing: Some(Standing::new(standing.class, standing.tip, heights, epoch)),
             seen: Survived::at(parts.iter().map(|part| part.seen.number()).min()?),
         })
+    }
+
+    /// Where a transaction was seen, and the key of that window.
+    pub(super) fn hint(&self, key: &Key, route: &Route) -> Option<(Hash, Place, Key)> {
+        let from = route.derived_from?;
+        let source = self.routes.routes().get(usize::from(from))?;
+        let size = u64::from(source.pages?.get());
+        let tx = hash(segment(key.target(), route.places.hex64?)?)?;
+        let place = self.chain.find_run(&tx)?;
+        let window = source.key_of_block(from, place.height, size, place.offset)?;
+        (place.route == from).then_some((tx, place, window))
     }
 
     /// A transaction's page, where its block's stored windows have it whole.

@@ -286,6 +286,28 @@ fn a_block_seen_in_two_epochs_links_them() {
 }
 
 #[test]
+fn the_highest_block_that_was_seen_proves_the_most() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(96, 0)], &tag(100, 0));
+    play.answer(&[block(99, 0)], &tag(100, 0));
+    assert_eq!(play.0.anchor(1, 96), None, "there is nothing to prove");
+    play.tip(101, 0);
+    assert_eq!(play.0.anchor(1, 96), Some(99));
+    assert_eq!(play.0.anchor(1, 99), Some(99));
+    assert_eq!(play.0.anchor(1, 100), None, "the tip may be without items");
+    assert_eq!(play.0.anchor(NO_EPOCH, 96), None);
+    play.answer(&[block(96, 0)], &tag(101, 0));
+    play.tip(102, 0);
+    assert_eq!(play.0.anchor(1, 97), Some(99), "seen in the same epoch");
+    assert_eq!(play.0.anchor(1, 96), Some(99));
+    assert_eq!(play.0.anchor(2, 96), Some(96), "99 was not seen then");
+    // A reorg takes the proof with it.
+    play.answer(&[block(99, 1)], &tag(103, 1));
+    assert_eq!(play.0.anchor(1, 97), None);
+}
+
+#[test]
 fn memory_is_bounded() {
     let mut play = Play::new();
     play.tip(1, 0);

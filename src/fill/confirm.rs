@@ -1,0 +1,83 @@
+//! Confirming: after a new block has come, one request proves that everything
+//! that was known of the blocks before it still holds.
+//!
+//! A block's hash commits to all blocks below it. So where the highest block
+//! that was seen in the epoch before is seen again, no answer that names it or
+//! lower ones has to be fetched anew, be there one or thousands.
+
+use std::sync::Arc;
+
+use super::Fill;
+use crate::cache::key::Key;
+use crate::cache::policy::Mode;
+use crate::cache::store::Stored;
+use crate::route::Route;
+use crate::route::canonical::{page, with_page};
+use crate::upstream::Priority;
+
+/// Windows up to this size are fetched whole to see their block: somebody will
+/// want them. Of larger ones a single item does.
+const MOST_ITEMS: u64 = 100;
+
+impl Fill {
+    /// Where what is stored for a key, or would make an answer for it, only
+    /// lacks the proof that its blocks still stand, gets that proof. Answers
+    /// whether anything was looked for.
+    pub(super) async fn confirm(
+        self: &Arc<Self>,
+        key: &Key,
+        route: &Route,
+        priority: Priority,
+    ) -> bool {
+        let Some(height) = self
+            .doubtful(key, route)
+            .into_iter()
+            .find_map(|stored| self.chain.anchor(stored.standing.as_ref()?))
+        else {
+            return false;
+        };
+        let Some((anchor, source)) = self.anchor_key(route, height) else {
+            return false;
+        };
+        // To fetch the very thing is as good.
+        if anchor == *key || !self.is_sliceable(anchor.route()) {
+            return false;
+        }
+        // Whatever comes of it, the ledger has learned it; where nothing does,
+        // the key itself is asked for, and tells why.
+        let _seen = self.share(&anchor, source, priority, true).await;
+        true
+    }
+
+    /// What is stored for a key, or that an answer for it could be cut from.
+    fn doubtful(&self, key: &Key, route: &Route) -> Vec<Arc<Stored>> {
+        let store = self.cache.store();
+        let own = store.get(key);
+        let window = route.pages.and_then(|size| {
+            let size = u64::from(size.get());
+            let (_, offset) = page(key)?;
+            store.get(&with_page(key, size, offset - offset % size)?)
+        });
+        let source = self
+            .hint(key, route)
+            .and_then(|(_, _, window)| store.get(&window));
+        [own, window, source].into_iter().flatten().collect()
+    }
+
+    /// The key that shows the block at a height, and its route: of those with
+    /// whole blocks' lists that go by the same tip.
+    fn anchor_key(&self, route: &Route, height: u32) -> Option<(Key, &Route)> {
+        let numbered = self.routes.routes().iter().enumerate();
+        let mut shown = numbered.filter_map(|(index, source)| {
+            let size = u64::from(source.pages?.get());
+            source.places.block?;
+            if source.cache.mode != Mode::Chain || source.cache.tip != route.cache.tip {
+                return None;
+            }
+            let items = if size <= MOST_ITEMS { size } else { 1 };
+            let index = u16::try_from(index).ok()?;
+            Some((source.key_of_block(index, height, items, 0)?, source))
+        });
+        shown.next()
+    }
+}
