@@ -258,11 +258,14 @@ impl Fill {
         [Some(own), before, Some(0)]
             .into_iter()
             .flatten()
-            .filter_map(|offset| self.fresh(&list.window(offset)?))
-            .find(|part| {
-                let window = part.page.as_deref().map(|page| window(part, page));
-                window.is_some_and(|window| ends_before(window, list.offset))
+            .filter_map(|offset| Some((offset, self.fresh(&list.window(offset)?)?)))
+            .find(|(offset, part)| {
+                part.page.as_deref().is_some_and(|page| {
+                    let is_window = check_window(page, *offset, list.size).is_ok();
+                    is_window && ends_before(window(part, page), list.offset)
+                })
             })
+            .map(|(_, part)| part)
     }
 
     /// Fetches a window, or waits for who does.

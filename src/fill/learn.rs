@@ -13,7 +13,7 @@ use crate::chain::Standing;
 use crate::chain::finality::{Class, Says, classify};
 use crate::chain::ledger::{Facts, Told, Verdict};
 use crate::chain::runs::Place;
-use crate::pages::{Page, hash};
+use crate::pages::{Page, check_window, hash};
 use crate::respond::Promise;
 use crate::route::Route;
 use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
@@ -230,7 +230,7 @@ impl Fill {
         let [block] = page.blocks() else {
             return;
         };
-        if page.limit != size || page.offset % size != 0 {
+        if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
             return;
         }
         if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {
