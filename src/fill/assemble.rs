@@ -351,11 +351,11 @@ impl Fill {
         let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
         let standing = least.standing.as_ref()?;
-        let epoch = parts
-            .iter()
-            .filter_map(|part| part.standing.as_ref())
-            .map(Standing::epoch)
-            .min()?;
+        // The epoch of what is final says nothing.
+        let standings = parts.iter().filter_map(|part| part.standing.as_ref());
+        let ending = standings.filter(|standing| standing.class.ends_with_epoch());
+        let epoch = ending.map(Standing::epoch).min();
+        let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())

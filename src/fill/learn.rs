@@ -30,11 +30,18 @@ pub struct Asking {
     pub by_hash: Option<Key>,
 }
 
+/// The digits of a hash.
+const HASH: usize = 64;
+
 impl Fill {
     /// How to ask for what a client asks: a block by its height where that is
     /// known, since the two are one stored response and the height is the quick
     /// way upstream.
     pub fn asking(&self, route: &Route, key: Key) -> Asking {
+        // A hash alone is longer than most keys: this is on the way of hits.
+        if key.as_bytes().len() < HASH {
+            return Asking { key, by_hash: None };
+        }
         let by_height = route.places.block.and_then(|at| {
             let Some(Asked::Hash(hash)) = block(key.target(), at) else {
                 return None;
