@@ -10,14 +10,14 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::store::Stored;
 use crate::chain::runs::Place;
-use crate::pages::hash;
-use crate::route::Route;
-use crate::route::canonical::segment;
 use crate::upstream::Priority;
 
 /// What finding a key out would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
+    /// The upstream is asked for this key, whose block proves that what is
+    /// stored still stands.
+    Confirm(Key),
     /// A transaction's page is cut from its block's stored windows.
     Derive,
     /// A page is cut from stored windows.
@@ -40,6 +40,9 @@ impl Fill {
         let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
             return Plan::Plain;
         };
+        if let Some((anchor, _)) = self.proof(key, route) {
+            return Plan::Confirm(anchor);
+        }
         if self.derive(key, route).is_some() {
             return Plan::Derive;
         }
@@ -79,9 +82,10 @@ impl Fill {
         list.map_or_else(Vec::new, |list| list.windows())
     }
 
-    /// Where a transaction was last seen in its block's windows.
-    pub fn seen_in(&self, key: &Key, route: &Route) -> Option<Place> {
-        let tx = hash(segment(key.target(), route.places.hex64?)?)?;
-        self.chain.find_run(&tx)
+    /// Where a transaction was last seen among its block's windows, and the key
+    /// of that window.
+    pub fn seen_in(&self, key: &Key) -> Option<(Place, Key)> {
+        let (_, place, window) = self.hint(key, self.route(key)?)?;
+        Some((place, window))
     }
 }
