@@ -36,4 +36,6 @@ mod admin;
 
 mod sandbox;
 
+mod chain;
+
 mod operations;
