@@ -34,11 +34,23 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             // A failing source is asked less and less.
             false => (pause * 2).min(MOST_BACKOFF.max(source.every)),
         };
-        let due = tokio::time::sleep_until(began + pause);
-        tokio::select! {
-            biased;
-            () = due => {}
-            () = fill.chain.wanted(tip) => tokio::time::sleep_until(began + soonest).await,
+        let mut due = began + pause;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(due) => {}
+                () = fill.chain.wanted(tip) => {
+                    tokio::time::sleep_until(began + soonest).await;
+                    break;
+                }
+            }
+            // Answers that bear the tip's hash are as good as probes. (Where
+            // time stands still, it never comes to the end of a rest.)
+            let rest = fill.chain.rest(tip, fill.clock.now());
+            if rest.is_zero() || rest >= source.every {
+                break;
+            }
+            due = tokio::time::Instant::now() + rest;
         }
     }
 }

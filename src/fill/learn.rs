@@ -86,6 +86,7 @@ impl Fill {
                 return Err(Failure::Abandoned);
             };
             let mark = self.cache.store().mark();
+            let sent = self.clock.now();
             let answer = self.ask(key, priority).await?;
             let page = match answer.status {
                 StatusCode::OK => Page::read(&answer.body),
@@ -108,7 +109,8 @@ impl Fill {
                 empty: emptied(key, route, says, page.as_ref()),
                 tag: answer.etag.as_deref(),
             };
-            let Verdict::Told(told) = self.chain.answer(tip, start, facts, self.clock.now()) else {
+            let now = self.clock.now();
+            let Verdict::Told(told) = self.chain.answer(tip, start, sent, facts, now) else {
                 continue;
             };
             let mark = match told.orphaned.map(|from| self.forget(tip, from)) {
