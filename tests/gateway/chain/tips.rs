@@ -95,6 +95,14 @@ async fn a_tip_that_is_lost_later_leaves_the_times() {
     let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
     broken.store(false, SeqCst);
     let gateway = before(&upstream, config).await;
+    // Nothing but the status tells of the tip.
+    let (own, is_broken) = (sandbox.clone(), broken.clone());
+    upstream.usually(
+        move |seen| match for_status(seen) && is_broken.load(SeqCst) {
+            true => Reply::status(500, "{}"),
+            false => retagged(&own, &seen.target(), None),
+        },
+    );
     let (recent, last) = (
         block(sandbox.tip().height),
         block(sandbox.tip().height - 30),
@@ -128,6 +136,38 @@ async fn a_tip_that_is_lost_later_leaves_the_times() {
     probe_all(&gateway).await;
     assert!(standing(&gateway, RUNES).known);
     assert_eq!(standing(&gateway, RUNES).trouble, None);
+}
+
+#[tokio::test]
+async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
+    let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
+    let sandbox = sandbox();
+    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
+    broken.store(false, SeqCst);
+    let gateway = before(&upstream, config).await;
+    let tip = sandbox.tip().height;
+    let recent = block(tip);
+    gateway.get(&recent).await;
+    broken.store(true, SeqCst);
+    for round in 1..10 {
+        gateway.advance(9_000);
+        // Some answer or other: each has the tag.
+        gateway.get(&block(tip - 20 - round)).await;
+        assert!(standing(&gateway, RUNES).known);
+        let asked = targets(&upstream).len();
+        gateway.get(&recent).await;
+        assert_eq!(targets(&upstream).len(), asked);
+    }
+    // The tag of a new tip confirms nothing, but tells of it.
+    sandbox.advance(1);
+    gateway.advance(9_000);
+    gateway.get(&block(tip - 40)).await;
+    let asked = targets(&upstream).len();
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), asked + 1);
+    gateway.advance(1_001);
+    gateway.get(&block(tip - 41)).await;
+    assert!(!standing(&gateway, RUNES).known);
 }
 
 #[tokio::test]
