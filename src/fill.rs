@@ -228,7 +228,9 @@ impl Fill {
     fn fresh(&self, key: &Key) -> Option<Arc<Stored>> {
         let policy = &self.route(key)?.cache;
         match self.cache.look_up(key, policy, self.clock.now()) {
-            Lookup::Fresh { stored, .. } | Lookup::Settled { stored, .. } => Some(stored),
+            Lookup::Fresh { stored, .. } => Some(stored),
+            // It is told once: from now on it would pass for recent.
+            Lookup::Settled { stored, .. } => Some(self.settle(key, &stored)),
             Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
         }
     }

@@ -265,7 +265,12 @@ fn is_kept(status: StatusCode) -> bool {
 /// items names the one that the path does: such a list is closed.
 fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says {
     let asked = route.places.block.and_then(|at| block(key.target(), at));
-    if answer.status == StatusCode::NOT_FOUND || answer.empty {
+    // A block without activity is an empty list. Not found is no word of the
+    // API's about a block, and so settles nothing.
+    if answer.status == StatusCode::NOT_FOUND {
+        return Says::Nothing { asked: None };
+    }
+    if answer.empty {
         return Says::Nothing {
             asked: match asked {
                 Some(Asked::Height(height)) => Some(height),
