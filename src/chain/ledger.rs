@@ -15,7 +15,8 @@
 //!
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
@@ -128,6 +129,7 @@ struct Seen {
 struct Reorg {
     beat: u64,
     from: u32,
+    at: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -159,6 +161,10 @@ const LINKS: usize = 512;
 const EPOCHS: usize = 4096;
 /// Heights that are looked through for one that proves something.
 const ANCHORS: usize = 64;
+
+/// So many reorgs within [`CONTRADICTED`] are none.
+const MOST_REORGS: usize = 32;
+const CONTRADICTED: Duration = Duration::from_secs(60);
 
 /// What an observation changes.
 #[derive(Default)]
@@ -349,8 +355,17 @@ impl Ledger {
         }
     }
 
-    /// What an answer of any other path says.
+    /// What an answer of any other path says. What its blocks say counts only
+    /// where it makes sense as a chain.
     pub fn answer(&mut self, start: Start, facts: Facts<'_>, now: Moment) -> Verdict {
+        let senseless = is_contradictory(facts.blocks) || self.is_contradicted(now);
+        let facts = match senseless {
+            true => Facts {
+                tag: facts.tag,
+                ..Facts::default()
+            },
+            false => facts,
+        };
         if self.is_outdated(start, facts) {
             return Verdict::Outdated;
         }
@@ -405,11 +420,21 @@ impl Ledger {
         }
         Verdict::Told(Told {
             epoch,
-            tip: self.tip.filter(|tip| tip.certain).map(|tip| tip.height),
+            tip: self
+                .tip
+                .filter(|tip| tip.certain && !senseless)
+                .map(|tip| tip.height),
             orphaned,
             wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
             confirms: sign == Sign::Same && self.is_certain_of(tag),
         })
+    }
+
+    /// Whether there were more reorgs lately than any chain has: then the
+    /// upstream's answers contradict each other, and tell nothing of blocks.
+    fn is_contradicted(&self, now: Moment) -> bool {
+        let first = self.reorgs.len().checked_sub(MOST_REORGS);
+        first.is_some_and(|first| now.since(self.reorgs[first].at) < CONTRADICTED)
     }
 
     /// Whether a tag is the hash of the block that certainly is the tip.
@@ -518,6 +543,7 @@ impl Ledger {
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,
+            at: now,
         });
         if self.reorgs.len() > REORGS {
             self.reorgs.pop_front();
@@ -615,6 +641,14 @@ impl Ledger {
         let tag = self.tag.as_deref();
         matches!(self.tags, Tags::OfTip { .. }) && tag.is_some_and(|tag| as_hash(tag).is_some())
     }
+}
+
+/// Whether blocks, each of which is named once, cannot be of one chain: two at
+/// one height, or one at two.
+fn is_contradictory(blocks: &[Block]) -> bool {
+    let heights: HashSet<_> = blocks.iter().map(|block| block.height).collect();
+    let hashes: HashSet<_> = blocks.iter().map(|block| block.hash).collect();
+    heights.len() < blocks.len() || hashes.len() < blocks.len()
 }
 
 /// What a tag tells.
