@@ -123,14 +123,20 @@ impl Fill {
         let began = self.cache.store().purges();
         let (mut found, mut collapsed) = self.join(key, patience).await;
         for again in 1..OVERTAKEN {
-            let too_old = match &found {
+            let first = again == 1 && collapsed;
+            let another = match &found {
                 Ok(found) => {
                     self.is_of_before(key, &found.stored, began)
-                        || again == 1 && collapsed && self.is_overtaken(&found.stored)
+                        || first && self.is_overtaken(&found.stored)
+                }
+                // Who led may have looked ahead, for which there was nothing to
+                // spare.
+                Err(Failure::Spent { .. } | Failure::TooManyInFlight) => {
+                    first && self.chain.look_ahead().is_on()
                 }
                 Err(_) => false,
             };
-            if !too_old {
+            if !another {
                 return (found, collapsed);
             }
             (found, collapsed) = self.join(key, patience).await;
@@ -222,7 +228,9 @@ impl Fill {
     fn fresh(&self, key: &Key) -> Option<Arc<Stored>> {
         let policy = &self.route(key)?.cache;
         match self.cache.look_up(key, policy, self.clock.now()) {
-            Lookup::Fresh { stored, .. } | Lookup::Settled { stored, .. } => Some(stored),
+            Lookup::Fresh { stored, .. } => Some(stored),
+            // It is told once: from now on it would pass for recent.
+            Lookup::Settled { stored, .. } => Some(self.settle(key, &stored)),
             Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
         }
     }

@@ -93,7 +93,16 @@ type Parts = Vec<Arc<Stored>>;
 
 /// The windows that a page is cut from, and where they are from; or why there
 /// are none.
-type Windows = Result<(Parts, Provenance), String>;
+type Windows = Result<(Parts, Provenance), Unfit>;
+
+/// Why there are no windows.
+enum Unfit {
+    /// What came is none.
+    NoWindow(String),
+    /// The upstream refuses one. Perhaps that is for its size; perhaps it
+    /// refuses the page itself as well, such as that of a block that cannot be.
+    Refused(String),
+}
 
 impl Fill {
     /// Finds out a key of a route in mode `chain`.
@@ -121,10 +130,16 @@ impl Fill {
         if self.is_sliceable(key.route())
             && let Some(list) = List::of(key, route, priority)
         {
-            match self.assemble(&list).await {
+            let refused = match self.assemble(&list).await {
                 ControlFlow::Break(found) => return found,
-                ControlFlow::Continue(()) => {}
+                ControlFlow::Continue(refused) => refused,
+            };
+            let found = self.learn(key, route, priority).await?;
+            // It was the window that was wrong.
+            if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
+                self.give_up_windows(&list, &why);
             }
+            return Ok(found);
         }
         self.learn(key, route, priority).await
     }
@@ -135,17 +150,18 @@ impl Fill {
     }
 
     /// Answers a page from windows; goes on where the upstream has to be asked
-    /// for the page itself.
-    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched> {
+    /// for the page itself, and says how it has refused a window, if it has.
+    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched, Option<String>> {
         for attempt in 0..=DISAGREEMENTS {
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
             let (parts, from) = match self.windows(list, anew).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(why)) => {
+                Ok(Err(Unfit::NoWindow(why))) => {
                     self.give_up_windows(list, &why);
-                    return ControlFlow::Continue(());
+                    return ControlFlow::Continue(None);
                 }
+                Ok(Err(Unfit::Refused(why))) => return ControlFlow::Continue(Some(why)),
                 Err(failure) => return ControlFlow::Break(Err(failure)),
             };
             // One part that is neither a page nor nothing answers for all.
@@ -165,7 +181,7 @@ impl Fill {
             target_path = list.key.target(),
             "windows of one list do not agree, however often they are fetched: the page itself is asked for"
         );
-        ControlFlow::Continue(())
+        ControlFlow::Continue(None)
     }
 
     fn give_up_windows(&self, list: &List<'_>, why: &str) {
@@ -209,13 +225,20 @@ impl Fill {
             match (&part.page, is_page) {
                 (Some(page), true) => {
                     if let Err(why) = check_window(page, offset, list.size) {
-                        return Ok(Err(why.to_string()));
+                        return Ok(Err(Unfit::NoWindow(why.to_string())));
                     }
                 }
-                (None, true) => return Ok(Err("an answer is no page".to_owned())),
-                // Such as a limit that is more than it allows.
-                (_, false) if part.status == StatusCode::BAD_REQUEST => {
-                    return Ok(Err(format!("it answers {} to a window", part.status)));
+                (None, true) => {
+                    return Ok(Err(Unfit::NoWindow("an answer is no page".to_owned())));
+                }
+                // Such as a limit that is more than it allows; but where the
+                // window is the page, that is the answer.
+                (_, false)
+                    if part.status == StatusCode::BAD_REQUEST
+                        && (list.limit, list.offset) != (list.size, offset) =>
+                {
+                    let why = format!("it answers {} to a window", part.status);
+                    return Ok(Err(Unfit::Refused(why)));
                 }
                 (_, false) => {}
             }
@@ -230,7 +253,7 @@ impl Fill {
     pub(super) fn wanted(&self, list: &List<'_>, anew: bool) -> Vec<(u64, Option<Arc<Stored>>)> {
         let stored = |offset| match anew {
             true => None,
-            false => self.fresh(&list.window(offset)?),
+            false => self.fresh_window(list, offset),
         };
         let mut total = None;
         let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
@@ -247,6 +270,13 @@ impl Fill {
         found
     }
 
+    /// A window that is stored and fresh; not what came in place of one while
+    /// the upstream gave none.
+    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<Stored>> {
+        let part = self.fresh(&list.window(offset)?);
+        part.filter(|part| list.fits(part, offset))
+    }
+
     /// A stored window that shows that nothing lies where the page begins.
     pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
         let own = list.offset - list.offset % list.size;
@@ -254,7 +284,7 @@ impl Fill {
         [Some(own), before, Some(0)]
             .into_iter()
             .flatten()
-            .filter_map(|offset| self.fresh(&list.window(offset)?))
+            .filter_map(|offset| self.fresh_window(list, offset))
             .find(|part| {
                 let window = part.page.as_deref().map(|page| window(part, page));
                 window.is_some_and(|window| ends_before(window, list.offset))
@@ -266,6 +296,10 @@ impl Fill {
         let Some(key) = list.window(offset) else {
             return Err(Failure::Abandoned);
         };
+        let anew = anew
+            || self
+                .fresh(&key)
+                .is_some_and(|part| !list.fits(&part, offset));
         // Whoever leads the page leads its only window as well.
         match key == *list.key {
             true => self.learn(&key, list.route, list.priority).await,
@@ -353,11 +387,11 @@ impl Fill {
         let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
         let standing = least.standing.as_ref()?;
-        let epoch = parts
-            .iter()
-            .filter_map(|part| part.standing.as_ref())
-            .map(Standing::epoch)
-            .min()?;
+        // The epoch of what is final says nothing.
+        let standings = parts.iter().filter_map(|part| part.standing.as_ref());
+        let ending = standings.filter(|standing| standing.class.ends_with_epoch());
+        let epoch = ending.map(Standing::epoch).min();
+        let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())
@@ -390,16 +424,9 @@ impl Fill {
 
     /// A transaction's page, where its block's stored windows have it whole.
     pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
-        let source = self.routes.routes().get(usize::from(route.derived_from?))?;
-        let size = u64::from(source.pages?.get());
-        let at = route.places.hex64?;
-        let tx = hash(segment(key.target(), at)?)?;
+        let (tx, place, first) = self.hint(key, route)?;
+        let size = u64::from(self.route(&first)?.pages?.get());
         let (limit, offset) = page_of(key)?;
-        let place = self.chain.find_run(&tx)?;
-        if Some(place.route) != route.derived_from {
-            return None;
-        }
-        let first = source.key_of_block(place.route, place.height, size, place.offset)?;
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(place.offset)?];
         let edges = |part: &Arc<Stored>| {
@@ -462,6 +489,16 @@ impl<'k> List<'k> {
 
     pub(super) fn window(&self, offset: u64) -> Option<Key> {
         with_page(self.key, self.size, offset)
+    }
+
+    /// Whether what is stored for a window is one, or what the upstream says in
+    /// place of any page.
+    fn fits(&self, part: &Stored, offset: u64) -> bool {
+        match (&part.page, part.status == StatusCode::OK) {
+            (Some(page), true) => check_window(page, offset, self.size).is_ok(),
+            (None, is_page) => !is_page,
+            (Some(_), false) => true,
+        }
     }
 
     /// How many items the list has, as a window within it says.

@@ -40,4 +40,6 @@ mod explain;
 
 mod sandbox;
 
+mod chain;
+
 mod operations;
