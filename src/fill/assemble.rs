@@ -181,6 +181,8 @@ impl Fill {
                 return ControlFlow::Break(Ok(Found { stored, from }));
             }
             if let Some(stored) = self.paste(list, &parts) {
+                // What its parts have survived, or caused, they have survived.
+                let mark = mark.past(stored.seen.number());
                 if self.is_purged(list.key, &stored, mark) {
                     continue;
                 }
