@@ -55,6 +55,13 @@ pub struct LookAhead {
     pub refresh: u32,
 }
 
+impl LookAhead {
+    /// Whether anything is.
+    pub const fn is_on(self) -> bool {
+        self.next_window || self.refresh > 0
+    }
+}
+
 /// Where an indexer says its tip.
 #[derive(Clone, Debug, Serialize)]
 pub struct Source {

@@ -16,6 +16,7 @@
 mod assemble;
 mod confirm;
 mod learn;
+mod plan;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ use crate::upstream::answer::Answer;
 use crate::upstream::{Ask, Failure, Priority, TimedOut};
 use assemble::Sliceable;
 pub use learn::Asking;
+use learn::own_key;
+pub use plan::Plan;
 
 /// What filling needs of the house.
 pub struct Fill {
@@ -117,20 +120,53 @@ impl Fill {
     /// Finds out for a client what memory does not have; and says whether
     /// another had asked already. Gives up after `patience`.
     pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
-        let (found, collapsed) = self.join(key, patience).await;
-        // What had been asked for before a new block came is no answer to who
-        // has asked since.
-        let overtaken = |stored: &Stored| {
-            let epoch = stored.standing.as_ref().map(|standing| {
-                standing.class.ends_with_epoch()
-                    && standing.epoch() != self.chain.epoch(standing.tip)
-            });
-            epoch.unwrap_or(false)
-        };
+        let began = self.cache.store().purges();
+        let (mut found, mut collapsed) = self.join(key, patience).await;
+        for again in 1..OVERTAKEN {
+            let first = again == 1 && collapsed;
+            let another = match &found {
+                Ok(found) => {
+                    self.is_of_before(key, &found.stored, began)
+                        || first && self.is_overtaken(&found.stored)
+                }
+                // Who led may have looked ahead, for which there was nothing to
+                // spare.
+                Err(Failure::Spent { .. } | Failure::TooManyInFlight) => {
+                    first && self.chain.look_ahead().is_on()
+                }
+                Err(_) => false,
+            };
+            if !another {
+                return (found, collapsed);
+            }
+            (found, collapsed) = self.join(key, patience).await;
+        }
         match &found {
-            Ok(found) if collapsed && overtaken(&found.stored) => self.join(key, patience).await,
+            Ok(of_before) if self.is_of_before(key, &of_before.stored, began) => {
+                (Err(Failure::Unsettled), collapsed)
+            }
             Ok(_) | Err(_) => (found, collapsed),
         }
+    }
+
+    /// What had been asked for before a new block came is no answer to who has
+    /// asked since.
+    fn is_overtaken(&self, stored: &Stored) -> bool {
+        let overtaken = stored.standing.as_ref().map(|standing| {
+            standing.class.ends_with_epoch() && standing.epoch() != self.chain.epoch(standing.tip)
+        });
+        overtaken.unwrap_or(false)
+    }
+
+    /// Nor is what was purged before a request began: its leader may have asked
+    /// before that, and have handed it over only now.
+    fn is_of_before(&self, key: &Key, stored: &Stored, began: u64) -> bool {
+        if stored.seen.number() >= began {
+            return false;
+        }
+        let own = self.route(key).map(|route| own_key(key, route, stored));
+        let purged = |key| self.cache.store().has_purged(key, stored);
+        purged(key) || own.as_ref().is_some_and(purged)
     }
 
     async fn join(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
@@ -223,7 +259,7 @@ impl Fill {
                 Mode::Off | Mode::Respect | Mode::Chain => None,
             };
             let stored = Arc::new(self.prepare(answer, lifetime, mark));
-            if self.is_purged(key, &stored, mark) {
+            if self.cache.store().has_purged(key, &stored) {
                 continue;
             }
             let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());

@@ -24,6 +24,22 @@ pub enum Purge {
     All,
     /// What a route has stored.
     Route(u16),
+    /// What a route has stored of one target.
+    Target {
+        /// The route.
+        route: u16,
+        /// The canonical target, query included.
+        target: Box<str>,
+    },
+    /// What a route has stored of the paths that have a value in a place.
+    Segment {
+        /// The route.
+        route: u16,
+        /// The segment, counted from 0 after the first slash.
+        at: usize,
+        /// Its canonical value.
+        value: Box<str>,
+    },
     /// What a route has stored of one path, whatever the query.
     Path {
         /// The route.
@@ -61,10 +77,15 @@ impl Purge {
         match self {
             Self::All => true,
             Self::Route(route) => route_of(sight.key) == *route,
+            Self::Target { route, target } => {
+                route_of(sight.key) == *route && *target_of(sight.key) == **target
+            }
+            Self::Segment { route, at, value } => {
+                let own = path_of(sight.key).split('/').nth(at + 1);
+                route_of(sight.key) == *route && own == Some(value)
+            }
             Self::Path { route, path } => {
-                let target = target_of(sight.key);
-                let own = target.split('?').next().unwrap_or(target);
-                route_of(sight.key) == *route && *own == **path
+                route_of(sight.key) == *route && *path_of(sight.key) == **path
             }
             Self::Heights { tip, from, to } => sight.standing.is_some_and(|standing| {
                 let here = tip.is_none_or(|tip| tip == standing.tip);
@@ -77,6 +98,11 @@ impl Purge {
             }
         }
     }
+}
+
+fn path_of(key: &[u8]) -> &str {
+    let target = target_of(key);
+    target.split('?').next().unwrap_or(target)
 }
 
 /// The purges there were, by number.
@@ -152,6 +178,15 @@ mod tests {
             route,
             path: path.into(),
         };
+        let target = |route, target: &str| Purge::Target {
+            route,
+            target: target.into(),
+        };
+        let segment = |route, at, value: &str| Purge::Segment {
+            route,
+            at,
+            value: value.into(),
+        };
         let heights = |tip, from, to| Purge::Heights { tip, from, to };
         for (purge, strikes) in [
             (Purge::All, true),
@@ -160,6 +195,18 @@ mod tests {
             (path(3, "/blocks/840000/activity"), true),
             (path(3, "/blocks/84000/activity"), false),
             (path(2, "/blocks/840000/activity"), false),
+            (target(3, "/blocks/840000/activity?limit=20&offset=0"), true),
+            (target(3, "/blocks/840000/activity"), false),
+            (
+                target(2, "/blocks/840000/activity?limit=20&offset=0"),
+                false,
+            ),
+            (segment(3, 1, "840000"), true),
+            (segment(3, 2, "activity"), true),
+            (segment(3, 1, "84000"), false),
+            (segment(3, 0, "840000"), false),
+            (segment(3, 3, ""), false),
+            (segment(2, 1, "840000"), false),
             (heights(Some(1), 840_002, u32::MAX), true),
             (heights(Some(1), 840_003, u32::MAX), false),
             (heights(Some(0), 840_002, u32::MAX), false),

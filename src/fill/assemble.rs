@@ -127,19 +127,9 @@ impl Fill {
                 from: Provenance::Memory,
             });
         }
-        let sliceable = || self.sliceable.is(key.route(), self.clock.now());
-        if let Some(size) = route.pages
-            && sliceable()
-            && let Some((limit, offset)) = page_of(key)
+        if self.is_sliceable(key.route())
+            && let Some(list) = List::of(key, route, priority)
         {
-            let list = List {
-                key,
-                route,
-                size: u64::from(size.get()),
-                limit,
-                offset,
-                priority,
-            };
             let refused = match self.assemble(&list).await {
                 ControlFlow::Break(found) => return found,
                 ControlFlow::Continue(refused) => refused,
@@ -163,7 +153,6 @@ impl Fill {
     /// for the page itself, and says how it has refused a window, if it has.
     async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched, Option<String>> {
         for attempt in 0..=DISAGREEMENTS {
-            let mark = self.cache.store().mark();
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
             let (parts, from) = match self.windows(list, anew).await {
@@ -181,9 +170,7 @@ impl Fill {
                 return ControlFlow::Break(Ok(Found { stored, from }));
             }
             if let Some(stored) = self.paste(list, &parts) {
-                // What its parts have survived, or caused, they have survived.
-                let mark = mark.past(stored.seen.number());
-                if self.is_purged(list.key, &stored, mark) {
+                if self.cache.store().has_purged(list.key, &stored) {
                     continue;
                 }
                 return ControlFlow::Break(Ok(Found { stored, from }));
@@ -212,26 +199,11 @@ impl Fill {
 
     /// The windows that a page is cut from, stored ones where they are fresh.
     async fn windows(self: &Arc<Self>, list: &List<'_>, anew: bool) -> Result<Windows, Failure> {
-        let stored = |offset| match anew {
-            true => None,
-            false => self.fresh_window(list, offset),
-        };
         // A list that ends before costs nothing, if a window shows it.
         if !anew && let Some(part) = self.end_of(list) {
             return Ok(Ok((vec![part], Provenance::Memory)));
         }
-        let mut total = None;
-        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
-        for offset in windows(list.offset, list.limit, list.size) {
-            let part = stored(offset);
-            total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
-            found.push((offset, part));
-        }
-        // What lies beyond the total is not asked for.
-        let first = found.first().map(|(offset, _)| *offset);
-        found.retain(|(offset, part)| {
-            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
-        });
+        let found = self.wanted(list, anew);
         let fetches = found.into_iter().map(|(offset, part)| async move {
             match part {
                 Some(stored) => {
@@ -276,6 +248,28 @@ impl Fill {
         Ok(Ok((parts, from)))
     }
 
+    /// Which windows a page is cut from, with those that are stored and fresh;
+    /// to be fetched anew, none is.
+    pub(super) fn wanted(&self, list: &List<'_>, anew: bool) -> Vec<(u64, Option<Arc<Stored>>)> {
+        let stored = |offset| match anew {
+            true => None,
+            false => self.fresh_window(list, offset),
+        };
+        let mut total = None;
+        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
+        for offset in windows(list.offset, list.limit, list.size) {
+            let part = stored(offset);
+            total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
+            found.push((offset, part));
+        }
+        // What lies beyond the total is not asked for.
+        let first = found.first().map(|(offset, _)| *offset);
+        found.retain(|(offset, part)| {
+            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
+        });
+        found
+    }
+
     /// A window that is stored and fresh; not what came in place of one while
     /// the upstream gave none.
     fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<Stored>> {
@@ -284,7 +278,7 @@ impl Fill {
     }
 
     /// A stored window that shows that nothing lies where the page begins.
-    fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
+    pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
         let own = list.offset - list.offset % list.size;
         let before = own.checked_sub(list.size);
         [Some(own), before, Some(0)]
@@ -350,6 +344,22 @@ impl Fill {
 
     /// Cuts a page from windows that agree, and stores it.
     fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
+        let stored = self.cut_page(list, parts)?;
+        // The window is the page, and is stored already.
+        if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
+            return Some(stored);
+        }
+        let key = match list.route.places.block {
+            // Where its height is known by now, it is stored under that.
+            Some(_) => self.asking(list.route, list.key.clone()).key,
+            None => list.key.clone(),
+        };
+        self.cache.store().insert(key, stored.clone());
+        Some(stored)
+    }
+
+    /// Cuts a page from windows that agree.
+    pub(super) fn cut_page(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
         if !agree(&cut(parts)?) || !is_one_moment(parts) {
             return None;
         }
@@ -368,14 +378,7 @@ impl Fill {
             return Some(part.clone());
         }
         let body = pages::assemble(&cut, list.offset, list.limit)?;
-        let stored = Arc::new(self.assembled(parts, body)?);
-        let key = match list.route.places.block {
-            // Where its height is known by now, it is stored under that.
-            Some(_) => self.asking(list.route, list.key.clone()).key,
-            None => list.key.clone(),
-        };
-        self.cache.store().insert(key, stored.clone());
-        Some(stored)
+        Some(Arc::new(self.assembled(parts, body)?))
     }
 
     /// What is made of parts is as settled as the least settled of them, and as
@@ -384,11 +387,11 @@ impl Fill {
         let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
         let standing = least.standing.as_ref()?;
-        let epoch = parts
-            .iter()
-            .filter_map(|part| part.standing.as_ref())
-            .map(Standing::epoch)
-            .min()?;
+        // The epoch of what is final says nothing.
+        let standings = parts.iter().filter_map(|part| part.standing.as_ref());
+        let ending = standings.filter(|standing| standing.class.ends_with_epoch());
+        let epoch = ending.map(Standing::epoch).min();
+        let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())
@@ -420,17 +423,10 @@ impl Fill {
     }
 
     /// A transaction's page, where its block's stored windows have it whole.
-    fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
-        let source = self.routes.routes().get(usize::from(route.derived_from?))?;
-        let size = u64::from(source.pages?.get());
-        let at = route.places.hex64?;
-        let tx = hash(segment(key.target(), at)?)?;
+    pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
+        let (tx, place, first) = self.hint(key, route)?;
+        let size = u64::from(self.route(&first)?.pages?.get());
         let (limit, offset) = page_of(key)?;
-        let place = self.chain.find_run(&tx)?;
-        if Some(place.route) != route.derived_from {
-            return None;
-        }
-        let first = source.key_of_block(place.route, place.height, size, place.offset)?;
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(place.offset)?];
         let edges = |part: &Arc<Stored>| {
@@ -461,7 +457,7 @@ impl Fill {
 }
 
 /// A page of a list that a client asks for.
-struct List<'k> {
+pub(super) struct List<'k> {
     key: &'k Key,
     route: &'k Route,
     /// Items of a window.
@@ -471,8 +467,27 @@ struct List<'k> {
     priority: Priority,
 }
 
-impl List<'_> {
-    fn window(&self, offset: u64) -> Option<Key> {
+impl<'k> List<'k> {
+    /// The page that a key asks for, where its route has pages.
+    pub(super) fn of(key: &'k Key, route: &'k Route, priority: Priority) -> Option<Self> {
+        let (limit, offset) = page_of(key)?;
+        Some(Self {
+            key,
+            route,
+            size: u64::from(route.pages?.get()),
+            limit,
+            offset,
+            priority,
+        })
+    }
+
+    /// The keys of all windows that it touches.
+    pub(super) fn windows(&self) -> Vec<Key> {
+        let offsets = windows(self.offset, self.limit, self.size);
+        offsets.filter_map(|offset| self.window(offset)).collect()
+    }
+
+    pub(super) fn window(&self, offset: u64) -> Option<Key> {
         with_page(self.key, self.size, offset)
     }
 

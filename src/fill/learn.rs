@@ -13,7 +13,7 @@ use crate::chain::Standing;
 use crate::chain::finality::{Class, Says, classify};
 use crate::chain::ledger::{Facts, Told, Verdict};
 use crate::chain::runs::Place;
-use crate::pages::{Page, hash};
+use crate::pages::{Page, check_window, hash};
 use crate::respond::Promise;
 use crate::route::Route;
 use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
@@ -30,11 +30,18 @@ pub struct Asking {
     pub by_hash: Option<Key>,
 }
 
+/// The digits of a hash.
+const HASH: usize = 64;
+
 impl Fill {
     /// How to ask for what a client asks: a block by its height where that is
     /// known, since the two are one stored response and the height is the quick
     /// way upstream.
     pub fn asking(&self, route: &Route, key: Key) -> Asking {
+        // A hash alone is longer than most keys: this is on the way of hits.
+        if key.as_bytes().len() < HASH {
+            return Asking { key, by_hash: None };
+        }
         let by_height = route.places.block.and_then(|at| {
             let Some(Asked::Hash(hash)) = block(key.target(), at) else {
                 return None;
@@ -158,17 +165,6 @@ impl Fill {
         classify(says, sure, self.chain.times().final_depth)
     }
 
-    /// Whether what was made of an answer has been purged since it was asked
-    /// for.
-    pub(super) fn is_purged(&self, key: &Key, stored: &Stored, mark: Mark) -> bool {
-        let sight = Sight {
-            key: key.as_bytes(),
-            standing: stored.standing.as_ref(),
-            bodies: vec![&stored.body],
-        };
-        self.cache.store().is_purged(&sight, mark, None)
-    }
-
     fn stored(&self, answer: Answer, page: Option<Page>, standing: Standing, mark: Mark) -> Stored {
         let promise = match is_kept(answer.status) {
             true => self.promise(standing.class, standing.tip),
@@ -230,7 +226,7 @@ impl Fill {
         let [block] = page.blocks() else {
             return;
         };
-        if page.limit != size || page.offset % size != 0 {
+        if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
             return;
         }
         if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {
@@ -247,7 +243,7 @@ impl Fill {
 }
 
 /// The key that an answer is stored under.
-fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
+pub(super) fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
     let by_height = route.places.block.and_then(|at| {
         let Some(Asked::Hash(asked)) = block(key.target(), at) else {
             return None;

@@ -34,6 +34,10 @@ mod key_leak;
 
 mod admin;
 
+mod purge;
+
+mod explain;
+
 mod sandbox;
 
 mod chain;
