@@ -19,7 +19,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::{Session, Walk};
 use ordgate::sandbox::{Sandbox, Settings};
-use ordgate::serve::{Options, Server};
+use ordgate::serve::{Fresh, Options, Server};
 use ordgate::wire::head::{Bounds, Scan};
 use ordgate::wire::pulse::Pulse;
 
@@ -62,7 +62,7 @@ fn canonical_request(bencher: divan::Bencher<'_, '_>) {
             .expect("a route");
         found
             .route
-            .canonical(found.index, &found.captures, Some("limit=20&offset=40"))
+            .canonical(&found.captures, Some("limit=20&offset=40"))
     });
 }
 
@@ -134,10 +134,13 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
          [limit]\nenabled = {limited}\nrequests_per_minute = 60000000\nburst = 60000000\n"
     );
     let server = Server::start(Options {
-        config: Config::parse("bench", &text).expect("a valid configuration"),
+        fresh: Fresh {
+            config: Config::parse("bench", &text).expect("a valid configuration"),
+            keys: Vec::new(),
+            admin_token: None,
+        },
         config_name: "bench".to_owned(),
-        keys: Vec::new(),
-        admin_token: None,
+        reread: Box::new(|| Err(Vec::new())),
         sandbox: Some(Sandbox::new(Settings::default())),
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),

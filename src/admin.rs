@@ -1,9 +1,10 @@
 //! The operator's door, apart from the clients': `/healthz` (the process
 //! lives), `/readyz` (it can serve), `/metrics`, `/status`, `/explain` (what is
-//! known of a URL), and `/purge`.
+//! known of a URL), `/purge` and `/reload`.
 //!
 //! Invariants: off loopback nothing is answered without the token; nothing but
-//! `/purge` changes anything.
+//! `/purge` and `/reload` changes anything, and no page in a browser can make
+//! them.
 //!
 //! Deliberately absent: the walk. Nothing here touches the upstream.
 
@@ -15,30 +16,31 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderValue, Request, Response, StatusCode, Uri};
+use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::Moment;
 use crate::gateway::Gateway;
-use crate::listener::Drain;
+use crate::listener::{Drain, Present};
+use crate::reload::Reloads;
 use crate::telemetry;
 use crate::validate::{Invalid, decode};
-use crate::wire::{Body, PROBLEM_JSON};
+use crate::wire::{Body, PROBLEM_JSON, SEC_FETCH_SITE};
 
 /// The operator's token, kept as a digest: it cannot be shown, and comparing
 /// digests tells nothing of it by its time.
@@ -63,9 +65,11 @@ impl fmt::Debug for Token {
 /// What the admin side tells of beside the gateway.
 pub struct Admin {
     /// The gateway.
-    pub gateway: Arc<Gateway>,
-    /// What is demanded, if anything.
-    pub token: Option<Token>,
+    pub present: Present,
+    /// What is demanded, if anything; a reload may change it.
+    pub token: Arc<Mutex<Option<Token>>>,
+    /// What reloads.
+    pub reloads: Arc<Reloads>,
     /// Where the public side listens.
     pub listen: SocketAddr,
     /// Threads that serve it.
@@ -84,13 +88,14 @@ const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What there is, and what it takes.
-const PATHS: [(&str, &str); 6] = [
+const PATHS: [(&str, &str); 7] = [
     ("/healthz", "GET, HEAD"),
     ("/readyz", "GET, HEAD"),
     ("/metrics", "GET, HEAD"),
     ("/status", "GET, HEAD"),
     ("/explain", "GET, HEAD"),
     ("/purge", "POST"),
+    ("/reload", "POST"),
 ];
 
 impl Admin {
@@ -98,7 +103,7 @@ impl Admin {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS);
         let purged = Arc::new(Notify::new());
-        tokio::spawn(sweep(self.gateway.clone(), purged.clone()));
+        tokio::spawn(sweep(self.present.clone(), purged.clone()));
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -149,7 +154,7 @@ impl Admin {
         let Some((path, allow)) = PATHS.into_iter().find(|(known, _)| *known == path) else {
             return text(
                 StatusCode::NOT_FOUND,
-                "There are /healthz, /readyz, /metrics, /status, /explain and /purge here\n",
+                "There are /healthz, /readyz, /metrics, /status, /explain, /purge and /reload here\n",
             );
         };
         if !allow
@@ -166,13 +171,14 @@ impl Admin {
                 .insert(ALLOW, HeaderValue::from_static(allow));
             return response;
         }
+        let gateway = &self.present.load_full();
         match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" if *self.drain.borrow() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
-            "/metrics" => match telemetry::render(&self.gateway) {
+            "/metrics" => match telemetry::render(gateway, self.reloads.counts()) {
                 Ok(metrics) => typed(
                     "application/openmetrics-text; version=1.0.0; charset=utf-8",
                     metrics.into(),
@@ -182,23 +188,25 @@ impl Admin {
                     "the metrics could not be written\n",
                 ),
             },
-            "/explain" => match explain::answer(&self.gateway, request.uri().query()) {
+            "/explain" => match explain::answer(gateway, request.uri().query()) {
                 Ok(explained) => typed("application/json", format!("{explained:#}\n").into()),
                 Err(wrong) => invalid(&wrong),
             },
             "/purge" => {
-                let response = purge::answer(&self.gateway, request, PATIENCE).await;
+                let response = purge::answer(gateway, request, PATIENCE).await;
                 if response.status() == StatusCode::OK {
                     purged.notify_one();
                 }
                 response
             }
-            _ => typed("application/json", self.status().to_string().into()),
+            "/reload" => self.reload(request.headers()).await,
+            _ => typed("application/json", self.status(gateway).to_string().into()),
         }
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let Some(token) = &self.token else {
+        let token = *self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(token) = token else {
             return true;
         };
         let value = request
@@ -209,12 +217,33 @@ impl Admin {
             let (scheme, token) = value.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(token)
         });
-        sent.is_some_and(|sent| Token::new(sent) == *token)
+        sent.is_some_and(|sent| Token::new(sent) == token)
     }
 
-    fn status(&self) -> serde_json::Value {
-        let gateway = &self.gateway;
-        let meter = &gateway.meter;
+    /// Reloads, on a thread apart from this one.
+    async fn reload(&self, fields: &HeaderMap) -> Response<Body> {
+        if let Some(from) = browser(fields) {
+            return of_a_browser("reload", &from, "kill -HUP");
+        }
+        let reloads = self.reloads.clone();
+        match tokio::task::spawn_blocking(move || reloads.run()).await {
+            Ok(Ok(done)) => typed("application/json", format!("{:#}\n", done.value()).into()),
+            Ok(Err(problems)) => {
+                let detail = "The new configuration is refused whole, and the one from before goes on; problems says why";
+                let status = StatusCode::UNPROCESSABLE_ENTITY;
+                problem_with(status, detail, &[("problems", json!(problems))])
+            }
+            Err(error) => {
+                tracing::error!(%error, "reloading has failed");
+                let detail =
+                    "Reloading has failed, as the log tells; the configuration from before goes on";
+                problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
+            }
+        }
+    }
+
+    fn status(&self, gateway: &Gateway) -> Value {
+        let totals = &gateway.meter.totals;
         let size = gateway.cache.store().size();
         let tally = gateway.upstream.tally();
         let routes = gateway.routes.routes();
@@ -244,12 +273,13 @@ impl Admin {
             "listen": self.listen.to_string(),
             "workers": self.workers,
             "config": self.config,
+            "reload": self.reloads.status(),
             "connections": {
-                "open": meter.connections.load(Relaxed),
-                "accepted": meter.accepted.load(Relaxed),
-                "turned_away": meter.turned_away.load(Relaxed),
+                "open": totals.connections.load(Relaxed),
+                "accepted": totals.accepted.load(Relaxed),
+                "turned_away": totals.turned_away.load(Relaxed),
             },
-            "callers": meter.callers.load(Relaxed),
+            "callers": totals.callers.load(Relaxed),
             "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
             "chain": {
                 "tips": gateway.standings(),
@@ -274,10 +304,10 @@ impl Admin {
 
 /// Frees the memory of what was purged, soon after it was; on a thread apart
 /// from this one, which answers the operator and asks for tips.
-async fn sweep(gateway: Arc<Gateway>, purged: Arc<Notify>) {
+async fn sweep(present: Present, purged: Arc<Notify>) {
     loop {
         purged.notified().await;
-        let gateway = gateway.clone();
+        let gateway = present.load_full();
         let swept = tokio::task::spawn_blocking(move || gateway.keep_house());
         if let Err(error) = swept.await {
             tracing::error!(%error, "sweeping has failed");
@@ -311,6 +341,19 @@ fn public_target(url: &str) -> Result<Uri, Invalid> {
 
 /// An error of the operator's, as the public side would say it (RFC 9457).
 fn problem(status: StatusCode, detail: &str, wrong: Option<&Invalid>) -> Response<Body> {
+    let members = wrong.map(|wrong| {
+        [
+            ("parameter", json!(wrong.parameter)),
+            ("received", json!(wrong.received)),
+            ("allowed", json!(wrong.allowed)),
+        ]
+    });
+    let members = members.as_ref().map_or(&[][..], |members| &members[..]);
+    problem_with(status, detail, members)
+}
+
+/// The same, with members of its own.
+fn problem_with(status: StatusCode, detail: &str, members: &[(&str, Value)]) -> Response<Body> {
     let mut said = json!({
         "type": "about:blank",
         "title": status.canonical_reason().unwrap_or("Error"),
@@ -318,14 +361,34 @@ fn problem(status: StatusCode, detail: &str, wrong: Option<&Invalid>) -> Respons
         "detail": detail,
         "error": detail,
     });
-    if let Some(wrong) = wrong {
-        said["parameter"] = (*wrong.parameter).into();
-        said["received"] = (*wrong.received).into();
-        said["allowed"] = (*wrong.allowed).into();
+    for (name, value) in members {
+        said[*name] = value.clone();
     }
     let mut response = typed(PROBLEM_JSON, said.to_string().into());
     *response.status_mut() = status;
     response
+}
+
+/// What betrays a request that some page in a browser has sent.
+fn browser(fields: &HeaderMap) -> Option<String> {
+    let site = fields.get(SEC_FETCH_SITE);
+    if let Some(site) = site.filter(|site| !["same-origin", "none"].iter().any(|own| site == own)) {
+        return Some(format!(
+            "sec-fetch-site: {}",
+            site.as_bytes().escape_ascii()
+        ));
+    }
+    // Even one of the same origin: whose name resolves to us may be anybody's.
+    let origin = fields.get(ORIGIN)?;
+    Some(format!("origin: {}", origin.as_bytes().escape_ascii()))
+}
+
+/// What such a request is told.
+fn of_a_browser(what: &str, from: &str, other: &str) -> Response<Body> {
+    let detail = format!(
+        "A page in a browser must not {what}, and this request carries {from}; use {other}, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none"
+    );
+    problem(StatusCode::FORBIDDEN, &detail, None)
 }
 
 fn invalid(wrong: &Invalid) -> Response<Body> {

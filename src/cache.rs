@@ -91,6 +91,16 @@ impl Cache {
         }
     }
 
+    /// The cache that comes after this one, with so many bytes at the most and
+    /// what is known of the chain then.
+    #[must_use]
+    pub fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
+        Self {
+            store: self.store.resized(max_bytes),
+            chain,
+        }
+    }
+
     /// What there is for a key under a route's policy.
     pub fn look_up(&self, key: &Key, policy: &Policy, now: Moment) -> Lookup {
         if policy.mode == Mode::Off {

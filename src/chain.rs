@@ -17,8 +17,9 @@ pub mod finality;
 pub mod ledger;
 pub mod runs;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use finality::{Class, Times, is_deep};
@@ -84,6 +85,12 @@ impl Source {
     pub const fn patience(&self) -> Duration {
         self.every.saturating_mul(2)
     }
+
+    /// Whether another says the tip of the same indexer, however often it is
+    /// asked.
+    fn is_of_one_indexer(&self, other: &Self) -> bool {
+        (&self.name, &self.path, &self.height) == (&other.name, &other.path, &other.height)
+    }
 }
 
 /// The chain as each indexer has it.
@@ -91,12 +98,18 @@ pub struct Chain {
     times: Times,
     look_ahead: LookAhead,
     tips: Box<[Tip]>,
-    runs: Mutex<Runs>,
+    runs: Arc<Mutex<Runs>>,
 }
 
 /// One indexer's tip.
 struct Tip {
     source: Source,
+    /// What is known of it, which outlives a reload.
+    known: Arc<Known>,
+}
+
+/// What is known of a tip.
+struct Known {
     epoch: AtomicU64,
     /// When the last good probe was sent, in nanoseconds; 0 for never.
     confirmed: AtomicU64,
@@ -219,28 +232,57 @@ pub struct TipStanding {
 impl Chain {
     /// Nothing is known yet.
     pub fn new(settings: &Settings) -> Self {
+        Self::build(settings, Arc::default(), |_, _| None)
+    }
+
+    /// One that knows what another knows of each indexer that has the same
+    /// number there. They learn together from then on.
+    pub fn after(before: &Self, settings: &Settings) -> Self {
+        let known = |number: usize, source: &Source| {
+            let tip = before.tips.get(number)?;
+            let same = tip.source.is_of_one_indexer(source);
+            same.then(|| tip.known.clone())
+        };
+        Self::build(settings, before.runs.clone(), known)
+    }
+
+    fn build(
+        settings: &Settings,
+        runs: Arc<Mutex<Runs>>,
+        known: impl Fn(usize, &Source) -> Option<Arc<Known>>,
+    ) -> Self {
         let bounds = Bounds {
             blocks: settings.index_blocks,
             margin: settings.times.final_depth.saturating_mul(2),
         };
-        let tip = |source: &Source| Tip {
-            first: watch::Sender::new(source.path.is_none()),
-            source: source.clone(),
-            epoch: AtomicU64::new(1),
-            confirmed: AtomicU64::new(0),
-            ledger: Mutex::new(Ledger::new(bounds)),
-            bell: Notify::new(),
-            probes: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
-            reorgs: AtomicU64::new(0),
-            trouble: Mutex::new(None),
+        let tip = |(number, source): (usize, &Source)| {
+            let known =
+                known(number, source).unwrap_or_else(|| Arc::new(Known::new(source, bounds)));
+            lock(&known.ledger).bound(bounds);
+            Tip {
+                source: source.clone(),
+                known,
+            }
         };
         Self {
             times: settings.times.clone(),
             look_ahead: settings.look_ahead,
-            tips: settings.tips.iter().map(tip).collect(),
-            runs: Mutex::default(),
+            tips: settings.tips.iter().enumerate().map(tip).collect(),
+            runs,
         }
+    }
+
+    /// Whether what was stored by another's tip of a number may be judged by
+    /// this one's tip of that number, and is kept no longer than here.
+    pub fn judges_alike(&self, before: &Self, tip: u16) -> bool {
+        let (one, other) = (
+            self.tips.get(usize::from(tip)),
+            before.tips.get(usize::from(tip)),
+        );
+        let same = one
+            .zip(other)
+            .is_some_and(|(one, other)| Arc::ptr_eq(&one.known, &other.known));
+        same && self.times.keep(&before.times)
     }
 
     /// One that no indexer tells of: for routes that go by time.
@@ -249,7 +291,7 @@ impl Chain {
             times: Times::default(),
             look_ahead: LookAhead::default(),
             tips: Box::default(),
-            runs: Mutex::default(),
+            runs: Arc::default(),
         }
     }
 
@@ -512,6 +554,30 @@ impl Chain {
     /// How each tip is known.
     pub fn standings(&self, now: Moment) -> Vec<TipStanding> {
         self.tips.iter().map(|tip| tip.standing(now)).collect()
+    }
+}
+
+impl Known {
+    fn new(source: &Source, bounds: Bounds) -> Self {
+        Self {
+            first: watch::Sender::new(source.path.is_none()),
+            epoch: AtomicU64::new(1),
+            confirmed: AtomicU64::new(0),
+            ledger: Mutex::new(Ledger::new(bounds)),
+            bell: Notify::new(),
+            probes: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            reorgs: AtomicU64::new(0),
+            trouble: Mutex::new(None),
+        }
+    }
+}
+
+impl Deref for Tip {
+    type Target = Known;
+
+    fn deref(&self) -> &Known {
+        &self.known
     }
 }
 

@@ -101,7 +101,7 @@ impl Fill {
         clock: Clock,
     ) -> Arc<Self> {
         Arc::new(Self {
-            sliceable: Sliceable::new(routes.routes().len()),
+            sliceable: Sliceable::new(routes.given()),
             routes,
             cache,
             chain,
@@ -112,9 +112,31 @@ impl Fill {
         })
     }
 
+    /// The parts that come after these. What is being fetched is fetched for
+    /// both, and what is known of windows stays known.
+    pub fn after(
+        &self,
+        routes: Arc<RouteTable>,
+        cache: Cache,
+        chain: Arc<Chain>,
+        upstream: Arc<dyn Ask>,
+        respond: Arc<Respond>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            sliceable: self.sliceable.after(routes.given()),
+            routes,
+            cache,
+            chain,
+            collapse: self.collapse.clone(),
+            upstream,
+            respond,
+            clock: self.clock.clone(),
+        })
+    }
+
     /// The route of a key.
     pub fn route(&self, key: &Key) -> Option<&Route> {
-        self.routes.routes().get(usize::from(key.route()))
+        self.routes.get(key.route())
     }
 
     /// Finds out for a client what memory does not have; and says whether

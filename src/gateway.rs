@@ -119,6 +119,7 @@ struct Way {
     caller: Caller,
     method: Method,
     request_id: RequestId,
+    /// Its place in the table.
     route: Option<u16>,
     key: Option<u64>,
     permit: Option<Permit>,
@@ -212,7 +213,7 @@ impl Gateway {
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, way);
         };
-        way.route = Some(found.index);
+        way.route = Some(found.place);
         let takes = match *method {
             Method::OPTIONS if found.route.methods != Methods::Any => {
                 let response = self
@@ -232,7 +233,7 @@ impl Gateway {
         }
         let key = found
             .route
-            .canonical(found.index, &found.captures, uri.query())
+            .canonical(&found.captures, uri.query())
             .map_err(Refusal::Invalid)?;
         if self.access_log.is_some() {
             use std::hash::BuildHasher;
@@ -492,7 +493,7 @@ impl Gateway {
     }
 
     fn route(&self, key: &Key) -> Option<&Route> {
-        self.routes.routes().get(usize::from(key.route()))
+        self.routes.get(key.route())
     }
 
     /// The one exit: counts, and writes the access log where there is one.
@@ -563,22 +564,22 @@ impl Gateway {
     /// The routes that are paged, and whether their pages are cut from windows
     /// just now.
     pub fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
-        let numbered = (0_u16..).zip(self.routes.routes());
-        let paged = numbered.filter(|(_, route)| route.pages.is_some());
-        paged.map(|(index, route)| (route, self.fill.is_sliceable(index)))
+        let routes = self.routes.routes().iter();
+        let paged = routes.filter(|route| route.pages.is_some());
+        paged.map(|route| (route, self.fill.is_sliceable(route.number)))
     }
 
     /// What is owed now and then, off the walk: forgetting callers and answers
     /// that are past every use.
     pub fn keep_house(&self) {
         if let Some(limit) = &self.limit {
-            self.meter.callers.store(limit.prune() as u64, Relaxed);
+            self.meter
+                .totals
+                .callers
+                .store(limit.prune() as u64, Relaxed);
         }
-        let routes = self.routes.routes();
         self.cache.store().sweep(self.clock.now(), |route| {
-            routes
-                .get(usize::from(route))
-                .map(|route| route.cache.clone())
+            self.routes.get(route).map(|route| route.cache.clone())
         });
     }
 }

@@ -11,7 +11,7 @@
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
 //! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
 //! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
-//! | doors | [`listener`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
+//! | doors | [`listener`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
 //!
@@ -32,6 +32,7 @@
 //! - **orphan**: a block that a reorg has taken out of the chain.
 //! - **purge**: to see to it that what is stored, or on its way, is never
 //!   answered with again.
+//! - **reload**: to take up a new configuration and new secrets while serving.
 //! - **upstream**: the server that ordgate calls.
 
 pub mod access_log;
@@ -53,6 +54,7 @@ pub mod pages;
 pub mod probe;
 pub mod refusal;
 pub mod relay;
+pub mod reload;
 pub mod respond;
 pub mod route;
 pub mod sandbox;

@@ -10,6 +10,7 @@
 
 use std::hash::BuildHasher;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -63,19 +64,24 @@ pub struct TooMany {
 
 /// The limiter of all callers.
 pub struct Limit {
+    table: Arc<Callers>,
+    quota: Quota,
+    max_callers: usize,
+    policy: HeaderValue,
+}
+
+/// What callers have spent.
+struct Callers {
     limiter: RateLimiter<
         Bucket,
         DashMapStateStore<Bucket, RandomState>,
         Clock,
         StateInformationMiddleware,
     >,
-    quota: Quota,
-    max_callers: usize,
     /// Callers in the table: exact after pruning, no less than the truth
     /// between.
     known: AtomicUsize,
     hasher: RandomState,
-    policy: HeaderValue,
 }
 
 impl Limit {
@@ -88,14 +94,28 @@ impl Limit {
         let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
         let policy = format!("\"default\";q={};w={window}", settings.burst);
         let table = DashMapStateStore::with_hasher(RandomState::default());
-        Some(Self {
+        let callers = Callers {
             limiter: RateLimiter::<_, _, _, StateInformationMiddleware>::new(quota, table, clock),
-            quota,
-            max_callers: settings.max_callers.get() as usize,
             known: AtomicUsize::new(0),
             hasher: RandomState::default(),
+        };
+        Some(Self {
+            table: Arc::new(callers),
+            quota,
+            max_callers: settings.max_callers.get() as usize,
             policy: HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("")),
         })
+    }
+
+    /// The limiter that comes after another. What callers have spent stays
+    /// spent where the quota stays as it is; what they have left of one quota
+    /// says nothing of another.
+    pub fn after(before: Option<&Self>, settings: &Settings, clock: Clock) -> Option<Self> {
+        let mut next = Self::new(settings, clock)?;
+        if let Some(before) = before.filter(|before| before.quota == next.quota) {
+            next.table = before.table.clone();
+        }
+        Some(next)
     }
 
     /// Counts a request.
@@ -103,17 +123,18 @@ impl Limit {
     /// # Errors
     /// Where it is one too many; it is not counted then.
     pub fn admit(&self, caller: Caller, now: Moment) -> Result<Permit, TooMany> {
-        let bucket = match self.known.load(Ordering::Relaxed) < self.max_callers {
+        let table = &*self.table;
+        let bucket = match table.known.load(Ordering::Relaxed) < self.max_callers {
             true => Bucket::Own(caller),
-            false => Bucket::Shared((self.hasher.hash_one(caller) % u64::from(SHARED)) as u16),
+            false => Bucket::Shared((table.hasher.hash_one(caller) % u64::from(SHARED)) as u16),
         };
-        match self.limiter.check_key(&bucket) {
+        match table.limiter.check_key(&bucket) {
             Ok(state) => {
                 let remaining = state.remaining_burst_capacity();
                 let burst = self.quota.burst_size().get();
                 if remaining + 1 >= burst {
                     // Perhaps new in the table; pruning sets the count right.
-                    self.known.fetch_add(1, Ordering::Relaxed);
+                    table.known.fetch_add(1, Ordering::Relaxed);
                 }
                 let spent = burst.saturating_sub(remaining);
                 let reset = self.quota.replenish_interval() * spent;
@@ -131,10 +152,11 @@ impl Limit {
     /// Forgets callers whose burst is whole again. Called now and then, off
     /// the walk; answers how many callers remain.
     pub fn prune(&self) -> usize {
-        self.limiter.retain_recent();
-        self.limiter.shrink_to_fit();
-        let known = self.limiter.len();
-        self.known.store(known, Ordering::Relaxed);
+        let table = &*self.table;
+        table.limiter.retain_recent();
+        table.limiter.shrink_to_fit();
+        let known = table.limiter.len();
+        table.known.store(known, Ordering::Relaxed);
         known
     }
 
@@ -237,13 +259,26 @@ mod tests {
         for n in 0..100_000 {
             let _ = limit.admit(Caller::V4(n), clock.now());
         }
-        assert!(limit.limiter.len() <= 100 + SHARED as usize);
+        assert!(limit.table.limiter.len() <= 100 + SHARED as usize);
         clock.advance(Duration::from_secs(60));
         assert_eq!(limit.prune(), 0);
         assert_eq!(
             limit.admit(Caller::V4(7), clock.now()).unwrap().remaining,
             4
         );
+    }
+
+    #[test]
+    fn what_is_spent_stays_spent_where_the_quota_does() {
+        let clock = Clock::manual();
+        let limit = Limit::new(&settings(60, 1, 10), clock.clone()).unwrap();
+        assert!(limit.admit(Caller::V4(1), clock.now()).is_ok());
+        let next = |settings| Limit::after(Some(&limit), &settings, clock.clone()).unwrap();
+        for same in [settings(60, 1, 10), settings(60, 1, 99)] {
+            assert!(next(same).admit(Caller::V4(1), clock.now()).is_err());
+        }
+        let other = next(settings(60, 2, 10));
+        assert!(other.admit(Caller::V4(1), clock.now()).is_ok());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod guard;
 mod watch;
 
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -20,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Cache};
 use bytes::Bytes;
 use guard::Guard;
 use http::{HeaderMap, Request, Response};
@@ -34,7 +36,9 @@ use tokio::sync::{Semaphore, watch as signal};
 pub use watch::Times;
 use watch::{Verdict, judge};
 
+use crate::clock::Clock;
 use crate::gateway::{Gateway, Session, Walk};
+use crate::meter::Totals;
 use crate::refusal::Refusal;
 use crate::respond::{RequestId, Said};
 use crate::wire::Body;
@@ -57,6 +61,10 @@ pub struct Settings {
     pub times: Times,
 }
 
+/// What serves at present; a reload puts another in its place. A connection
+/// sees that by one load for each request, and lets go of the old one then.
+pub type Present = Arc<ArcSwap<Gateway>>;
+
 /// Whether the gateway is to stop: `true` once it drains.
 pub type Drain = signal::Receiver<bool>;
 
@@ -71,23 +79,40 @@ const TURNING_AWAY: usize = 256;
 
 /// What every accept loop shares.
 pub struct Door {
-    gateway: Arc<Gateway>,
-    settings: Settings,
+    present: Present,
+    totals: Arc<Totals>,
+    clock: Clock,
+    manners: ArcSwap<Manners>,
     numbers: AtomicU64,
     turning_away: Semaphore,
+}
+
+/// How connections are served that come from now on.
+struct Manners {
+    settings: Settings,
+    /// What one too many is told.
     sorry: Vec<u8>,
 }
 
 impl Door {
-    /// The door of a gateway.
-    pub fn new(gateway: Arc<Gateway>, settings: Settings) -> Arc<Self> {
+    /// The door of whichever gateway is the present one.
+    pub fn new(present: Present, settings: Settings) -> Arc<Self> {
+        let gateway = present.load_full();
         Arc::new(Self {
-            sorry: sorry(&gateway),
-            gateway,
-            settings,
+            totals: gateway.meter.totals.clone(),
+            clock: gateway.clock.clone(),
+            manners: ArcSwap::from_pointee(Manners::of(&gateway, settings)),
+            present,
             numbers: AtomicU64::new(1),
             turning_away: Semaphore::new(TURNING_AWAY),
         })
+    }
+
+    /// Serves connections that come from now on as these settings want, and as
+    /// the present gateway speaks.
+    pub fn behave(&self, settings: Settings) {
+        let manners = Manners::of(&self.present.load_full(), settings);
+        self.manners.store(Arc::new(manners));
     }
 
     /// Accepts until the gateway drains. Each connection is a task of the
@@ -123,28 +148,30 @@ impl Door {
     }
 
     fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, drain: Drain) {
-        let meter = &self.gateway.meter;
-        meter.accepted.fetch_add(1, Relaxed);
-        if meter.connections.fetch_add(1, Relaxed) >= self.settings.max_connections {
-            meter.connections.fetch_sub(1, Relaxed);
-            meter.turned_away.fetch_add(1, Relaxed);
-            tokio::spawn(self.clone().turn_away(stream));
+        let totals = &self.totals;
+        let manners = self.manners.load_full();
+        totals.accepted.fetch_add(1, Relaxed);
+        if totals.connections.fetch_add(1, Relaxed) >= manners.settings.max_connections {
+            totals.connections.fetch_sub(1, Relaxed);
+            totals.turned_away.fetch_add(1, Relaxed);
+            tokio::spawn(self.clone().turn_away(stream, manners));
             return;
         }
-        let open = Open(self.gateway.clone());
+        let open = Open(totals.clone());
         let door = self.clone();
+        let settings = manners.settings;
         tokio::spawn(async move {
-            door.serve(stream, peer.ip(), drain).await;
+            door.serve(stream, peer.ip(), settings, drain).await;
             drop(open);
         });
     }
 
     /// Serves one connection to its end.
-    async fn serve(&self, stream: TcpStream, peer: IpAddr, mut drain: Drain) {
+    async fn serve(&self, stream: TcpStream, peer: IpAddr, settings: Settings, mut drain: Drain) {
         // Without it small answers wait for the client's delayed ACK; a socket
         // that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
-        let clock = &self.gateway.clock;
+        let clock = &self.clock;
         let pulse = Arc::new(Pulse::new(clock.now()));
         let session = Arc::new(Session {
             peer,
@@ -153,22 +180,22 @@ impl Door {
             pulse: pulse.clone(),
         });
         let bounds = Bounds {
-            head: self.settings.max_head_bytes,
-            target: self.settings.max_target_bytes,
-            fields: self.settings.max_fields,
+            head: settings.max_head_bytes,
+            target: settings.max_target_bytes,
+            fields: settings.max_fields,
         };
-        let grace = self.settings.times.half_closed_timeout;
+        let grace = settings.times.half_closed_timeout;
         let guard = Guard::new(stream, bounds, grace, pulse.clone(), clock.clone());
         let io = TokioIo::new(guard);
         let service = Walker {
-            gateway: self.gateway.clone(),
+            present: RefCell::new(Cache::new(self.present.clone())),
             session: session.clone(),
         };
         let mut http = http1::Builder::new();
         // The guard bounds heads; hyper needs room for one and for what it
         // reads beyond.
-        http.max_buf_size((self.settings.max_head_bytes * 2).max(16 * 1024))
-            .max_headers(self.settings.max_fields + 1)
+        http.max_buf_size((settings.max_head_bytes * 2).max(16 * 1024))
+            .max_headers(settings.max_fields + 1)
             // The guard tells of a client's end when it is time.
             .half_close(false);
         let mut connection = pin!(http.serve_connection(io, service));
@@ -178,7 +205,7 @@ impl Door {
         let mut drains = false;
         let mut closing = false;
         let mut ends = false;
-        let mut timer = pin!(tokio::time::sleep(self.settings.times.shortest()));
+        let mut timer = pin!(tokio::time::sleep(settings.times.shortest()));
         poll_fn(|cx| {
             loop {
                 // Polled once, it wakes this task when the time comes; until
@@ -215,7 +242,7 @@ impl Door {
                     // Its last call has passed and nothing has come.
                     return Poll::Ready(());
                 }
-                let pause = match judge(&pulse, &self.settings.times, clock.now()) {
+                let pause = match judge(&pulse, &settings.times, clock.now()) {
                     Verdict::Keep(pause) => pause,
                     Verdict::TooSlow => {
                         pulse.set_fault(HeadFault::HeadTooSlow);
@@ -231,12 +258,12 @@ impl Door {
 
     /// Tells a client that there is no room, and waits a moment for it to read
     /// that.
-    async fn turn_away(self: Arc<Self>, mut stream: TcpStream) {
+    async fn turn_away(self: Arc<Self>, mut stream: TcpStream, manners: Arc<Manners>) {
         let Ok(_turning) = self.turning_away.try_acquire() else {
             return;
         };
         let talk = async {
-            stream.write_all(&self.sorry).await?;
+            stream.write_all(&manners.sorry).await?;
             stream.shutdown().await?;
             let mut waste = [0; 1024];
             while stream.read(&mut waste).await? > 0 {}
@@ -244,6 +271,15 @@ impl Door {
         };
         // Whether the client has heard is its own affair.
         let _ = tokio::time::timeout(Duration::from_secs(1), talk).await;
+    }
+}
+
+impl Manners {
+    fn of(gateway: &Gateway, settings: Settings) -> Self {
+        Self {
+            sorry: sorry(gateway),
+            settings,
+        }
     }
 }
 
@@ -283,17 +319,19 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 }
 
 /// An open connection, for the count.
-struct Open(Arc<Gateway>);
+struct Open(Arc<Totals>);
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.meter.connections.fetch_sub(1, Relaxed);
+        self.0.connections.fetch_sub(1, Relaxed);
     }
 }
 
 /// hyper's service: the walk, for one connection.
 struct Walker {
-    gateway: Arc<Gateway>,
+    /// The connection's own view of the present gateway. hyper calls from one
+    /// task, one request after another.
+    present: RefCell<Cache<Present, Arc<Gateway>>>,
     session: Arc<Session>,
 }
 
@@ -303,6 +341,9 @@ impl Service<Request<Incoming>> for Walker {
     type Future = Walk;
 
     fn call(&self, request: Request<Incoming>) -> Walk {
-        self.gateway.answer(&self.session, request)
+        self.present
+            .borrow_mut()
+            .load()
+            .answer(&self.session, request)
     }
 }

@@ -14,7 +14,7 @@ use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
 use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
-use ordgate::serve::{Options, Server, bind};
+use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,7 +59,7 @@ enum Command {
     },
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 struct Serve {
     /// The configuration file; without it, the one that is built in. Flags
     /// override it.
@@ -69,7 +69,7 @@ struct Serve {
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Where the operator comes: /healthz, /readyz, /metrics, /status,
-    /// /explain, /purge. Off loopback it demands the token of
+    /// /explain, /purge, /reload. Off loopback it demands the token of
     /// ORDGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
@@ -180,7 +180,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(flags: Serve) -> Result<ExitCode> {
+/// Reads what `serve` serves by: the file, and the flags that override it.
+fn effective(flags: &Serve) -> Result<(Config, String)> {
     let (mut config, config_name) = load(flags.config.as_deref())?;
     if let Some(listen) = flags.listen {
         config.server.listen = listen;
@@ -192,16 +193,51 @@ fn serve(flags: Serve) -> Result<ExitCode> {
     if public == private && public.port() != 0 {
         bail!("--listen and --admin are both {public}; each needs a port of its own");
     }
-    if let Some(url) = flags.upstream {
-        let Some(url) = base_url(&url) else {
+    if let Some(url) = &flags.upstream {
+        let Some(url) = base_url(url) else {
             bail!(
                 "--upstream: allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example"
             );
         };
         config.upstream.url = Some(url);
     }
-    telemetry::begin(&config.log)?;
+    Ok((config, config_name))
+}
+
+/// Adds the secrets to a configuration, and fits it to this machine.
+fn equip(mut config: Config) -> Result<Fresh> {
     fit_connections(&mut config);
+    Ok(Fresh {
+        keys: api_keys(config.upstream.api_keys_file.as_deref())?,
+        admin_token: admin_token(config.admin.token_file.as_deref())?,
+        config,
+    })
+}
+
+/// Reads all of it again; or says all that is wrong with it, a line each.
+fn reread(flags: &Serve) -> Result<Fresh, Vec<String>> {
+    let fresh = effective(flags).and_then(|(config, _)| equip(config));
+    fresh.map_err(|error| match error.downcast_ref::<Invalid>() {
+        Some(Invalid(problems)) => problems.clone(),
+        None => vec![format!("{error:#}")],
+    })
+}
+
+/// All that is wrong with a configuration.
+#[derive(Debug)]
+struct Invalid(Vec<String>);
+
+impl std::error::Error for Invalid {}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the configuration is not valid\n{}", self.0.join("\n"))
+    }
+}
+
+fn serve(flags: Serve) -> Result<ExitCode> {
+    let (config, config_name) = effective(&flags)?;
+    telemetry::begin(&config.log)?;
     let sandbox = flags.sandbox.then(|| {
         let settings = sandbox::Settings {
             block_every: Some(Duration::from_secs(30)),
@@ -210,13 +246,10 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         Sandbox::new(settings)
     });
     let examples = sandbox.as_ref().map(Sandbox::examples);
-    let keys = api_keys(config.upstream.api_keys_file.as_deref())?;
-    let admin_token = admin_token(config.admin.token_file.as_deref())?;
     let server = Server::start(Options {
-        config,
+        fresh: equip(config)?,
         config_name,
-        keys,
-        admin_token,
+        reread: Box::new(move || reread(&flags)),
         sandbox,
         clock: Clock::machine(),
     })?;
@@ -245,9 +278,12 @@ fn serve(flags: Serve) -> Result<ExitCode> {
             tokio::select! {
                 _ = terminate.recv() => break false,
                 _ = interrupt.recv() => break true,
-                _ = hang_up.recv() => tracing::warn!(
-                    "SIGHUP: the configuration is not read again; restart to take up a new one"
-                ),
+                _ = hang_up.recv() => {
+                    tracing::info!("SIGHUP: the configuration is read again");
+                    let reloads = server.reloads().clone();
+                    // What comes of it is logged. Signals are heard meanwhile.
+                    tokio::task::spawn_blocking(move || reloads.run());
+                }
             }
         };
         tracing::info!("draining: no more connections are accepted, what is under way finishes");
@@ -386,8 +422,8 @@ fn load(path: Option<&Path>) -> Result<(Config, String)> {
         }
     };
     let config = parsed.map_err(|problems| {
-        let lines: Vec<_> = problems.iter().map(ToString::to_string).collect();
-        anyhow!("the configuration is not valid\n{}", lines.join("\n"))
+        let lines = problems.iter().map(ToString::to_string);
+        Invalid(lines.collect())
     })?;
     Ok((config, name))
 }

@@ -1,6 +1,10 @@
 //! What is counted of the walk. Each connection counts in one of a few shards,
 //! so that cores do not fight over a counter; who reads adds the shards up.
+//!
+//! A reload makes another meter, for other routes; what stays counts on, so that
+//! nobody who counts on in the one is missed in the other.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use http::StatusCode;
@@ -17,7 +21,15 @@ const SHARDS: usize = 8;
 /// Counts of requests by route, outcome and class of status.
 #[derive(Debug)]
 pub struct Meter {
-    shards: Box<[Shard]>,
+    /// First those of no route, then each route's.
+    cells: Box<[Arc<Cells>]>,
+    /// What the whole process counts.
+    pub totals: Arc<Totals>,
+}
+
+/// What is counted whatever the routes.
+#[derive(Debug, Default)]
+pub struct Totals {
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted since the start.
@@ -28,14 +40,25 @@ pub struct Meter {
     pub callers: AtomicU64,
 }
 
+/// The counts of one route.
+#[derive(Debug)]
+struct Cells([Shard; SHARDS]);
+
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard(Box<[AtomicU64]>);
+struct Shard([AtomicU64; CELLS]);
+
+impl Cells {
+    fn new() -> Arc<Self> {
+        let shard = |_| Shard(std::array::from_fn(|_| AtomicU64::new(0)));
+        Arc::new(Self(std::array::from_fn(shard)))
+    }
+}
 
 /// A number of requests of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The route's index; `None` where no route was found.
+    /// The route's place in its table; `None` where no route was found.
     pub route: Option<usize>,
     /// An outcome's word, or `refused`.
     pub outcome: &'static str,
@@ -48,17 +71,28 @@ pub struct Count {
 impl Meter {
     /// Zero everywhere, for so many routes.
     pub fn new(routes: usize) -> Self {
-        let cells = || {
-            (0..(routes + 1) * CELLS)
-                .map(|_| AtomicU64::new(0))
-                .collect()
+        Self {
+            cells: (0..=routes).map(|_| Cells::new()).collect(),
+            totals: Arc::default(),
+        }
+    }
+
+    /// The meter of other routes, of which each says at which place it stood
+    /// here, if it did.
+    pub fn next(&self, routes: impl Iterator<Item = Option<usize>>) -> Self {
+        let own = |place: Option<usize>| {
+            let cells = place.and_then(|place| self.cells.get(place + 1));
+            cells.map_or_else(Cells::new, Arc::clone)
         };
         Self {
-            shards: (0..SHARDS).map(|_| Shard(cells())).collect(),
-            connections: AtomicU64::new(0),
-            accepted: AtomicU64::new(0),
-            turned_away: AtomicU64::new(0),
-            callers: AtomicU64::new(0),
+            cells: self
+                .cells
+                .iter()
+                .take(1)
+                .cloned()
+                .chain(routes.map(own))
+                .collect(),
+            totals: self.totals.clone(),
         }
     }
 
@@ -71,37 +105,33 @@ impl Meter {
         outcome: Option<Outcome>,
         status: StatusCode,
     ) {
-        let shard = &self.shards[connection as usize % SHARDS].0;
         let route = route.map_or(0, |route| usize::from(route) + 1);
         let outcome = outcome.map_or(OUTCOMES.len(), Outcome::index);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
-        if let Some(cell) = shard.get(route * CELLS + outcome * CLASSES + class) {
-            cell.fetch_add(1, Relaxed);
+        if let Some(cells) = self.cells.get(route) {
+            let shard = &cells.0[connection as usize % SHARDS].0;
+            shard[outcome * CLASSES + class].fetch_add(1, Relaxed);
         }
     }
 
     /// Every count that is not zero.
     pub fn counts(&self) -> Vec<Count> {
         const NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
-        let cells = self.shards.first().map_or(0, |shard| shard.0.len());
-        let sum = |cell: usize| {
-            self.shards
-                .iter()
-                .map(|shard| shard.0[cell].load(Relaxed))
-                .sum()
+        let sum = |cells: &Cells, cell: usize| {
+            let shards = cells.0.iter();
+            shards.map(|shard| shard.0[cell].load(Relaxed)).sum()
         };
-        (0..cells)
-            .map(|cell| Count {
-                route: (cell / CELLS).checked_sub(1),
-                outcome: OUTCOMES
-                    .get(cell % CELLS / CLASSES)
-                    .copied()
-                    .unwrap_or("refused"),
+        let of_route = |(route, cells): (usize, &Arc<Cells>)| {
+            let count = |cell| Count {
+                route: route.checked_sub(1),
+                outcome: OUTCOMES.get(cell / CLASSES).copied().unwrap_or("refused"),
                 class: NAMES[cell % CLASSES],
-                requests: sum(cell),
-            })
-            .filter(|count| count.requests > 0)
-            .collect()
+                requests: sum(cells, cell),
+            };
+            (0..CELLS).map(count).collect::<Vec<_>>()
+        };
+        let counts = self.cells.iter().enumerate().flat_map(of_route);
+        counts.filter(|count| count.requests > 0).collect()
     }
 }
 
@@ -135,5 +165,13 @@ mod tests {
             requests: 100,
         };
         assert_eq!(meter.counts(), [refused, hits]);
+        let next = meter.next([Some(1), None].into_iter());
+        meter.count(3, Some(1), Some(Outcome::Hit { ttl: 3 }), StatusCode::OK);
+        let hits = Count {
+            route: Some(0),
+            requests: 101,
+            ..hits
+        };
+        assert_eq!(next.counts(), [refused, hits], "what stays counts on");
     }
 }

@@ -23,11 +23,18 @@ const MOST_BACKOFF: Duration = Duration::from_secs(60);
 /// How long a probe may take at the least, however often there is one.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks for a tip for as long as the process lives.
+/// Asks for a tip for as long as a gateway serves.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
+    // After a reload it may be known already. (Where time stands still, a rest
+    // does not end.)
+    let rest = fill.chain.rest(tip, fill.clock.now());
+    if !rest.is_zero() && rest < source.every {
+        let wanted = fill.chain.wanted(tip);
+        let _whichever = tokio::time::timeout(rest, wanted).await;
+    }
     let (mut failures, mut hurried) = (0_u32, 0_u32);
     loop {
         let began = tokio::time::Instant::now();

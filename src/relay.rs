@@ -131,7 +131,7 @@ impl Errand {
         relay: &Arc<Relay>,
     ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
         let route = self.ask.key.route();
-        let Some(route) = relay.routes.routes().get(usize::from(route)) else {
+        let Some(route) = relay.routes.get(route) else {
             let nothing = forwarded(self.why, None, false, false);
             return Err((Refusal::NoRoute, nothing));
         };
@@ -156,7 +156,7 @@ impl Errand {
                 let (relay, why) = (relay.clone(), self.why);
                 tokio::spawn(async move {
                     let key = self.ask.key.clone();
-                    let Some(route) = relay.routes.routes().get(usize::from(key.route())) else {
+                    let Some(route) = relay.routes.get(key.route()) else {
                         return;
                     };
                     let came = self.forward(&relay, route, false).await;
@@ -218,7 +218,7 @@ impl Errand {
         let Turn::Lead(lead) = relay.fetching.join(&self.ask.key) else {
             return;
         };
-        let Some(route) = relay.routes.routes().get(usize::from(self.ask.key.route())) else {
+        let Some(route) = relay.routes.get(self.ask.key.route()) else {
             return;
         };
         let none = HeaderMap::new();

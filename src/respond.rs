@@ -8,10 +8,12 @@
 //! Deliberately absent: whether to answer so; that is the walk's.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use foldhash::quality::FixedState;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
@@ -23,7 +25,7 @@ use serde::Serialize;
 
 use crate::cache::etag::none_match_fails;
 use crate::cache::outcome::{Outcome, age};
-use crate::cache::store::Stored;
+use crate::cache::store::{Stored, Template};
 use crate::clock::Moment;
 use crate::limit::Permit;
 use crate::refusal::Refusal;
@@ -44,7 +46,7 @@ pub struct Settings {
 const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
 
 /// Fields by content type and promise.
-type Templates = HashMap<(HeaderValue, Promise), Arc<HeaderMap>>;
+type Templates = HashMap<(HeaderValue, Promise), Arc<Template>>;
 
 /// For how long clients may keep an answer: what `cache-control` tells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +65,7 @@ pub struct Respond {
     cache_status_key: bool,
     server_timing: bool,
     limit_policy: Option<HeaderValue>,
+    dialect: u64,
     templates: Mutex<Templates>,
 }
 
@@ -137,7 +140,10 @@ impl Respond {
         let origins: Vec<_> = origins
             .filter_map(|o| HeaderValue::from_str(o).ok())
             .collect();
+        // What `constant` makes of the settings.
+        let said = (!origins.is_empty(), &limit_policy);
         Self {
+            dialect: FixedState::default().hash_one(said),
             origins: (!origins.is_empty()).then_some(origins),
             cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
@@ -149,7 +155,7 @@ impl Respond {
     /// The fields of all answers of one content type and promise: one map,
     /// shared, since a map of its own would cost a small answer as much memory
     /// as its body.
-    pub fn template(&self, content_type: HeaderValue, promise: Promise) -> Arc<HeaderMap> {
+    pub fn template(&self, content_type: HeaderValue, promise: Promise) -> Arc<Template> {
         let mut templates = self
             .templates
             .lock()
@@ -158,7 +164,10 @@ impl Respond {
         if let Some(template) = templates.get(&key) {
             return template.clone();
         }
-        let template = Arc::new(self.compose(key.0.clone(), promise));
+        let template = Arc::new(Template {
+            fields: self.compose(key.0.clone(), promise),
+            dialect: self.dialect,
+        });
         if templates.len() < SHARED_TEMPLATES {
             templates.insert(key, template.clone());
         }
@@ -199,6 +208,18 @@ impl Respond {
             fields.insert(RATELIMIT_POLICY, policy.clone());
             fields.insert(RATELIMIT, PLACE);
         }
+    }
+
+    /// The fields of what was stored under other settings.
+    #[cold]
+    fn translate(&self, template: &Template) -> HeaderMap {
+        let mut fields = template.fields.clone();
+        // A template has these from `constant` alone.
+        for name in [VARY, RATELIMIT_POLICY, RATELIMIT] {
+            fields.remove(name);
+        }
+        self.constant(&mut fields);
+        fields
     }
 
     /// Fills the places that depend on the client.
@@ -244,7 +265,10 @@ impl Respond {
             false => stored.status,
         };
         let fields = response.headers_mut();
-        *fields = (*stored.fields).clone();
+        *fields = match stored.fields.dialect == self.dialect {
+            true => stored.fields.fields.clone(),
+            false => self.translate(&stored.fields),
+        };
         if unchanged {
             // RFC 9110 §15.4.5: what describes the content stays with it.
             fields.remove(CONTENT_TYPE);

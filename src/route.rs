@@ -12,6 +12,7 @@
 pub mod canonical;
 mod template;
 
+use std::mem::discriminant;
 use std::num::NonZeroU32;
 
 use http::{HeaderValue, Method};
@@ -44,6 +45,10 @@ pub struct Parameter {
 /// One route, as configured and checked.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// Its number in keys: its place in the table at first, and whatever
+    /// [`RouteTable::renumber`] says after a reload. No two meanings have one
+    /// number in a process.
+    pub number: u16,
     /// Its name in logs, metrics and the OpenAPI document.
     pub name: Box<str>,
     /// For the OpenAPI document.
@@ -74,7 +79,7 @@ pub struct Route {
     /// Where blocks, transactions and tickers stand in its path.
     pub places: Places,
     /// Where its transactions' activity is answered from stored windows of
-    /// their blocks: the route that has those.
+    /// their blocks: the number of the route that has those.
     pub derived_from: Option<u16>,
 }
 
@@ -167,8 +172,8 @@ pub type Captures<'k, 'v> = Params<'k, 'v>;
 impl Route {
     /// The key of a page of the block at a height, where this route has whole
     /// blocks' lists.
-    pub fn key_of_block(&self, index: u16, height: u32, limit: u64, offset: u64) -> Option<Key> {
-        let mut key = Key::begin(index);
+    pub fn key_of_block(&self, height: u32, limit: u64, offset: u64) -> Option<Key> {
+        let mut key = Key::begin(self.number);
         for piece in &self.upstream_path.0 {
             let text = match piece {
                 Piece::Literal(text) => text.to_string(),
@@ -210,11 +215,10 @@ impl Route {
     /// The first parameter that does not validate.
     pub fn canonical(
         &self,
-        index: u16,
         captures: &Captures<'_, '_>,
         query: Option<&str>,
     ) -> Result<Key, Invalid> {
-        let mut key = Key::begin(index);
+        let mut key = Key::begin(self.number);
         for piece in &self.upstream_path.0 {
             match piece {
                 Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
@@ -284,6 +288,34 @@ impl Route {
         }
     }
 
+    /// Whether what is stored under another route of this name, which has gone
+    /// before it, means the same here: one target is one question, and is
+    /// answered, kept and cut in one way. Of parameters' bounds and defaults
+    /// nothing is stored, since a target spells them out; nor of what is looked
+    /// up with each answer, such as how long it may be used when stale.
+    ///
+    /// Tips, and the routes that others are derived from, go by numbers, which
+    /// only who has both tables can compare.
+    pub fn means_the_same(&self, before: &Self) -> bool {
+        let declared = |one: &[Parameter], other: &[Parameter]| {
+            let same = |(one, other): (&Parameter, &Parameter)| {
+                one.name == other.name && discriminant(&one.kind) == discriminant(&other.kind)
+            };
+            one.len() == other.len() && one.iter().zip(other).all(same)
+        };
+        self.name == before.name
+            && self.path == before.path
+            && self.upstream_path == before.upstream_path
+            && declared(&self.params, &before.params)
+            && declared(&self.query, &before.query)
+            && self.any_query == before.any_query
+            && self.headers == before.headers
+            && self.cache.mode == before.cache.mode
+            && self.cache.times == before.cache.times
+            && self.pages == before.pages
+            && self.places == before.places
+    }
+
     fn unknown(&self, name: &str) -> Invalid {
         let names: Vec<_> = self.query.iter().map(|p| &*p.name).collect();
         let allowed = match names.is_empty() {
@@ -298,6 +330,8 @@ impl Route {
 #[derive(Clone, Default)]
 pub struct RouteTable {
     routes: Box<[Route]>,
+    /// The place of each number that has been given, where a route has it.
+    numbers: Box<[Option<u16>]>,
     router: Router<u16>,
 }
 
@@ -323,8 +357,8 @@ pub enum TableError {
 pub struct Found<'t, 'p> {
     /// The route.
     pub route: &'t Route,
-    /// Its index in the table.
-    pub index: u16,
+    /// Its place in the table.
+    pub place: u16,
     /// Its path parameters, in the path's order.
     pub captures: Captures<'t, 'p>,
 }
@@ -358,17 +392,57 @@ impl RouteTable {
             }
         }
         match errors.is_empty() {
-            true => Ok(Self {
-                routes: routes.into(),
-                router,
-            }),
+            true => {
+                let mut table = Self {
+                    routes: routes.into(),
+                    numbers: Box::default(),
+                    router,
+                };
+                let places: Vec<u16> = (0_u16..).take(table.routes.len()).collect();
+                table.renumber(&places, places.len());
+                Ok(table)
+            }
             false => Err(errors),
         }
     }
 
-    /// The routes, by index.
+    /// Gives each route, in the table's order, another number; `given` is how
+    /// many numbers there were in the process so far.
+    pub fn renumber(&mut self, numbers: &[u16], given: usize) {
+        let mut places = vec![None; given];
+        for (place, (route, number)) in (0_u16..).zip(self.routes.iter_mut().zip(numbers)) {
+            route.number = *number;
+            if let Some(slot) = places.get_mut(usize::from(*number)) {
+                *slot = Some(place);
+            }
+            // It stands in the file's order until now.
+            let source = route.derived_from.and_then(|at| {
+                let at = match self.numbers.get(usize::from(at)) {
+                    Some(place) => (*place)?,
+                    None => at,
+                };
+                numbers.get(usize::from(at)).copied()
+            });
+            route.derived_from = source;
+        }
+        self.numbers = places.into();
+    }
+
+    /// How many numbers have been given so far, to routes of this table and to
+    /// those before it.
+    pub fn given(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// The routes, in the file's order.
     pub fn routes(&self) -> &[Route] {
         &self.routes
+    }
+
+    /// The route of a number; `None` where none has it, or no longer.
+    pub fn get(&self, number: u16) -> Option<&Route> {
+        let place = (*self.numbers.get(usize::from(number))?)?;
+        self.routes.get(usize::from(place))
     }
 
     /// The route of a path; `None` where there is none. Dot segments belong to
@@ -378,8 +452,8 @@ impl RouteTable {
         if found.params.iter().any(|(_, value)| is_dot_segment(value)) {
             return None;
         }
-        let index = *found.value;
-        let route = &self.routes[usize::from(index)];
+        let place = *found.value;
+        let route = &self.routes[usize::from(place)];
         // A tail goes up as it came; one under a prefix must stay there.
         let tail = found.params.get(TAIL).unwrap_or("");
         if !route.path.starts_with("/{") && tail.split('/').any(is_dot_segment) {
@@ -387,7 +461,7 @@ impl RouteTable {
         }
         Some(Found {
             route,
-            index,
+            place,
             captures: found.params,
         })
     }

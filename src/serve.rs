@@ -3,54 +3,48 @@
 //! Each worker is a thread with a runtime of its own (or all share one, if so
 //! configured); one more thread has the admin side and the housekeeping. The
 //! binary starts a [`Server`], says that it is ready, and waits for a signal.
+//! Gateways are made in `serve::generation`, and follow each other by reload
+//! (`serve::successor`).
+
+mod generation;
+mod successor;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bytes::Bytes;
-use ring::rand::{SecureRandom, SystemRandom};
+use arc_swap::ArcSwap;
+pub use generation::gateway;
 use socket2::{Domain, Protocol, Socket, Type};
+use successor::{Fixed, Patience, Successor};
+pub use successor::{Fresh, Reread};
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime as Tokio};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use crate::access_log::AccessLog;
-use crate::admin::{Admin, Token};
-use crate::cache::Cache;
-use crate::cache::etag::etag;
-use crate::cache::targeted::TargetList;
-use crate::chain::Chain;
+use crate::admin::Admin;
 use crate::clock::Clock;
-use crate::collapse::Collapse;
-use crate::config::{Config, Runtime, base_url};
-use crate::fill::Fill;
-use crate::gateway::{Document, Gateway};
-use crate::limit::Limit;
-use crate::listener::{Door, Drain};
-use crate::meter::Meter;
-use crate::openapi;
+use crate::config::{Runtime, base_url};
+use crate::gateway::Gateway;
+use crate::listener::{Door, Drain, Present};
 use crate::probe;
-use crate::relay::Relay;
-use crate::respond::Respond;
+use crate::reload::{Reloaded, Reloads};
 use crate::sandbox::Sandbox;
-use crate::upstream::keys::ApiKey;
-use crate::upstream::{Ask, SetupError, Upstream};
+use crate::upstream::SetupError;
 
 /// What a server is made of.
 pub struct Options {
-    /// The checked configuration.
-    pub config: Config,
-    /// Where it came from.
+    /// Its configuration and its secrets.
+    pub fresh: Fresh,
+    /// Where the configuration came from.
     pub config_name: String,
-    /// The provider's keys.
-    pub keys: Vec<ApiKey>,
-    /// What the admin side demands.
-    pub admin_token: Option<Token>,
+    /// Reads both again for a reload.
+    pub reread: Reread,
     /// The upstream that is to run in this process, in place of the
     /// configured one.
     pub sandbox: Option<Sandbox>,
@@ -100,12 +94,14 @@ fn advice(error: &io::Error) -> &'static str {
 
 /// A running server.
 pub struct Server {
-    gateway: Arc<Gateway>,
+    first: Arc<Gateway>,
+    present: Present,
+    reloads: Arc<Reloads>,
     public: SocketAddr,
     admin: SocketAddr,
     drain: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
-    drain_timeout: Duration,
+    drain_timeout: Arc<Patience>,
     workers: Vec<JoinHandle<()>>,
     helpers: Vec<JoinHandle<()>>,
 }
@@ -123,13 +119,19 @@ impl Server {
     /// then.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let Options {
-            mut config,
+            fresh,
             config_name,
-            keys,
-            admin_token,
+            reread,
             sandbox,
             clock,
         } = options;
+        let Fresh {
+            mut config,
+            keys,
+            admin_token,
+        } = fresh;
+        let fixed = Fixed::of(&config);
+        let in_sandbox = sandbox.is_some();
         let since = clock.now();
         for warning in config.warnings(!keys.is_empty()) {
             tracing::warn!("{warning}");
@@ -160,14 +162,33 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             workers => workers,
         };
-        let drain_timeout = config.server.drain_timeout;
+        let drain_timeout = Patience::new(config.server.drain_timeout);
+        let sandbox_url = config.upstream.url.clone().filter(|_| in_sandbox);
         let runtime = config.server.runtime;
         let connections = config.server.connections;
-        let gateway = gateway(config, keys, clock, None)?;
-        let door = Door::new(gateway.clone(), connections);
+        let first = gateway(config, keys, clock.clone(), None)?;
+        let present: Present = Arc::new(ArcSwap::new(first.clone()));
+        let door = Door::new(present.clone(), connections);
+        let shown = present.clone();
+        let token = Arc::new(Mutex::new(admin_token));
+        let (changed, changes) = watch::channel(());
+        let successor = Successor {
+            reread,
+            config_name: config_name.clone(),
+            fixed,
+            sandbox: sandbox_url,
+            present: present.clone(),
+            door: door.clone(),
+            token: token.clone(),
+            drain_timeout: drain_timeout.clone(),
+            changed,
+        };
+        let reloads = Reloads::new(Box::new(move || successor.take_over()), clock);
+        let reloads = Arc::new(reloads);
         let admin = Arc::new(Admin {
-            gateway: gateway.clone(),
-            token: admin_token,
+            present: present.clone(),
+            token,
+            reloads: reloads.clone(),
             listen: public,
             workers,
             config: config_name,
@@ -175,29 +196,28 @@ impl Server {
             drain: draining.clone(),
         });
         let mut stop = stopping.clone();
-        let housekeeper = gateway.clone();
         helpers.push(thread("control", current_thread()?, async move {
             let listener = match TcpListener::from_std(admin_socket) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "the admin socket is no use"),
             };
-            for tip in housekeeper.tips() {
-                tokio::spawn(probe::watch(housekeeper.fill.clone(), tip));
-            }
             let housekeeping = async {
                 loop {
                     tokio::time::sleep(HOUSEKEEPING).await;
-                    housekeeper.keep_house();
+                    present.load_full().keep_house();
                 }
             };
             tokio::select! {
                 () = admin.serve(listener) => {}
                 () = housekeeping => {}
+                () = probe_tips(present.clone(), changes) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
         })?);
         let mut server = Self {
-            gateway,
+            first,
+            present: shown,
+            reloads,
             public,
             admin: admin_address,
             drain,
@@ -243,8 +263,8 @@ impl Server {
         drain: &Drain,
     ) -> Result<(), StartError> {
         let (door, drain) = (door.clone(), drain.clone());
-        let gateway = self.gateway.clone();
-        let drain_timeout = self.drain_timeout;
+        let totals = self.first.meter.totals.clone();
+        let drain_timeout = self.drain_timeout.clone();
         self.workers.push(thread("worker", runtime, async move {
             let mut accepting = Vec::new();
             for socket in sockets {
@@ -263,12 +283,15 @@ impl Server {
             // Every worker waits for all connections: one may be waiting for
             // what another's task fetches.
             let finished = async {
-                while gateway.meter.connections.load(Relaxed) > 0 {
+                while totals.connections.load(Relaxed) > 0 {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             };
-            let open = || gateway.meter.connections.load(Relaxed);
-            if tokio::time::timeout(drain_timeout, finished).await.is_err() {
+            let open = || totals.connections.load(Relaxed);
+            if tokio::time::timeout(drain_timeout.get(), finished)
+                .await
+                .is_err()
+            {
                 tracing::warn!(
                     connections = open(),
                     "drain_timeout has passed; what is still open is closed"
@@ -288,9 +311,27 @@ impl Server {
         self.admin
     }
 
-    /// What it serves.
+    /// What it began to serve; a reload puts another in its place.
     pub fn gateway(&self) -> &Arc<Gateway> {
-        &self.gateway
+        &self.first
+    }
+
+    /// What it serves now.
+    pub fn present(&self) -> Arc<Gateway> {
+        self.present.load_full()
+    }
+
+    /// Reads the configuration and the secrets again, and serves as they say.
+    ///
+    /// # Errors
+    /// All that is wrong with them; it serves as before then.
+    pub fn reload(&self) -> Reloaded {
+        self.reloads.run()
+    }
+
+    /// Its reloads.
+    pub fn reloads(&self) -> &Arc<Reloads> {
+        &self.reloads
     }
 
     /// Stops accepting, and lets what is under way finish.
@@ -315,81 +356,21 @@ impl Server {
     }
 }
 
-/// Makes the gateway: every room from its settings. Where another stands in for
-/// the upstream, that one is asked on routes of the API.
-///
-/// # Errors
-/// Where the upstream cannot be called or the system has no randomness.
-pub fn gateway(
-    config: Config,
-    keys: Vec<ApiKey>,
-    clock: Clock,
-    stand_in: Option<Arc<dyn Ask>>,
-) -> Result<Arc<Gateway>, StartError> {
-    let limit = Limit::new(&config.limit, clock.clone());
-    let policy = limit.as_ref().map(|limit| limit.policy().clone());
-    let text = Bytes::from(openapi::document(&config.routes).to_string());
-    let mut seed = [0; 8];
-    SystemRandom::new()
-        .fill(&mut seed)
-        .map_err(|_unspecified| StartError::System {
-            what: "randomness",
-            error: io::Error::other("no source of it"),
-        })?;
-    let seed = u64::from_ne_bytes(seed);
-    let routes = Arc::new(config.routes);
-    let chain = Arc::new(Chain::new(&config.chain));
-    let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstream = Arc::new(Upstream::new(config.upstream, keys, clock.clone())?);
-    let respond = Arc::new(Respond::new(&config.respond, policy));
-    let asked: Arc<dyn Ask> = match stand_in {
-        Some(stand_in) => stand_in,
-        None => upstream.clone(),
-    };
-    let fill = Fill::new(
-        routes.clone(),
-        cache.clone(),
-        chain,
-        asked,
-        respond.clone(),
-        clock.clone(),
-    );
-    let looks_ahead = config.chain.look_ahead.refresh > 0;
-    let gateway = Arc::new(Gateway {
-        trust: config.trust,
-        limit,
-        fill,
-        looks_ahead,
-        relay: Arc::new(Relay {
-            routes: routes.clone(),
-            cache: cache.clone(),
-            fetching: Collapse::new(),
-            upstream: upstream.clone(),
-            respond: respond.clone(),
-            targets: TargetList::new(config.targeted),
-            clock: clock.clone(),
-            seed,
-        }),
-        meter: Meter::new(routes.routes().len()),
-        access_log: AccessLog::new(&config.access_log),
-        documents: vec![Document {
-            path: openapi::PATH,
-            media: "application/json",
-            etag: etag(&text),
-            text,
-        }],
-        cache,
-        upstream,
-        respond,
-        routes,
-        stale_wait: config.stale_wait,
-        clock,
-        seed,
-    });
-    if !gateway.tips().is_empty() {
-        gateway.upstream.keep_for_probes();
+/// Asks for the tips of whichever gateway is the present one.
+async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
+    loop {
+        changes.mark_unchanged();
+        let mut probes = JoinSet::new();
+        let gateway = present.load_full();
+        for tip in gateway.tips() {
+            probes.spawn(probe::watch(gateway.fill.clone(), tip));
+        }
+        drop(gateway);
+        if changes.changed().await.is_err() {
+            // There will be no other.
+            return std::future::pending().await;
+        }
     }
-    Ok(gateway)
 }
 
 /// A listening socket that tokio can take, and where it really listens.

@@ -333,12 +333,14 @@ pub struct Exchange {
 /// The upstream.
 pub struct Upstream {
     client: Client<Timely<HttpsConnector<HttpConnector>>, RequestBody>,
+    /// What `ca_file` held when the client was made.
+    authorities: Option<Vec<u8>>,
     settings: Settings,
     url: Uri,
     prefix: String,
     keys: Arc<Keys>,
     in_flight: Arc<Semaphore>,
-    tally: Tally,
+    tally: Arc<Tally>,
     clock: Clock,
 }
 
@@ -351,10 +353,81 @@ impl Upstream {
     /// # Errors
     /// Where a key would travel in the clear, or TLS cannot be set up.
     pub fn new(settings: Settings, keys: Vec<ApiKey>, clock: Clock) -> Result<Self, SetupError> {
-        let url = settings.url.clone().ok_or(SetupError::NoUrl)?;
-        if !keys.is_empty() && !settings.allow_plain_http && is_exposed(&url) {
-            return Err(SetupError::PlainHttp(url));
-        }
+        let url = url(&settings, &keys)?;
+        let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
+        Ok(Self {
+            authorities: authorities(&settings),
+            client: Self::client(&settings)?,
+            prefix: url.path().trim_end_matches('/').to_owned(),
+            url,
+            keys: Keys::new(keys, budget, clock.clone()),
+            in_flight: Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
+            tally: Arc::default(),
+            settings,
+            clock,
+        })
+    }
+
+    /// Prepares to call the upstream that comes after another: the same with
+    /// other settings, or another one. Connections are kept where they are made
+    /// in the same way; the count goes on. It has the other's keys, or none
+    /// where the other's must not go, until [`use_keys`](Self::use_keys).
+    ///
+    /// Where the bound on requests under way is another, those that are under
+    /// way are counted no more: for as long as they last there may be more.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), with these keys; nothing has changed then.
+    pub fn after(before: &Self, settings: Settings, keys: &[ApiKey]) -> Result<Self, SetupError> {
+        let url = url(&settings, keys)?;
+        let authorities = authorities(&settings);
+        let own = &before.settings;
+        let connects_alike = authorities == before.authorities
+            && settings.ca_file == own.ca_file
+            && settings.connect_timeout == own.connect_timeout
+            && settings.idle_timeout == own.idle_timeout;
+        let carries_alike = url == before.url && settings.api_key_header == own.api_key_header;
+        Ok(Self {
+            client: match connects_alike {
+                true => before.client.clone(),
+                false => Self::client(&settings)?,
+            },
+            authorities,
+            prefix: url.path().trim_end_matches('/').to_owned(),
+            url,
+            keys: match carries_alike {
+                true => before.keys.clone(),
+                false => before.keys.elsewhere(),
+            },
+            in_flight: match settings.max_in_flight == own.max_in_flight {
+                true => before.in_flight.clone(),
+                false => Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
+            },
+            tally: before.tally.clone(),
+            settings,
+            clock: before.clock.clone(),
+        })
+    }
+
+    /// Asks with these keys, within its own budget, from now on.
+    pub fn use_keys(&self, keys: Vec<ApiKey>) {
+        let settings = &self.settings;
+        self.keys.replace(
+            keys,
+            settings.requests_per_minute,
+            settings.requests_per_second,
+        );
+    }
+
+    /// Whether another asks at the same place, so that what one has said is what
+    /// the other would say.
+    pub fn is_where(&self, other: &Self) -> bool {
+        self.url == other.url
+    }
+
+    fn client(
+        settings: &Settings,
+    ) -> Result<Client<Timely<HttpsConnector<HttpConnector>>, RequestBody>, SetupError> {
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_nodelay(true);
@@ -366,24 +439,13 @@ impl Upstream {
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(http);
-        let client = Client::builder(TokioExecutor::new())
+        Ok(Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .pool_idle_timeout(settings.idle_timeout)
             .http1_max_buf_size(MOST_HEAD)
             .http2_max_header_list_size(MOST_HEAD as u32)
-            .build(Timely::new(connector, settings.connect_timeout));
-        let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
-        Ok(Self {
-            client,
-            prefix: url.path().trim_end_matches('/').to_owned(),
-            url,
-            keys: Keys::new(keys, budget, clock.clone()),
-            in_flight: Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
-            tally: Tally::default(),
-            settings,
-            clock,
-        })
+            .build(Timely::new(connector, settings.connect_timeout)))
     }
 
     /// Keeps a share of the budget for probes of the tip from now on.
@@ -584,7 +646,7 @@ impl Upstream {
             None => Ok(()),
             Some(name) => {
                 tracing::error!(
-                    key = name,
+                    key = &*name,
                     "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
                 );
                 Err(Failure::KeyEchoed)
@@ -692,6 +754,21 @@ impl Upstream {
     pub fn patience(&self) -> Duration {
         self.settings.queue_timeout * 2 + self.settings.timeout
     }
+}
+
+/// The base URL, where keys may travel there.
+fn url(settings: &Settings, keys: &[ApiKey]) -> Result<Uri, SetupError> {
+    let url = settings.url.clone().ok_or(SetupError::NoUrl)?;
+    match !keys.is_empty() && !settings.allow_plain_http && is_exposed(&url) {
+        true => Err(SetupError::PlainHttp(url)),
+        false => Ok(url),
+    }
+}
+
+/// The bytes of `ca_file`, to see whether they have changed; one that cannot be
+/// read is told of where it is used.
+fn authorities(settings: &Settings) -> Option<Vec<u8>> {
+    std::fs::read(settings.ca_file.as_deref()?).ok()
 }
 
 /// Whether what is sent there can be read on the way: plain http to another

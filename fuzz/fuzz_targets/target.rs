@@ -67,10 +67,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
 
 fn canonical(table: &RouteTable, path: &str, query: Option<&str>) -> Option<Key> {
     let found = table.find(path)?;
-    let key = found.route.canonical(found.index, &found.captures, query);
+    let key = found.route.canonical(&found.captures, query);
     match key {
         Ok(key) => {
-            assert_eq!(key.route(), found.index);
+            assert_eq!(key.route(), found.route.number);
             Some(key)
         }
         Err(invalid) => {

@@ -106,7 +106,7 @@ fn explain(gateway: &Gateway, url: &str) -> Result<Value, Invalid> {
     said.insert("route".into(), (*route.name).into());
     let mode = Mode::NAMES.iter().find(|(_, m)| *m == route.cache.mode);
     said.insert("mode".into(), mode.map(|(name, _)| *name).into());
-    let key = route.canonical(found.index, &found.captures, target.query());
+    let key = route.canonical(&found.captures, target.query());
     said.insert("validates".into(), key.is_ok().into());
     let key = match key {
         Ok(key) => key,
@@ -161,8 +161,8 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
     if route.pages.is_some() {
         said.insert("pages".into(), windows(gateway, route, key, now));
     }
-    if let Some(source) = route.derived_from.map(usize::from) {
-        let source = gateway.routes.routes().get(source);
+    if let Some(source) = route.derived_from {
+        let source = gateway.routes.get(source);
         let seen = fill.seen_in(key).map(|(place, window)| {
             json!({
                 "height": place.height,

@@ -15,15 +15,14 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ORIGIN;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{asked, invalid, problem, public_target, typed};
+use super::{asked, browser, invalid, of_a_browser, problem, public_target, typed};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
@@ -34,7 +33,7 @@ use crate::pages::{hash, hex};
 use crate::route::canonical::{Asked, block, path, segment, with_segment};
 use crate::route::{Route, RouteTable};
 use crate::validate::{Invalid, Kind};
-use crate::wire::{Body, SEC_FETCH_SITE};
+use crate::wire::Body;
 
 /// The most of a body that is read.
 const MOST_BODY: usize = 64 * 1024;
@@ -80,10 +79,7 @@ pub(super) async fn answer(
     patience: Duration,
 ) -> Response<Body> {
     if let Some(from) = browser(request.headers()) {
-        let detail = format!(
-            "A page in a browser must not purge, and this request carries {from}; use ordgate purge, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none"
-        );
-        return problem(StatusCode::FORBIDDEN, &detail, None);
+        return of_a_browser("purge", &from, "ordgate purge");
     }
     let read = match request.body().is_end_stream() {
         true => by_query(request.uri().query().unwrap_or("")),
@@ -106,20 +102,6 @@ pub(super) async fn answer(
         Ok(purged) => typed("application/json", purged.to_string().into()),
         Err(wrong) => invalid(&wrong),
     }
-}
-
-/// What betrays a request that some page in a browser has sent.
-fn browser(fields: &HeaderMap) -> Option<String> {
-    let site = fields.get(SEC_FETCH_SITE);
-    if let Some(site) = site.filter(|site| !["same-origin", "none"].iter().any(|own| site == own)) {
-        return Some(format!(
-            "sec-fetch-site: {}",
-            site.as_bytes().escape_ascii()
-        ));
-    }
-    // Even one of the same origin: whose name resolves to us may be anybody's.
-    let origin = fields.get(ORIGIN)?;
-    Some(format!("origin: {}", origin.as_bytes().escape_ascii()))
 }
 
 async fn body(body: Incoming, patience: Duration) -> Result<Bytes, Box<Response<Body>>> {
@@ -280,10 +262,9 @@ fn aim(selector: &Selector, routes: &RouteTable) -> Result<Aim, Invalid> {
     match selector {
         Selector::All => Ok(certain(Purge::All)),
         Selector::Route(name) => {
-            let mut numbered = (0_u16..).zip(routes.routes());
-            let found = numbered.find(|(_, route)| *route.name == **name);
+            let found = routes.routes().iter().find(|own| *own.name == **name);
             match found {
-                Some((index, _)) => Ok(certain(Purge::Route(index))),
+                Some(own) => Ok(certain(Purge::Route(own.number))),
                 None => Err(Invalid::new("route", name, names(routes))),
             }
         }
@@ -301,9 +282,7 @@ fn key_of<'r>(url: &str, routes: &'r RouteTable) -> Result<(Key, &'r Route), Inv
     let Some(found) = routes.find(target.path()) else {
         return Err(Invalid::new("url", url, paths(routes)));
     };
-    let key = found
-        .route
-        .canonical(found.index, &found.captures, target.query())?;
+    let key = found.route.canonical(&found.captures, target.query())?;
     Ok((key, found.route))
 }
 
@@ -397,8 +376,8 @@ fn segments(
     place: impl Fn(&Route) -> Option<usize>,
     value: &str,
 ) -> Vec<Purge> {
-    let numbered = (0_u16..).zip(routes.routes());
-    let placed = numbered.filter_map(|(route, own)| Some((route, place(own)?)));
+    let routes = routes.routes().iter();
+    let placed = routes.filter_map(|own| Some((own.number, place(own)?)));
     let purges = placed.map(|(route, at)| Purge::Segment {
         route,
         at,
@@ -412,7 +391,7 @@ fn also(alias: &Alias, routes: &RouteTable, chain: &Chain) -> Vec<Purge> {
     let tips = || (0_u16..).take(chain.len());
     match alias {
         Alias::Path(key) => {
-            let route = routes.routes().get(usize::from(key.route()));
+            let route = routes.get(key.route());
             let other = route.and_then(|route| other_name(key, route, chain));
             other.into_iter().collect()
         }
@@ -465,7 +444,7 @@ fn other_name(key: &Key, route: &Route, chain: &Chain) -> Option<Purge> {
 /// A purge as the answer says it.
 fn said(purge: &Purge, routes: &RouteTable) -> Value {
     let route = |index: &u16| {
-        let route = routes.routes().get(usize::from(*index));
+        let route = routes.get(*index);
         route.map(|route| &*route.name)
     };
     match purge {

@@ -6,8 +6,9 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -36,7 +37,7 @@ pub struct Stored {
     pub etag: HeaderValue,
     /// The fields that are the same for every client, with places for those
     /// that are not; shared by all answers of one kind.
-    pub fields: Arc<HeaderMap>,
+    pub fields: Arc<Template>,
     /// When the upstream's answer was received.
     pub received: Moment,
     /// How long it is fresh from then on.
@@ -49,6 +50,24 @@ pub struct Stored {
     pub page: Option<Box<Page>>,
     /// The last purge that it is known to have survived.
     pub seen: Survived,
+}
+
+/// The fields that answers of one kind have in common.
+#[derive(Debug, Default)]
+pub struct Template {
+    /// The fields.
+    pub fields: HeaderMap,
+    /// The settings that they were made by, as a number: what was stored before
+    /// a reload may have others than are said now.
+    pub dialect: u64,
+}
+
+impl Deref for Template {
+    type Target = HeaderMap;
+
+    fn deref(&self) -> &HeaderMap {
+        &self.fields
+    }
 }
 
 /// The number of the last purge that something is known to have survived.
@@ -191,6 +210,8 @@ pub struct Store {
     most: u64,
     removals: Arc<Mutex<Removals>>,
     purges: Arc<Purges>,
+    /// The store that has taken this one's place, if any.
+    next: Arc<OnceLock<Self>>,
 }
 
 /// A point in the order of removals and purges: what was asked of the upstream
@@ -240,6 +261,56 @@ impl Store {
             most: max_bytes,
             removals: Arc::default(),
             purges: Arc::default(),
+            next: Arc::default(),
+        }
+    }
+
+    /// The store that takes this one's place, with room for so many bytes: this
+    /// one, where that is what it has. Otherwise another, since moka cannot
+    /// change its bound, that is given all that this one holds and has room for.
+    #[must_use]
+    pub fn resized(&self, max_bytes: u64) -> Self {
+        if max_bytes == self.most {
+            return self.clone();
+        }
+        let next = Self {
+            removals: self.removals.clone(),
+            purges: self.purges.clone(),
+            ..Self::new(max_bytes)
+        };
+        let mark = self.mark();
+        // From now on a removal reaches both. A store is followed once, since
+        // only the present one is.
+        let next = self.next.get_or_init(|| next).clone();
+        for (key, held) in &self.cache {
+            let removals = self.removals();
+            // Who removes writes that down before, under this lock: it is seen
+            // here, or it finds what is put here.
+            if !removals.since(mark, self.hash_of(&key)) && next.has_room(&key, &held) {
+                next.cache.insert(key.to_vec().into(), held);
+            }
+        }
+        next
+    }
+
+    /// Lets go of all that it holds, now that another has taken its place. What
+    /// still asks this one finds nothing.
+    pub fn retire(&self) {
+        if self.next.get().is_some() {
+            self.cache.invalidate_all();
+            self.cache.run_pending_tasks();
+        }
+    }
+
+    /// Whether two are one.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.next, &other.next)
+    }
+
+    fn has_room(&self, key: &[u8], held: &Held) -> bool {
+        match held {
+            Held::One(stored) => u64::from(stored.weight(key)) <= self.most / 8,
+            Held::Variants(..) => true,
         }
     }
 
@@ -349,7 +420,11 @@ impl Store {
     }
 
     fn hash(&self, key: &Key) -> u64 {
-        FixedState::default().hash_one(key.as_bytes())
+        self.hash_of(key.as_bytes())
+    }
+
+    fn hash_of(&self, key: &[u8]) -> u64 {
+        FixedState::default().hash_one(key)
     }
 
     /// Changes the variants of a key, at one with all who do so; not where the
@@ -405,6 +480,9 @@ impl Store {
         }
         drop(removals);
         self.cache.invalidate(key.as_bytes());
+        if let Some(next) = self.next.get() {
+            next.remove(key);
+        }
     }
 
     /// Drops what is past every use, so that its room is free before others
@@ -424,6 +502,17 @@ impl Store {
             if let Held::One(stored) = held
                 && stored.received + stored.lifetime + spare < now
             {
+                self.cache.invalidate(&*key);
+            }
+        }
+        self.cache.run_pending_tasks();
+    }
+
+    /// Drops what is stored under routes that are no more: nobody asks for it
+    /// again. What is yet to come of them leaves when its room is wanted.
+    pub fn keep_routes(&self, is_there: impl Fn(u16) -> bool) {
+        for (key, _) in &self.cache {
+            if !is_there(route_of(&key)) {
                 self.cache.invalidate(&*key);
             }
         }
@@ -541,6 +630,32 @@ mod tests {
         }
         assert_eq!(put("/c", before), 0, "what was removed since is forgotten");
         assert_eq!(put("/c", store.mark()), 1);
+    }
+
+    #[test]
+    fn a_store_of_another_size_takes_over_what_it_has_room_for() {
+        let store = Store::new(100_000);
+        store.insert(key("/a"), stored(1000, 10));
+        store.insert(key("/b"), stored(1000, 10));
+        store.insert(key("/large"), stored(10_000, 10));
+        assert!(store.resized(100_000).is_same_as(&store));
+        let mark = store.mark();
+        let next = store.resized(50_000);
+        assert!(!next.is_same_as(&store));
+        assert_eq!(next.size().max_bytes, 50_000);
+        let held = |store: &Store, target| store.get(&key(target)).is_some();
+        assert!(held(&next, "/a") && held(&next, "/b"));
+        assert!(!held(&next, "/large"), "it takes more than an eighth");
+        store.remove(&key("/a"));
+        assert!(!held(&next, "/a"), "who has the old one removes from both");
+        assert!(next.removals().since(mark, next.hash(&key("/a"))));
+        next.retire();
+        assert!(held(&next, "/b"), "only what was followed retires");
+        store.purge(Purge::All);
+        assert!(!held(&next, "/b"), "and a purge is one");
+        store.insert(key("/late"), stored(10, 10));
+        store.retire();
+        assert!(!held(&store, "/late"));
     }
 
     #[test]

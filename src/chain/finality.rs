@@ -66,6 +66,18 @@ pub struct Times {
     pub absent_ttl: Duration,
 }
 
+impl Times {
+    /// Whether what was stored by others may be kept by these: nothing would be
+    /// final later than it was, or be fresh for a shorter time.
+    pub fn keep(&self, before: &Self) -> bool {
+        self.final_depth <= before.final_depth
+            && self.final_ttl >= before.final_ttl
+            && self.recent_ttl >= before.recent_ttl
+            && self.live_ttl >= before.live_ttl
+            && self.absent_ttl >= before.absent_ttl
+    }
+}
+
 impl Default for Times {
     fn default() -> Self {
         Self {

@@ -199,6 +199,17 @@ impl Ledger {
         }
     }
 
+    /// Remembers so much from now on.
+    pub fn bound(&mut self, bounds: Bounds) {
+        self.bounds = bounds;
+        while self.heights.len() > bounds.blocks {
+            let Some((_, lowest)) = self.heights.pop_first() else {
+                return;
+            };
+            self.hashes.remove(&lowest.hash);
+        }
+    }
+
     /// To be taken before a request is sent.
     pub const fn start(&self) -> Start {
         Start {

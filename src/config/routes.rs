@@ -177,6 +177,7 @@ fn route(
             cache,
             pages,
             derived_from: None,
+            number: 0,
         };
         Some((route, source))
     });
@@ -567,8 +568,7 @@ pub(super) fn print(route: &Route, routes: &RouteTable, tips: &[Source]) -> Valu
         table.insert("pages".into(), true.into());
         table.insert("upstream_page".into(), i64::from(size.get()).into());
     }
-    let source = route.derived_from.map(usize::from);
-    if let Some(source) = source.and_then(|source| routes.routes().get(source)) {
+    if let Some(source) = route.derived_from.and_then(|source| routes.get(source)) {
         table.insert("derived_from".into(), text(&source.name));
     }
     table.insert("cache".into(), print_policy(&route.cache, tips));

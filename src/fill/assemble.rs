@@ -58,6 +58,15 @@ impl Sliceable {
         Self((0..routes).map(|_| Mutex::default()).collect())
     }
 
+    /// What is known of these, for so many routes.
+    pub(super) fn after(&self, routes: usize) -> Self {
+        let known = |route| {
+            let route = u16::try_from(route).ok();
+            Mutex::new(route.and_then(|route| self.with(route, |distrust| *distrust)?))
+        };
+        Self((0..routes).map(known).collect())
+    }
+
     fn is(&self, route: u16, now: Moment) -> bool {
         self.with(route, |distrust| {
             distrust.is_none_or(|distrust| distrust.until <= now)
@@ -414,11 +423,11 @@ impl Fill {
     /// Where a transaction was seen, and the key of that window.
     pub(super) fn hint(&self, key: &Key, route: &Route) -> Option<(Hash, Place, Key)> {
         let from = route.derived_from?;
-        let source = self.routes.routes().get(usize::from(from))?;
+        let source = self.routes.get(from)?;
         let size = u64::from(source.pages?.get());
         let tx = hash(segment(key.target(), route.places.hex64?)?)?;
         let place = self.chain.find_run(&tx)?;
-        let window = source.key_of_block(from, place.height, size, place.offset)?;
+        let window = source.key_of_block(place.height, size, place.offset)?;
         (place.route == from).then_some((tx, place, window))
     }
 

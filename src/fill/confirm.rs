@@ -67,17 +67,15 @@ impl Fill {
     /// The key that shows the block at a height, and its route: of those with
     /// whole blocks' lists that go by the same tip.
     fn anchor_key(&self, route: &Route, height: u32) -> Option<(Key, &Route)> {
-        let numbered = self.routes.routes().iter().enumerate();
-        let mut shown = numbered.filter_map(|(index, source)| {
+        let mut routes = self.routes.routes().iter();
+        routes.find_map(|source| {
             let size = u64::from(source.pages?.get());
             source.places.block?;
             if source.cache.mode != Mode::Chain || source.cache.tip != route.cache.tip {
                 return None;
             }
             let items = if size <= MOST_ITEMS { size } else { 1 };
-            let index = u16::try_from(index).ok()?;
-            Some((source.key_of_block(index, height, items, 0)?, source))
-        });
-        shown.next()
+            Some((source.key_of_block(height, items, 0)?, source))
+        })
     }
 }

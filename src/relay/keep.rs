@@ -229,11 +229,8 @@ impl Errand {
             return;
         };
         for target in invalidate::targets(&self.ask.method, &target, status, fields) {
-            for (index, _) in relay.routes.routes().iter().enumerate() {
-                let Ok(index) = u16::try_from(index) else {
-                    continue;
-                };
-                let mut key = Key::begin(index);
+            for route in relay.routes.routes() {
+                let mut key = Key::begin(route.number);
                 let own = relay.upstream.target_of(&target);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);

@@ -1,6 +1,7 @@
 //! What a route table finds, and how it spells what it finds.
 
 use super::*;
+use crate::cache::policy::Mode;
 
 fn parameter(name: &str, kind: Kind, default: Option<&str>) -> Parameter {
     Parameter {
@@ -29,6 +30,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         pages: None,
         places: Places::default(),
         derived_from: None,
+        number: 0,
     }
 }
 
@@ -89,7 +91,7 @@ fn key(target: &str) -> Result<String, String> {
     };
     let table = table();
     let found = table.find(path).ok_or("no route")?;
-    let key = found.route.canonical(found.index, &found.captures, query);
+    let key = found.route.canonical(&found.captures, query);
     key.map(|key| key.target().to_owned())
         .map_err(|why| why.to_string())
 }
@@ -195,10 +197,7 @@ fn a_tail_takes_all_that_is_left_as_it_came() {
     ] {
         let found = table.find(path).unwrap();
         assert_eq!(&*found.route.name, name, "{path}");
-        let key = found
-            .route
-            .canonical(found.index, &found.captures, query)
-            .unwrap();
+        let key = found.route.canonical(&found.captures, query).unwrap();
         assert_eq!(key.target(), target);
     }
 }
@@ -236,7 +235,7 @@ fn overlapping_routes_are_named() {
         route("one", "/a/b", vec![], vec![]),
     ];
     assert_eq!(
-        RouteTable::new(beside).unwrap().find("/a/b").unwrap().index,
+        RouteTable::new(beside).unwrap().find("/a/b").unwrap().place,
         1
     );
 }
@@ -261,4 +260,82 @@ fn templates() {
         Template::new("/a/{b}", &["c"]),
         Err(TemplateError::UnknownParameter("b".to_owned()))
     );
+}
+
+#[test]
+fn numbers_outlive_a_table_and_places_do_not() {
+    let simple = |name: &str| route(name, &format!("/{name}"), vec![], vec![]);
+    let mut derived = simple("c");
+    derived.derived_from = Some(1);
+    let mut table = RouteTable::new(vec![simple("a"), simple("b"), derived]).unwrap();
+    assert_eq!(table.given(), 3);
+    assert_eq!(table.get(2).unwrap().derived_from, Some(1));
+    table.renumber(&[7, 1, 9], 10);
+    assert_eq!(table.given(), 10);
+    let names = [0, 1, 7, 9, 10].map(|number| table.get(number).map(|route| &*route.name));
+    assert_eq!(names, [None, Some("b"), Some("a"), Some("c"), None]);
+    assert_eq!(table.get(9).unwrap().derived_from, Some(1));
+    let found = table.find("/c").unwrap();
+    assert_eq!((found.place, found.route.number), (2, 9));
+    let key = found.route.canonical(&found.captures, None).unwrap();
+    assert_eq!((key.route(), key.target()), (9, "/c"));
+    table.renumber(&[7, 10, 9], 11);
+    assert_eq!(table.get(9).unwrap().derived_from, Some(10));
+}
+
+#[test]
+fn what_a_route_keeps_of_the_one_before_it() {
+    let page = |max| {
+        vec![parameter(
+            "limit",
+            Kind::Integer { min: 1, max },
+            Some("20"),
+        )]
+    };
+    let before = route("a", "/a", vec![], page(60));
+    let same = |change: fn(&mut Route)| {
+        let mut after = before.clone();
+        change(&mut after);
+        after.means_the_same(&before)
+    };
+    for (what, change, expected) in [
+        ("nothing", (|_| {}) as fn(&mut Route), true),
+        ("its words", |r| r.summary = Some("new".into()), true),
+        (
+            "a bound",
+            |r| r.query[0].kind = Kind::Integer { min: 1, max: 100 },
+            true,
+        ),
+        (
+            "a default",
+            |r| r.query[0].default = Some("50".into()),
+            true,
+        ),
+        ("its refusals", |r| r.strict_query = true, true),
+        (
+            "its use when stale",
+            |r| r.cache.stale_if_error = std::time::Duration::from_secs(9),
+            true,
+        ),
+        ("its name", |r| r.name = "b".into(), false),
+        ("its path", |r| r.path = "/b".into(), false),
+        (
+            "what it asks",
+            |r| r.upstream_path = Template::new("/b", &[]).unwrap(),
+            false,
+        ),
+        ("a type", |r| r.query[0].kind = Kind::Block, false),
+        ("a parameter", |r| r.query.clear(), false),
+        ("its query", |r| r.any_query = true, false),
+        ("its fields", |r| r.headers = Headers::All, false),
+        ("its mode", |r| r.cache.mode = Mode::Respect, false),
+        (
+            "its times",
+            |r| r.cache.times.empty = Some(std::time::Duration::ZERO),
+            false,
+        ),
+        ("its pages", |r| r.pages = NonZeroU32::new(60), false),
+    ] {
+        assert_eq!(same(change), expected, "{what}");
+    }
 }

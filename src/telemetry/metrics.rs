@@ -16,19 +16,23 @@ use prometheus_client::registry::Registry;
 use crate::chain::TipStanding;
 use crate::gateway::Gateway;
 
-/// All metrics of a gateway, as text.
+/// All metrics of a gateway, as text; and how many reloads were done and how
+/// many refused.
 ///
 /// # Errors
 /// Where the text cannot be written; memory is the only reason.
-pub fn render(gateway: &std::sync::Arc<Gateway>) -> Result<String, fmt::Error> {
+pub fn render(
+    gateway: &std::sync::Arc<Gateway>,
+    reloads: (u64, u64),
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Reading(gateway.clone())));
+    registry.register_collector(Box::new(Reading(gateway.clone(), reloads)));
     let mut text = String::with_capacity(4096);
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-struct Reading(std::sync::Arc<Gateway>);
+struct Reading(std::sync::Arc<Gateway>, (u64, u64));
 
 impl fmt::Debug for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -93,16 +97,25 @@ impl Collector for Reading {
             "Requests answered, by route, by how the answer came about, and by class of status",
             requests.collect(),
         )?;
-        let meter = &gateway.meter;
+        let totals = &gateway.meter.totals;
         counter(
             "ordgate_connections_accepted",
             "Client connections accepted",
-            one(&meter.accepted),
+            one(&totals.accepted),
         )?;
         counter(
             "ordgate_connections_turned_away",
             "Client connections turned away since there were too many",
-            one(&meter.turned_away),
+            one(&totals.turned_away),
+        )?;
+        let (done, refused) = self.1;
+        let reloads = [("done", done), ("refused", refused)];
+        counter(
+            "ordgate_reloads",
+            "Reloads of the configuration: done, or refused for what was wrong with it",
+            reloads
+                .map(|(result, n)| (labels(&[("result", result)]), n))
+                .to_vec(),
         )?;
         let tally = gateway.upstream.tally();
         let results = [
@@ -182,12 +195,12 @@ impl Collector for Reading {
         gauge(
             "ordgate_connections",
             "Client connections open",
-            single(meter.connections.load(Relaxed) as f64),
+            single(totals.connections.load(Relaxed) as f64),
         )?;
         gauge(
             "ordgate_callers",
             "Clients that the limiter remembers",
-            single(meter.callers.load(Relaxed) as f64),
+            single(totals.callers.load(Relaxed) as f64),
         )?;
         gauge(
             "ordgate_upstream_in_flight",

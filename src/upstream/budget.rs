@@ -57,6 +57,12 @@ impl Budget {
         }
     }
 
+    /// Holds to these from now on; what is spent stays spent.
+    pub fn bound(&mut self, per_minute: NonZeroU32, per_second: NonZeroU32) {
+        self.minute.most = per_minute.get() as usize;
+        self.second.most = per_second.get() as usize;
+    }
+
     /// Takes a request out of the budget, as long as the share that is kept for
     /// others is left; [`end`](Self::end) must follow.
     ///
@@ -126,7 +132,10 @@ impl Window {
             Keep::Little => self.most / 20,
             Keep::Half => self.most / 2,
         };
-        let short = keep.checked_sub(self.left(now))?;
+        let left = self.left(now);
+        // After a change for the less, more may be spent than there is.
+        let over = (self.under_way + self.ended.len()).saturating_sub(self.most);
+        let short = keep.checked_sub(left)? + over;
         // So many more than one have to leave the window.
         Some(match self.ended.get(short) {
             Some(last) => Wait::For((*last + self.span).since(now)),
@@ -175,6 +184,22 @@ mod tests {
         );
         budget.end(at(1300));
         assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
+    }
+
+    #[test]
+    fn what_is_spent_stays_spent_when_the_bounds_change() {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        let mut budget = budget(4, 10);
+        for millis in [0, 10, 20, 30] {
+            assert_eq!(budget.take(at(millis), Keep::Nothing), Ok(()));
+            budget.end(at(millis));
+        }
+        budget.bound(number(2), number(10));
+        let wait = Duration::from_millis(60_050 + 20 - 40);
+        assert_eq!(budget.take(at(40), Keep::Nothing), Err(Wait::For(wait)));
+        budget.bound(number(5), number(10));
+        assert_eq!(budget.take(at(40), Keep::Nothing), Ok(()));
+        assert_eq!(budget.left(at(40)), 0);
     }
 
     proptest! {

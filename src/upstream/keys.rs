@@ -5,8 +5,9 @@
 //! its header value is marked sensitive.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::HeaderValue;
@@ -95,18 +96,32 @@ impl ApiKey {
 }
 
 /// The keys of one upstream with their budgets; or, where there is none, the
-/// budget of asking without.
+/// budget of asking without. A reload may put others in their place: who waits
+/// for budget gets one of those then.
 pub struct Keys {
-    slots: Box<[Slot]>,
+    pool: RwLock<Arc<Pool>>,
     clock: Clock,
-    /// What gives a key away, and whose it is.
-    traces: Box<[Trace]>,
     /// Those who wait for budget do so in the order of their coming.
     turnstile: Semaphore,
-    ended: Notify,
+    ended: Arc<Notify>,
     /// Whether a share is kept for probes.
     with_probes: AtomicBool,
 }
+
+/// The keys as of the last reload.
+#[derive(Default)]
+struct Pool {
+    slots: Box<[Arc<Slot>]>,
+    /// Those that were withdrawn lately, and when: one that comes back has spent
+    /// what it had spent.
+    withdrawn: Vec<(Moment, Arc<Slot>)>,
+    /// What gives a key away, and whose it is.
+    traces: Box<[Trace]>,
+}
+
+/// How long a withdrawn key is remembered at the least: far longer than a
+/// window of its budget, or an answer that was asked for with it.
+const WITHDRAWN: Duration = Duration::from_hours(1);
 
 struct Trace {
     name: Arc<str>,
@@ -119,7 +134,7 @@ const LEAST_SEARCHED: usize = 8;
 
 struct Slot {
     key: Option<ApiKey>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -132,7 +147,7 @@ struct State {
 /// budget as under way until it is dropped.
 pub struct Grant {
     keys: Arc<Keys>,
-    slot: usize,
+    slot: Arc<Slot>,
 }
 
 /// How urgent a request is: what there is of the budget goes to the more urgent
@@ -169,26 +184,55 @@ pub struct Standing {
 impl Keys {
     /// Keys of which each has a budget as `budget` makes it.
     pub fn new(keys: Vec<ApiKey>, budget: impl Fn() -> Budget, clock: Clock) -> Arc<Self> {
-        let slot = |key| Slot {
-            key,
-            state: Mutex::new(State {
-                budget: budget(),
-                cool_until: Moment::default(),
-            }),
-        };
-        let traces = keys.iter().flat_map(ApiKey::traces).collect();
-        let slots = match keys.is_empty() {
-            true => Box::from([slot(None)]),
-            false => keys.into_iter().map(|key| slot(Some(key))).collect(),
-        };
+        let pool = Pool::default().next(keys, budget, clock.now());
         Arc::new(Self {
-            slots,
+            pool: RwLock::new(Arc::new(pool)),
             clock,
-            traces,
             turnstile: Semaphore::new(1),
-            ended: Notify::new(),
+            ended: Arc::default(),
             with_probes: AtomicBool::new(false),
         })
+    }
+
+    /// Puts other keys in the place of these, or bounds. A key that stays has
+    /// spent what it has spent; one that goes finishes what is under way with
+    /// it.
+    pub fn replace(&self, keys: Vec<ApiKey>, per_minute: NonZeroU32, per_second: NonZeroU32) {
+        let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
+        let budget = || Budget::new(per_minute, per_second);
+        let next = pool.next(keys, budget, self.clock.now());
+        for slot in &next.slots {
+            slot.state().budget.bound(per_minute, per_second);
+        }
+        *pool = Arc::new(next);
+        drop(pool);
+        // There may be more to take.
+        self.ended.notify_waiters();
+    }
+
+    /// The keys of another upstream, none as yet. Who waits for one of these is
+    /// not given one of those; but what a key has spent here, it has spent there
+    /// as well.
+    pub fn elsewhere(&self) -> Arc<Self> {
+        let now = self.clock.now();
+        let pool = self.pool();
+        let present = pool.slots.iter().map(|slot| (now, slot.clone()));
+        let withdrawn = present.chain(pool.withdrawn.iter().cloned()).collect();
+        Arc::new(Self {
+            pool: RwLock::new(Arc::new(Pool {
+                withdrawn,
+                ..Pool::default()
+            })),
+            clock: self.clock.clone(),
+            turnstile: Semaphore::new(1),
+            ended: self.ended.clone(),
+            with_probes: AtomicBool::new(self.with_probes.load(Ordering::Relaxed)),
+        })
+    }
+
+    fn pool(&self) -> Arc<Pool> {
+        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
+        pool.clone()
     }
 
     /// Keeps a share for probes from now on.
@@ -258,13 +302,16 @@ impl Keys {
             Priority::Miss => Keep::Little,
             Priority::LookAhead => Keep::Half,
         };
-        let mut order: Vec<_> = (0..self.slots.len())
-            .map(|slot| (self.slots[slot].state().budget.left(now), slot))
+        let pool = self.pool();
+        let slots = pool.slots.iter().enumerate();
+        let mut order: Vec<_> = slots
+            .map(|(place, slot)| (slot.state().budget.left(now), place))
             .collect();
         order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
         let mut shortest = Wait::UntilOneEnds;
-        for (_, slot) in order {
-            let mut state = self.slots[slot].state();
+        for (_, place) in order {
+            let slot = &pool.slots[place];
+            let mut state = slot.state();
             let cooling = state.cool_until.since(now);
             let wait = match cooling.is_zero() {
                 false => Wait::For(cooling),
@@ -272,7 +319,7 @@ impl Keys {
                     Ok(()) => {
                         return Ok(Grant {
                             keys: self.clone(),
-                            slot,
+                            slot: slot.clone(),
                         });
                     }
                     Err(wait) => wait,
@@ -290,7 +337,7 @@ impl Keys {
     /// How each key stands.
     pub fn standings(&self) -> Vec<Standing> {
         let now = self.clock.now();
-        let standing = |slot: &Slot| {
+        let standing = |slot: &Arc<Slot>| {
             let mut state = slot.state();
             Standing {
                 name: slot.key.as_ref().map_or("none", ApiKey::name).to_owned(),
@@ -298,22 +345,73 @@ impl Keys {
                 cooling: state.cool_until.since(now),
             }
         };
-        self.slots.iter().map(standing).collect()
+        self.pool().slots.iter().map(standing).collect()
     }
 
     /// The name of a key that some bytes give away, where they do.
-    pub fn given_away(&self, bytes: &[u8]) -> Option<&str> {
+    pub fn given_away(&self, bytes: &[u8]) -> Option<Arc<str>> {
         let found = |trace: &&Trace| trace.finder.find(bytes).is_some();
-        self.traces.iter().find(found).map(|trace| &*trace.name)
+        let pool = self.pool();
+        pool.traces
+            .iter()
+            .find(found)
+            .map(|trace| trace.name.clone())
     }
 
     /// Whether requests carry a key.
     pub fn are_there(&self) -> bool {
-        self.slots.iter().any(|slot| slot.key.is_some())
+        self.pool().slots.iter().any(|slot| slot.key.is_some())
+    }
+}
+
+impl Pool {
+    /// The pool that comes after this one.
+    fn next(&self, keys: Vec<ApiKey>, budget: impl Fn() -> Budget, now: Moment) -> Self {
+        let slot = |key: Option<ApiKey>| {
+            let withdrawn = self.withdrawn.iter().map(|(_, slot)| slot);
+            let known = self
+                .slots
+                .iter()
+                .chain(withdrawn)
+                .find(|slot| slot.is_of(&key));
+            let state = known.map(|slot| slot.state.clone()).unwrap_or_else(|| {
+                Arc::new(Mutex::new(State {
+                    budget: budget(),
+                    cool_until: Moment::default(),
+                }))
+            });
+            Arc::new(Slot { key, state })
+        };
+        let slots: Box<[_]> = match keys.is_empty() {
+            true => Box::from([slot(None)]),
+            false => keys.into_iter().map(|key| slot(Some(key))).collect(),
+        };
+        let present = self.slots.iter().map(|slot| (now, slot.clone()));
+        let before = self
+            .withdrawn
+            .iter()
+            .filter(|(at, slot)| now.since(*at) < WITHDRAWN || Arc::strong_count(&slot.state) > 1);
+        let mut withdrawn: Vec<_> = present.chain(before.cloned()).collect();
+        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.is_of(&gone.key)));
+        let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
+        let traces = known
+            .filter_map(|slot| slot.key.as_ref())
+            .flat_map(ApiKey::traces);
+        Self {
+            traces: traces.collect(),
+            slots,
+            withdrawn,
+        }
     }
 }
 
 impl Slot {
+    /// Whether this has the budget of a key, or of asking without.
+    fn is_of(&self, key: &Option<ApiKey>) -> bool {
+        let value = |key: &Option<ApiKey>| key.as_ref().map(|key| key.value.clone());
+        value(&self.key) == value(key)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,24 +420,18 @@ impl Slot {
 impl Grant {
     /// The key's header value, where there is a key.
     pub fn header(&self) -> Option<&HeaderValue> {
-        self.keys.slots[self.slot]
-            .key
-            .as_ref()
-            .map(|key| &key.value)
+        self.slot.key.as_ref().map(|key| &key.value)
     }
 
     /// The key's name in logs and metrics.
     pub fn name(&self) -> &str {
-        self.keys.slots[self.slot]
-            .key
-            .as_ref()
-            .map_or("none", ApiKey::name)
+        self.slot.key.as_ref().map_or("none", ApiKey::name)
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
     pub fn cool(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
-        let mut state = self.keys.slots[self.slot].state();
+        let mut state = self.slot.state();
         state.cool_until = state.cool_until.max(until);
     }
 }
@@ -347,7 +439,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        self.keys.slots[self.slot].state().budget.end(now);
+        self.slot.state().budget.end(now);
         self.keys.ended.notify_one();
     }
 }
@@ -408,7 +500,7 @@ mod tests {
             ("short", None),
             ("", None),
         ] {
-            assert_eq!(keys.given_away(text.as_bytes()), name, "{text}");
+            assert_eq!(keys.given_away(text.as_bytes()).as_deref(), name, "{text}");
         }
     }
 
@@ -485,6 +577,45 @@ mod tests {
                 .name(),
             "key-1"
         );
+    }
+
+    #[tokio::test]
+    async fn what_a_key_has_spent_outlives_its_withdrawal() {
+        let clock = Clock::manual();
+        let number = |n| NonZeroU32::new(n).unwrap();
+        let keys = keys("", 1, 1, &clock);
+        let without = keys.take(Duration::ZERO, Priority::Miss).await.ok();
+        let replace = |list: &str| {
+            let list = ApiKey::list(list).unwrap_or_default();
+            keys.replace(list, number(1), number(1));
+        };
+        let take = async || {
+            let grant = keys.take(Duration::ZERO, Priority::Miss).await.ok();
+            grant.map(|grant| grant.name().to_owned())
+        };
+        for (list, expected) in [
+            ("first-key,second-key", Some("key-1")),
+            ("second-key", Some("key-1")),
+            ("first-key", None),
+            ("second-key,first-key", None),
+            ("third-key,first-key", Some("key-1")),
+            ("", None),
+        ] {
+            replace(list);
+            assert_eq!(take().await.as_deref(), expected, "{list}");
+        }
+        let given_away = keys.given_away(b"second-key");
+        assert!(given_away.is_some(), "it may yet come back in an answer");
+        let elsewhere = keys.elsewhere();
+        elsewhere.replace(ApiKey::list("third-key").unwrap(), number(1), number(1));
+        let spent = elsewhere.take(Duration::ZERO, Priority::Miss).await;
+        assert!(spent.is_err(), "whoever counts may be the same");
+        drop(without);
+        clock.advance(Duration::from_secs(61));
+        assert_eq!(take().await.as_deref(), Some("none"));
+        clock.advance(WITHDRAWN);
+        replace("");
+        assert!(keys.given_away(b"second-key").is_none());
     }
 
     #[tokio::test]

@@ -42,4 +42,6 @@ mod sandbox;
 
 mod chain;
 
+mod reload;
+
 mod operations;

@@ -202,7 +202,11 @@ async fn sighup_ends_nothing() {
         })
         .await;
     }
-    assert!(process.errors().contains("restart"), "{}", process.errors());
+    assert!(
+        process.errors().contains("built in"),
+        "{}",
+        process.errors()
+    );
     let mut client = Client::connect(public).await;
     assert_eq!(client.get("/openapi.json").await.status, 200);
     let ready = Client::connect(admin).await.get("/readyz").await;

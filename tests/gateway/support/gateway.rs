@@ -1,13 +1,14 @@
 //! A gateway in this process, on ports of its own.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::clock::Clock;
-use ordgate::config::Config;
+use ordgate::config::{Config, Problem};
 use ordgate::sandbox::Sandbox;
-use ordgate::serve::{Options, Server, StartError};
+use ordgate::serve::{Fresh, Options, Server, StartError};
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -16,11 +17,31 @@ use super::{Answer, Client, Upstream};
 
 /// What a gateway is to be like.
 pub(crate) struct Setup {
+    source: Source,
+    sandbox: Option<Sandbox>,
+    clock: Clock,
+}
+
+/// What a gateway reads when it starts, and again when it reloads.
+#[derive(Clone)]
+struct Source {
     config: toml::Table,
     keys: Vec<ApiKey>,
     token: Option<Token>,
-    sandbox: Option<Sandbox>,
-    clock: Clock,
+}
+
+impl Source {
+    fn fresh(&self) -> Result<Fresh, Vec<String>> {
+        let config = Config::parse("test.toml", &self.config.to_string());
+        let said = |problems: Vec<Problem>| -> Vec<String> {
+            problems.iter().map(ToString::to_string).collect()
+        };
+        Ok(Fresh {
+            config: config.map_err(said)?,
+            keys: self.keys.clone(),
+            admin_token: self.token,
+        })
+    }
 }
 
 /// The gateway of most tests: small, with a budget that is not in the way.
@@ -54,9 +75,11 @@ impl Setup {
     /// A gateway without an upstream.
     pub(crate) fn alone() -> Self {
         Self {
-            config: format!("{CONFIG}\n{ROUTES}").parse().unwrap(),
-            keys: Vec::new(),
-            token: None,
+            source: Source {
+                config: format!("{CONFIG}\n{ROUTES}").parse().unwrap(),
+                keys: Vec::new(),
+                token: None,
+            },
             sandbox: None,
             clock: Clock::machine(),
         }
@@ -64,25 +87,25 @@ impl Setup {
 
     /// Adds to the configuration, or overrides what is there.
     pub(crate) fn config(mut self, text: &str) -> Self {
-        merge(&mut self.config, text.parse().unwrap());
+        merge(&mut self.source.config, text.parse().unwrap());
         self
     }
 
     /// With the routes as they are shipped, in mode `chain`.
     pub(crate) fn chain(mut self) -> Self {
-        self.config.remove("route");
+        self.source.config.remove("route");
         self
     }
 
     /// With these keys, separated by commas.
     pub(crate) fn keys(mut self, keys: &str) -> Self {
-        self.keys = ApiKey::list(keys).unwrap();
+        self.source.keys = ApiKey::list(keys).unwrap();
         self
     }
 
     /// With an admin token.
     pub(crate) fn token(mut self, token: &str) -> Self {
-        self.token = Some(Token::new(token));
+        self.source.token = Some(Token::new(token));
         self
     }
 
@@ -103,13 +126,14 @@ impl Setup {
     }
 
     pub(crate) fn try_start(self) -> Result<Gateway, StartError> {
-        let text = self.config.to_string();
-        let config = Config::parse("test.toml", &text).unwrap_or_else(|p| panic!("{p:#?}\n{text}"));
+        let fresh = self.source.fresh();
+        let fresh = fresh.unwrap_or_else(|p| panic!("{p:#?}\n{}", self.source.config));
+        let source = Arc::new(Mutex::new(self.source));
+        let again = source.clone();
         let server = Server::start(Options {
-            config,
+            fresh,
             config_name: "test.toml".to_owned(),
-            keys: self.keys,
-            admin_token: self.token,
+            reread: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
             clock: self.clock.clone(),
         })?;
@@ -118,6 +142,7 @@ impl Setup {
             admin: server.admin(),
             server: Some(server),
             clock: self.clock,
+            source,
         })
     }
 }
@@ -144,6 +169,7 @@ pub(crate) struct Gateway {
     pub(crate) admin: SocketAddr,
     server: Option<Server>,
     clock: Clock,
+    source: Arc<Mutex<Source>>,
 }
 
 impl Gateway {
@@ -191,6 +217,27 @@ impl Gateway {
         answer.json()
     }
 
+    /// Adds to the configuration, or overrides what is there, and reloads.
+    pub(crate) async fn reload(&self, text: &str) -> Answer {
+        merge(
+            &mut self.source.lock().unwrap().config,
+            text.parse().unwrap(),
+        );
+        self.reload_as_it_is().await
+    }
+
+    /// Takes these keys, separated by commas, or none, and reloads.
+    pub(crate) async fn rekey(&self, keys: &str) -> Answer {
+        self.source.lock().unwrap().keys = ApiKey::list(keys).unwrap_or_default();
+        self.reload_as_it_is().await
+    }
+
+    /// Reloads what there is.
+    pub(crate) async fn reload_as_it_is(&self) -> Answer {
+        let mut client = Client::connect(self.admin).await;
+        client.request("POST", "/reload", &[]).await
+    }
+
     /// Moves a manual clock.
     pub(crate) fn advance(&self, millis: u64) {
         self.clock.advance(std::time::Duration::from_millis(millis));
@@ -207,7 +254,10 @@ impl Gateway {
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> u64 {
         let meter = &self.server().gateway().meter;
-        meter.connections.load(std::sync::atomic::Ordering::SeqCst)
+        meter
+            .totals
+            .connections
+            .load(std::sync::atomic::Ordering::SeqCst)
     }
 
     /// The server itself.

@@ -135,6 +135,12 @@ impl Process {
         kib.unwrap() * 1024
     }
 
+    /// Threads that it has now.
+    pub(crate) fn threads(&self) -> usize {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        std::fs::read_dir(tasks).unwrap().count()
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

@@ -1,0 +1,237 @@
+//! The making of gateways: the first, and those that come after one by reload.
+//!
+//! A new gateway takes over from the one before whatever means the same under
+//! the new configuration: what is stored, what is being fetched, what is known
+//! of the chain, what clients and keys have spent, connections to the upstream,
+//! counts. So requests that are still under way on the old one and those on the
+//! new one hold to one budget, one limit and one memory.
+//!
+//! What is stored goes by its route's number. A route keeps its number where
+//! what was stored under it is what would be stored now; any other gets one that
+//! no route has had, so that nothing is ever answered with another meaning.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderName;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::StartError;
+use crate::access_log::AccessLog;
+use crate::cache::Cache;
+use crate::cache::etag::etag;
+use crate::cache::policy::Mode;
+use crate::cache::targeted::TargetList;
+use crate::chain::Chain;
+use crate::clock::Clock;
+use crate::collapse::Collapse;
+use crate::config::Config;
+use crate::fill::Fill;
+use crate::gateway::{Document, Gateway};
+use crate::limit::Limit;
+use crate::meter::Meter;
+use crate::openapi;
+use crate::relay::Relay;
+use crate::reload::Done;
+use crate::respond::Respond;
+use crate::route::{Route, RouteTable};
+use crate::upstream::keys::ApiKey;
+use crate::upstream::{Ask, Upstream};
+
+/// Makes the gateway: every room from its settings. Where another stands in for
+/// the upstream, that one is asked on routes of the API.
+///
+/// # Errors
+/// Where the upstream cannot be called or the system has no randomness.
+pub fn gateway(
+    config: Config,
+    keys: Vec<ApiKey>,
+    clock: Clock,
+    stand_in: Option<Arc<dyn Ask>>,
+) -> Result<Arc<Gateway>, StartError> {
+    let mut seed = [0; 8];
+    SystemRandom::new()
+        .fill(&mut seed)
+        .map_err(|_unspecified| StartError::System {
+            what: "randomness",
+            error: io::Error::other("no source of it"),
+        })?;
+    let seed = u64::from_ne_bytes(seed);
+    let chain = Arc::new(Chain::new(&config.chain));
+    let cache = Cache::new(config.cache_bytes, chain.clone());
+    let upstream = Upstream::new(config.upstream.clone(), keys, clock.clone())?;
+    let upstream = Arc::new(upstream);
+    let asked: Arc<dyn Ask> = match stand_in {
+        Some(stand_in) => stand_in,
+        None => upstream.clone(),
+    };
+    let limit = Limit::new(&config.limit, clock.clone());
+    let routes = Arc::new(config.routes.clone());
+    let respond = respond(&config, limit.as_ref());
+    let fill = Fill::new(
+        routes.clone(),
+        cache.clone(),
+        chain,
+        asked,
+        respond.clone(),
+        clock,
+    );
+    let meter = Meter::new(routes.routes().len());
+    let fetching = Collapse::new();
+    Ok(assemble(
+        config, limit, fill, upstream, fetching, meter, seed,
+    ))
+}
+
+/// Makes the gateway that comes after another, and says what became of its
+/// routes. Nothing has changed where it fails; where it does not, the keys are
+/// already those of the new one, which must serve.
+///
+/// # Errors
+/// Why there can be none.
+pub(super) fn after(
+    before: &Gateway,
+    mut config: Config,
+    keys: Vec<ApiKey>,
+) -> Result<(Arc<Gateway>, Done), String> {
+    let upstream = Upstream::after(&before.upstream, config.upstream.clone(), &keys);
+    let upstream = Arc::new(upstream.map_err(|error| error.to_string())?);
+    let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
+    let elsewhere = !upstream.is_where(&before.upstream);
+    let mut done = Done::default();
+    let keeps = |route: &Route, old: &Route| {
+        let alike = match route.cache.mode {
+            Mode::Chain => {
+                let tip = route.cache.tip;
+                tip == old.cache.tip && chain.judges_alike(&before.fill.chain, tip)
+            }
+            Mode::Respect => before.relay.targets == targets(config.targeted.clone()),
+            Mode::Off | Mode::Override => true,
+        };
+        !elsewhere && alike && route.means_the_same(old)
+    };
+    let numbers = numbers(&config.routes, &before.routes, keeps, &mut done)?;
+    if elsewhere {
+        done.notes.push(
+            "upstream.url is another: what was stored of the one before is not answered with"
+                .to_owned(),
+        );
+    }
+    // From here on nothing fails.
+    let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
+    let given = given.unwrap_or(0).max(before.routes.given());
+    config.routes.renumber(&numbers, given);
+    let cache = before.cache.after(config.cache_bytes, chain.clone());
+    if !cache.store().is_same_as(before.cache.store()) {
+        done.notes.push(
+            "cache.max_bytes is another: what is stored has moved as far as there is room"
+                .to_owned(),
+        );
+    }
+    upstream.use_keys(keys);
+    let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
+    let routes = Arc::new(config.routes.clone());
+    let respond = respond(&config, limit.as_ref());
+    let asked: Arc<dyn Ask> = upstream.clone();
+    let fill = before
+        .fill
+        .after(routes.clone(), cache.clone(), chain, asked, respond);
+    let names = before.routes.routes();
+    let places = routes.routes().iter();
+    let places = places.map(|route| names.iter().position(|old| old.name == route.name));
+    let meter = before.meter.next(places);
+    let fetching = before.relay.fetching.clone();
+    let gateway = assemble(config, limit, fill, upstream, fetching, meter, before.seed);
+    Ok((gateway, done))
+}
+
+/// The numbers of the routes of a table that comes after another.
+fn numbers(
+    routes: &RouteTable,
+    before: &RouteTable,
+    keeps: impl Fn(&Route, &Route) -> bool,
+    done: &mut Done,
+) -> Result<Vec<u16>, String> {
+    let mut next = before.given();
+    let mut numbers = Vec::new();
+    for route in routes.routes() {
+        let mut old = before.routes().iter();
+        let old = old.find(|old| old.name == route.name && keeps(route, old));
+        let number = match old {
+            Some(old) => {
+                done.kept.push(route.name.to_string());
+                old.number
+            }
+            None => {
+                done.begun.push(route.name.to_string());
+                let number = u16::try_from(next).map_err(|_out_of_range| {
+                    "reloads have changed so many routes that there are no numbers left: it takes a restart".to_owned()
+                })?;
+                next += 1;
+                number
+            }
+        };
+        numbers.push(number);
+    }
+    let is_there = |old: &Route| routes.routes().iter().any(|route| route.name == old.name);
+    let gone = before.routes().iter().filter(|old| !is_there(old));
+    done.gone.extend(gone.map(|old| old.name.to_string()));
+    Ok(numbers)
+}
+
+fn respond(config: &Config, limit: Option<&Limit>) -> Arc<Respond> {
+    let policy = limit.map(|limit| limit.policy().clone());
+    Arc::new(Respond::new(&config.respond, policy))
+}
+
+fn targets(field: Option<HeaderName>) -> TargetList {
+    TargetList::new(field)
+}
+
+fn assemble(
+    config: Config,
+    limit: Option<Limit>,
+    fill: Arc<Fill>,
+    upstream: Arc<Upstream>,
+    fetching: Arc<crate::relay::Fetching>,
+    meter: Meter,
+    seed: u64,
+) -> Arc<Gateway> {
+    let text = Bytes::from(openapi::document(&config.routes).to_string());
+    let gateway = Arc::new(Gateway {
+        trust: config.trust,
+        limit,
+        looks_ahead: config.chain.look_ahead.refresh > 0,
+        relay: Arc::new(Relay {
+            routes: fill.routes.clone(),
+            cache: fill.cache.clone(),
+            fetching,
+            upstream: upstream.clone(),
+            respond: fill.respond.clone(),
+            targets: targets(config.targeted),
+            clock: fill.clock.clone(),
+            seed,
+        }),
+        meter,
+        access_log: AccessLog::new(&config.access_log),
+        documents: vec![Document {
+            path: openapi::PATH,
+            media: "application/json",
+            etag: etag(&text),
+            text,
+        }],
+        cache: fill.cache.clone(),
+        upstream,
+        respond: fill.respond.clone(),
+        routes: fill.routes.clone(),
+        stale_wait: config.stale_wait,
+        clock: fill.clock.clone(),
+        seed,
+        fill,
+    });
+    if !gateway.tips().is_empty() {
+        gateway.upstream.keep_for_probes();
+    }
+    gateway
+}

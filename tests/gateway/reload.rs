@@ -1,0 +1,544 @@
+//! Reloading: what a new configuration changes, and what it leaves alone.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use ordgate::sandbox::{Sandbox, Settings};
+use rustix::process::Signal;
+
+use crate::support::upstream::usual_body;
+use crate::support::{Answer, Client, Gate, Gateway, Process, Reply, Setup, TOKEN, Upstream};
+use crate::support::{token, until, within};
+
+/// A route beside those of most tests.
+fn route(name: &str, upstream_path: &str, more: &str) -> String {
+    format!(
+        "[[route]]\nname = \"{name}\"\npath = \"/{name}\"\nupstream_path = \"{upstream_path}\"\n\
+         cache = {{ mode = \"override\", times = {{ 200 = \"1h\" }} }}\n{more}\n"
+    )
+}
+
+/// That a reload was done; what it says.
+fn done(answer: &Answer) -> serde_json::Value {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    answer.json()
+}
+
+fn is_hit(answer: &Answer) -> bool {
+    answer.must("cache-status").starts_with("ordgate; hit")
+}
+
+async fn status(gateway: &Gateway) -> serde_json::Value {
+    gateway.admin("/status").await.json()
+}
+
+#[tokio::test]
+async fn connections_and_what_is_stored_outlive_a_reload() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config(&(route("a", "/one", "") + &route("b", "/two", "")))
+        .start();
+    let mut client = gateway.client().await;
+    assert_eq!(client.get("/a").await.text(), usual_body("/one"));
+    assert_eq!(client.get("/c").await.status, 404);
+    // Another order, other bounds, a route more and one less: numbers of routes
+    // are not their places.
+    let changed = route("c", "/three", "") + &route("a", "/one", "strict_query = true");
+    let said = done(&gateway.reload(&changed).await);
+    assert_eq!(said["routes"]["kept"], serde_json::json!(["a"]));
+    assert_eq!(said["routes"]["begun"], serde_json::json!(["c"]));
+    assert_eq!(said["routes"]["gone"], serde_json::json!(["b"]));
+    assert!(is_hit(&client.get("/a").await));
+    assert_eq!(client.get("/a?x=1").await.status, 400, "as it is now");
+    assert_eq!(client.get("/c").await.text(), usual_body("/three"));
+    assert_eq!(client.get("/b").await.status, 404);
+    assert_eq!(upstream.targets(), ["/one", "/three"]);
+    let status = status(&gateway).await;
+    assert_eq!(status["reload"]["done"], 1);
+    assert_eq!(status["reload"]["last"]["ok"], true);
+    let requests = status["requests"].as_array().unwrap();
+    let hits = requests
+        .iter()
+        .find(|n| n["route"] == "a" && n["outcome"] == "miss");
+    assert_eq!(hits.unwrap()["requests"], 1, "counts go on: {requests:?}");
+}
+
+#[tokio::test]
+async fn a_route_that_means_something_else_does_not_answer_from_before() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config(&route("a", "/one", ""))
+        .start();
+    for (path, asked) in [("/one", 1), ("/two", 2), ("/one", 3)] {
+        done(&gateway.reload(&route("a", path, "")).await);
+        let first = gateway.get("/a").await;
+        assert_eq!((first.text(), is_hit(&first)), (&*usual_body(path), false));
+        assert!(is_hit(&gateway.get("/a").await));
+        assert_eq!(upstream.count(), asked);
+    }
+    // What was the answer of one upstream is none of another's.
+    let other = Upstream::start();
+    let said = done(
+        &gateway
+            .reload(&format!("upstream.url = \"{}\"", other.url()))
+            .await,
+    );
+    assert!(said["notes"].to_string().contains("upstream.url"), "{said}");
+    assert!(!is_hit(&gateway.get("/a").await));
+    assert_eq!((upstream.count(), other.count()), (3, 1));
+}
+
+#[tokio::test]
+async fn what_is_stored_is_said_as_the_new_configuration_wants() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).start();
+    let first = gateway.get(TOKEN).await;
+    assert!(first.field("ratelimit").is_some() && first.field("vary").is_none());
+    let change = "limit = { requests_per_minute = 77, burst = 7 }\n\
+                  answers.cors_origins = [\"https://a.example\"]";
+    done(&gateway.reload(change).await);
+    let hit = gateway.get(TOKEN).await;
+    assert!(is_hit(&hit));
+    let fresh = gateway.get(&token(1)).await;
+    for name in ["ratelimit-policy", "vary", "access-control-allow-origin"] {
+        assert_eq!(hit.field(name), fresh.field(name), "{name}");
+    }
+    assert!(hit.must("ratelimit-policy").contains("q=7;"));
+    done(
+        &gateway
+            .reload("limit.enabled = false\nanswers.cors_origins = []")
+            .await,
+    );
+    let hit = gateway.get(TOKEN).await;
+    assert!(is_hit(&hit));
+    for name in ["ratelimit-policy", "ratelimit", "vary"] {
+        assert_eq!(hit.field(name), None, "{name}");
+    }
+    assert_eq!(hit.must("access-control-allow-origin"), "*");
+}
+
+#[tokio::test]
+async fn what_a_client_has_spent_stays_spent() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("limit = { requests_per_minute = 1, burst = 2 }")
+        .start();
+    let mut client = gateway.client().await;
+    for expected in [200, 200, 429] {
+        assert_eq!(client.get(TOKEN).await.status, expected);
+    }
+    done(
+        &gateway
+            .reload("limit.max_callers = 7\ncache.stale_wait = \"1s\"")
+            .await,
+    );
+    assert_eq!(client.get(TOKEN).await.status, 429);
+    assert_eq!(gateway.get(TOKEN).await.status, 429);
+    done(&gateway.reload("limit.burst = 3").await);
+    assert_eq!(client.get(TOKEN).await.status, 200, "another quota");
+}
+
+#[tokio::test]
+async fn the_budget_is_not_exceeded_across_reloads() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("upstream = { requests_per_minute = 3, queue_timeout = \"1ms\" }")
+        .keys("first-key,second-key")
+        .start();
+    let mut number = 0;
+    let mut spend = async |times: usize| {
+        for _ in 0..times {
+            number += 1;
+            gateway.get(&token(number)).await;
+        }
+    };
+    spend(2).await;
+    for keys in [
+        "first-key",
+        "second-key",
+        "",
+        "first-key,second-key",
+        "second-key,first-key",
+        "",
+        "third-key",
+    ] {
+        done(&gateway.rekey(keys).await);
+        spend(5).await;
+        done(&gateway.reload("upstream.idle_timeout = \"9s\"").await);
+        spend(2).await;
+        done(
+            &gateway
+                .reload("upstream = { idle_timeout = \"8s\", max_in_flight = 5 }")
+                .await,
+        );
+        spend(2).await;
+    }
+    // The same keys at the same place under another name of it.
+    let other = upstream.url().replace("127.0.0.1", "localhost");
+    done(&gateway.reload(&format!("upstream.url = \"{other}\"")).await);
+    spend(4).await;
+    let seen = upstream.seen();
+    for key in [
+        None,
+        Some("first-key"),
+        Some("second-key"),
+        Some("third-key"),
+    ] {
+        let own = seen
+            .iter()
+            .filter(|seen| seen.field("x-api-key").as_deref() == key);
+        assert_eq!(own.count(), 3, "{key:?}");
+    }
+    done(&gateway.rekey("third-key").await);
+    done(&gateway.reload("upstream.requests_per_minute = 5").await);
+    spend(4).await;
+    assert_eq!(
+        upstream.count(),
+        12 + 2,
+        "what is spent counts under a new bound"
+    );
+}
+
+#[tokio::test]
+async fn keys_come_and_go_under_load_without_a_lost_request() {
+    let upstream = Upstream::start();
+    let setup = Setup::before(&upstream).keys("first-key");
+    let gateway = Arc::new(setup.config("limit.enabled = false").start());
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = (0..8).map(|client| {
+        let (gateway, stop) = (gateway.clone(), stop.clone());
+        tokio::spawn(async move {
+            let (mut connection, mut number) = (gateway.client().await, 0);
+            while !stop.load(SeqCst) {
+                number += 1;
+                let answer = connection.get(&token(client * 1_000_000 + number)).await;
+                assert_eq!(answer.status, 200, "{}", answer.text());
+            }
+            number
+        })
+    });
+    let load: Vec<_> = load.collect();
+    for keys in [
+        "first-key,second-key",
+        "second-key",
+        "third-key,second-key",
+        "third-key",
+    ] {
+        let (before, count) = (gateway.rekey(keys).await, upstream.count());
+        done(&before);
+        upstream.asked(count + 50).await;
+    }
+    // Whoever was granted the key before may be on the way yet: one each client.
+    let late = upstream
+        .seen()
+        .split_off(upstream.count().saturating_sub(30));
+    let keys: Vec<_> = late
+        .iter()
+        .filter_map(|seen| seen.field("x-api-key"))
+        .collect();
+    assert!(keys.iter().all(|key| key == "third-key"), "{keys:?}");
+    stop.store(true, SeqCst);
+    let mut sent = 0;
+    for client in load {
+        sent += within("a client ends", client).await.unwrap();
+    }
+    assert_eq!(upstream.count(), sent);
+    drop(gateway);
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_answered() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once("/one", Reply::json("\"one\"").behind(&gate));
+    let gateway = Setup::before(&upstream)
+        .config(&(route("a", "/one", "") + &route("b", "/two", "")))
+        .keys("first-key")
+        .start();
+    let mut early = gateway.client().await;
+    early.ask("GET", "/a", &[]).await;
+    upstream.asked(1).await;
+    done(&gateway.reload("cache.max_bytes = \"1MiB\"").await);
+    // One cold key, one request, on whichever side of a reload.
+    let mut late = gateway.client().await;
+    late.ask("GET", "/a", &[]).await;
+    let fill = gateway.server().present().fill.clone();
+    until("it waits", || !fill.collapse.is_empty()).await;
+    done(&gateway.rekey("second-key").await);
+    done(&gateway.reload(&route("b", "/two", "")).await);
+    assert_eq!(gateway.get("/a").await.status, 404);
+    gate.open();
+    for client in [&mut early, &mut late] {
+        assert_eq!(client.answer("GET").await.text(), "\"one\"");
+        assert_eq!(
+            client.get("/a").await.status,
+            404,
+            "the next is of the new one"
+        );
+        assert_eq!(client.get("/b").await.status, 200);
+    }
+    assert_eq!(upstream.targets(), ["/one", "/two"]);
+}
+
+#[tokio::test]
+async fn a_cache_of_another_size_has_what_there_was() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).start();
+    for number in 0..20 {
+        gateway.get(&token(number)).await;
+    }
+    for size in ["64MiB", "512MiB"] {
+        done(
+            &gateway
+                .reload(&format!("cache.max_bytes = \"{size}\""))
+                .await,
+        );
+        for number in 0..20 {
+            assert!(is_hit(&gateway.get(&token(number)).await), "{number}");
+        }
+    }
+    assert_eq!(status(&gateway).await["cache"]["max_bytes"], 512 << 20);
+    gateway.purge("all").await;
+    assert!(!is_hit(&gateway.get(&token(1)).await));
+    assert_eq!(gateway.server().gateway().cache.store().size().entries, 0);
+}
+
+#[tokio::test]
+async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config(&route("a", "/one", ""))
+        .start();
+    gateway.get("/a").await;
+    let answer = gateway
+        .reload("limit.burst = 0\nserver.wokers = 3\nlimit.requests_per_minute = 9")
+        .await;
+    assert_eq!(answer.status, 422, "{}", answer.text());
+    assert_eq!(answer.must("content-type"), "application/problem+json");
+    let problems = answer.json()["problems"].clone();
+    let told = |what: &str| {
+        let mut all = problems.as_array().unwrap().iter();
+        all.any(|problem| {
+            let text = problem.as_str().unwrap();
+            let place = text
+                .strip_prefix("test.toml:")
+                .unwrap_or_else(|| panic!("{text}"));
+            text.contains(what) && place.split(':').take(2).all(|n| n.parse::<u32>().is_ok())
+        })
+    };
+    assert!(
+        told("limit.burst is 0") && told("server.wokers"),
+        "{problems}"
+    );
+    let status = status(&gateway).await;
+    assert_eq!(status["reload"]["refused"], 1);
+    assert_eq!(status["reload"]["last"]["ok"], false);
+    assert_eq!(status["reload"]["last"]["problems"], problems);
+    assert!(
+        status["reload"]["last"]["at"]
+            .as_str()
+            .unwrap()
+            .ends_with("GMT")
+    );
+    let metrics = gateway.admin("/metrics").await;
+    assert!(
+        metrics
+            .text()
+            .contains("ordgate_reloads_total{result=\"refused\"} 1")
+    );
+    let hit = gateway.get("/a").await;
+    assert!(is_hit(&hit));
+    assert!(
+        !hit.must("ratelimit-policy").contains("q=9"),
+        "none of it is done"
+    );
+    // What is valid and cannot be is refused as well, and changes no key.
+    let gateway = Setup::before(&upstream).keys("first-key").start();
+    let answer = gateway
+        .reload("upstream.url = \"http://api.example\"")
+        .await;
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("plain http"), "{}", answer.text());
+    gateway.get(&token(7)).await;
+    assert_eq!(
+        upstream
+            .seen()
+            .last()
+            .unwrap()
+            .field("x-api-key")
+            .as_deref(),
+        Some("first-key")
+    );
+}
+
+#[tokio::test]
+async fn what_takes_a_restart_is_said_and_goes_on() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).start();
+    let change = "server = { listen = \"127.0.0.1:1\", workers = 2, drain_timeout = \"1s\" }\n\
+                  log.level = \"debug\"";
+    let notes = done(&gateway.reload(change).await)["notes"].to_string();
+    for name in ["server.listen", "server.workers", "log.level"] {
+        assert!(notes.contains(name), "{name} in {notes}");
+    }
+    assert!(
+        notes.contains("takes a restart") && !notes.contains("drain"),
+        "{notes}"
+    );
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+}
+
+#[tokio::test]
+async fn no_page_in_a_browser_reloads() {
+    let gateway = Setup::at("http://127.0.0.1:1").start();
+    for fields in [
+        [("origin", "http://127.0.0.1:9090")],
+        [("sec-fetch-site", "cross-site")],
+    ] {
+        let mut client = Client::connect(gateway.admin).await;
+        let answer = client.request("POST", "/reload", &fields).await;
+        assert_eq!(answer.status, 403, "{fields:?}");
+    }
+    assert_eq!(gateway.admin("/reload").await.status, 405);
+    assert_eq!(status(&gateway).await["reload"]["done"], 0);
+}
+
+#[tokio::test]
+async fn the_chain_is_known_on_and_the_probes_of_old_gateways_end() {
+    let sandbox = Sandbox::new(Settings::default());
+    let gateway = Setup::alone().chain().sandbox(&sandbox).start();
+    let path = sandbox.examples().block().to_owned();
+    let first = gateway.get(&path).await;
+    assert!(!is_hit(&first));
+    let tips = async || status(&gateway).await["chain"]["tips"].clone();
+    let height = tips().await[1]["height"].clone();
+    assert!(height.is_number());
+    let mut past = Vec::new();
+    for times in 0..20 {
+        past.push(Arc::downgrade(&gateway.server().present().fill));
+        let change = format!("chain.tip.runes.every = \"{}s\"", 5 + times % 2);
+        done(&gateway.reload(&change).await);
+    }
+    assert!(is_hit(&gateway.get(&path).await));
+    assert_eq!(tips().await[1]["height"], height);
+    let probes = tips().await[1]["probes"].as_u64().unwrap();
+    assert!(
+        probes < 5,
+        "a reload asks for nothing that is known: {probes}"
+    );
+    // The first one is the server's own.
+    until("they let go", || {
+        past[1..].iter().all(|fill| fill.upgrade().is_none())
+    })
+    .await;
+    // Where answers would be kept no longer so long, they are not.
+    done(&gateway.reload("chain.final_depth = 9").await);
+    assert!(!is_hit(&gateway.get(&path).await));
+}
+
+fn write(file: &tempfile::NamedTempFile, text: &str) {
+    std::fs::write(file.path(), text).unwrap();
+}
+
+#[tokio::test]
+async fn sighup_reloads_a_process() {
+    let upstream = Upstream::start();
+    let mut keys = tempfile::NamedTempFile::new().unwrap();
+    keys.write_all(b"first-s3cret\n").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    let config = |more: &str| {
+        let keys = keys.path().display();
+        format!("[upstream]\napi_keys_file = \"{keys}\"\nurl = \"http://127.0.0.1:1\"\n{more}")
+    };
+    write(&file, &config(""));
+    let arguments = ["--config", &path, "--upstream", &upstream.url()];
+    let (process, public, admin) = Process::serve(&arguments, &[]);
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    let told = async |text: &str, times: usize| {
+        let what = format!("the log says \"{text}\"");
+        until(&what, || process.errors().matches(text).count() >= times).await;
+    };
+    write(&file, &config(&route("a", "/one", "")));
+    write(&keys, "second-s3cret\n");
+    process.signal(Signal::HUP);
+    told("reloaded: the new", 1).await;
+    assert_eq!(
+        client.get("/a").await.text(),
+        usual_body("/one"),
+        "flags override yet"
+    );
+    let key = upstream.seen().last().unwrap().field("x-api-key");
+    assert_eq!(key.as_deref(), Some("second-s3cret"));
+    write(&file, &config("retries = 3\n"));
+    process.signal(Signal::HUP);
+    told(&format!("{path}:4:1: unknown key upstream.retries"), 1).await;
+    write(&file, &config(""));
+    write(&keys, "n\u{f6}\n");
+    process.signal(Signal::HUP);
+    told("API key number 1 has a character", 1).await;
+    std::fs::remove_file(file.path()).unwrap();
+    process.signal(Signal::HUP);
+    told(&format!("cannot read {path}"), 1).await;
+    let status = Client::connect(admin).await.get("/status").await.json();
+    assert_eq!(
+        (&status["reload"]["done"], &status["reload"]["refused"]),
+        (&1.into(), &3.into())
+    );
+    assert_eq!(
+        client.get("/a").await.status,
+        200,
+        "the last good one goes on"
+    );
+    assert!(!process.errors().contains("s3cret"));
+    let threads = process.threads();
+    write(&file, &config(&route("a", "/one", "")));
+    write(&keys, "second-s3cret\n");
+    for times in 2..=10 {
+        process.signal(Signal::HUP);
+        told("reloaded: the new", times).await;
+    }
+    assert!(
+        process.threads() <= threads + 1,
+        "one reads files, and no more"
+    );
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_built_in_configuration_says_what_is_read_again() {
+    let (_process, _, admin) = Process::serve(&["--sandbox"], &[]);
+    let mut client = Client::connect(admin).await;
+    let notes = done(&client.request("POST", "/reload", &[]).await)["notes"].to_string();
+    assert!(notes.contains("built in"), "{notes}");
+}
+
+#[tokio::test]
+async fn the_admin_token_is_read_again() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    write(&token, "first-token\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write(
+        &file,
+        &format!("[admin]\ntoken_file = \"{}\"\n", token.path().display()),
+    );
+    let path = file.path().display().to_string();
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let ask = async |method: &str, target: &str, token: &str| {
+        let value = format!("Bearer {token}");
+        let mut client = Client::connect(admin).await;
+        let fields = [("authorization", &*value)];
+        client.request(method, target, &fields).await.status
+    };
+    assert_eq!(ask("POST", "/reload", "second-token").await, 401);
+    write(&token, "second-token\n");
+    assert_eq!(ask("POST", "/reload", "first-token").await, 200);
+    assert_eq!(ask("GET", "/status", "first-token").await, 401);
+    assert_eq!(ask("GET", "/status", "second-token").await, 200);
+    write(&token, "\n");
+    assert_eq!(ask("POST", "/reload", "second-token").await, 422);
+    assert_eq!(ask("GET", "/status", "second-token").await, 200);
+}
