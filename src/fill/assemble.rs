@@ -216,7 +216,14 @@ impl Fill {
         let mut parts = Parts::new();
         let mut from = Provenance::Memory;
         for fetched in join_all(fetches).await {
-            let (offset, found): (_, Found) = fetched?;
+            let (offset, found): (_, Found) = match fetched {
+                // Less of it may be not.
+                Err(Failure::TooLarge) if list.limit < list.size => {
+                    let why = "a window is more than upstream.max_body_bytes".to_owned();
+                    return Ok(Err(Unfit::Refused(why)));
+                }
+                fetched => fetched?,
+            };
             let part = found.stored;
             if found.from != Provenance::Memory {
                 from = found.from;
