@@ -112,7 +112,7 @@ impl Fill {
         route: &Route,
         priority: Priority,
     ) -> Fetched {
-        if self.confirm(key, route, priority).await
+        if self.confirm(key, route, priority).await?
             && let Some(stored) = self.fresh(key)
         {
             return Ok(Found {
