@@ -88,6 +88,8 @@ pub struct Ledger {
     heights: BTreeMap<u32, Seen>,
     hashes: HashMap<Hash, u32>,
     reorgs: VecDeque<Reorg>,
+    /// When bodies told of reorgs that no tag did.
+    conflicts: VecDeque<Moment>,
     links: VecDeque<Link>,
     ended: VecDeque<(Epoch, Moment)>,
     bounds: Bounds,
@@ -129,7 +131,6 @@ struct Seen {
 struct Reorg {
     beat: u64,
     from: u32,
-    at: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,8 +163,9 @@ const EPOCHS: usize = 4096;
 /// Heights that are looked through for one that proves something.
 const ANCHORS: usize = 64;
 
-/// So many reorgs within [`CONTRADICTED`] are none.
-const MOST_REORGS: usize = 32;
+/// So many reorgs within [`CONTRADICTED`] that nothing but bodies told of are
+/// none.
+const MOST_CONFLICTS: usize = 32;
 const CONTRADICTED: Duration = Duration::from_secs(60);
 
 /// What an observation changes.
@@ -193,6 +195,7 @@ impl Ledger {
             heights: BTreeMap::new(),
             hashes: HashMap::new(),
             reorgs: VecDeque::new(),
+            conflicts: VecDeque::new(),
             links: VecDeque::new(),
             ended: VecDeque::new(),
             bounds,
@@ -394,6 +397,9 @@ impl Ledger {
         let known = sign == Sign::Same && self.tip.is_some_and(|tip| !tip.certain);
         change.begins = sign == Sign::NewTip || grows && self.tip.is_some() && !known;
         let in_present = start.epoch == self.epoch;
+        if change.orphaned.is_some() {
+            self.note_conflict(now);
+        }
         let orphaned = self.turn(change, now);
         if orphaned.is_some() || grows || sign == Sign::NewTip {
             self.beat += 1;
@@ -433,8 +439,20 @@ impl Ledger {
     /// Whether there were more reorgs lately than any chain has: then the
     /// upstream's answers contradict each other, and tell nothing of blocks.
     fn is_contradicted(&self, now: Moment) -> bool {
-        let first = self.reorgs.len().checked_sub(MOST_REORGS);
-        first.is_some_and(|first| now.since(self.reorgs[first].at) < CONTRADICTED)
+        let first = self.conflicts.len().checked_sub(MOST_CONFLICTS);
+        first.is_some_and(|first| now.since(self.conflicts[first]) < CONTRADICTED)
+    }
+
+    /// Notes a reorg that bodies alone tell of. Where answers bear the tip's
+    /// tag, it changes with each, and they are believed.
+    fn note_conflict(&mut self, now: Moment) {
+        if matches!(self.tags, Tags::OfTip { .. }) {
+            return;
+        }
+        self.conflicts.push_back(now);
+        if self.conflicts.len() > MOST_CONFLICTS {
+            self.conflicts.pop_front();
+        }
     }
 
     /// Whether a tag is the hash of the block that certainly is the tip.
@@ -543,7 +561,6 @@ impl Ledger {
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,
-            at: now,
         });
         if self.reorgs.len() > REORGS {
             self.reorgs.pop_front();

@@ -350,7 +350,7 @@ fn what_makes_no_sense_as_a_chain_tells_nothing() {
     for n in 0..200_u8 {
         play.answer(&[block(90, n)], "");
     }
-    assert_eq!(play.0.reorgs.len(), MOST_REORGS);
+    assert_eq!(play.0.reorgs.len(), MOST_CONFLICTS);
     assert_eq!(told(play.answer(&[block(50, 0)], "")).tip, None);
     let start = play.0.start();
     let facts = Facts {
@@ -359,6 +359,14 @@ fn what_makes_no_sense_as_a_chain_tells_nothing() {
     };
     let later = at(2) + CONTRADICTED;
     assert_eq!(told(play.0.answer(start, facts, later)).tip, Some(90));
+    // Where each bears the tip's hash, they are reorgs, however many.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    for n in 1..200_u8 {
+        let reorg = told(play.answer(&[block(90, n)], &tag(100, n)));
+        assert_eq!(reorg.orphaned.is_some(), n > 1);
+    }
 }
 
 #[test]
