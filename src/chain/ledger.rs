@@ -498,11 +498,12 @@ impl Ledger {
             self.ended.pop_front();
         }
         self.epoch += 1;
-        let from = change.orphaned?;
-        for (_, seen) in self.heights.split_off(&from) {
+        let suspect = change.orphaned?.saturating_sub(self.bounds.margin);
+        // What is suspect is not known either: else each of its heights, as it
+        // is seen anew, would be another reorg.
+        for (_, seen) in self.heights.split_off(&suspect) {
             self.hashes.remove(&seen.hash);
         }
-        let suspect = from.saturating_sub(self.bounds.margin);
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,
