@@ -55,6 +55,13 @@ pub struct LookAhead {
     pub refresh: u32,
 }
 
+impl LookAhead {
+    /// Whether anything is.
+    pub const fn is_on(self) -> bool {
+        self.next_window || self.refresh > 0
+    }
+}
+
 /// Where an indexer says its tip.
 #[derive(Clone, Debug, Serialize)]
 pub struct Source {
@@ -382,7 +389,7 @@ impl Chain {
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         if let Some(told) = told {
             tip.count(told);
-            tip.confirmed.store(sent.nanos(), Ordering::Release);
+            tip.confirmed.fetch_max(sent.nanos(), Ordering::AcqRel);
         }
         drop(ledger);
         let was = lock(&tip.trouble).take();
@@ -401,8 +408,16 @@ impl Chain {
         }
     }
 
-    /// An answer of an indexer that is not its status.
-    pub fn answer(&self, tip: u16, start: Start, facts: Facts<'_>, now: Moment) -> Verdict {
+    /// An answer of an indexer that is not its status, to a request that was
+    /// sent at a moment.
+    pub fn answer(
+        &self,
+        tip: u16,
+        start: Start,
+        sent: Moment,
+        facts: Facts<'_>,
+        now: Moment,
+    ) -> Verdict {
         let Some(tip) = self.tips.get(usize::from(tip)) else {
             return Verdict::Outdated;
         };
@@ -412,11 +427,25 @@ impl Chain {
         drop(ledger);
         if let Verdict::Told(told) = verdict {
             tip.count(told);
+            if told.confirms {
+                // As good as a probe.
+                tip.confirmed.fetch_max(sent.nanos(), Ordering::AcqRel);
+            }
             if told.wake {
                 tip.bell.notify_one();
             }
         }
         verdict
+    }
+
+    /// How long a tip need not be asked for yet, since an answer has confirmed
+    /// it; nothing where it should be asked now.
+    pub fn rest(&self, tip: u16, now: Moment) -> Duration {
+        let Some(tip) = self.tips.get(usize::from(tip)) else {
+            return Duration::ZERO;
+        };
+        let confirmed = Moment::from_nanos(tip.confirmed.load(Ordering::Acquire));
+        (confirmed + tip.source.every).since(now)
     }
 
     /// Has a tip asked for soon, out of turn.

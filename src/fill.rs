@@ -129,6 +129,13 @@ impl Fill {
         };
         match &found {
             Ok(found) if collapsed && overtaken(&found.stored) => self.join(key, patience).await,
+            // Who led may have looked ahead, for which there was nothing to
+            // spare.
+            Err(Failure::Spent { .. } | Failure::TooManyInFlight)
+                if collapsed && self.chain.look_ahead().is_on() =>
+            {
+                self.join(key, patience).await
+            }
             Ok(_) | Err(_) => (found, collapsed),
         }
     }

@@ -20,25 +20,43 @@ const SOONEST: Duration = Duration::from_millis(250);
 /// How long a source that goes on failing is left alone at the most.
 const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
+/// How long a probe may take at the least, however often there is one.
+const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Asks for a tip for as long as the process lives.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
     let soonest = SOONEST.min(source.every);
-    let mut pause = source.every;
+    let mut failures = 0_u32;
     loop {
         let began = tokio::time::Instant::now();
-        pause = match probe(&fill, tip).await {
-            true => source.every,
-            // A failing source is asked less and less.
-            false => (pause * 2).min(MOST_BACKOFF.max(source.every)),
+        failures = match probe(&fill, tip).await {
+            true => 0,
+            false => failures.saturating_add(1),
         };
-        let due = tokio::time::sleep_until(began + pause);
-        tokio::select! {
-            biased;
-            () = due => {}
-            () = fill.chain.wanted(tip) => tokio::time::sleep_until(began + soonest).await,
+        // One that goes on failing is asked less and less.
+        let backoff = 2_u32.saturating_pow(failures.saturating_sub(1));
+        let most = MOST_BACKOFF.max(source.every);
+        let pause = source.every.saturating_mul(backoff).min(most);
+        let mut due = began + pause;
+        loop {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(due) => {}
+                () = fill.chain.wanted(tip) => {
+                    tokio::time::sleep_until(began + soonest).await;
+                    break;
+                }
+            }
+            // Answers that bear the tip's hash are as good as probes. (Where
+            // time stands still, it never comes to the end of a rest.)
+            let rest = fill.chain.rest(tip, fill.clock.now());
+            if rest.is_zero() || rest >= source.every {
+                break;
+            }
+            due = tokio::time::Instant::now() + rest;
         }
     }
 }
@@ -54,15 +72,19 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     };
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
-    let asked = fill.upstream.ask(path, Priority::Probe).await;
-    let answer = match asked {
-        Ok(answer) if answer.status == StatusCode::OK => answer,
-        Ok(answer) => {
-            chain.failed(tip, format!("{path} answers {}", answer.status));
-            return false;
-        }
-        Err(failure) => {
-            chain.failed(tip, format!("{path} fails: {}", failure.name()));
+    // Later than this, an answer would tell of a tip that counts as lost.
+    let patience = source.patience().max(LEAST_PATIENCE);
+    let asked = fill.upstream.ask(path, Priority::Probe);
+    let why = match tokio::time::timeout(patience, asked).await {
+        Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
+        Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
+        Ok(Err(failure)) => Err(format!("{path} fails: {}", failure.name())),
+        Err(_elapsed) => Err(format!("{path} does not answer within {patience:?}")),
+    };
+    let answer = match why {
+        Ok(answer) => answer,
+        Err(why) => {
+            chain.failed(tip, why);
             return false;
         }
     };

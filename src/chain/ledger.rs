@@ -67,6 +67,9 @@ pub struct Told {
     pub orphaned: Option<u32>,
     /// Whether the status path should be asked soon.
     pub wake: bool,
+    /// Whether it shows the tip to be as it was, beyond doubt: it bears the
+    /// hash of the tip.
+    pub confirms: bool,
 }
 
 /// One indexer's chain.
@@ -322,6 +325,7 @@ impl Ledger {
             tip: height,
             orphaned,
             wake: false,
+            confirms: true,
         })
     }
 
@@ -404,7 +408,15 @@ impl Ledger {
             tip: self.tip.filter(|tip| tip.certain).map(|tip| tip.height),
             orphaned,
             wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
+            confirms: sign == Sign::Same && self.is_certain_of(tag),
         })
+    }
+
+    /// Whether a tag is the hash of the block that certainly is the tip.
+    fn is_certain_of(&self, tag: Option<&[u8]>) -> bool {
+        let tip = self.tip.filter(|tip| tip.certain);
+        let hash = tip.and_then(|tip| self.hash_at(tip.height));
+        hash.is_some() && tag.and_then(as_hash) == hash
     }
 
     /// Whether an answer contradicts what was learned since it was asked for.
@@ -570,12 +582,15 @@ impl Ledger {
 
     /// The height of a block that, were it seen to stand now, would prove that
     /// what was true up to a height in an epoch is still true: the highest of
-    /// those, which proves the most.
+    /// those, which proves the most. None where it is proved.
     pub fn anchor(&self, epoch: Epoch, height: u32) -> Option<u32> {
         if epoch == self.epoch || !self.is_homogeneous() {
             return None;
         }
         let reached = self.reached(epoch, height);
+        if reached.contains(&self.epoch) {
+            return None;
+        }
         let above = self.heights.range(height..).rev().take(ANCHORS);
         let mut proofs = above.filter(|(_, seen)| seen.items && reached.contains(&seen.epoch));
         proofs.next().map(|(height, _)| *height)

@@ -124,7 +124,7 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
             empty: None,
             tag: Some(tag.as_bytes()),
         };
-        chain.answer(0, chain.start(0).unwrap(), facts, at(1))
+        chain.answer(0, chain.start(0).unwrap(), at(1), facts, at(1))
     };
     see(99, 100);
     let recent = Standing::new(Class::Recent, 0, Some((96, 98)), 1);

@@ -258,11 +258,14 @@ impl Fill {
         [Some(own), before, Some(0)]
             .into_iter()
             .flatten()
-            .filter_map(|offset| self.fresh(&list.window(offset)?))
-            .find(|part| {
-                let window = part.page.as_deref().map(|page| window(part, page));
-                window.is_some_and(|window| ends_before(window, list.offset))
+            .filter_map(|offset| Some((offset, self.fresh(&list.window(offset)?)?)))
+            .find(|(offset, part)| {
+                part.page.as_deref().is_some_and(|page| {
+                    let is_window = check_window(page, *offset, list.size).is_ok();
+                    is_window && ends_before(window(part, page), list.offset)
+                })
             })
+            .map(|(_, part)| part)
     }
 
     /// Fetches a window, or waits for who does.
@@ -348,11 +351,11 @@ impl Fill {
         let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
         let standing = least.standing.as_ref()?;
-        let epoch = parts
-            .iter()
-            .filter_map(|part| part.standing.as_ref())
-            .map(Standing::epoch)
-            .min()?;
+        // The epoch of what is final says nothing.
+        let standings = parts.iter().filter_map(|part| part.standing.as_ref());
+        let ending = standings.filter(|standing| standing.class.ends_with_epoch());
+        let epoch = ending.map(Standing::epoch).min();
+        let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())

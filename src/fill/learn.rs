@@ -13,7 +13,7 @@ use crate::chain::Standing;
 use crate::chain::finality::{Class, Says, classify};
 use crate::chain::ledger::{Facts, Told, Verdict};
 use crate::chain::runs::Place;
-use crate::pages::{Page, hash};
+use crate::pages::{Page, check_window, hash};
 use crate::respond::Promise;
 use crate::route::Route;
 use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
@@ -30,11 +30,18 @@ pub struct Asking {
     pub by_hash: Option<Key>,
 }
 
+/// The digits of a hash.
+const HASH: usize = 64;
+
 impl Fill {
     /// How to ask for what a client asks: a block by its height where that is
     /// known, since the two are one stored response and the height is the quick
     /// way upstream.
     pub fn asking(&self, route: &Route, key: Key) -> Asking {
+        // A hash alone is longer than most keys: this is on the way of hits.
+        if key.as_bytes().len() < HASH {
+            return Asking { key, by_hash: None };
+        }
         let by_height = route.places.block.and_then(|at| {
             let Some(Asked::Hash(hash)) = block(key.target(), at) else {
                 return None;
@@ -86,6 +93,7 @@ impl Fill {
                 return Err(Failure::Abandoned);
             };
             let mark = self.cache.store().mark();
+            let sent = self.clock.now();
             let answer = self.ask(key, priority).await?;
             let page = match answer.status {
                 StatusCode::OK => Page::read(&answer.body),
@@ -108,7 +116,8 @@ impl Fill {
                 empty: emptied(key, route, says, page.as_ref()),
                 tag: answer.etag.as_deref(),
             };
-            let Verdict::Told(told) = self.chain.answer(tip, start, facts, self.clock.now()) else {
+            let now = self.clock.now();
+            let Verdict::Told(told) = self.chain.answer(tip, start, sent, facts, now) else {
                 continue;
             };
             let mark = match told.orphaned.map(|from| self.forget(tip, from)) {
@@ -228,7 +237,7 @@ impl Fill {
         let [block] = page.blocks() else {
             return;
         };
-        if page.limit != size || page.offset % size != 0 {
+        if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
             return;
         }
         if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {

@@ -137,7 +137,7 @@ fn once<T, E: Error>(slot: &mut Option<T>, value: T) -> Result<(), E> {
     }
 }
 
-fn skip<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
+pub(super) fn skip<'de, A: MapAccess<'de>>(members: &mut A) -> Result<(), A::Error> {
     let IgnoredAny = members.next_value()?;
     Ok(())
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::location::{Located, locate};
+use super::location::{Located, locate, skip};
 use super::{Block, Hash};
 
 /// A transaction's run of neighbouring items within a page.
@@ -46,6 +46,7 @@ pub struct Page {
     blocks: Box<[Block]>,
     runs: Box<[Run]>,
     located: bool,
+    plain: bool,
 }
 
 /// The numbers of an envelope, to be written in place of those that it has.
@@ -73,10 +74,9 @@ enum Member {
 }
 
 impl Page {
-    /// Takes a body apart. `None` where it is not exactly such a page: of
-    /// another shape, with a member missing, doubled or unknown (we could not
-    /// tell what it would be on another page), or with a number that is no
-    /// `u64`. Its items may be anything.
+    /// Takes a body apart. `None` where it is no such page: of another shape,
+    /// with a member missing or doubled, or with a number that is no `u64`. Its
+    /// items may be anything.
     pub fn read(body: &[u8]) -> Option<Self> {
         // Positions are held in 32 bits.
         u32::try_from(body.len()).ok()?;
@@ -118,6 +118,12 @@ impl Page {
     /// transaction ID, each of its form; true of an empty page.
     pub fn is_located(&self) -> bool {
         self.located
+    }
+
+    /// Whether its envelope has the four members alone. Of any other we cannot
+    /// tell what it would be on another page.
+    pub fn is_plain(&self) -> bool {
+        self.plain
     }
 
     /// The bytes that it holds on the heap.
@@ -222,6 +228,7 @@ impl<'b> Visitor<'b> for Envelope<'b> {
     fn visit_map<A: MapAccess<'b>>(self, mut members: A) -> Result<Page, A::Error> {
         let strange = || A::Error::custom("no member of a page, or there twice");
         let (mut limit, mut offset, mut total, mut results) = (None, None, None, None);
+        let mut plain = true;
         // A name with escapes in it is not lent, and so fails.
         while let Some(name) = members.next_key::<&'b str>()? {
             let number = match name {
@@ -236,7 +243,11 @@ impl<'b> Visitor<'b> for Envelope<'b> {
                         Some(_) => return Err(strange()),
                     }
                 }
-                _ => return Err(strange()),
+                _ => {
+                    plain = false;
+                    skip(&mut members)?;
+                    continue;
+                }
             };
             let raw = members.next_value::<&'b RawValue>()?.get();
             let value = raw.parse::<u64>().map_err(A::Error::custom)?;
@@ -266,6 +277,7 @@ impl<'b> Visitor<'b> for Envelope<'b> {
             blocks: items.blocks.into(),
             runs: items.runs.into(),
             located: items.located,
+            plain,
         })
     }
 }

@@ -179,6 +179,17 @@ fn a_page_as_recorded() {
 }
 
 #[test]
+fn a_page_with_further_members_names_its_blocks_and_is_no_window() {
+    let body = BLOCK_PAGE.replacen('{', r#"{"next":[{"limit":7}],"#, 1);
+    let (page, plain) = (read(&body), read(BLOCK_PAGE));
+    assert_eq!(page.blocks(), plain.blocks());
+    assert_eq!((page.total, page.len()), (plain.total, plain.len()));
+    assert!(plain.is_plain() && !page.is_plain());
+    let checked = check_window(&page, page.offset, page.limit);
+    assert_eq!(checked, Err(Unsliceable::Envelope));
+}
+
+#[test]
 fn what_is_no_page() {
     for body in [
         "",
@@ -186,13 +197,11 @@ fn what_is_no_page() {
         "[]",
         "{}",
         r#"{"error":"Not found"}"#,
-        // Members that are missing, unknown, doubled, or spelt in a way that
-        // none does.
+        // Members that are missing, doubled, or spelt in a way that none does.
         r#"{"limit":1,"offset":0,"total":0}"#,
         r#"{"limit":1,"offset":0,"results":[]}"#,
         r#"{"limit":1,"total":0,"results":[]}"#,
         r#"{"offset":0,"total":0,"results":[]}"#,
-        r#"{"limit":1,"offset":0,"total":0,"results":[],"next":null}"#,
         r#"{"limit":1,"limit":1,"offset":0,"total":0,"results":[]}"#,
         r#"{"limit":1,"offset":0,"total":0,"results":[],"results":[]}"#,
         r#"{"l\u0069mit":1,"offset":0,"total":0,"results":[]}"#,

@@ -66,6 +66,9 @@ pub enum Unsliceable {
         /// How many came.
         given: u64,
     },
+    /// The envelope has further members, which may differ from page to page.
+    #[error("the upstream's pages have members beside limit, offset, total and results")]
+    Envelope,
     /// Past the end of a list the upstream tells its total, where ours is 0.
     #[error("the upstream tells a total of {total} past the end of a list, not 0")]
     PastEnd {
@@ -79,6 +82,9 @@ pub enum Unsliceable {
 /// # Errors
 /// Where it is not, and why.
 pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
+    if !page.is_plain() {
+        return Err(Unsliceable::Envelope);
+    }
     if page.limit != size {
         return Err(Unsliceable::Limit {
             asked: size,

@@ -259,6 +259,26 @@ fn a_late_answer_is_of_the_epoch_in_which_it_was_asked_for() {
 }
 
 #[test]
+fn the_tips_own_hash_confirms_it() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    assert!(told(play.answer(&[], &tag(100, 0))).confirms);
+    assert!(!told(play.answer(&[], "")).confirms);
+    let changed = told(play.answer(&[], &tag(101, 0)));
+    assert!(!changed.confirms);
+    assert!(
+        !told(play.answer(&[], &tag(101, 0))).confirms,
+        "not certain"
+    );
+    play.tip(101, 0);
+    assert!(told(play.answer(&[], &tag(101, 0))).confirms);
+    // A timestamp may stay as it was although the tip moved.
+    let mut play = Play::new();
+    play.status(100, "\"1700\"");
+    assert!(!told(play.answer(&[], "\"1700\"")).confirms);
+}
+
+#[test]
 fn a_block_seen_in_two_epochs_links_them() {
     let mut play = Play::new();
     play.tip(100, 0);
@@ -302,8 +322,12 @@ fn the_highest_block_that_was_seen_proves_the_most() {
     assert_eq!(play.0.anchor(1, 97), Some(99), "seen in the same epoch");
     assert_eq!(play.0.anchor(1, 96), Some(99));
     assert_eq!(play.0.anchor(2, 96), Some(96), "99 was not seen then");
+    // Once it is seen, all is proved.
+    play.answer(&[block(99, 0)], &tag(102, 0));
+    assert_eq!(play.0.anchor(1, 97), None);
+    play.tip(103, 0);
     // A reorg takes the proof with it.
-    play.answer(&[block(99, 1)], &tag(103, 1));
+    play.answer(&[block(99, 1)], &tag(104, 1));
     assert_eq!(play.0.anchor(1, 97), None);
 }
 
