@@ -24,7 +24,9 @@ pub enum Purge {
     All,
     /// What a route has stored.
     Route(u16),
-    /// What a route has stored of one path, whatever the query.
+    /// What a route has stored of one path, whatever the query; and all that
+    /// has the hash or the id in it that the path has: answers are cut from
+    /// that too, and a block's are stored under its height.
     Path {
         /// The route.
         route: u16,
@@ -55,6 +57,19 @@ pub struct Sight<'s> {
     pub bodies: Vec<&'s [u8]>,
 }
 
+impl Sight<'_> {
+    fn has(&self, text: &str) -> bool {
+        let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
+        has(self.key) || self.bodies.iter().any(|body| has(body))
+    }
+}
+
+/// Whether a part of a path has the form of a block's hash or a transaction's
+/// id.
+fn is_hash(part: &str) -> bool {
+    part.len() == 64 && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 impl Purge {
     /// Whether it means a stored response.
     pub fn strikes(&self, sight: &Sight<'_>) -> bool {
@@ -64,17 +79,15 @@ impl Purge {
             Self::Path { route, path } => {
                 let target = target_of(sight.key);
                 let own = target.split('?').next().unwrap_or(target);
-                route_of(sight.key) == *route && *own == **path
+                let mut ids = path.split('/').filter(|part| is_hash(part));
+                route_of(sight.key) == *route && *own == **path || ids.any(|id| sight.has(id))
             }
             Self::Heights { tip, from, to } => sight.standing.is_some_and(|standing| {
                 let here = tip.is_none_or(|tip| tip == standing.tip);
                 let named = standing.heights();
                 here && named.is_some_and(|(lowest, highest)| *from <= highest && lowest <= *to)
             }),
-            Self::Text(text) => {
-                let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
-                has(sight.key) || sight.bodies.iter().any(|body| has(body))
-            }
+            Self::Text(text) => sight.has(text),
         }
     }
 }
@@ -160,6 +173,12 @@ mod tests {
             (path(3, "/blocks/840000/activity"), true),
             (path(3, "/blocks/84000/activity"), false),
             (path(2, "/blocks/840000/activity"), false),
+            (path(3, &format!("/blocks/{hash}/activity")), true),
+            (path(2, &format!("/transactions/{hash}/activity")), true),
+            (
+                path(2, &format!("/transactions/{}/activity", "1".repeat(64))),
+                false,
+            ),
             (heights(Some(1), 840_002, u32::MAX), true),
             (heights(Some(1), 840_003, u32::MAX), false),
             (heights(Some(0), 840_002, u32::MAX), false),
