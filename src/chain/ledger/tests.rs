@@ -170,7 +170,11 @@ fn another_hash_at_a_height_is_a_reorg() {
     assert_eq!(play.0.height_of(&id(98, 1)), Some(98));
     assert_eq!(play.0.height_of(&id(98, 0)), None);
     assert_eq!(play.0.height_of(&id(99, 0)), None);
-    assert_eq!(play.0.height_of(&id(97, 0)), Some(97));
+    assert_eq!(play.0.height_of(&id(97, 0)), None, "suspect as well");
+    assert_eq!(play.0.height_of(&id(94, 0)), Some(94));
+    // Of one reorg each height is seen anew; that is no other one.
+    let lower = told(play.answer(&[block(96, 1)], &tag(101, 1)));
+    assert_eq!((lower.orphaned, lower.epoch), (None, 2));
     // The same by a transaction that was mined again, and by the tip's tag.
     let mut play = Play::new();
     play.tip(100, 0);
