@@ -28,7 +28,8 @@ use crate::cache::key::Key;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::store::{Mark, Stored, Survived};
 use crate::cache::{Cache, Lookup};
-use crate::chain::Chain;
+use crate::chain::ledger::Epoch;
+use crate::chain::{Chain, Judged};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead, Turn};
 use crate::respond::{Promise, Respond};
@@ -117,18 +118,12 @@ impl Fill {
     /// Finds out for a client what memory does not have; and says whether
     /// another had asked already. Gives up after `patience`.
     pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+        let since = self.epoch(key);
         let (found, collapsed) = self.join(key, patience).await;
-        // What had been asked for before a new block came is no answer to who
-        // has asked since.
-        let overtaken = |stored: &Stored| {
-            let epoch = stored.standing.as_ref().map(|standing| {
-                standing.class.ends_with_epoch()
-                    && standing.epoch() != self.chain.epoch(standing.tip)
-            });
-            epoch.unwrap_or(false)
-        };
         match &found {
-            Ok(found) if collapsed && overtaken(&found.stored) => self.join(key, patience).await,
+            Ok(found) if collapsed && self.is_overtaken(&found.stored, since) => {
+                self.join(key, patience).await
+            }
             // Who led may have looked ahead, for which there was nothing to
             // spare.
             Err(Failure::Spent { .. } | Failure::TooManyInFlight)
@@ -138,6 +133,26 @@ impl Fill {
             }
             Ok(_) | Err(_) => (found, collapsed),
         }
+    }
+
+    /// The present epoch of the tip that a key's route goes by.
+    fn epoch(&self, key: &Key) -> Epoch {
+        let tip = self.route(key).map_or(u16::MAX, |route| route.cache.tip);
+        self.chain.epoch(tip)
+    }
+
+    /// Whether an answer is none to who joined those who wait for it in a later
+    /// epoch: it had been asked for before a new block came.
+    fn is_overtaken(&self, stored: &Stored, since: Epoch) -> bool {
+        let is_older = stored
+            .standing
+            .as_ref()
+            .is_some_and(|standing| standing.class.ends_with_epoch() && standing.epoch() < since);
+        is_older
+            && !matches!(
+                self.cache.judge(stored, self.clock.now()),
+                Judged::Fresh { .. }
+            )
     }
 
     async fn join(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {

@@ -226,9 +226,13 @@ impl Ledger {
         self.heights.get(&height).map(|seen| seen.hash)
     }
 
-    /// The height of a block that stands in the chain.
+    /// The height of a block that stands in the chain, where an answer has
+    /// shown the two together. The status does not: its tag is decided before
+    /// its height, and may be that of the tip before.
     pub fn height_of(&self, hash: &Hash) -> Option<u32> {
-        self.hashes.get(hash).copied()
+        let height = self.hashes.get(hash)?;
+        let seen = self.heights.get(height)?;
+        seen.items.then_some(*height)
     }
 
     /// Heights of which the hash is known.

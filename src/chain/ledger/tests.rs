@@ -218,6 +218,17 @@ fn an_emptied_block_is_undone_and_an_empty_one_is_not() {
 }
 
 #[test]
+fn a_status_shows_no_hash_together_with_its_height() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    // Between its tag and its height a block has come.
+    play.status(101, &tag(100, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), None);
+    play.answer(&[block(100, 0)], &tag(101, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), Some(100));
+}
+
+#[test]
 fn an_answer_from_before_a_reorg_is_outdated() {
     let mut play = Play::new();
     play.tip(100, 0);
