@@ -1,9 +1,15 @@
 //! The operator's door, apart from the clients': `/healthz` (the process
-//! lives), `/readyz` (it can serve), `/metrics`, `/status`.
+//! lives), `/readyz` (it can serve), `/metrics`, `/status`, `/explain` (what is
+//! known of a URL), and `/purge`.
 //!
-//! Invariant: off loopback nothing is answered without the token.
+//! Invariants: off loopback nothing is answered without the token; nothing but
+//! `/purge` changes anything.
 //!
 //! Deliberately absent: the walk. Nothing here touches the upstream.
+
+pub mod client;
+mod explain;
+mod purge;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,21 +21,24 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::listener::Drain;
 use crate::telemetry;
-use crate::wire::Body;
+use crate::validate::{Invalid, decode};
+use crate::wire::{Body, PROBLEM_JSON};
 
 /// The operator's token, kept as a digest: it cannot be shown, and comparing
 /// digests tells nothing of it by its time.
@@ -74,11 +83,22 @@ pub struct Admin {
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What there is, and what it takes.
+const PATHS: [(&str, &str); 6] = [
+    ("/healthz", "GET, HEAD"),
+    ("/readyz", "GET, HEAD"),
+    ("/metrics", "GET, HEAD"),
+    ("/status", "GET, HEAD"),
+    ("/explain", "GET, HEAD"),
+    ("/purge", "POST"),
+];
 
 impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS);
+        let purged = Arc::new(Notify::new());
+        tokio::spawn(sweep(self.gateway.clone(), purged.clone()));
         loop {
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
@@ -88,7 +108,7 @@ impl Admin {
                     continue;
                 }
             };
-            let admin = self.clone();
+            let (admin, purged) = (self.clone(), purged.clone());
             open.retain(|connection| !connection.is_finished());
             if open.len() >= CONNECTIONS
                 && let Some(oldest) = open.pop_front()
@@ -99,8 +119,8 @@ impl Admin {
             }
             let served = tokio::spawn(async move {
                 let service = service_fn(|request| {
-                    let response = admin.answer(&request);
-                    async move { Ok::<_, Infallible>(response) }
+                    let (admin, purged) = (admin.clone(), purged.clone());
+                    async move { Ok::<_, Infallible>(admin.answer(request, &purged).await) }
                 });
                 let served = http1::Builder::new()
                     .timer(TokioTimer::new())
@@ -115,8 +135,8 @@ impl Admin {
         }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
-        if !self.admits(request) {
+    async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
+        if !self.admits(&request) {
             let mut response = text(
                 StatusCode::UNAUTHORIZED,
                 "A token is needed: authorization: Bearer TOKEN\n",
@@ -126,20 +146,24 @@ impl Admin {
             return response;
         }
         let path = request.uri().path();
-        if !["/healthz", "/readyz", "/metrics", "/status"].contains(&path) {
+        let Some((path, allow)) = PATHS.into_iter().find(|(known, _)| *known == path) else {
             return text(
                 StatusCode::NOT_FOUND,
-                "There are /healthz, /readyz, /metrics and /status here\n",
+                "There are /healthz, /readyz, /metrics, /status, /explain and /purge here\n",
             );
-        }
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut response = text(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "This path takes GET, HEAD\n",
+        };
+        if !allow
+            .split(", ")
+            .any(|method| method == request.method().as_str())
+        {
+            let mut response = typed(
+                "text/plain; charset=utf-8",
+                format!("This path takes {allow}\n").into(),
             );
+            *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             response
                 .headers_mut()
-                .insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+                .insert(ALLOW, HeaderValue::from_static(allow));
             return response;
         }
         match path {
@@ -158,6 +182,17 @@ impl Admin {
                     "the metrics could not be written\n",
                 ),
             },
+            "/explain" => match explain::answer(&self.gateway, request.uri().query()) {
+                Ok(explained) => typed("application/json", format!("{explained:#}\n").into()),
+                Err(wrong) => invalid(&wrong),
+            },
+            "/purge" => {
+                let response = purge::answer(&self.gateway, request, PATIENCE).await;
+                if response.status() == StatusCode::OK {
+                    purged.notify_one();
+                }
+                response
+            }
             _ => typed("application/json", self.status().to_string().into()),
         }
     }
@@ -198,6 +233,9 @@ impl Admin {
                 "cooling_seconds": standing.cooling.as_secs_f64(),
             })
         });
+        let sliceable = gateway
+            .paged()
+            .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
         let settings = gateway.upstream.settings();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
@@ -213,6 +251,11 @@ impl Admin {
             },
             "callers": meter.callers.load(Relaxed),
             "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
+            "chain": {
+                "tips": gateway.standings(),
+                "purges": gateway.cache.store().purges(),
+                "routes": sliceable.collect::<Vec<_>>(),
+            },
             "collapse": { "keys": gateway.fill.collapse.len() },
             "upstream": {
                 "url": settings.url.as_ref().map(ToString::to_string),
@@ -227,6 +270,66 @@ impl Admin {
             "requests": requests.collect::<Vec<_>>(),
         })
     }
+}
+
+/// Frees the memory of what was purged, soon after it was; on a thread apart
+/// from this one, which answers the operator and asks for tips.
+async fn sweep(gateway: Arc<Gateway>, purged: Arc<Notify>) {
+    loop {
+        purged.notified().await;
+        let gateway = gateway.clone();
+        let swept = tokio::task::spawn_blocking(move || gateway.keep_house());
+        if let Err(error) = swept.await {
+            tracing::error!(%error, "sweeping has failed");
+        }
+    }
+}
+
+/// A value of a query of the admin side. A URL has no blanks, so that a `+` in
+/// it is one.
+fn asked(name: &str, raw: &str) -> Result<String, Invalid> {
+    let text = decode(raw, name != "url").filter(|text| !text.is_empty());
+    let wrong = || Invalid::new(name, raw, "percent-encoded UTF-8, and not empty");
+    text.map(String::from).ok_or_else(wrong)
+}
+
+/// What a public URL asks for: its path and query.
+fn public_target(url: &str) -> Result<Uri, Invalid> {
+    /// Browsers encode so what was typed.
+    const TYPED: &AsciiSet = &CONTROLS.add(b' ');
+    let wrong = || {
+        let allowed = "a path with its query, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL with one";
+        Invalid::new("url", url, allowed)
+    };
+    let begins = ["/", "http://", "https://"];
+    if !begins.iter().any(|begin| url.starts_with(begin)) {
+        return Err(wrong());
+    }
+    let typed = utf8_percent_encode(url, TYPED).to_string();
+    Uri::try_from(typed).map_err(|_no_uri| wrong())
+}
+
+/// An error of the operator's, as the public side would say it (RFC 9457).
+fn problem(status: StatusCode, detail: &str, wrong: Option<&Invalid>) -> Response<Body> {
+    let mut said = json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": detail,
+        "error": detail,
+    });
+    if let Some(wrong) = wrong {
+        said["parameter"] = (*wrong.parameter).into();
+        said["received"] = (*wrong.received).into();
+        said["allowed"] = (*wrong.allowed).into();
+    }
+    let mut response = typed(PROBLEM_JSON, said.to_string().into());
+    *response.status_mut() = status;
+    response
+}
+
+fn invalid(wrong: &Invalid) -> Response<Body> {
+    problem(StatusCode::BAD_REQUEST, &wrong.to_string(), Some(wrong))
 }
 
 fn text(status: StatusCode, text: &'static str) -> Response<Body> {

@@ -43,6 +43,8 @@ pub struct Lead<V> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
     collapse: Arc<Collapse<V>>,
+    /// Whether others still join it.
+    open: bool,
 }
 
 /// The right to what a leader finds.
@@ -74,7 +76,13 @@ impl<V: Clone + Send + Sync> Collapse<V> {
             key: key.into(),
             sender,
             collapse: self.clone(),
+            open: true,
         })
+    }
+
+    /// Whether a key is under way.
+    pub fn has(&self, key: &Key) -> bool {
+        self.shard(key.as_bytes()).contains_key(key.as_bytes())
     }
 
     /// How many keys are under way.
@@ -106,15 +114,25 @@ impl<V: Clone> Lead<V> {
     }
 
     /// Hands the value to all who wait; later ones begin anew.
-    pub fn finish(self, value: V) {
+    pub fn finish(mut self, value: V) {
+        // Who finds the value too old for it must not come upon it again.
+        self.close();
         self.sender.send_replace(Some(value));
+    }
+}
+
+impl<V> Lead<V> {
+    fn close(&mut self) {
+        if std::mem::take(&mut self.open) {
+            let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
+            lock(&self.collapse.shards[hash % SHARDS]).remove(&self.key);
+        }
     }
 }
 
 impl<V> Drop for Lead<V> {
     fn drop(&mut self) {
-        let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
-        lock(&self.collapse.shards[hash % SHARDS]).remove(&self.key);
+        self.close();
     }
 }
 
@@ -171,6 +189,25 @@ mod tests {
         drop(other);
         assert!(collapse.is_empty());
         drop(lead(&collapse, "/a"));
+    }
+
+    #[test]
+    fn who_has_the_value_does_not_come_upon_it_again() {
+        for _ in 0..200 {
+            let collapse = Collapse::new();
+            let leader = lead(&collapse, "/a");
+            let follower = follow(&collapse, "/a");
+            let joining = collapse.clone();
+            let thread = std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .build()
+                    .unwrap();
+                assert_eq!(runtime.block_on(follower.wait()), Ok(7));
+                drop(lead(&joining, "/a"));
+            });
+            leader.finish(7);
+            thread.join().unwrap();
+        }
     }
 
     #[tokio::test]

@@ -16,6 +16,7 @@
 mod assemble;
 mod confirm;
 mod learn;
+mod plan;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ use crate::upstream::answer::Answer;
 use crate::upstream::{Ask, Failure, Priority, TimedOut};
 use assemble::Sliceable;
 pub use learn::Asking;
+use learn::own_key;
+pub use plan::Plan;
 
 /// What filling needs of the house.
 pub struct Fill {
@@ -118,18 +121,31 @@ impl Fill {
     /// Finds out for a client what memory does not have; and says whether
     /// another had asked already. Gives up after `patience`.
     pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+        let began = self.cache.store().purges();
         let since = self.epoch(key);
-        let (found, collapsed) = self.join(key, patience).await;
-        match &found {
-            Ok(found) if collapsed && self.is_overtaken(&found.stored, since) => {
-                self.join(key, patience).await
+        let (mut found, mut collapsed) = self.join(key, patience).await;
+        for again in 1..OVERTAKEN {
+            let first = again == 1 && collapsed;
+            let another = match &found {
+                Ok(found) => {
+                    self.is_of_before(key, &found.stored, began)
+                        || first && self.is_overtaken(&found.stored, since)
+                }
+                // Who led may have looked ahead, for which there was nothing to
+                // spare.
+                Err(Failure::Spent { .. } | Failure::TooManyInFlight) => {
+                    first && self.chain.look_ahead().is_on()
+                }
+                Err(_) => false,
+            };
+            if !another {
+                return (found, collapsed);
             }
-            // Who led may have looked ahead, for which there was nothing to
-            // spare.
-            Err(Failure::Spent { .. } | Failure::TooManyInFlight)
-                if collapsed && self.chain.look_ahead().is_on() =>
-            {
-                self.join(key, patience).await
+            (found, collapsed) = self.join(key, patience).await;
+        }
+        match &found {
+            Ok(of_before) if self.is_of_before(key, &of_before.stored, began) => {
+                (Err(Failure::Unsettled), collapsed)
             }
             Ok(_) | Err(_) => (found, collapsed),
         }
@@ -141,8 +157,8 @@ impl Fill {
         self.chain.epoch(tip)
     }
 
-    /// Whether an answer is none to who joined those who wait for it in a later
-    /// epoch: it had been asked for before a new block came.
+    /// What had been asked for before a new block came is no answer to who has
+    /// asked since.
     fn is_overtaken(&self, stored: &Stored, since: Epoch) -> bool {
         let is_older = stored
             .standing
@@ -153,6 +169,17 @@ impl Fill {
                 self.cache.judge(stored, self.clock.now()),
                 Judged::Fresh { .. }
             )
+    }
+
+    /// Nor is what was purged before a request began: its leader may have asked
+    /// before that, and have handed it over only now.
+    fn is_of_before(&self, key: &Key, stored: &Stored, began: u64) -> bool {
+        if stored.seen.number() >= began {
+            return false;
+        }
+        let own = self.route(key).map(|route| own_key(key, route, stored));
+        let purged = |key| self.cache.store().has_purged(key, stored);
+        purged(key) || own.as_ref().is_some_and(purged)
     }
 
     async fn join(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
@@ -214,7 +241,9 @@ impl Fill {
     fn fresh(&self, key: &Key) -> Option<Arc<Stored>> {
         let policy = &self.route(key)?.cache;
         match self.cache.look_up(key, policy, self.clock.now()) {
-            Lookup::Fresh { stored, .. } | Lookup::Settled { stored, .. } => Some(stored),
+            Lookup::Fresh { stored, .. } => Some(stored),
+            // It is told once: from now on it would pass for recent.
+            Lookup::Settled { stored, .. } => Some(self.settle(key, &stored)),
             Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
         }
     }
@@ -243,7 +272,7 @@ impl Fill {
                 Mode::Off | Mode::Respect | Mode::Chain => None,
             };
             let stored = Arc::new(self.prepare(answer, lifetime, mark));
-            if self.is_purged(key, &stored, mark) {
+            if self.cache.store().has_purged(key, &stored) {
                 continue;
             }
             let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());

@@ -36,7 +36,7 @@ use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
 use crate::cache::store::Stored;
 use crate::cache::{Cache, Lookup};
-use crate::chain::Judged;
+use crate::chain::{Judged, TipStanding};
 use crate::clock::{Clock, Moment};
 use crate::fill::{Asking, Fill, Found, Provenance};
 use crate::identify::{Caller, Trust};
@@ -546,6 +546,26 @@ impl Gateway {
                 .is_some_and(|source| source.path.is_some())
         });
         tips
+    }
+
+    /// How the tips are known that can be asked for, or that some route goes by.
+    pub fn standings(&self) -> Vec<TipStanding> {
+        let goes_by = |tip: u16| {
+            let mut routes = self.routes.routes().iter();
+            routes.any(|route| route.cache.mode == Mode::Chain && route.cache.tip == tip)
+        };
+        let standings = self.fill.chain.standings(self.clock.now());
+        let numbered = (0_u16..).zip(standings);
+        let used = numbered.filter(|(tip, standing)| standing.path.is_some() || goes_by(*tip));
+        used.map(|(_, standing)| standing).collect()
+    }
+
+    /// The routes that are paged, and whether their pages are cut from windows
+    /// just now.
+    pub fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
+        let numbered = (0_u16..).zip(self.routes.routes());
+        let paged = numbered.filter(|(_, route)| route.pages.is_some());
+        paged.map(|(index, route)| (route, self.fill.is_sliceable(index)))
     }
 
     /// What is owed now and then, off the walk: forgetting callers and answers

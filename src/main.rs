@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Parser, Subcommand};
 use ordgate::admin::Token;
+use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
 use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
@@ -44,6 +45,11 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
+    /// Have a running ordgate forget answers, at once.
+    ///
+    /// When this ends well, no request that begins afterwards gets what was
+    /// stored, or asked of the upstream, before.
+    Purge(PurgeFlags),
     /// Print the OpenAPI 3.1 document of the public side.
     Openapi {
         /// The configuration file whose routes it describes; without it, the
@@ -62,8 +68,9 @@ struct Serve {
     /// Where clients come, such as 127.0.0.1:8080; port 0 takes a free one.
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Where the operator comes: /healthz, /readyz, /metrics, /status. Off
-    /// loopback it demands the token of ORDGATE_ADMIN_TOKEN.
+    /// Where the operator comes: /healthz, /readyz, /metrics, /status,
+    /// /explain, /purge. Off loopback it demands the token of
+    /// ORDGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// The base URL of the API to ask, such as https://api.example.
@@ -72,6 +79,41 @@ struct Serve {
     /// Ask a sandbox inside this process: no key, no network.
     #[arg(long)]
     sandbox: bool,
+}
+
+#[derive(Args)]
+struct PurgeFlags {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    /// Where the running ordgate's operator comes; without it, what the
+    /// configuration says. Its token comes from ORDGATE_ADMIN_TOKEN, or from
+    /// the configuration's admin.token_file.
+    #[arg(long, value_name = "ADDR")]
+    admin: Option<SocketAddr>,
+    /// The running ordgate's configuration file; without it, the one that is
+    /// built in.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct WantedFlags {
+    /// A public path with its query, or a URL with one. Of a list, all of its
+    /// pages go, whatever the query; of a transaction, also the block's pages
+    /// that have it; a block goes by its height and by its hash.
+    #[arg(long, value_name = "URL")]
+    url: Vec<String>,
+    /// All that a route has stored.
+    #[arg(long, value_name = "NAME")]
+    route: Vec<String>,
+    /// All that names something: block:HASH, height:N, height:N+ (N and above),
+    /// tx:TXID or ticker:TICKER.
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
+    /// Everything.
+    #[arg(long)]
+    all: bool,
 }
 
 #[derive(Args)]
@@ -125,6 +167,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => serve(flags),
         Command::Sandbox(flags) => sandbox(flags),
         Command::Check { config } => check(config.as_deref()),
+        Command::Purge(flags) => purge(flags),
         Command::Openapi { config } => print_openapi(config.as_deref()),
     };
     match done {
@@ -291,6 +334,39 @@ fn check(path: Option<&Path>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn purge(flags: PurgeFlags) -> Result<ExitCode> {
+    let (config, _) = load(flags.config.as_deref())?;
+    let token = admin_secret(config.admin.token_file.as_deref())?;
+    let admin = flags.admin.unwrap_or(config.admin.listen);
+    let WantedFlags {
+        url,
+        route,
+        tag,
+        all,
+    } = flags.wanted;
+    // One of them is there, and no other.
+    let wanted = match (url.is_empty(), route.is_empty(), all) {
+        (false, ..) => Wanted::Urls(url),
+        (_, false, _) => Wanted::Routes(route),
+        (_, _, true) => Wanted::All,
+        (_, _, false) => Wanted::Tags(tag),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    match runtime.block_on(client::purge(admin, token.as_deref(), &wanted)) {
+        Ok(purged) => {
+            say(&format!("{purged:#}\n"))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(error) => {
+            // The only channel left; if it is gone too, the code still tells.
+            let _ = writeln!(std::io::stderr(), "ordgate: {error}");
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
 fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
     let (config, _) = load(path)?;
     say(&format!("{:#}\n", openapi::document(&config.routes)))?;
@@ -330,6 +406,12 @@ fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
 }
 
 fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
+    let text = admin_secret(file)?;
+    Ok(text.map(|text| Token::new(&text)))
+}
+
+/// The admin token's text: from the environment, or from a file.
+fn admin_secret(file: Option<&Path>) -> Result<Option<String>> {
     let text = match (variable("ORDGATE_ADMIN_TOKEN")?, file) {
         (Some(text), _) => Some(text),
         (None, Some(path)) => Some(secrets("admin.token_file", path)?),
@@ -339,7 +421,7 @@ fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
         Some(text) if text.trim().is_empty() => {
             bail!("the admin token is empty; leave it out, or give one")
         }
-        text => Ok(text.map(|text| Token::new(&text))),
+        text => Ok(text),
     }
 }
 

@@ -20,6 +20,8 @@ pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// `x-forwarded-for`, the custom that RFC 7239 wanted to replace.
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `sec-fetch-site` (W3C Fetch Metadata): whose page a browser asks for.
+pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// `x-request-id`, by which an answer is found in the logs.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

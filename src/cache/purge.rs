@@ -24,9 +24,23 @@ pub enum Purge {
     All,
     /// What a route has stored.
     Route(u16),
-    /// What a route has stored of one path, whatever the query; and all that
-    /// has the hash or the id in it that the path has: answers are cut from
-    /// that too, and a block's are stored under its height.
+    /// What a route has stored of one target.
+    Target {
+        /// The route.
+        route: u16,
+        /// The canonical target, query included.
+        target: Box<str>,
+    },
+    /// What a route has stored of the paths that have a value in a place.
+    Segment {
+        /// The route.
+        route: u16,
+        /// The segment, counted from 0 after the first slash.
+        at: usize,
+        /// Its canonical value.
+        value: Box<str>,
+    },
+    /// What a route has stored of one path, whatever the query.
     Path {
         /// The route.
         route: u16,
@@ -57,39 +71,38 @@ pub struct Sight<'s> {
     pub bodies: Vec<&'s [u8]>,
 }
 
-impl Sight<'_> {
-    fn has(&self, text: &str) -> bool {
-        let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
-        has(self.key) || self.bodies.iter().any(|body| has(body))
-    }
-}
-
-/// Whether a part of a path has the form of a block's hash or a transaction's
-/// id.
-fn is_hash(part: &str) -> bool {
-    part.len() == 64 && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 impl Purge {
     /// Whether it means a stored response.
     pub fn strikes(&self, sight: &Sight<'_>) -> bool {
         match self {
             Self::All => true,
             Self::Route(route) => route_of(sight.key) == *route,
+            Self::Target { route, target } => {
+                route_of(sight.key) == *route && *target_of(sight.key) == **target
+            }
+            Self::Segment { route, at, value } => {
+                let own = path_of(sight.key).split('/').nth(at + 1);
+                route_of(sight.key) == *route && own == Some(value)
+            }
             Self::Path { route, path } => {
-                let target = target_of(sight.key);
-                let own = target.split('?').next().unwrap_or(target);
-                let mut ids = path.split('/').filter(|part| is_hash(part));
-                route_of(sight.key) == *route && *own == **path || ids.any(|id| sight.has(id))
+                route_of(sight.key) == *route && *path_of(sight.key) == **path
             }
             Self::Heights { tip, from, to } => sight.standing.is_some_and(|standing| {
                 let here = tip.is_none_or(|tip| tip == standing.tip);
                 let named = standing.heights();
                 here && named.is_some_and(|(lowest, highest)| *from <= highest && lowest <= *to)
             }),
-            Self::Text(text) => sight.has(text),
+            Self::Text(text) => {
+                let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
+                has(sight.key) || sight.bodies.iter().any(|body| has(body))
+            }
         }
     }
+}
+
+fn path_of(key: &[u8]) -> &str {
+    let target = target_of(key);
+    target.split('?').next().unwrap_or(target)
 }
 
 /// The purges there were, by number.
@@ -165,6 +178,15 @@ mod tests {
             route,
             path: path.into(),
         };
+        let target = |route, target: &str| Purge::Target {
+            route,
+            target: target.into(),
+        };
+        let segment = |route, at, value: &str| Purge::Segment {
+            route,
+            at,
+            value: value.into(),
+        };
         let heights = |tip, from, to| Purge::Heights { tip, from, to };
         for (purge, strikes) in [
             (Purge::All, true),
@@ -173,12 +195,18 @@ mod tests {
             (path(3, "/blocks/840000/activity"), true),
             (path(3, "/blocks/84000/activity"), false),
             (path(2, "/blocks/840000/activity"), false),
-            (path(3, &format!("/blocks/{hash}/activity")), true),
-            (path(2, &format!("/transactions/{hash}/activity")), true),
+            (target(3, "/blocks/840000/activity?limit=20&offset=0"), true),
+            (target(3, "/blocks/840000/activity"), false),
             (
-                path(2, &format!("/transactions/{}/activity", "1".repeat(64))),
+                target(2, "/blocks/840000/activity?limit=20&offset=0"),
                 false,
             ),
+            (segment(3, 1, "840000"), true),
+            (segment(3, 2, "activity"), true),
+            (segment(3, 1, "84000"), false),
+            (segment(3, 0, "840000"), false),
+            (segment(3, 3, ""), false),
+            (segment(2, 1, "840000"), false),
             (heights(Some(1), 840_002, u32::MAX), true),
             (heights(Some(1), 840_003, u32::MAX), false),
             (heights(Some(0), 840_002, u32::MAX), false),

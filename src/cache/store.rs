@@ -79,6 +79,15 @@ impl Survived {
 const OVERHEAD: usize = 480;
 
 impl Stored {
+    /// What a purge sees of it under a key.
+    fn sight<'s>(&'s self, key: &'s [u8]) -> Sight<'s> {
+        Sight {
+            key,
+            standing: self.standing.as_ref(),
+            bodies: vec![&self.body],
+        }
+    }
+
     /// The bytes that an entry costs, all counted: key, fields, body, index.
     pub fn weight(&self, key: &[u8]) -> u32 {
         let page = self
@@ -148,11 +157,7 @@ impl Held {
     /// What a purge sees of it.
     fn sight<'h>(&'h self, key: &'h [u8]) -> Sight<'h> {
         match self {
-            Self::One(stored) => Sight {
-                key,
-                standing: stored.standing.as_ref(),
-                bodies: vec![&stored.body],
-            },
+            Self::One(stored) => stored.sight(key),
             Self::Variants(variants, _) => Sight {
                 key,
                 standing: None,
@@ -279,6 +284,16 @@ impl Store {
     /// leaving out one purge that it has itself caused.
     pub fn is_purged(&self, sight: &Sight<'_>, mark: Mark, except: Option<u64>) -> bool {
         mark.purge != self.purges.last() && self.purges.strike(sight, mark.purge, except)
+    }
+
+    /// Whether a response, stored or not, has been purged since it was asked
+    /// for.
+    pub fn has_purged(&self, key: &Key, stored: &Stored) -> bool {
+        let since = stored.seen.number();
+        since != self.purges.last()
+            && self
+                .purges
+                .strike(&stored.sight(key.as_bytes()), since, None)
     }
 
     /// Purges so far.

@@ -93,7 +93,16 @@ type Parts = Vec<Arc<Stored>>;
 
 /// The windows that a page is cut from, and where they are from; or why there
 /// are none.
-type Windows = Result<(Parts, Provenance), String>;
+type Windows = Result<(Parts, Provenance), Unfit>;
+
+/// Why there are no windows.
+enum Unfit {
+    /// What came is none.
+    NoWindow(String),
+    /// The upstream refuses one. Perhaps that is for its size; perhaps it
+    /// refuses the page itself as well, such as that of a block that cannot be.
+    Refused(String),
+}
 
 impl Fill {
     /// Finds out a key of a route in mode `chain`.
@@ -118,23 +127,19 @@ impl Fill {
                 from: Provenance::Memory,
             });
         }
-        let sliceable = || self.sliceable.is(key.route(), self.clock.now());
-        if let Some(size) = route.pages
-            && sliceable()
-            && let Some((limit, offset)) = page_of(key)
+        if self.is_sliceable(key.route())
+            && let Some(list) = List::of(key, route, priority)
         {
-            let list = List {
-                key,
-                route,
-                size: u64::from(size.get()),
-                limit,
-                offset,
-                priority,
-            };
-            match self.assemble(&list).await {
+            let refused = match self.assemble(&list).await {
                 ControlFlow::Break(found) => return found,
-                ControlFlow::Continue(()) => {}
+                ControlFlow::Continue(refused) => refused,
+            };
+            let found = self.learn(key, route, priority).await?;
+            // It was the window that was wrong.
+            if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
+                self.give_up_windows(&list, &why);
             }
+            return Ok(found);
         }
         self.learn(key, route, priority).await
     }
@@ -145,18 +150,18 @@ impl Fill {
     }
 
     /// Answers a page from windows; goes on where the upstream has to be asked
-    /// for the page itself.
-    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched> {
+    /// for the page itself, and says how it has refused a window, if it has.
+    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched, Option<String>> {
         for attempt in 0..=DISAGREEMENTS {
-            let mark = self.cache.store().mark();
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
             let (parts, from) = match self.windows(list, anew).await {
                 Ok(Ok(found)) => found,
-                Ok(Err(why)) => {
+                Ok(Err(Unfit::NoWindow(why))) => {
                     self.give_up_windows(list, &why);
-                    return ControlFlow::Continue(());
+                    return ControlFlow::Continue(None);
                 }
+                Ok(Err(Unfit::Refused(why))) => return ControlFlow::Continue(Some(why)),
                 Err(failure) => return ControlFlow::Break(Err(failure)),
             };
             // One part that is neither a page nor nothing answers for all.
@@ -165,7 +170,7 @@ impl Fill {
                 return ControlFlow::Break(Ok(Found { stored, from }));
             }
             if let Some(stored) = self.paste(list, &parts) {
-                if self.is_purged(list.key, &stored, mark) {
+                if self.cache.store().has_purged(list.key, &stored) {
                     continue;
                 }
                 return ControlFlow::Break(Ok(Found { stored, from }));
@@ -176,7 +181,7 @@ impl Fill {
             target_path = list.key.target(),
             "windows of one list do not agree, however often they are fetched: the page itself is asked for"
         );
-        ControlFlow::Continue(())
+        ControlFlow::Continue(None)
     }
 
     fn give_up_windows(&self, list: &List<'_>, why: &str) {
@@ -194,26 +199,11 @@ impl Fill {
 
     /// The windows that a page is cut from, stored ones where they are fresh.
     async fn windows(self: &Arc<Self>, list: &List<'_>, anew: bool) -> Result<Windows, Failure> {
-        let stored = |offset| match anew {
-            true => None,
-            false => self.fresh(&list.window(offset)?),
-        };
         // A list that ends before costs nothing, if a window shows it.
         if !anew && let Some(part) = self.end_of(list) {
             return Ok(Ok((vec![part], Provenance::Memory)));
         }
-        let mut total = None;
-        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
-        for offset in windows(list.offset, list.limit, list.size) {
-            let part = stored(offset);
-            total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
-            found.push((offset, part));
-        }
-        // What lies beyond the total is not asked for.
-        let first = found.first().map(|(offset, _)| *offset);
-        found.retain(|(offset, part)| {
-            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
-        });
+        let found = self.wanted(list, anew);
         let fetches = found.into_iter().map(|(offset, part)| async move {
             match part {
                 Some(stored) => {
@@ -235,13 +225,20 @@ impl Fill {
             match (&part.page, is_page) {
                 (Some(page), true) => {
                     if let Err(why) = check_window(page, offset, list.size) {
-                        return Ok(Err(why.to_string()));
+                        return Ok(Err(Unfit::NoWindow(why.to_string())));
                     }
                 }
-                (None, true) => return Ok(Err("an answer is no page".to_owned())),
-                // Such as a limit that is more than it allows.
-                (_, false) if part.status == StatusCode::BAD_REQUEST => {
-                    return Ok(Err(format!("it answers {} to a window", part.status)));
+                (None, true) => {
+                    return Ok(Err(Unfit::NoWindow("an answer is no page".to_owned())));
+                }
+                // Such as a limit that is more than it allows; but where the
+                // window is the page, that is the answer.
+                (_, false)
+                    if part.status == StatusCode::BAD_REQUEST
+                        && (list.limit, list.offset) != (list.size, offset) =>
+                {
+                    let why = format!("it answers {} to a window", part.status);
+                    return Ok(Err(Unfit::Refused(why)));
                 }
                 (_, false) => {}
             }
@@ -251,21 +248,47 @@ impl Fill {
         Ok(Ok((parts, from)))
     }
 
+    /// Which windows a page is cut from, with those that are stored and fresh;
+    /// to be fetched anew, none is.
+    pub(super) fn wanted(&self, list: &List<'_>, anew: bool) -> Vec<(u64, Option<Arc<Stored>>)> {
+        let stored = |offset| match anew {
+            true => None,
+            false => self.fresh_window(list, offset),
+        };
+        let mut total = None;
+        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
+        for offset in windows(list.offset, list.limit, list.size) {
+            let part = stored(offset);
+            total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
+            found.push((offset, part));
+        }
+        // What lies beyond the total is not asked for.
+        let first = found.first().map(|(offset, _)| *offset);
+        found.retain(|(offset, part)| {
+            part.is_some() || Some(*offset) == first || total.is_none_or(|total| *offset < total)
+        });
+        found
+    }
+
+    /// A window that is stored and fresh; not what came in place of one while
+    /// the upstream gave none.
+    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<Stored>> {
+        let part = self.fresh(&list.window(offset)?);
+        part.filter(|part| list.fits(part, offset))
+    }
+
     /// A stored window that shows that nothing lies where the page begins.
-    fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
+    pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
         let own = list.offset - list.offset % list.size;
         let before = own.checked_sub(list.size);
         [Some(own), before, Some(0)]
             .into_iter()
             .flatten()
-            .filter_map(|offset| Some((offset, self.fresh(&list.window(offset)?)?)))
-            .find(|(offset, part)| {
-                part.page.as_deref().is_some_and(|page| {
-                    let is_window = check_window(page, *offset, list.size).is_ok();
-                    is_window && ends_before(window(part, page), list.offset)
-                })
+            .filter_map(|offset| self.fresh_window(list, offset))
+            .find(|part| {
+                let window = part.page.as_deref().map(|page| window(part, page));
+                window.is_some_and(|window| ends_before(window, list.offset))
             })
-            .map(|(_, part)| part)
     }
 
     /// Fetches a window, or waits for who does.
@@ -273,6 +296,10 @@ impl Fill {
         let Some(key) = list.window(offset) else {
             return Err(Failure::Abandoned);
         };
+        let anew = anew
+            || self
+                .fresh(&key)
+                .is_some_and(|part| !list.fits(&part, offset));
         // Whoever leads the page leads its only window as well.
         match key == *list.key {
             true => self.learn(&key, list.route, list.priority).await,
@@ -324,6 +351,22 @@ impl Fill {
 
     /// Cuts a page from windows that agree, and stores it.
     fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
+        let stored = self.cut_page(list, parts)?;
+        // The window is the page, and is stored already.
+        if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
+            return Some(stored);
+        }
+        let key = match list.route.places.block {
+            // Where its height is known by now, it is stored under that.
+            Some(_) => self.asking(list.route, list.key.clone()).key,
+            None => list.key.clone(),
+        };
+        self.cache.store().insert(key, stored.clone());
+        Some(stored)
+    }
+
+    /// Cuts a page from windows that agree.
+    pub(super) fn cut_page(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
         if !agree(&cut(parts)?) || !is_one_moment(parts) {
             return None;
         }
@@ -342,14 +385,7 @@ impl Fill {
             return Some(part.clone());
         }
         let body = pages::assemble(&cut, list.offset, list.limit)?;
-        let stored = Arc::new(self.assembled(parts, body)?);
-        let key = match list.route.places.block {
-            // Where its height is known by now, it is stored under that.
-            Some(_) => self.asking(list.route, list.key.clone()).key,
-            None => list.key.clone(),
-        };
-        self.cache.store().insert(key, stored.clone());
-        Some(stored)
+        Some(Arc::new(self.assembled(parts, body)?))
     }
 
     /// What is made of parts is as settled as the least settled of them, and as
@@ -394,17 +430,10 @@ impl Fill {
     }
 
     /// A transaction's page, where its block's stored windows have it whole.
-    fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
-        let source = self.routes.routes().get(usize::from(route.derived_from?))?;
-        let size = u64::from(source.pages?.get());
-        let at = route.places.hex64?;
-        let tx = hash(segment(key.target(), at)?)?;
+    pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
+        let (tx, place, first) = self.hint(key, route)?;
+        let size = u64::from(self.route(&first)?.pages?.get());
         let (limit, offset) = page_of(key)?;
-        let place = self.chain.find_run(&tx)?;
-        if Some(place.route) != route.derived_from {
-            return None;
-        }
-        let first = source.key_of_block(place.route, place.height, size, place.offset)?;
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(place.offset)?];
         let edges = |part: &Arc<Stored>| {
@@ -435,7 +464,7 @@ impl Fill {
 }
 
 /// A page of a list that a client asks for.
-struct List<'k> {
+pub(super) struct List<'k> {
     key: &'k Key,
     route: &'k Route,
     /// Items of a window.
@@ -445,9 +474,38 @@ struct List<'k> {
     priority: Priority,
 }
 
-impl List<'_> {
-    fn window(&self, offset: u64) -> Option<Key> {
+impl<'k> List<'k> {
+    /// The page that a key asks for, where its route has pages.
+    pub(super) fn of(key: &'k Key, route: &'k Route, priority: Priority) -> Option<Self> {
+        let (limit, offset) = page_of(key)?;
+        Some(Self {
+            key,
+            route,
+            size: u64::from(route.pages?.get()),
+            limit,
+            offset,
+            priority,
+        })
+    }
+
+    /// The keys of all windows that it touches.
+    pub(super) fn windows(&self) -> Vec<Key> {
+        let offsets = windows(self.offset, self.limit, self.size);
+        offsets.filter_map(|offset| self.window(offset)).collect()
+    }
+
+    pub(super) fn window(&self, offset: u64) -> Option<Key> {
         with_page(self.key, self.size, offset)
+    }
+
+    /// Whether what is stored for a window is one, or what the upstream says in
+    /// place of any page.
+    fn fits(&self, part: &Stored, offset: u64) -> bool {
+        match (&part.page, part.status == StatusCode::OK) {
+            (Some(page), true) => check_window(page, offset, self.size).is_ok(),
+            (None, is_page) => !is_page,
+            (Some(_), false) => true,
+        }
     }
 
     /// How many items the list has, as a window within it says.

@@ -29,24 +29,24 @@ impl Fill {
         route: &Route,
         priority: Priority,
     ) -> bool {
-        let Some(height) = self
-            .doubtful(key, route)
-            .into_iter()
-            .find_map(|stored| self.chain.anchor(stored.standing.as_ref()?))
-        else {
+        let Some((anchor, source)) = self.proof(key, route) else {
             return false;
         };
-        let Some((anchor, source)) = self.anchor_key(route, height) else {
-            return false;
-        };
-        // To fetch the very thing is as good.
-        if anchor == *key || !self.is_sliceable(anchor.route()) {
-            return false;
-        }
         // Whatever comes of it, the ledger has learned it; where nothing does,
         // the key itself is asked for, and tells why.
         let _seen = self.share(&anchor, source, priority, true).await;
         true
+    }
+
+    /// The key that would prove it, and its route.
+    pub(super) fn proof(&self, key: &Key, route: &Route) -> Option<(Key, &Route)> {
+        let height = self
+            .doubtful(key, route)
+            .into_iter()
+            .find_map(|stored| self.chain.anchor(stored.standing.as_ref()?))?;
+        let (anchor, source) = self.anchor_key(route, height)?;
+        // To fetch the very thing is as good.
+        (anchor != *key && self.is_sliceable(anchor.route())).then_some((anchor, source))
     }
 
     /// What is stored for a key, or that an answer for it could be cut from.

@@ -165,17 +165,6 @@ impl Fill {
         classify(says, sure, self.chain.times().final_depth)
     }
 
-    /// Whether what was made of an answer has been purged since it was asked
-    /// for.
-    pub(super) fn is_purged(&self, key: &Key, stored: &Stored, mark: Mark) -> bool {
-        let sight = Sight {
-            key: key.as_bytes(),
-            standing: stored.standing.as_ref(),
-            bodies: vec![&stored.body],
-        };
-        self.cache.store().is_purged(&sight, mark, None)
-    }
-
     fn stored(&self, answer: Answer, page: Option<Page>, standing: Standing, mark: Mark) -> Stored {
         let promise = match is_kept(answer.status) {
             true => self.promise(standing.class, standing.tip),
@@ -254,7 +243,7 @@ impl Fill {
 }
 
 /// The key that an answer is stored under.
-fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
+pub(super) fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
     let by_height = route.places.block.and_then(|at| {
         let Some(Asked::Hash(asked)) = block(key.target(), at) else {
             return None;
@@ -276,7 +265,12 @@ fn is_kept(status: StatusCode) -> bool {
 /// items names the one that the path does: such a list is closed.
 fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says {
     let asked = route.places.block.and_then(|at| block(key.target(), at));
-    if answer.status == StatusCode::NOT_FOUND || answer.empty {
+    // A block without activity is an empty list. Not found is no word of the
+    // API's about a block, and so settles nothing.
+    if answer.status == StatusCode::NOT_FOUND {
+        return Says::Nothing { asked: None };
+    }
+    if answer.empty {
         return Says::Nothing {
             asked: match asked {
                 Some(Asked::Height(height)) => Some(height),

@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::chain::TipStanding;
 use crate::gateway::Gateway;
 
 /// All metrics of a gateway, as text.
@@ -127,6 +128,34 @@ impl Collector for Reading {
             one(&tally.retried),
         )?;
 
+        let standings = gateway.standings();
+        let tips = |of: fn(&TipStanding) -> u64| {
+            let cells = standings
+                .iter()
+                .map(|tip| (labels(&[("tip", &tip.name)]), of(tip)));
+            cells.collect::<Vec<_>>()
+        };
+        counter(
+            "ordgate_tip_probes",
+            "Probes of a tip that have ended",
+            tips(|tip| tip.probes),
+        )?;
+        counter(
+            "ordgate_tip_probe_failures",
+            "Probes of a tip that have failed",
+            tips(|tip| tip.failures),
+        )?;
+        counter(
+            "ordgate_tip_reorgs",
+            "Reorgs seen by what an indexer says",
+            tips(|tip| tip.reorgs),
+        )?;
+        counter(
+            "ordgate_purges",
+            "Purges, by the operator and by reorgs",
+            vec![(Vec::new(), gateway.cache.store().purges())],
+        )?;
+
         let mut gauge = |name: &str, help: &str, cells: Vec<(Vec<(String, String)>, f64)>| {
             let cells = cells
                 .into_iter()
@@ -169,6 +198,43 @@ impl Collector for Reading {
             "ordgate_collapse_keys",
             "Keys that are being fetched",
             single(gateway.fill.collapse.len() as f64),
+        )?;
+        let heights = standings.iter().filter_map(|tip| {
+            let height = f64::from(tip.height?);
+            Some((labels(&[("tip", &tip.name)]), height))
+        });
+        gauge(
+            "ordgate_tip_height",
+            "The height of a tip, where one is known",
+            heights.collect(),
+        )?;
+        let known = standings.iter().map(|tip| {
+            (
+                labels(&[("tip", &tip.name)]),
+                f64::from(u8::from(tip.known)),
+            )
+        });
+        gauge(
+            "ordgate_tip_known",
+            "Whether a probe has confirmed a tip lately; else times alone count",
+            known.collect(),
+        )?;
+        gauge(
+            "ordgate_tip_epoch",
+            "The present epoch of a tip",
+            tips(|tip| tip.epoch)
+                .into_iter()
+                .map(|(labels, epoch)| (labels, epoch as f64))
+                .collect(),
+        )?;
+        let sliceable = gateway.paged().map(|(route, sliceable)| {
+            let value = f64::from(u8::from(sliceable));
+            (labels(&[("route", &*route.name)]), value)
+        });
+        gauge(
+            "ordgate_route_sliceable",
+            "Whether a route's pages are cut from windows just now",
+            sliceable.collect(),
         )?;
         let standings = gateway.upstream.standings();
         let left = standings

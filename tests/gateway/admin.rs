@@ -1,5 +1,7 @@
 //! The operator's side, and that it is nobody else's.
 
+use ordgate::sandbox::{Sandbox, Settings};
+
 use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream};
 
 const PATHS: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/status"];
@@ -111,6 +113,47 @@ async fn the_status_tells_how_it_stands() {
 }
 
 #[tokio::test]
+async fn status_and_metrics_tell_of_the_chain() {
+    let sandbox = Sandbox::new(Settings::default());
+    let gateway = Setup::alone().sandbox(&sandbox).chain().start();
+    gateway.get(sandbox.examples().block()).await;
+    assert_eq!(gateway.purge("all").await.status, 200);
+    let chain = gateway.admin("/status").await.json()["chain"].clone();
+    let tip = sandbox.tip();
+    let tips = chain["tips"].as_array().unwrap();
+    let names: Vec<_> = tips.iter().map(|tip| tip["name"].clone()).collect();
+    assert_eq!(
+        names,
+        ["ordinals", "runes"],
+        "and not the one without a path"
+    );
+    assert_eq!(tips[1]["height"], tip.height);
+    assert_eq!(tips[1]["hash"], tip.hash);
+    assert_eq!(tips[1]["known"], true);
+    assert_eq!(tips[1]["reorgs"], 0);
+    assert_eq!(chain["purges"], 1);
+    let routes = ["rune-transaction-activity", "rune-block-activity"];
+    let routes = routes.map(|route| serde_json::json!({ "route": route, "sliceable": true }));
+    assert_eq!(chain["routes"], serde_json::json!(routes));
+
+    let metrics = gateway.admin("/metrics").await;
+    for series in [
+        format!("ordgate_tip_height{{tip=\"runes\"}} {}.0", tip.height),
+        "ordgate_tip_known{tip=\"runes\"} 1.0".to_owned(),
+        "ordgate_tip_epoch{tip=\"runes\"} ".to_owned(),
+        "ordgate_tip_probes_total{tip=\"runes\"} ".to_owned(),
+        "ordgate_tip_probe_failures_total{tip=\"ordinals\"} 0".to_owned(),
+        "ordgate_tip_reorgs_total{tip=\"runes\"} 0".to_owned(),
+        "ordgate_purges_total{} 1".to_owned(),
+        "ordgate_route_sliceable{route=\"rune-block-activity\"} 1.0".to_owned(),
+    ] {
+        let mut lines = metrics.text().lines();
+        assert!(lines.any(|line| line.starts_with(&series)), "{series}");
+    }
+    assert!(!metrics.text().contains("tip=\"none\""));
+}
+
+#[tokio::test]
 async fn other_paths_and_methods() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
@@ -124,6 +167,12 @@ async fn other_paths_and_methods() {
         assert_eq!(answer.must("allow"), "GET, HEAD");
         assert_eq!(client.request("HEAD", path, &[]).await.status, 200);
     }
+    let explain = client.request("POST", "/explain", &[]).await;
+    assert_eq!((explain.status, explain.must("allow")), (405, "GET, HEAD"));
+    for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"] {
+        let purge = client.request(method, "/purge?all", &[]).await;
+        assert_eq!((purge.status, purge.must("allow")), (405, "POST"));
+    }
     assert_eq!(upstream.count(), 0);
 }
 
@@ -131,7 +180,7 @@ async fn other_paths_and_methods() {
 async fn it_is_not_reachable_on_the_public_side() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
-    for path in PATHS {
+    for path in PATHS.into_iter().chain(["/explain", "/purge"]) {
         assert_eq!(gateway.get(path).await.status, 404, "{path}");
     }
 }
@@ -174,7 +223,7 @@ async fn a_token_is_demanded_where_there_is_one() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).token("secret").start();
     let mut client = Client::connect(gateway.admin).await;
-    for path in PATHS.into_iter().chain(["/nowhere"]) {
+    for path in PATHS.into_iter().chain(["/nowhere", "/explain", "/purge"]) {
         for value in [
             None,
             Some(""),

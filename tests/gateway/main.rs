@@ -34,6 +34,12 @@ mod key_leak;
 
 mod admin;
 
+mod purge;
+
+mod explain;
+
 mod sandbox;
+
+mod chain;
 
 mod operations;

@@ -36,7 +36,7 @@ fn manual(upstream: &Upstream) -> Gateway {
 }
 
 /// 200 with these fields, one a line, and a body.
-fn ok(fields: &[&str], body: &str) -> Reply {
+pub(crate) fn ok(fields: &[&str], body: &str) -> Reply {
     Reply::with(200, &lines(fields), body)
 }
 

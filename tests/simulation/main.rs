@@ -35,7 +35,7 @@ use tally::Tally;
 /// Plays, unless the environment says otherwise.
 const SEEDS: u64 = 2_000;
 /// What of a history is printed.
-const LINES: usize = 120;
+const LINES: usize = 1200;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

@@ -28,7 +28,7 @@ use crate::dice::Dice;
 use crate::stand_in::{Asked, StandIn};
 use crate::tally::Tally;
 use crate::weather::{SETUPS, Setup, Weather};
-use crate::world::{NAMES, ORDINALS, RUNES, Subject, TICKERS, Target, Thing, Time, World};
+use crate::world::{ORDINALS, RUNES, Subject, TICKERS, Target, Thing, Time, World};
 
 /// What may happen.
 #[derive(Clone, Copy, Debug)]
@@ -218,7 +218,10 @@ impl Play {
             self.tell(|| {
                 format!(
                     "client {client} gets {} {:?} {:?}: {}",
-                    reply.status, reply.cache_status.replace("; collapsed", ""), reply.cache_control, reply.text()
+                    reply.status,
+                    reply.cache_status.replace("; collapsed", ""),
+                    reply.cache_control,
+                    reply.text()
                 )
             });
             let sent = self.judge.client(client).text.clone();
@@ -356,7 +359,10 @@ impl Play {
             let chain = &self.gateway.fill.chain;
             let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
             let height = |tip: usize| chain.tip(tip as u16);
-            if let Some(seen) = self.judge.learned(&self.world, id, nth, self.now, hash, height) {
+            if let Some(seen) = self
+                .judge
+                .learned(&self.world, id, nth, self.now, hash, height)
+            {
                 self.tell(|| seen);
             }
         }
@@ -375,7 +381,12 @@ impl Play {
         let chain = &self.gateway.fill.chain;
         let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
         let told = self.judge.delivered(&self.world, id, nth, self.now, hash);
-        let Told { status, body, tag, what } = told;
+        let Told {
+            status,
+            body,
+            tag,
+            what,
+        } = told;
         self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
         let empty = body.contains(r#""results":[]"#);
         let answer = Answer {
@@ -484,7 +495,9 @@ impl Play {
             Subject::Token(ticker) if dice.percent(20) => {
                 format!("/ordinals/v1/brc-20/tokens/{}", ticker.to_uppercase())
             }
-            Subject::Token(ticker) => return (format!("/ordinals/v1/brc-20/tokens/{ticker}"), target),
+            Subject::Token(ticker) => {
+                return (format!("/ordinals/v1/brc-20/tokens/{ticker}"), target);
+            }
             Subject::Height(height) => format!("/runes/v1/blocks/{height}/activity?"),
             Subject::Hash(hash) => format!("/runes/v1/blocks/{hash}/activity?"),
             Subject::Tx(tx) => format!("/runes/v1/transactions/{tx}/activity?"),
@@ -525,34 +538,47 @@ impl Play {
             Subject::Tx(_) => 1,
             _ => 2,
         };
-        let what = match (self.dice.between(0, 9), &target.subject) {
-            (0, _) => Purge::All,
-            (1, _) => Purge::Route(route),
+        let text = |id: &str| Purge::Text(id.into());
+        let path = |path: String| Purge::Path {
+            route,
+            path: path.into(),
+        };
+        let purges = match (self.dice.between(0, 9), &target.subject) {
+            (0, _) => vec![Purge::All],
+            (1, _) => vec![Purge::Route(route)],
             (2, _) => {
                 let from = self.world.tip() - self.dice.between(0, 12) as u32;
-                Purge::Heights {
+                vec![Purge::Heights {
                     tip: None,
                     from,
                     to: from + self.dice.between(0, 2) as u32,
-                }
+                }]
             }
-            (3..=5, Subject::Tx(text) | Subject::Hash(text)) => Purge::Text(text.as_str().into()),
-            (_, subject) => {
-                let path = match subject {
-                    Subject::Token(ticker) => format!("/ordinals/v1/brc-20/tokens/{ticker}"),
-                    Subject::Height(height) => format!("/runes/v1/blocks/{height}/activity"),
-                    Subject::Hash(hash) => format!("/runes/v1/blocks/{hash}/activity"),
-                    Subject::Tx(tx) => format!("/runes/v1/transactions/{tx}/activity"),
-                    Subject::Status(tip) => format!("/{}/v1/", NAMES[*tip]),
-                };
-                let path = path.into();
-                Purge::Path { route, path }
+            (3..=5, Subject::Tx(id) | Subject::Hash(id)) => vec![text(id)],
+            (_, Subject::Token(ticker)) => {
+                vec![path(format!("/ordinals/v1/brc-20/tokens/{ticker}"))]
             }
+            (_, Subject::Height(height)) => {
+                vec![path(format!("/runes/v1/blocks/{height}/activity"))]
+            }
+            // As the admin side has it: what a path's answers are cut from goes
+            // with them.
+            (_, Subject::Hash(hash)) => {
+                let own = path(format!("/runes/v1/blocks/{hash}/activity"));
+                vec![own, text(hash)]
+            }
+            (_, Subject::Tx(tx)) => {
+                let own = path(format!("/runes/v1/transactions/{tx}/activity"));
+                vec![own, text(tx)]
+            }
+            (_, Subject::Status(_)) => Vec::new(),
         };
-        self.tell(|| format!("purge {what:?}"));
-        let nth = self.tick();
-        self.gateway.cache.store().purge(what.clone());
-        self.judge.purged(what, nth);
+        for what in purges {
+            self.tell(|| format!("purge {what:?}"));
+            let nth = self.tick();
+            self.gateway.cache.store().purge(what.clone());
+            self.judge.purged(what, nth);
+        }
     }
 }
 
@@ -575,7 +601,11 @@ pub(crate) fn brief(world: &World, thing: Thing) -> String {
     match thing {
         Thing::List(block, tx) => {
             let block = &world.blocks[block];
-            let of = if tx.is_some() { "a transaction in " } else { "" };
+            let of = if tx.is_some() {
+                "a transaction in "
+            } else {
+                ""
+            };
             format!("{of}block {} {}", block.height, &block.hash[8..14])
         }
         Thing::Nothing => "nothing".to_owned(),

@@ -11,6 +11,8 @@ pub(crate) struct Tally {
     pub(crate) stale: u64,
     pub(crate) unchanged: u64,
     pub(crate) refused: u64,
+    /// Refused because whatever came had been overtaken.
+    pub(crate) unsettled: u64,
     pub(crate) immutable: u64,
     pub(crate) reorgs: u64,
     pub(crate) probes: u64,
@@ -28,6 +30,7 @@ impl Tally {
         self.stale += other.stale;
         self.unchanged += other.unchanged;
         self.refused += other.refused;
+        self.unsettled += other.unsettled;
         self.immutable += other.immutable;
         self.reorgs += other.reorgs;
         self.probes += other.probes;
@@ -55,6 +58,7 @@ impl fmt::Display for Tally {
             stale,
             unchanged,
             refused,
+            unsettled,
             immutable,
             reorgs,
             probes,
@@ -63,7 +67,7 @@ impl fmt::Display for Tally {
         } = self;
         writeln!(
             f,
-            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {refused} refused"
+            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {refused} refused, {unsettled} overtaken"
         )?;
         writeln!(
             f,

@@ -56,7 +56,10 @@ const SETUP: Setup = Setup {
 /// Configurations that are played; few, so that each is read once.
 pub(crate) const SETUPS: [Setup; 5] = [
     SETUP,
-    Setup { window: 60, ..SETUP },
+    Setup {
+        window: 60,
+        ..SETUP
+    },
     Setup {
         window: 7,
         every: 2_000,

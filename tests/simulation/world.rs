@@ -255,17 +255,20 @@ impl World {
 
     /// Transactions that were undone and are mined again.
     fn carried(&self, dice: &mut Dice) -> Vec<usize> {
-        let mined: Vec<_> = self.txs_of(&self.chain);
-        let undone = self.txs_of(&self.before);
-        let mut carried: Vec<_> = undone.into_iter().filter(|tx| !mined.contains(tx)).collect();
+        let mined = self.txs_of(&self.chain);
+        let from = self.before.len().saturating_sub(12);
+        let undone = self.txs_of(&self.before[from..]);
+        let mut carried: Vec<_> = undone
+            .into_iter()
+            .filter(|tx| !mined.contains(tx))
+            .collect();
         carried.retain(|_| dice.percent(50));
         carried.truncate(3);
         carried
     }
 
     fn txs_of(&self, chain: &[BlockId]) -> Vec<usize> {
-        let from = chain.len().saturating_sub(12);
-        let blocks = chain[from..].iter().map(|id| &self.blocks[*id]);
+        let blocks = chain.iter().map(|id| &self.blocks[*id]);
         blocks
             .flat_map(|block| block.txs.iter().map(|(tx, ..)| *tx))
             .collect()
@@ -291,7 +294,10 @@ impl World {
         for _ in 0..count.max(1) {
             self.mine(dice);
         }
-        format!("a reorg of depth {depth}: all above {fork}, up to {}", self.tip())
+        format!(
+            "a reorg of depth {depth}: all above {fork}, up to {}",
+            self.tip()
+        )
     }
 
     pub(crate) fn tip(&self) -> u32 {
@@ -435,7 +441,9 @@ impl World {
             }
             Subject::Hash(hash) => {
                 let mut blocks = version.data.iter();
-                let block = blocks.find(|id| self.blocks[**id].hash == *hash).filter(has);
+                let block = blocks
+                    .find(|id| self.blocks[**id].hash == *hash)
+                    .filter(has);
                 block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
             }
             Subject::Tx(tx) => {
@@ -463,7 +471,14 @@ impl World {
         let (limit, offset) = (target.limit, target.offset);
         match thing {
             Thing::NotFound => (404, r#"{"error":"Not found"}"#.to_owned()),
-            Thing::Token(token, Figures { deploy, minted, count }) => {
+            Thing::Token(
+                token,
+                Figures {
+                    deploy,
+                    minted,
+                    count,
+                },
+            ) => {
                 let block = &self.blocks[deploy];
                 let (height, time) = (block.height, block.timestamp);
                 let ticker = TICKERS[token];

@@ -9,6 +9,8 @@ use ordgate::config::Config;
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Options, Server, StartError};
 use ordgate::upstream::keys::ApiKey;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
 
 use super::{Answer, Client, Upstream};
 
@@ -120,6 +122,11 @@ impl Setup {
     }
 }
 
+/// Percent-encoded whole.
+pub(crate) fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
 fn merge(into: &mut toml::Table, from: toml::Table) {
     for (key, value) in from {
         match (into.get_mut(&key), value) {
@@ -168,6 +175,20 @@ impl Gateway {
     /// A GET on the admin side.
     pub(crate) async fn admin(&self, target: &str) -> Answer {
         Client::connect(self.admin).await.get(target).await
+    }
+
+    /// A purge by these selectors, as they stand in a query.
+    pub(crate) async fn purge(&self, query: &str) -> Answer {
+        let target = format!("/purge?{query}");
+        let mut client = Client::connect(self.admin).await;
+        client.request("POST", &target, &[]).await
+    }
+
+    /// What the admin side says of a public URL.
+    pub(crate) async fn explain(&self, url: &str) -> Value {
+        let answer = self.admin(&format!("/explain?url={}", encoded(url))).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
     }
 
     /// Moves a manual clock.

@@ -1,0 +1,132 @@
+//! The other end of `/purge`: what `ordgate purge` calls.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, InvalidHeaderValue};
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+
+/// How long the whole may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The most of an answer that is read.
+const MOST_ANSWER: usize = 1 << 20;
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// These URLs.
+    Urls(Vec<String>),
+    /// What these routes have.
+    Routes(Vec<String>),
+    /// What bears these tags.
+    Tags(Vec<String>),
+    /// Everything.
+    All,
+}
+
+/// Why nothing was purged, as far as is known.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// Nobody listens there.
+    #[error(
+        "no ordgate can be reached on {0}: is it running, and is this its admin address? --admin ADDR names another, --config FILE takes it from the server's configuration"
+    )]
+    Unreachable(SocketAddr),
+    /// It did not answer in time.
+    #[error("{0} did not answer within {seconds} s", seconds = PATIENCE.as_secs())]
+    TimedOut(SocketAddr),
+    /// The answer broke off, or is no HTTP.
+    #[error("what answers on {0} is no ordgate's admin side: {1}")]
+    Strange(SocketAddr, String),
+    /// It demands another token, or one at all.
+    #[error(
+        "{0} demands its token: set ORDGATE_ADMIN_TOKEN to it, or name the server's configuration (with admin.token_file) with --config"
+    )]
+    Token(SocketAddr),
+    /// The token cannot be sent.
+    #[error("the admin token has characters that no field may have; visible ASCII is allowed")]
+    BadToken(#[from] InvalidHeaderValue),
+    /// It refuses.
+    #[error("{0} refuses: {1}")]
+    Refused(SocketAddr, String),
+}
+
+/// Has the ordgate whose admin side is at an address purge; answers with what
+/// it says that it has purged.
+///
+/// # Errors
+/// Why it has not.
+pub async fn purge(
+    admin: SocketAddr,
+    token: Option<&str>,
+    wanted: &Wanted,
+) -> Result<Value, CallError> {
+    let admin = reachable(admin);
+    let body = match wanted {
+        Wanted::Urls(urls) => json!({ "url": urls }),
+        Wanted::Routes(names) => json!({ "route": names }),
+        Wanted::Tags(tags) => json!({ "tag": tags }),
+        Wanted::All => json!({ "all": true }),
+    };
+    let mut request = Request::new(Full::new(Bytes::from(body.to_string())));
+    *request.method_mut() = Method::POST;
+    let uri = format!("http://{admin}/purge").parse();
+    *request.uri_mut() = uri.map_err(|_never| CallError::Unreachable(admin))?;
+    let fields = request.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if let Some(token) = token {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim()))?;
+        value.set_sensitive(true);
+        fields.insert(AUTHORIZATION, value);
+    }
+    let asked = tokio::time::timeout(PATIENCE, ask(admin, request));
+    let (status, bytes) = match asked.await {
+        Ok(asked) => asked?,
+        Err(_elapsed) => return Err(CallError::TimedOut(admin)),
+    };
+    let said: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let detail = said.as_ref().and_then(|said| said["detail"].as_str());
+    match (status, detail) {
+        (StatusCode::OK, _) => said
+            .filter(|said| said["purged"].is_array())
+            .ok_or_else(|| CallError::Strange(admin, "it answers with something else".to_owned())),
+        (StatusCode::UNAUTHORIZED, _) => Err(CallError::Token(admin)),
+        (_, Some(detail)) => Err(CallError::Refused(admin, detail.to_owned())),
+        (_, None) => Err(CallError::Strange(admin, format!("it answers {status}"))),
+    }
+}
+
+async fn ask(
+    admin: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Result<(StatusCode, Bytes), CallError> {
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = client
+        .request(request)
+        .await
+        .map_err(|error| match error.is_connect() {
+            true => CallError::Unreachable(admin),
+            false => CallError::Strange(admin, error.to_string()),
+        })?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), MOST_ANSWER).collect();
+    let strange = |error: Box<dyn std::error::Error + Send + Sync>| {
+        CallError::Strange(admin, error.to_string())
+    };
+    Ok((status, body.await.map_err(strange)?.to_bytes()))
+}
+
+/// Where to connect to who listens on all addresses.
+fn reachable(admin: SocketAddr) -> SocketAddr {
+    let ip = match admin.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, admin.port())
+}

@@ -1,0 +1,91 @@
+//! What finding a key out would take, without doing it: for the operator.
+//!
+//! It asks the very functions that fill, so that it says what they would do.
+
+use std::sync::Arc;
+
+use super::Fill;
+use super::assemble::List;
+use crate::cache::key::Key;
+use crate::cache::policy::Mode;
+use crate::cache::store::Stored;
+use crate::chain::runs::Place;
+use crate::upstream::Priority;
+
+/// What finding a key out would take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plan {
+    /// The upstream is asked for this key, whose block proves that what is
+    /// stored still stands.
+    Confirm(Key),
+    /// A transaction's page is cut from its block's stored windows.
+    Derive,
+    /// A page is cut from stored windows.
+    Cut,
+    /// The upstream is asked for these windows, and the page is cut from them
+    /// and from those that are stored.
+    Windows {
+        /// What is asked for.
+        asks: Vec<Key>,
+        /// Whether all were stored, and are of different moments.
+        disagree: bool,
+    },
+    /// The upstream is asked for the key itself.
+    Plain,
+}
+
+impl Fill {
+    /// What finding a key out would take now, if it is not stored and fresh.
+    pub fn plan(&self, key: &Key) -> Plan {
+        let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
+            return Plan::Plain;
+        };
+        if let Some((anchor, _)) = self.proof(key, route) {
+            return Plan::Confirm(anchor);
+        }
+        if self.derive(key, route).is_some() {
+            return Plan::Derive;
+        }
+        let list = List::of(key, route, Priority::Miss);
+        let Some(list) = list.filter(|_| self.is_sliceable(key.route())) else {
+            return Plan::Plain;
+        };
+        if self.end_of(&list).is_some() {
+            return Plan::Cut;
+        }
+        let wanted = self.wanted(&list, false);
+        let missing = wanted.iter().filter(|(_, part)| part.is_none());
+        let asks: Vec<Key> = missing
+            .filter_map(|(offset, _)| list.window(*offset))
+            .collect();
+        if !asks.is_empty() {
+            let disagree = false;
+            return Plan::Windows { asks, disagree };
+        }
+        let parts: Vec<Arc<Stored>> = wanted.into_iter().filter_map(|(_, part)| part).collect();
+        // One part that is neither a page nor nothing answers for all.
+        let is_odd = parts.iter().any(|part| part.page.is_none());
+        match is_odd || self.cut_page(&list, &parts).is_some() {
+            true => Plan::Cut,
+            false => Plan::Windows {
+                asks: list.windows(),
+                disagree: true,
+            },
+        }
+    }
+
+    /// The keys of the windows that a page is cut from; none where it is not.
+    pub fn windows_of(&self, key: &Key) -> Vec<Key> {
+        let list = self
+            .route(key)
+            .and_then(|route| List::of(key, route, Priority::Miss));
+        list.map_or_else(Vec::new, |list| list.windows())
+    }
+
+    /// Where a transaction was last seen among its block's windows, and the key
+    /// of that window.
+    pub fn seen_in(&self, key: &Key) -> Option<(Place, Key)> {
+        let (_, place, window) = self.hint(key, self.route(key)?)?;
+        Some((place, window))
+    }
+}

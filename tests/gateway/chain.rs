@@ -1,0 +1,214 @@
+//! Mode `chain` from outside: what is kept while blocks come, go and are
+//! replaced.
+//!
+//! Where the chain's truth matters the upstream is the sandbox, and what ordgate
+//! says must be what the sandbox would say, byte for byte. Where its manners
+//! matter a scripted upstream stands before the sandbox's model: it may lose
+//! tags, hold answers back, fail, or cap what it is asked.
+//!
+//! Probes come when a test says so: by themselves they come once at the start,
+//! and then not for an hour.
+
+mod alias;
+mod derive;
+mod fallback;
+mod finality;
+mod look_ahead;
+mod pages;
+mod reorg;
+mod tips;
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method};
+use ordgate::chain::TipStanding;
+use ordgate::fill::Fill;
+use ordgate::probe;
+use ordgate::sandbox::{Sandbox, Settings};
+
+use crate::support::upstream::Seen;
+use crate::support::{Answer, Gateway, Reply, Setup, Upstream, until};
+
+/// The tips by their numbers.
+const ORDINALS: u16 = 0;
+const RUNES: u16 = 1;
+
+/// Probes come when they are asked for.
+const RARELY: &str = "chain.tip.runes.every = \"1h\"\nchain.tip.ordinals.every = \"1h\"";
+
+/// The statuses of both indexers.
+const STATUSES: [&str; 2] = ["/ordinals/v1/", "/runes/v1/"];
+
+/// The reference's `cache-control` of what is final.
+const IMMUTABLE: &str = "public, max-age=2592000, immutable";
+
+/// A chain, and a gateway that answers for it.
+struct Ground {
+    sandbox: Sandbox,
+    gateway: Gateway,
+}
+
+impl Ground {
+    /// The shipped routes before a sandbox of 200 blocks, the tips known.
+    async fn new() -> Self {
+        Self::with(Settings::default(), "").await
+    }
+
+    /// The same before a sandbox that is like this, with more configuration.
+    async fn with(settings: Settings, config: &str) -> Self {
+        let sandbox = Sandbox::new(settings);
+        let setup = Setup::alone().chain().sandbox(&sandbox);
+        let gateway = setup.config(RARELY).config(config).manual().start();
+        settled(&gateway).await;
+        Self { sandbox, gateway }
+    }
+
+    /// Asks both indexers for their tips.
+    async fn probe(&self) {
+        probe_all(&self.gateway).await;
+    }
+
+    /// What the upstream itself would say now.
+    fn truth(&self, target: &str) -> ordgate::sandbox::Answer {
+        self.sandbox.answer(&Method::GET, target, &HeaderMap::new())
+    }
+
+    /// Asks, and sees to it that the answer is the upstream's own.
+    async fn same(&self, target: &str) -> Answer {
+        let answer = self.gateway.get(target).await;
+        self.is_truth(target, &answer);
+        answer
+    }
+
+    fn is_truth(&self, target: &str, answer: &Answer) {
+        let truth = self.truth(target);
+        assert_eq!(answer.status, truth.status.as_u16(), "{target}");
+        // A page is too long to be shown whole.
+        let shown =
+            |body: &[u8]| String::from_utf8_lossy(&body[..body.len().min(400)]).into_owned();
+        assert!(
+            answer.body == truth.body,
+            "{target}: {}\nin place of {}",
+            shown(&answer.body),
+            shown(&truth.body)
+        );
+    }
+
+    /// Requests for anything but a status so far.
+    fn asked(&self) -> u64 {
+        let counts = self.sandbox.counts();
+        counts.total - counts.status
+    }
+
+    /// Asks; sees to it that the answer is the upstream's own, and that it cost
+    /// so many requests.
+    async fn costs(&self, target: &str, requests: u64) -> Answer {
+        let before = self.asked();
+        let answer = self.same(target).await;
+        let cost = self.asked() - before;
+        assert_eq!(cost, requests, "{target}: {}", answer.must("cache-status"));
+        answer
+    }
+
+    /// The height of the tip.
+    fn tip(&self) -> u32 {
+        self.sandbox.tip().height
+    }
+}
+
+/// A block's activity by its height or its hash.
+fn block(block: impl std::fmt::Display) -> String {
+    format!("/runes/v1/blocks/{block}/activity")
+}
+
+fn transaction(id: &str) -> String {
+    format!("/runes/v1/transactions/{id}/activity")
+}
+
+fn fill(gateway: &Gateway) -> &Arc<Fill> {
+    &gateway.server().gateway().fill
+}
+
+/// How a tip is known.
+fn standing(gateway: &Gateway, tip: u16) -> TipStanding {
+    let fill = fill(gateway);
+    fill.chain.standings(fill.clock.now())[usize::from(tip)].clone()
+}
+
+/// Waits until the probes of the start have ended, well or not.
+async fn settled(gateway: &Gateway) {
+    for tip in [ORDINALS, RUNES] {
+        until("the first probe", || standing(gateway, tip).probes > 0).await;
+    }
+}
+
+/// Asks both indexers for their tips.
+async fn probe_all(gateway: &Gateway) {
+    for tip in [ORDINALS, RUNES] {
+        probe::probe(fill(gateway), tip).await;
+    }
+}
+
+/// What a sandbox says to a request, as a reply to be tampered with.
+fn own(sandbox: &Sandbox, target: &str) -> (u16, String, Vec<u8>) {
+    let answer = sandbox.answer(&Method::GET, target, &HeaderMap::new());
+    let fields = answer
+        .headers
+        .iter()
+        .filter(|(name, _)| *name != "content-length");
+    let fields = fields.map(|(name, value)| format!("{name}: {}\r\n", value.to_str().unwrap()));
+    (
+        answer.status.as_u16(),
+        fields.collect(),
+        answer.body.to_vec(),
+    )
+}
+
+/// The reply of a sandbox.
+fn reply(sandbox: &Sandbox, target: &str) -> Reply {
+    let (status, fields, body) = own(sandbox, target);
+    Reply::with(status, &fields, body)
+}
+
+/// The same with another tag, or without one.
+fn retagged(sandbox: &Sandbox, target: &str, tag: Option<&str>) -> Reply {
+    let (status, fields, body) = own(sandbox, target);
+    let lines = fields.split_inclusive("\r\n");
+    let mut fields: String = lines.filter(|line| !line.starts_with("etag:")).collect();
+    if let Some(tag) = tag {
+        fields.push_str(&format!("etag: {tag}\r\n"));
+    }
+    Reply::with(status, &fields, body)
+}
+
+/// A scripted upstream with a sandbox's answers.
+fn acting(sandbox: &Sandbox) -> Upstream {
+    let upstream = Upstream::start();
+    let sandbox = sandbox.clone();
+    upstream.usually(move |seen| reply(&sandbox, &seen.target()));
+    upstream
+}
+
+/// The shipped routes before a scripted upstream, the first probes ended.
+async fn before(upstream: &Upstream, config: &str) -> Gateway {
+    let setup = Setup::before(upstream).chain().config(RARELY);
+    let gateway = setup.config(config).manual().start();
+    settled(&gateway).await;
+    gateway
+}
+
+/// What was asked but for statuses.
+fn targets(upstream: &Upstream) -> Vec<String> {
+    let mut targets = upstream.targets();
+    targets.retain(|target| !is_status(target));
+    targets
+}
+
+fn is_status(target: &str) -> bool {
+    STATUSES.contains(&target)
+}
+
+/// Whether a request is for a status.
+fn for_status(seen: &Seen) -> bool {
+    is_status(&seen.target())
+}

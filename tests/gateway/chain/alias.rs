@@ -1,0 +1,122 @@
+//! A block by its height and by its hash is one stored response.
+
+use ordgate::sandbox::Settings;
+
+use super::{Ground, acting, before, block, probe_all, targets};
+use ordgate::sandbox::Sandbox;
+
+#[tokio::test]
+async fn by_hash_after_by_height_costs_nothing() {
+    let ground = Ground::new().await;
+    for depth in [0, 3, 30] {
+        let height = ground.tip() - depth;
+        let hash = ground.sandbox.hash_at(height).unwrap();
+        ground.costs(&block(height), 1).await;
+        let hit = ground.costs(&block(&hash), 0).await;
+        assert!(hit.must("cache-status").starts_with("ordgate; hit"));
+        let upper = hash.to_uppercase();
+        let hit = ground.gateway.get(&block(&upper)).await;
+        assert!(hit.must("cache-status").starts_with("ordgate; hit"));
+        // So do its other pages, as far as the window has them.
+        ground
+            .costs(&format!("{}?limit=3&offset=2", block(&hash)), 0)
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn by_height_after_by_hash_costs_nothing() {
+    let ground = Ground::new().await;
+    for depth in [1, 30] {
+        let height = ground.tip() - depth;
+        let hash = ground.sandbox.hash_at(height).unwrap();
+        ground.costs(&block(&hash), 1).await;
+        ground.costs(&block(height), 0).await;
+        ground.costs(&block(&hash), 0).await;
+    }
+}
+
+#[tokio::test]
+async fn once_its_height_is_known_a_block_is_asked_for_by_it() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, "").await;
+    let tip = sandbox.tip().height;
+    let hash = sandbox.hash_at(tip - 1).unwrap();
+    gateway.get(&block(&hash)).await;
+    assert_eq!(
+        targets(&upstream),
+        [format!("{}?limit=60&offset=0", block(&hash))]
+    );
+    sandbox.advance(1);
+    probe_all(&gateway).await;
+    gateway.get(&block(&hash)).await;
+    gateway
+        .get(&format!("{}?operation_type=mint", block(&hash)))
+        .await;
+    // The status has told the tip's hash, before anything was asked of it.
+    gateway.get(&block(sandbox.tip().hash)).await;
+    for target in &targets(&upstream)[1..] {
+        assert!(!target.contains("/blocks/0000"), "{target}");
+    }
+    assert_eq!(targets(&upstream).len(), 4);
+}
+
+#[tokio::test]
+async fn a_transaction_shows_its_blocks_height() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, "").await;
+    let height = sandbox.tip().height - 20;
+    let id = &sandbox.transactions_at(height)[0];
+    gateway.get(&super::transaction(id)).await;
+    let hash = sandbox.hash_at(height).unwrap();
+    let by_hash = gateway.get(&block(&hash)).await;
+    assert_eq!(
+        targets(&upstream)[1],
+        format!("{}?limit=60&offset=0", block(height))
+    );
+    let truth = sandbox.answer(&http::Method::GET, &block(&hash), &http::HeaderMap::new());
+    assert!(by_hash.body == truth.body);
+}
+
+#[tokio::test]
+async fn a_reorg_parts_the_two() {
+    let ground = Ground::new().await;
+    let tip = ground.tip();
+    let old = ground.sandbox.hash_at(tip).unwrap();
+    ground.costs(&block(tip), 1).await;
+    ground.costs(&block(&old), 0).await;
+    ground.sandbox.reorg(1);
+    // Before it is known, height and hash still are what they were.
+    let before = ground.asked();
+    assert!(ground.gateway.get(&block(&old)).await.text().contains(&old));
+    assert_eq!(ground.asked(), before);
+    ground.probe().await;
+    let new = ground.sandbox.hash_at(tip).unwrap();
+    for _ in 0..2 {
+        let orphan = ground.same(&block(&old)).await;
+        assert!(orphan.text().contains("\"results\":[]"));
+        assert_eq!(orphan.must("cache-control"), "public, max-age=1");
+        ground.same(&block(&new)).await;
+        ground.same(&block(tip)).await;
+    }
+    assert_eq!(ground.asked() - before, 2);
+}
+
+#[tokio::test]
+async fn a_hash_that_was_parted_unnoticed_is_asked_for_itself() {
+    let ground = Ground::new().await;
+    let tip = ground.tip();
+    let old = ground.sandbox.hash_at(tip - 2).unwrap();
+    ground.costs(&block(tip - 2), 1).await;
+    ground.sandbox.reorg(3);
+    ground.sandbox.advance(1);
+    // The new tip is one higher, and nothing says that any block was undone.
+    ground.probe().await;
+    ground.same(&block(&old)).await;
+    ground.same(&block(tip - 2)).await;
+    ground
+        .same(&block(ground.sandbox.hash_at(tip - 2).unwrap()))
+        .await;
+}

@@ -1,0 +1,198 @@
+//! Upstreams whose pages are no windows: they are asked plainly, and tried
+//! again later.
+
+use http::{HeaderMap, Method};
+use ordgate::sandbox::{Sandbox, Settings};
+use serde_json::Value;
+
+use super::{Ground, acting, before, block, fill, is_status, own, reply, targets, transaction};
+use crate::support::{Gateway, Reply, Upstream};
+
+/// The routes that have pages, by their numbers.
+const TRANSACTIONS: u16 = 1;
+const BLOCKS: u16 = 2;
+
+/// The sandbox's answer with another body.
+fn rewritten(sandbox: &Sandbox, target: &str, change: impl Fn(&mut Value)) -> Reply {
+    let (status, fields, body) = own(sandbox, target);
+    let mut body: Value = serde_json::from_slice(&body).unwrap();
+    change(&mut body);
+    Reply::with(status, &fields, body.to_string())
+}
+
+fn limit(target: &str) -> Option<u64> {
+    let at = target.find("limit=")? + 6;
+    let digits: String = target[at..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    digits.parse().ok()
+}
+
+/// An upstream that does something odd with windows.
+type Odd = fn(&Sandbox, &str) -> Reply;
+
+const ODD: [(&str, Odd); 5] = [
+    ("caps the limit", |sandbox, target| {
+        reply(sandbox, &target.replace("limit=60", "limit=50"))
+    }),
+    ("refuses the limit", |sandbox, target| {
+        match limit(target) > Some(20) {
+            true => {
+                let body = r#"{"statusCode":400,"error":"Bad Request","message":"querystring/limit must be <= 20"}"#;
+                Reply::with(400, "content-type: application/json\r\n", body)
+            }
+            false => reply(sandbox, target),
+        }
+    }),
+    ("counts the page for the total", |sandbox, target| {
+        rewritten(sandbox, target, |body| {
+            body["total"] = body["results"].as_array().unwrap().len().into();
+        })
+    }),
+    ("has another member in its envelope", |sandbox, target| {
+        rewritten(sandbox, target, |body| body["next"] = "/more".into())
+    }),
+    ("has lists for pages", |sandbox, target| {
+        rewritten(sandbox, target, |body| *body = body["results"].take())
+    }),
+];
+
+fn odd(sandbox: &Sandbox, manner: Odd) -> Upstream {
+    let (upstream, sandbox) = (Upstream::start(), sandbox.clone());
+    upstream.usually(move |seen| match is_status(&seen.target()) {
+        true => reply(&sandbox, &seen.target()),
+        false => manner(&sandbox, &seen.target()),
+    });
+    upstream
+}
+
+/// What the upstream says itself, asked plainly.
+async fn plainly(gateway: &Gateway, upstream: &Upstream, target: &str) {
+    let before = targets(upstream).len();
+    let answer = gateway.get(target).await;
+    assert_eq!(answer.status, 200, "{target}");
+    assert_eq!(targets(upstream)[before..], [target.to_owned()]);
+}
+
+#[tokio::test]
+async fn they_are_asked_plainly_for_a_while() {
+    let large = block(840_173);
+    for (what, manner) in ODD {
+        let sandbox = Sandbox::new(Settings::default());
+        let upstream = odd(&sandbox, manner);
+        let gateway = before(&upstream, "").await;
+        let page = |offset: u32| format!("{large}?limit=20&offset={offset}");
+        assert!(fill(&gateway).is_sliceable(BLOCKS));
+        let answer = gateway.get(&page(70)).await;
+        assert_eq!(answer.status, 200, "{what}");
+        let asked = targets(&upstream);
+        assert_eq!(asked.last(), Some(&page(70)), "{what}: {asked:?}");
+        assert!(!fill(&gateway).is_sliceable(BLOCKS), "{what}");
+        plainly(&gateway, &upstream, &page(0)).await;
+        plainly(&gateway, &upstream, &page(20)).await;
+        // What comes plainly is stored as ever.
+        let asked = targets(&upstream).len();
+        let again = gateway.get(&page(20)).await;
+        let status = again.must("cache-status");
+        assert!(status.starts_with("ordgate; hit; ttl="), "{status}");
+        assert_eq!(targets(&upstream).len(), asked);
+        // The other route is not judged by it.
+        assert!(fill(&gateway).is_sliceable(TRANSACTIONS));
+
+        // Tried again after a minute, then after two.
+        gateway.advance(59_999);
+        plainly(&gateway, &upstream, &page(140)).await;
+        gateway.advance(1);
+        assert!(fill(&gateway).is_sliceable(BLOCKS));
+        let before = targets(&upstream).len();
+        gateway.get(&page(180)).await;
+        assert!(targets(&upstream).len() > before + 1, "{what}");
+        gateway.advance(119_999);
+        assert!(!fill(&gateway).is_sliceable(BLOCKS), "{what}");
+        gateway.advance(1);
+        // By now it is well.
+        let own = sandbox.clone();
+        upstream.usually(move |seen| reply(&own, &seen.target()));
+        let before = targets(&upstream).len();
+        gateway.get(&page(240)).await;
+        assert_eq!(
+            targets(&upstream)[before..],
+            [format!("{large}?limit=60&offset=240")]
+        );
+        gateway.get(&page(270)).await;
+        let asked = targets(&upstream)[before..].to_vec();
+        assert_eq!(asked.len(), 1, "{what}: {asked:?}");
+        // What came in place of a window before is not taken for one.
+        let page = page(190);
+        let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
+        assert!(gateway.get(&page).await.body == truth.body, "{what}");
+        assert!(fill(&gateway).is_sliceable(BLOCKS));
+    }
+}
+
+#[tokio::test]
+async fn a_client_error_that_is_no_windows_fault_changes_nothing() {
+    // The reference refuses a hash that does not begin with zeros, whatever the
+    // page.
+    let ground = Ground::new().await;
+    let page = |height: u32, offset: u32| format!("{}?limit=20&offset={offset}", block(height));
+    for _ in 0..3 {
+        let refused = ground.same(&block("ab".repeat(32))).await;
+        assert_eq!(refused.status, 400);
+        assert!(fill(&ground.gateway).is_sliceable(BLOCKS));
+    }
+    ground.costs(&page(840_173, 0), 1).await;
+    ground.costs(&page(840_173, 20), 0).await;
+}
+
+#[tokio::test]
+async fn a_larger_window_than_the_upstream_allows() {
+    let routes = include_str!("../../../proxy.toml");
+    let at = routes.find("[[route]]").unwrap();
+    let routes = routes[at..].replace("upstream_page = 60", "upstream_page = 1000");
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, &routes).await;
+    let id = sandbox.transactions_at(840_173)[0].clone();
+    for path in [block(840_173), transaction(&id)] {
+        for (limit, offset) in [(60, 0), (60, 30), (20, 60)] {
+            let page = format!("{path}?limit={limit}&offset={offset}");
+            let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
+            let answer = gateway.get(&page).await;
+            assert_eq!(answer.status, 200, "{page}: {}", answer.text());
+            assert!(answer.body == truth.body, "{page}");
+        }
+    }
+    // One window was tried on each route.
+    let tried = targets(&upstream)
+        .iter()
+        .filter(|t| t.contains("limit=1000"))
+        .count();
+    assert_eq!(tried, 2);
+}
+
+#[tokio::test]
+async fn a_404_is_an_answer() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| match is_status(&seen.target()) {
+        true => Reply::json(r#"{"block_height":840199}"#),
+        false => Reply::status(404, r#"{"error":"Not found"}"#),
+    });
+    let gateway = before(&upstream, "").await;
+    for height in [840_199, 840_000] {
+        let answer = gateway.get(&block(height)).await;
+        assert_eq!(
+            (answer.status, answer.text()),
+            (404, r#"{"error":"Not found"}"#)
+        );
+        // It is no word of the API's about a block, so it settles nothing.
+        assert_eq!(
+            answer.must("cache-control"),
+            "public, max-age=1",
+            "{height}"
+        );
+    }
+    assert!(fill(&gateway).is_sliceable(BLOCKS));
+    assert_eq!(targets(&upstream).len(), 2);
+}

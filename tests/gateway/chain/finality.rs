@@ -1,0 +1,324 @@
+//! How settled an answer is, and for how long it is kept therefore.
+
+use ordgate::sandbox::Settings;
+
+use super::{Ground, IMMUTABLE, block, transaction};
+use crate::support::Client;
+
+const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
+
+/// Probes at their usual pace, which is what clients are promised.
+const OFTEN: &str = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
+
+/// A chain whose tip is the block after an empty one.
+fn after_an_empty_block() -> Settings {
+    Settings {
+        blocks: 195,
+        ..Settings::default()
+    }
+}
+
+#[tokio::test]
+async fn what_is_promised_of_each_class() {
+    let ground = Ground::with(after_an_empty_block(), OFTEN).await;
+    let tip = ground.tip();
+    let empty = |answer: &str| answer.contains("\"results\":[]");
+    let first = |height: u32| ground.sandbox.transactions_at(height)[0].clone();
+    let (last, recent) = (IMMUTABLE, "public, max-age=5");
+    let absent = "public, max-age=1";
+    let rows = [
+        (block(tip), recent, 5, false),
+        (block(tip - 5), recent, 5, false),
+        (block(tip - 6), last, 2_592_000, false),
+        (block(tip - 60), last, 2_592_000, false),
+        (transaction(&first(tip - 4)), recent, 5, false),
+        (transaction(&first(tip - 7)), last, 2_592_000, false),
+        (TICKER.to_owned(), recent, 5, false),
+        // Nothing there: settled only where the block itself lies deep.
+        (block(tip - 1), absent, 1, true),
+        (block(tip - 11), last, 2_592_000, true),
+        (block(tip + 1), absent, 1, true),
+        (block(4_000_000_000_u32), absent, 1, true),
+        (transaction(&"ab".repeat(32)), absent, 1, true),
+        (block(format!("{:064x}", 0xab)), absent, 1, true),
+        (
+            format!("{}?offset=4000", transaction(&first(tip - 8))),
+            absent,
+            1,
+            true,
+        ),
+        (
+            "/ordinals/v1/brc-20/tokens/no-such".to_owned(),
+            absent,
+            1,
+            false,
+        ),
+    ];
+    for (target, control, ttl, nothing) in rows {
+        let miss = ground.same(&target).await;
+        assert_eq!(empty(miss.text()), nothing, "{target}");
+        assert_eq!(miss.must("cache-control"), control, "{target}");
+        let status = miss.status;
+        assert_eq!(
+            miss.must("cache-status"),
+            format!("ordgate; fwd=uri-miss; fwd-status={status}; stored"),
+            "{target}"
+        );
+        let hit = ground.costs(&target, 0).await;
+        assert_eq!(hit.must("cache-control"), control, "{target}");
+        assert_eq!(
+            hit.must("cache-status"),
+            format!("ordgate; hit; ttl={ttl}"),
+            "{target}"
+        );
+        assert_eq!(hit.field("etag"), miss.field("etag"));
+    }
+}
+
+#[tokio::test]
+async fn clients_are_promised_no_more_than_a_probe_takes() {
+    let every = "chain.tip.runes.every = \"2s\"\nchain.tip.ordinals.every = \"60s\"";
+    let ground = Ground::with(Settings::default(), every).await;
+    let recent = ground.same(&block(ground.tip())).await;
+    assert_eq!(recent.must("cache-control"), "public, max-age=2");
+    // A token's bound in time is shorter than this pace.
+    let live = ground.same(TICKER).await;
+    assert_eq!(live.must("cache-control"), "public, max-age=30");
+}
+
+#[tokio::test]
+async fn other_client_errors_are_not_kept() {
+    let ground = Ground::new().await;
+    // The reference knows no hash that begins otherwise.
+    let unlikely = block("ab".repeat(32));
+    for _ in 0..2 {
+        let before = ground.asked();
+        let answer = ground.same(&unlikely).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.must("cache-control"), "no-store");
+        assert_eq!(
+            answer.must("cache-status"),
+            "ordgate; fwd=uri-miss; fwd-status=400"
+        );
+        assert!(ground.asked() > before);
+    }
+}
+
+#[tokio::test]
+async fn what_is_absent_is_remembered_for_a_second() {
+    let ground = Ground::new().await;
+    let targets = [
+        block(ground.tip() + 1),
+        transaction(&"ab".repeat(32)),
+        "/ordinals/v1/brc-20/tokens/no-such".to_owned(),
+    ];
+    for target in targets {
+        ground.costs(&target, 1).await;
+        ground.gateway.advance(999);
+        let hit = ground.costs(&target, 0).await;
+        assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0");
+        ground.gateway.advance(1);
+        ground.costs(&target, 1).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_absent_appears_with_its_block() {
+    let ground = Ground::new().await;
+    let next = block(ground.tip() + 1);
+    ground.costs(&next, 1).await;
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    // The epoch has ended, so not even the second is waited for.
+    let there = ground.costs(&next, 1).await;
+    assert!(!there.text().contains("\"results\":[]"));
+    ground.costs(&next, 0).await;
+}
+
+#[tokio::test]
+async fn a_new_block_ends_what_may_have_changed_and_nothing_else() {
+    let ground = Ground::new().await;
+    let deep = [block(ground.tip() - 30), block(ground.tip() - 16)];
+    let open = [block(ground.tip() - 2), TICKER.to_owned()];
+    for target in deep.iter().chain(&open) {
+        ground.costs(target, 1).await;
+    }
+    ground.sandbox.advance(1);
+    for target in deep.iter().chain(&open) {
+        // Nobody has seen it yet.
+        let before = ground.asked();
+        ground.gateway.get(target).await;
+        assert_eq!(ground.asked(), before, "{target}");
+    }
+    ground.probe().await;
+    for target in &deep {
+        ground.costs(target, 0).await;
+    }
+    for (target, status) in open.iter().zip([
+        // Its own block has been looked at, and stands.
+        "ordgate; hit; ttl=3600",
+        "ordgate; fwd=stale; fwd-status=200; stored",
+    ]) {
+        let stale = ground.costs(target, 1).await;
+        assert_eq!(stale.must("cache-status"), status);
+        ground.costs(target, 0).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_new_block_many_clients_are_one_request() {
+    let ground = Ground::new().await;
+    let targets = [block(ground.tip() - 1), TICKER.to_owned()];
+    for target in &targets {
+        ground.same(target).await;
+    }
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    for target in &targets {
+        let mut clients: Vec<Client> = Vec::new();
+        for _ in 0..60 {
+            clients.push(ground.gateway.client().await);
+        }
+        let before = ground.asked();
+        for client in &mut clients {
+            client.ask("GET", target, &[]).await;
+        }
+        for client in &mut clients {
+            let answer = client.answer("GET").await;
+            ground.is_truth(target, &answer);
+        }
+        assert_eq!(ground.asked() - before, 1, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn a_clients_304_survives_a_block_that_changed_nothing() {
+    let ground = Ground::new().await;
+    let target = block(ground.tip() - 2);
+    let first = ground.same(&target).await;
+    let tag = first.must("etag").to_owned();
+    for fetched in [0, 1, 1] {
+        let before = ground.asked();
+        let known = [("if-none-match", &*tag)];
+        let answer = ground.gateway.request("GET", &target, &known).await;
+        assert_eq!(answer.status, 304);
+        assert_eq!(answer.must("etag"), tag);
+        assert_eq!(ground.asked() - before, fetched);
+        ground.sandbox.advance(1);
+        ground.probe().await;
+    }
+    // The upstream's own tag of before is none of ours.
+    let tip = format!("\"{}\"", ground.sandbox.tip().hash);
+    let known = [("if-none-match", &*tip)];
+    let answer = ground.gateway.request("GET", &target, &known).await;
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn what_lies_deep_enough_becomes_final() {
+    let ground = Ground::new().await;
+    let target = block(ground.tip() - 2);
+    for (depth, control) in [(2, "3600"), (5, "3600"), (6, "2592000, immutable")] {
+        let deeper = depth - (ground.tip() - 840_197);
+        ground.sandbox.advance(deeper);
+        ground.probe().await;
+        let answer = ground.same(&target).await;
+        let expected = format!("public, max-age={control}");
+        assert_eq!(answer.must("cache-control"), expected, "at depth {depth}");
+    }
+    ground.sandbox.advance(10);
+    ground.probe().await;
+    ground.costs(&target, 0).await;
+}
+
+#[tokio::test]
+async fn a_block_that_is_seen_again_vouches_for_those_below() {
+    let ground = Ground::new().await;
+    let below = block(ground.tip() - 3);
+    let above = block(ground.tip() - 2);
+    ground.costs(&below, 1).await;
+    ground.costs(&above, 1).await;
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    ground.costs(&above, 1).await;
+    // Its hash commits to what is below, so that is known to stand as well.
+    let hit = ground.costs(&below, 0).await;
+    assert_eq!(hit.must("cache-control"), "public, max-age=3600");
+    ground.sandbox.advance(3);
+    ground.probe().await;
+    for cost in [1, 0] {
+        ground.costs(&below, cost).await;
+        ground.costs(&above, 0).await;
+    }
+    for _ in 0..2 {
+        let hit = ground.costs(&below, 0).await;
+        assert_eq!(hit.must("cache-control"), IMMUTABLE);
+    }
+    // But not for what any block may change, nor for what lies above it.
+    ground.costs(TICKER, 1).await;
+    let tip = block(ground.tip());
+    ground.costs(&tip, 1).await;
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    ground.costs(&block(ground.tip() - 2), 1).await;
+    ground.costs(TICKER, 1).await;
+    ground.costs(&tip, 1).await;
+}
+
+#[tokio::test]
+async fn final_ends_after_its_time() {
+    let ground = Ground::new().await;
+    let target = block(ground.tip() - 30);
+    ground.costs(&target, 1).await;
+    ground.gateway.advance(30 * 86_400_000 - 1);
+    let hit = ground.costs(&target, 0).await;
+    assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0");
+    assert_eq!(hit.must("age"), "2591999");
+    ground.gateway.advance(1);
+    ground.costs(&target, 1).await;
+}
+
+#[tokio::test]
+async fn spellings_of_one_question_are_one_stored_response() {
+    let ground = Ground::new().await;
+    let height = ground.tip() - 20;
+    let id = &ground.sandbox.transactions_at(height)[0];
+    let spellings = [
+        [
+            block(height),
+            block(format!("000{height}")),
+            format!("{}?offset=0&limit=20", block(height)),
+            format!("{}?limit=20&utm=x", block(height)),
+        ],
+        [
+            transaction(id),
+            transaction(&id.to_uppercase()),
+            format!("{}?limit=020", transaction(id)),
+            format!("{}?offset=0", transaction(id)),
+        ],
+        [
+            TICKER.to_owned(),
+            TICKER.replace("pepe", "PEPE"),
+            TICKER.replace("pepe", "p%65Pe"),
+            format!("{TICKER}?x"),
+        ],
+    ];
+    for [first, others @ ..] in spellings {
+        let own = ground.same(&first).await;
+        let before = ground.asked();
+        for other in others {
+            let answer = ground.gateway.get(&other).await;
+            // Such as a limit with a zero before it.
+            if answer.status == 400 {
+                answer.problem();
+                continue;
+            }
+            assert_eq!(answer.body, own.body, "{other}");
+            assert!(answer.must("cache-status").starts_with("ordgate; hit"));
+            let head = ground.gateway.request("HEAD", &other, &[]).await;
+            assert_eq!(head.number("content-length"), own.body.len() as u64);
+            assert_eq!(head.must("etag"), own.must("etag"));
+        }
+        assert_eq!(ground.asked(), before, "{first}");
+    }
+}

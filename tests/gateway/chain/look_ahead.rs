@@ -1,0 +1,67 @@
+//! What is fetched before it is asked for.
+
+use ordgate::sandbox::Settings;
+
+use super::{Ground, block};
+use crate::support::until;
+
+const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
+const LARGE: u32 = 840_173;
+
+#[tokio::test]
+async fn off_nothing_is() {
+    let ground = Ground::new().await;
+    ground
+        .costs(&format!("{}?limit=60&offset=0", block(LARGE)), 1)
+        .await;
+    ground
+        .costs(&format!("{}?limit=60&offset=60", block(LARGE)), 1)
+        .await;
+    ground.costs(TICKER, 1).await;
+    for _ in 0..100 {
+        ground.costs(TICKER, 0).await;
+    }
+    let before = ground.asked();
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    assert!(fetched(&ground));
+    assert_eq!(ground.asked(), before);
+}
+
+/// Whether nobody fetches anything.
+fn fetched(ground: &Ground) -> bool {
+    super::fill(&ground.gateway).collapse.is_empty()
+}
+
+#[tokio::test]
+async fn the_next_window_for_one_who_walks() {
+    let ground = Ground::with(Settings::default(), "chain.look_ahead.next_window = true").await;
+    let page = |offset: u32| format!("{}?limit=60&offset={offset}", block(LARGE));
+    // The beginning alone is no walk.
+    ground.costs(&page(0), 1).await;
+    until("it is quiet", || fetched(&ground)).await;
+    assert_eq!(ground.asked(), 1);
+    ground.same(&page(60)).await;
+    until("the next window", || ground.asked() == 3).await;
+    until("it is there", || fetched(&ground)).await;
+    ground.costs(&page(120), 0).await;
+}
+
+#[tokio::test]
+async fn what_was_hot_when_a_block_comes() {
+    let ground = Ground::with(Settings::default(), "chain.look_ahead.refresh = 1").await;
+    let cold = "/ordinals/v1/brc-20/tokens/rats";
+    ground.costs(cold, 1).await;
+    ground.costs(TICKER, 1).await;
+    let mut client = ground.gateway.client().await;
+    // One hit in eight is counted, by chance.
+    for _ in 0..400 {
+        client.get(TICKER).await;
+    }
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    until("it is fetched", || ground.asked() == 3).await;
+    until("it is there", || fetched(&ground)).await;
+    ground.costs(TICKER, 0).await;
+    ground.costs(cold, 1).await;
+}

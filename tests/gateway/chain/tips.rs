@@ -1,0 +1,466 @@
+//! How the tip is learned, and what counts where it is not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+
+use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
+
+use super::{
+    Ground, IMMUTABLE, ORDINALS, RUNES, acting, before, block, fill, for_status, probe_all, reply,
+    retagged, settled, standing, targets, transaction,
+};
+use crate::support::{Gate, Reply, Setup, Upstream};
+
+const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
+
+fn sandbox() -> Sandbox {
+    Sandbox::new(Settings::default())
+}
+
+/// Something that is wrong with a status until it is mended.
+fn broken_status(sandbox: &Sandbox, wrong: Reply) -> (Upstream, Arc<AtomicBool>) {
+    let (upstream, sandbox) = (Upstream::start(), sandbox.clone());
+    let broken = Arc::new(AtomicBool::new(true));
+    let is_broken = broken.clone();
+    upstream.usually(
+        move |seen| match for_status(seen) && is_broken.load(SeqCst) {
+            true => wrong.clone(),
+            false => reply(&sandbox, &seen.target()),
+        },
+    );
+    (upstream, broken)
+}
+
+#[tokio::test]
+async fn without_a_status_times_count_until_it_is_there() {
+    let failures = [
+        (Reply::status(500, "{}"), "fails: "),
+        (
+            Reply::status(404, r#"{"error":"Not found"}"#),
+            "answers 404",
+        ),
+        (Reply::status(410, "{}"), "fails: "),
+        (Reply::json("nonsense"), "fails: "),
+        (Reply::json("[840199]"), "not with a JSON object"),
+        (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
+        (Reply::json(r#"{"block_height":-1}"#), "is no height"),
+        (Reply::json(r#"{"status":"ready"}"#), "has no block_height"),
+        (Reply::nothing().reset(), "fails: "),
+    ];
+    for (wrong, why) in failures {
+        let sandbox = sandbox();
+        let (upstream, broken) = broken_status(&sandbox, wrong);
+        let gateway = before(&upstream, "").await;
+        let tip = standing(&gateway, RUNES);
+        assert!(!tip.known);
+        let trouble = tip.trouble.unwrap_or_default();
+        assert!(trouble.contains(why), "{trouble} for {why}");
+
+        let recent = block(sandbox.tip().height);
+        // However deep it lies: nothing has said so yet.
+        let deep = block(sandbox.tip().height - 60);
+        for target in [&*deep, TICKER, &*recent] {
+            let asked = targets(&upstream).len();
+            let miss = gateway.get(target).await;
+            assert_eq!(miss.must("cache-control"), "public, max-age=10", "{target}");
+            gateway.advance(9_999);
+            let hit = gateway.get(target).await;
+            assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0", "{target}");
+            assert_eq!(targets(&upstream).len(), asked + 1, "{target}");
+            gateway.advance(1);
+            gateway.get(target).await;
+            assert_eq!(targets(&upstream).len(), asked + 2, "{target}");
+        }
+
+        broken.store(false, SeqCst);
+        probe_all(&gateway).await;
+        let tip = standing(&gateway, RUNES);
+        assert!(tip.known, "{why}");
+        assert_eq!(tip.height, Some(sandbox.tip().height));
+        assert_eq!(tip.trouble, None);
+        let last = gateway.get(&block(sandbox.tip().height - 61)).await;
+        assert_eq!(last.must("cache-control"), IMMUTABLE, "{why}");
+        let asked = targets(&upstream).len();
+        gateway.get(&recent).await;
+        gateway.advance(3_000_000);
+        gateway.get(&recent).await;
+        assert!(targets(&upstream).len() <= asked + 1, "the epoch counts");
+    }
+}
+
+#[tokio::test]
+async fn a_tip_that_is_lost_later_leaves_the_times() {
+    let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
+    let sandbox = sandbox();
+    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
+    broken.store(false, SeqCst);
+    let gateway = before(&upstream, config).await;
+    // Nothing but the status tells of the tip.
+    let (own, is_broken) = (sandbox.clone(), broken.clone());
+    upstream.usually(
+        move |seen| match for_status(seen) && is_broken.load(SeqCst) {
+            true => Reply::status(500, "{}"),
+            false => retagged(&own, &seen.target(), None),
+        },
+    );
+    let (recent, last) = (
+        block(sandbox.tip().height),
+        block(sandbox.tip().height - 30),
+    );
+    let first = gateway.get(&recent).await;
+    gateway.get(&last).await;
+    assert_eq!(targets(&upstream).len(), 2);
+    gateway.advance(9_000);
+    probe_all(&gateway).await;
+    broken.store(true, SeqCst);
+    // One probe may fail: twice its pace it is believed.
+    gateway.advance(10_000);
+    assert!(standing(&gateway, RUNES).known);
+    assert_eq!(gateway.get(&recent).await.body, first.body);
+    assert_eq!(targets(&upstream).len(), 2);
+    gateway.advance(1);
+    assert!(!standing(&gateway, RUNES).known);
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), 3);
+    gateway.get(&last).await;
+    assert_eq!(targets(&upstream).len(), 3, "what is final is final");
+    gateway.advance(9_999);
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), 3);
+    gateway.advance(1);
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), 4);
+    probe_all(&gateway).await;
+    assert!(standing(&gateway, RUNES).trouble.is_some());
+    broken.store(false, SeqCst);
+    probe_all(&gateway).await;
+    assert!(standing(&gateway, RUNES).known);
+    assert_eq!(standing(&gateway, RUNES).trouble, None);
+}
+
+#[tokio::test]
+async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
+    let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
+    let sandbox = sandbox();
+    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
+    broken.store(false, SeqCst);
+    let gateway = before(&upstream, config).await;
+    let tip = sandbox.tip().height;
+    let recent = block(tip);
+    gateway.get(&recent).await;
+    broken.store(true, SeqCst);
+    for round in 1..10 {
+        gateway.advance(9_000);
+        // Some answer or other: each has the tag.
+        gateway.get(&block(tip - 20 - round)).await;
+        assert!(standing(&gateway, RUNES).known);
+        let asked = targets(&upstream).len();
+        gateway.get(&recent).await;
+        assert_eq!(targets(&upstream).len(), asked);
+    }
+    // The tag of a new tip confirms nothing, but tells of it.
+    sandbox.advance(1);
+    gateway.advance(9_000);
+    gateway.get(&block(tip - 40)).await;
+    let asked = targets(&upstream).len();
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), asked + 1);
+    gateway.advance(1_001);
+    gateway.get(&block(tip - 41)).await;
+    assert!(!standing(&gateway, RUNES).known);
+}
+
+#[tokio::test]
+async fn in_an_outage_of_everything_what_is_warm_is_served() {
+    let config = "upstream.queue_timeout = \"20ms\"";
+    let ground = Ground::with(Settings::default(), config).await;
+    let (recent, last) = (block(ground.tip() - 1), block(ground.tip() - 30));
+    let mut warm = Vec::new();
+    for target in [&*recent, TICKER, &last] {
+        warm.push((target, ground.same(target).await));
+    }
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    ground
+        .sandbox
+        .fault(Fault::once(FaultKind::Close).times(u32::MAX));
+    for passed in [0, 60, 239] {
+        ground.gateway.advance(passed * 1000);
+        for (target, old) in &warm {
+            let answer = ground.gateway.get(target).await;
+            assert_eq!((answer.status, &answer.body), (200, &old.body), "{target}");
+            let status = answer.must("cache-status");
+            match *target == last {
+                true => assert!(status.starts_with("ordgate; hit; ttl=259"), "{status}"),
+                false => {
+                    assert!(status.ends_with("detail=stale-if-error"), "{status}");
+                    assert!(status.contains("ttl=-") || passed == 0, "{status}");
+                }
+            }
+        }
+    }
+    // Beyond its bound it is no better than an error; what is final is.
+    ground.gateway.advance(10_000);
+    for target in [&*recent, TICKER] {
+        let error = ground.gateway.get(target).await;
+        assert!(matches!(error.status, 502 | 503), "{target}: {error:?}");
+        error.problem();
+    }
+    assert_eq!(ground.gateway.get(&last).await.status, 200);
+    ground.sandbox.clear_faults();
+    ground.gateway.advance(5_000);
+    ground.same(&recent).await;
+    ground.same(TICKER).await;
+}
+
+#[tokio::test]
+async fn a_token_that_changes_ahead_of_the_tip_shows_within_its_bound() {
+    let ground = Ground::new().await;
+    let old = ground.costs(TICKER, 1).await;
+    ground.sandbox.tokens_ahead();
+    assert_ne!(ground.truth(TICKER).body, old.body);
+    for _ in 0..3 {
+        // The tip is asked and is as it was: that proves nothing.
+        ground.gateway.advance(9_999);
+        ground.probe().await;
+        assert_eq!(ground.gateway.get(TICKER).await.body, old.body);
+    }
+    ground.gateway.advance(3);
+    let new = ground.costs(TICKER, 1).await;
+    assert_ne!(new.body, old.body);
+}
+
+#[tokio::test]
+async fn the_upstream_is_never_asked_whether_anything_changed() {
+    let sandbox = sandbox();
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, "").await;
+    for _ in 0..3 {
+        for target in [
+            TICKER.to_owned(),
+            block(sandbox.tip().height),
+            block(840_150),
+        ] {
+            let tag = gateway.get(&target).await.must("etag").to_owned();
+            let fields = [("if-none-match", &*tag), ("cache-control", "no-cache")];
+            gateway.request("GET", &target, &fields).await;
+        }
+        sandbox.advance(1);
+        probe_all(&gateway).await;
+        gateway.advance(31_000);
+    }
+    assert!(targets(&upstream).len() >= 7);
+    for seen in upstream.seen() {
+        for name in ["if-none-match", "if-modified-since", "cache-control"] {
+            assert_eq!(seen.field(name), None, "{}", seen.target());
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_equal_tag_is_no_proof_of_an_equal_body() {
+    // A block whose time lies before its parent's leaves the ordinals' tag as
+    // it was: so it is here with every block.
+    let sandbox = sandbox();
+    let upstream = Upstream::start();
+    let own = sandbox.clone();
+    upstream.usually(move |seen| retagged(&own, &seen.target(), Some("\"1713571767\"")));
+    let gateway = before(&upstream, "").await;
+    for round in 0..3 {
+        let body = gateway.get(TICKER).await.body;
+        let recent = gateway.get(&block(sandbox.tip().height)).await.body;
+        assert_eq!(gateway.get(TICKER).await.body, body);
+        assert_eq!(targets(&upstream).len(), 2 * (round + 1));
+        sandbox.advance(1);
+        probe_all(&gateway).await;
+        assert_ne!(gateway.get(TICKER).await.body, body);
+        assert_ne!(gateway.get(&block(sandbox.tip().height)).await.body, recent);
+    }
+    assert_eq!(standing(&gateway, ORDINALS).reorgs, 0);
+}
+
+#[tokio::test]
+async fn tags_of_resources_are_no_sign_of_the_tip() {
+    let sandbox = sandbox();
+    let upstream = Upstream::start();
+    let own = sandbox.clone();
+    upstream.usually(move |seen| {
+        let target = seen.target();
+        retagged(
+            &own,
+            &target,
+            Some(&format!(
+                "W/\"{:x}-{}\"",
+                target.len(),
+                target.replace('/', "_")
+            )),
+        )
+    });
+    let gateway = before(&upstream, "").await;
+    let tip = sandbox.tip().height;
+    let mut paths: Vec<_> = (0..6).map(|depth| block(tip - depth)).collect();
+    paths.extend(
+        sandbox
+            .transactions_at(tip - 7)
+            .iter()
+            .map(|id| transaction(id)),
+    );
+    for _ in 0..3 {
+        for path in &paths {
+            gateway.get(path).await;
+        }
+    }
+    let asked = targets(&upstream);
+    assert_eq!(asked.len(), paths.len(), "{asked:#?}");
+    assert_eq!(standing(&gateway, RUNES).epoch, 1);
+    // Blocks come and are seen as ever.
+    sandbox.advance(1);
+    probe_all(&gateway).await;
+    gateway.get(&paths[0]).await;
+    gateway.get(&paths[0]).await;
+    assert_eq!(targets(&upstream).len(), paths.len() + 1);
+}
+
+#[tokio::test]
+async fn a_status_whose_tag_is_not_that_of_answers_is_seen_through() {
+    // Such as one that a cache before the upstream holds for a while: at first
+    // the tags agree, then they do not, though nothing has changed.
+    let sandbox = sandbox();
+    let upstream = Upstream::start();
+    let own = sandbox.clone();
+    let round = Arc::new(AtomicU32::new(0));
+    let present = round.clone();
+    upstream.usually(move |seen| match for_status(seen) {
+        true => retagged(&own, &seen.target(), Some("\"of-the-status\"")),
+        false => {
+            let tag = match present.load(SeqCst) {
+                0 => "\"of-the-status\"".to_owned(),
+                round => format!("\"of-answers-{round}\""),
+            };
+            retagged(&own, &seen.target(), Some(&tag))
+        }
+    });
+    let gateway = before(&upstream, "").await;
+    let tip = sandbox.tip().height;
+    for next in 1..=4 {
+        gateway.get(&block(tip - next)).await;
+        round.store(next, SeqCst);
+        probe_all(&gateway).await;
+    }
+    // By now they are not believed any more.
+    let epoch = standing(&gateway, RUNES).epoch;
+    for next in 5..=9 {
+        gateway.get(&block(tip - next)).await;
+        round.store(next, SeqCst);
+    }
+    assert_eq!(standing(&gateway, RUNES).epoch, epoch);
+    let asked = targets(&upstream).len();
+    for depth in 6..=9 {
+        gateway.get(&block(tip - depth)).await;
+    }
+    assert_eq!(targets(&upstream).len(), asked);
+}
+
+#[tokio::test]
+async fn without_tags_heights_tell() {
+    let sandbox = sandbox();
+    let upstream = Upstream::start();
+    let own = sandbox.clone();
+    upstream.usually(move |seen| retagged(&own, &seen.target(), None));
+    let gateway = before(&upstream, "").await;
+    let below = block(sandbox.tip().height - 1);
+    gateway.get(&below).await;
+    gateway.get(&below).await;
+    assert_eq!(targets(&upstream).len(), 1);
+    sandbox.advance(1);
+    // Its own height says that there is a new tip, before any probe.
+    let top = block(sandbox.tip().height);
+    gateway.get(&top).await;
+    gateway.get(&below).await;
+    assert_eq!(targets(&upstream).len(), 3);
+    assert_eq!(standing(&gateway, RUNES).height, Some(sandbox.tip().height));
+    sandbox.advance(1);
+    probe_all(&gateway).await;
+    gateway.get(&below).await;
+    assert_eq!(targets(&upstream).len(), 4);
+}
+
+#[tokio::test]
+async fn a_new_tip_is_seen_in_passing() {
+    let ground = Ground::new().await;
+    let warm = block(ground.tip() - 1);
+    ground.costs(&warm, 1).await;
+    ground.costs(TICKER, 1).await;
+    ground.sandbox.advance(1);
+    // Anything else that is asked brings its tag.
+    ground.costs(&block(ground.tip() - 40), 1).await;
+    ground.costs(&warm, 1).await;
+    ground.costs(&warm, 0).await;
+    // The other indexer says for itself how far it is.
+    let counts = ground.sandbox.counts().token;
+    ground.gateway.get(TICKER).await;
+    assert_eq!(ground.sandbox.counts().token, counts);
+}
+
+#[tokio::test]
+async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
+    let sandbox = sandbox();
+    let (gate, upstream) = (Gate::new(), acting(&sandbox));
+    for path in super::STATUSES {
+        upstream.once(path, reply(&sandbox, path).behind(&gate));
+    }
+    let setup = Setup::before(&upstream).chain().config(super::RARELY);
+    let gateway = setup.manual().start();
+    let deep = block(sandbox.tip().height - 30);
+    // It waits for a second at most; then nobody knows how deep that lies.
+    let first = gateway.get(&deep).await;
+    assert_eq!(first.status, 200);
+    assert_eq!(first.must("cache-control"), "public, max-age=10");
+    gate.open();
+    settled(&gateway).await;
+    assert!(standing(&gateway, RUNES).known);
+    // What came before the tip was known is of no epoch that is known.
+    let again = gateway.get(&deep).await;
+    assert_eq!(again.must("cache-control"), IMMUTABLE);
+    assert_eq!(targets(&upstream).len(), 2);
+}
+
+#[tokio::test]
+async fn the_first_answers_wait_for_the_first_status() {
+    let sandbox = sandbox();
+    let (gate, upstream) = (Gate::new(), acting(&sandbox));
+    for path in super::STATUSES {
+        upstream.once(path, reply(&sandbox, path).behind(&gate));
+    }
+    let setup = Setup::before(&upstream).chain().config(super::RARELY);
+    let gateway = setup.manual().start();
+    let mut client = gateway.client().await;
+    client
+        .ask("GET", &block(sandbox.tip().height - 30), &[])
+        .await;
+    upstream.asked(2).await;
+    assert_eq!(targets(&upstream), [""; 0]);
+    gate.open();
+    let first = client.answer("GET").await;
+    assert_eq!(first.must("cache-control"), IMMUTABLE);
+}
+
+#[tokio::test]
+async fn an_index_that_fills_is_noticed() {
+    let settings = Settings {
+        blocks: 0,
+        ..Settings::default()
+    };
+    let ground = Ground::with(settings, "").await;
+    assert!(!standing(&ground.gateway, RUNES).known);
+    let target = block(840_000);
+    let nothing = ground.costs(&target, 1).await;
+    assert_eq!(nothing.must("cache-control"), "public, max-age=1");
+    ground.gateway.advance(1000);
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    assert!(standing(&ground.gateway, RUNES).known);
+    ground.costs(&target, 1).await;
+    ground.costs(&target, 0).await;
+    assert_eq!(fill(&ground.gateway).chain.tip(RUNES), Some(840_000));
+}
