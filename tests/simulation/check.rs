@@ -693,6 +693,8 @@ fn covers(purge: &Purge, target: &Target, from: &Target, text: &str, named: Opti
                 .or(asked)
                 .is_some_and(|height| (*from..=*to).contains(&height))
         }
+        // These the operator's side alone makes.
+        Purge::Target { .. } | Purge::Segment { .. } => false,
         Purge::Text(purged) => match &target.subject {
             Subject::Tx(id) | Subject::Hash(id) if *id == **purged => true,
             _ => text.contains(&**purged),
