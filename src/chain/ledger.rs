@@ -235,9 +235,13 @@ impl Ledger {
         self.heights.get(&height).map(|seen| seen.hash)
     }
 
-    /// The height of a block that stands in the chain.
+    /// The height of a block that stands in the chain, where an answer has
+    /// shown the two together. The status does not: its tag is decided before
+    /// its height, and may be that of the tip before.
     pub fn height_of(&self, hash: &Hash) -> Option<u32> {
-        self.hashes.get(hash).copied()
+        let height = self.hashes.get(hash)?;
+        let seen = self.heights.get(height)?;
+        seen.items.then_some(*height)
     }
 
     /// Heights of which the hash is known.
@@ -553,11 +557,12 @@ impl Ledger {
             self.ended.pop_front();
         }
         self.epoch += 1;
-        let from = change.orphaned?;
-        for (_, seen) in self.heights.split_off(&from) {
+        let suspect = change.orphaned?.saturating_sub(self.bounds.margin);
+        // What is suspect is not known either: else each of its heights, as it
+        // is seen anew, would be another reorg.
+        for (_, seen) in self.heights.split_off(&suspect) {
             self.hashes.remove(&seen.hash);
         }
-        let suspect = from.saturating_sub(self.bounds.margin);
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,

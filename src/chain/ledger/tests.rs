@@ -170,7 +170,11 @@ fn another_hash_at_a_height_is_a_reorg() {
     assert_eq!(play.0.height_of(&id(98, 1)), Some(98));
     assert_eq!(play.0.height_of(&id(98, 0)), None);
     assert_eq!(play.0.height_of(&id(99, 0)), None);
-    assert_eq!(play.0.height_of(&id(97, 0)), Some(97));
+    assert_eq!(play.0.height_of(&id(97, 0)), None, "suspect as well");
+    assert_eq!(play.0.height_of(&id(94, 0)), Some(94));
+    // Of one reorg each height is seen anew; that is no other one.
+    let lower = told(play.answer(&[block(96, 1)], &tag(101, 1)));
+    assert_eq!((lower.orphaned, lower.epoch), (None, 2));
     // The same by a transaction that was mined again, and by the tip's tag.
     let mut play = Play::new();
     play.tip(100, 0);
@@ -211,6 +215,17 @@ fn an_emptied_block_is_undone_and_an_empty_one_is_not() {
     assert_eq!(emptied.orphaned, Some(96));
     assert_eq!(emptied.tip, None, "how far it goes is not known");
     assert_eq!(play.0.height_of(&id(99, 0)), None);
+}
+
+#[test]
+fn a_status_shows_no_hash_together_with_its_height() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    // Between its tag and its height a block has come.
+    play.status(101, &tag(100, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), None);
+    play.answer(&[block(100, 0)], &tag(101, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), Some(100));
 }
 
 #[test]
