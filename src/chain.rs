@@ -308,7 +308,11 @@ impl Chain {
         let ledger = tip.ledger();
         let holds = standing.class == Class::Recent && ledger.agrees(epoch, standing.highest);
         if !holds {
-            let ended = ledger.ended(epoch).unwrap_or(now);
+            let mut ended = ledger.ended(epoch).unwrap_or(now);
+            // It came after the tip had been lost: its time counted.
+            if Moment::default() < ended && ended < received {
+                ended = received + self.times.recent_ttl;
+            }
             return Judged::Stale {
                 by: now.since(ended.min(received + lifetime)),
             };
@@ -385,7 +389,7 @@ impl Chain {
             tip.fail(why);
             return None;
         }
-        let told = ledger.status(start, height, tag, now);
+        let told = ledger.status(start, height, tag, tip.known_until(now));
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         if let Some(told) = told {
             tip.count(told);
@@ -422,7 +426,7 @@ impl Chain {
             return Verdict::Outdated;
         };
         let mut ledger = tip.ledger();
-        let verdict = ledger.answer(start, facts, now);
+        let verdict = ledger.answer(start, facts, tip.known_until(now));
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         drop(ledger);
         if let Verdict::Told(told) = verdict {
@@ -523,6 +527,13 @@ impl Tip {
     fn is_known(&self, now: Moment) -> bool {
         let confirmed = self.confirmed.load(Ordering::Acquire);
         confirmed > 0 && now.since(Moment::from_nanos(confirmed)) <= self.source.patience()
+    }
+
+    /// Until when the present epoch has kept answers fresh: now, or when the tip
+    /// was lost.
+    fn known_until(&self, now: Moment) -> Moment {
+        let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
+        now.min(confirmed + self.source.patience())
     }
 
     /// What an answer of the present epoch is good for.

@@ -112,6 +112,18 @@ fn without_a_tip_times_count() {
 }
 
 #[test]
+fn what_was_lost_before_an_epoch_ended_is_as_old_as_that() {
+    let chain = chain();
+    probe(&chain, 100, 0);
+    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
+    // Nothing is heard of the tip for a minute; then it is another.
+    assert_eq!(judge(&chain, &recent, 0, 59), "stale 49");
+    probe(&chain, 101, 60);
+    assert_eq!(judge(&chain, &recent, 0, 61), "stale 51");
+    assert_eq!(judge(&chain, &recent, 45, 61), "stale 6", "by its time");
+}
+
+#[test]
 fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
     let chain = chain();
     probe(&chain, 100, 0);

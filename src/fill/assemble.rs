@@ -322,6 +322,8 @@ impl Fill {
         priority: Priority,
         anew: bool,
     ) -> Fetched {
+        let since = self.epoch(key);
+        let mut may_be_overtaken = true;
         for _ in 0..OVERTAKEN {
             match self.collapse.join(key) {
                 Turn::Lead(lead) => {
@@ -338,6 +340,11 @@ impl Fill {
                 Turn::Follow(follow) => {
                     let patience = self.upstream.patience() + Duration::from_secs(1);
                     match tokio::time::timeout(patience, follow.wait()).await {
+                        Ok(Ok(Ok(found)))
+                            if may_be_overtaken && self.is_overtaken(&found.stored, since) =>
+                        {
+                            may_be_overtaken = false;
+                        }
                         Ok(Ok(found)) => return found,
                         // Who led has gone: somebody else has to.
                         Ok(Err(_abandoned)) => {}

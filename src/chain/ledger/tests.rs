@@ -170,7 +170,11 @@ fn another_hash_at_a_height_is_a_reorg() {
     assert_eq!(play.0.height_of(&id(98, 1)), Some(98));
     assert_eq!(play.0.height_of(&id(98, 0)), None);
     assert_eq!(play.0.height_of(&id(99, 0)), None);
-    assert_eq!(play.0.height_of(&id(97, 0)), Some(97));
+    assert_eq!(play.0.height_of(&id(97, 0)), None, "suspect as well");
+    assert_eq!(play.0.height_of(&id(94, 0)), Some(94));
+    // Of one reorg each height is seen anew; that is no other one.
+    let lower = told(play.answer(&[block(96, 1)], &tag(101, 1)));
+    assert_eq!((lower.orphaned, lower.epoch), (None, 2));
     // The same by a transaction that was mined again, and by the tip's tag.
     let mut play = Play::new();
     play.tip(100, 0);
@@ -211,6 +215,17 @@ fn an_emptied_block_is_undone_and_an_empty_one_is_not() {
     assert_eq!(emptied.orphaned, Some(96));
     assert_eq!(emptied.tip, None, "how far it goes is not known");
     assert_eq!(play.0.height_of(&id(99, 0)), None);
+}
+
+#[test]
+fn a_status_shows_no_hash_together_with_its_height() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    // Between its tag and its height a block has come.
+    play.status(101, &tag(100, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), None);
+    play.answer(&[block(100, 0)], &tag(101, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), Some(100));
 }
 
 #[test]
@@ -329,6 +344,44 @@ fn the_highest_block_that_was_seen_proves_the_most() {
     // A reorg takes the proof with it.
     play.answer(&[block(99, 1)], &tag(104, 1));
     assert_eq!(play.0.anchor(1, 97), None);
+}
+
+#[test]
+fn what_makes_no_sense_as_a_chain_tells_nothing() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    let one_at_two = Block {
+        height: 91,
+        ..block(90, 0)
+    };
+    for blocks in [[block(90, 0), one_at_two], [block(90, 0), block(90, 1)]] {
+        let told = told(play.answer(&blocks, ""));
+        assert_eq!((told.orphaned, told.tip), (None, None));
+    }
+    assert!(play.0.hash_at(90).is_none());
+    // Answers that contradict each other all the time, each fine by itself.
+    let mut play = Play::new();
+    play.status(100, "");
+    for n in 0..200_u8 {
+        play.answer(&[block(90, n)], "");
+    }
+    assert_eq!(play.0.reorgs.len(), MOST_CONFLICTS);
+    assert_eq!(told(play.answer(&[block(50, 0)], "")).tip, None);
+    let start = play.0.start();
+    let facts = Facts {
+        blocks: &[block(50, 0)],
+        ..Facts::default()
+    };
+    let later = at(2) + CONTRADICTED;
+    assert_eq!(told(play.0.answer(start, facts, later)).tip, Some(90));
+    // Where each bears the tip's hash, they are reorgs, however many.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    for n in 1..200_u8 {
+        let reorg = told(play.answer(&[block(90, n)], &tag(100, n)));
+        assert_eq!(reorg.orphaned.is_some(), n > 1);
+    }
 }
 
 #[test]

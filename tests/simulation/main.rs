@@ -1,0 +1,90 @@
+//! A simulation of the whole gateway in mode `chain`, without sockets and
+//! without a machine's time: blocks come and are undone, indexers lag and stand
+//! half-way, the upstream's answers come late, out of order or not at all, and
+//! clients ask at random. Each answer is held against the chain's history.
+//!
+//! All of it follows from a seed. Where something does not hold, the seed is
+//! printed with what happened, and plays again:
+//!
+//! ```text
+//! ORDGATE_SIM_SEED=17 cargo test --test simulation
+//! ORDGATE_SIM_SEEDS=100000 cargo test --test simulation
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
+mod check;
+mod dice;
+mod play;
+mod stand_in;
+mod tally;
+mod weather;
+mod world;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use play::play;
+use tally::Tally;
+
+/// Plays, unless the environment says otherwise.
+const SEEDS: u64 = 2_000;
+/// What of a history is printed.
+const LINES: usize = 1200;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+#[test]
+fn every_answer_was_true_and_recent_enough() {
+    let (from, to) = match number("ORDGATE_SIM_SEED") {
+        Some(seed) => (seed, seed + 1),
+        None => (0, number("ORDGATE_SIM_SEEDS").unwrap_or(SEEDS)),
+    };
+    let next = AtomicU64::new(from);
+    let failed = AtomicU64::new(u64::MAX);
+    let tally = Mutex::new(Tally::default());
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut own = Tally::default();
+                loop {
+                    let seed = next.fetch_add(1, Relaxed);
+                    if seed >= to || failed.load(Relaxed) < seed {
+                        break;
+                    }
+                    match play(seed, false) {
+                        Ok(one) => own.add(&one),
+                        Err(_) => {
+                            failed.fetch_min(seed, Relaxed);
+                        }
+                    }
+                }
+                tally.lock().unwrap().add(&own);
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    if failed < u64::MAX {
+        let Err((fault, history)) = play(failed, true) else {
+            panic!("seed {failed} fails now and then: it is not all that decides");
+        };
+        let from = history.len().saturating_sub(LINES);
+        let history = history[from..].join("\n");
+        panic!(
+            "{history}\n\nseed {failed}: {fault}\nplay it again: ORDGATE_SIM_SEED={failed} cargo test --test simulation"
+        );
+    }
+    let tally = tally.into_inner().unwrap();
+    #[expect(clippy::print_stdout, reason = "who measures wants to see it")]
+    {
+        println!("{} seeds\n{tally}", to - from);
+    }
+}
