@@ -15,7 +15,7 @@ use crate::fill::Fill;
 use crate::look_ahead;
 use crate::upstream::Priority;
 
-/// How soon after a probe the next may follow out of turn.
+/// How soon after a probe the next may follow out of turn, at first.
 const SOONEST: Duration = Duration::from_millis(250);
 /// How long a source that goes on failing is left alone at the most.
 const MOST_BACKOFF: Duration = Duration::from_secs(60);
@@ -28,8 +28,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
-    let soonest = SOONEST.min(source.every);
-    let mut failures = 0_u32;
+    let (mut failures, mut hurried) = (0_u32, 0_u32);
     loop {
         let began = tokio::time::Instant::now();
         failures = match probe(&fill, tip).await {
@@ -44,9 +43,10 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
         loop {
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(due) => {}
+                () = tokio::time::sleep_until(due) => hurried = 0,
                 () = fill.chain.wanted(tip) => {
-                    tokio::time::sleep_until(began + soonest).await;
+                    tokio::time::sleep_until(began + soonest(hurried, source.every)).await;
+                    hurried = hurried.saturating_add(1);
                     break;
                 }
             }
@@ -59,6 +59,15 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             due = tokio::time::Instant::now() + rest;
         }
     }
+}
+
+/// How soon after a probe the next may follow, where so many before it were out
+/// of turn. Servers of one upstream that are not at one hint at a new tip with
+/// each answer, and would take half of the budget for it.
+fn soonest(hurried: u32, every: Duration) -> Duration {
+    SOONEST
+        .saturating_mul(2_u32.saturating_pow(hurried))
+        .min(every)
 }
 
 /// Asks once; answers whether a tip was learned.
@@ -131,6 +140,17 @@ fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hints_without_end_are_followed_less_and_less() {
+        let every = Duration::from_secs(5);
+        let pauses = (0..7).map(|hurried| soonest(hurried, every).as_millis());
+        let pauses: Vec<_> = pauses.collect();
+        assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000]);
+        assert_eq!(soonest(u32::MAX, every), every);
+        let often = Duration::from_millis(100);
+        assert_eq!(soonest(0, often), often);
+    }
 
     #[test]
     fn heights_of_statuses() {

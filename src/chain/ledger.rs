@@ -15,7 +15,8 @@
 //!
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
@@ -87,6 +88,8 @@ pub struct Ledger {
     heights: BTreeMap<u32, Seen>,
     hashes: HashMap<Hash, u32>,
     reorgs: VecDeque<Reorg>,
+    /// When bodies told of reorgs that no tag did.
+    conflicts: VecDeque<Moment>,
     links: VecDeque<Link>,
     ended: VecDeque<(Epoch, Moment)>,
     bounds: Bounds,
@@ -160,6 +163,11 @@ const EPOCHS: usize = 4096;
 /// Heights that are looked through for one that proves something.
 const ANCHORS: usize = 64;
 
+/// So many reorgs within [`CONTRADICTED`] that nothing but bodies told of are
+/// none.
+const MOST_CONFLICTS: usize = 32;
+const CONTRADICTED: Duration = Duration::from_secs(60);
+
 /// What an observation changes.
 #[derive(Default)]
 struct Change {
@@ -187,6 +195,7 @@ impl Ledger {
             heights: BTreeMap::new(),
             hashes: HashMap::new(),
             reorgs: VecDeque::new(),
+            conflicts: VecDeque::new(),
             links: VecDeque::new(),
             ended: VecDeque::new(),
             bounds,
@@ -353,8 +362,17 @@ impl Ledger {
         }
     }
 
-    /// What an answer of any other path says.
+    /// What an answer of any other path says. What its blocks say counts only
+    /// where it makes sense as a chain.
     pub fn answer(&mut self, start: Start, facts: Facts<'_>, now: Moment) -> Verdict {
+        let senseless = is_contradictory(facts.blocks) || self.is_contradicted(now);
+        let facts = match senseless {
+            true => Facts {
+                tag: facts.tag,
+                ..Facts::default()
+            },
+            false => facts,
+        };
         if self.is_outdated(start, facts) {
             return Verdict::Outdated;
         }
@@ -383,6 +401,9 @@ impl Ledger {
         let known = sign == Sign::Same && self.tip.is_some_and(|tip| !tip.certain);
         change.begins = sign == Sign::NewTip || grows && self.tip.is_some() && !known;
         let in_present = start.epoch == self.epoch;
+        if change.orphaned.is_some() {
+            self.note_conflict(now);
+        }
         let orphaned = self.turn(change, now);
         if orphaned.is_some() || grows || sign == Sign::NewTip {
             self.beat += 1;
@@ -409,11 +430,33 @@ impl Ledger {
         }
         Verdict::Told(Told {
             epoch,
-            tip: self.tip.filter(|tip| tip.certain).map(|tip| tip.height),
+            tip: self
+                .tip
+                .filter(|tip| tip.certain && !senseless)
+                .map(|tip| tip.height),
             orphaned,
             wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
             confirms: sign == Sign::Same && self.is_certain_of(tag),
         })
+    }
+
+    /// Whether there were more reorgs lately than any chain has: then the
+    /// upstream's answers contradict each other, and tell nothing of blocks.
+    fn is_contradicted(&self, now: Moment) -> bool {
+        let first = self.conflicts.len().checked_sub(MOST_CONFLICTS);
+        first.is_some_and(|first| now.since(self.conflicts[first]) < CONTRADICTED)
+    }
+
+    /// Notes a reorg that bodies alone tell of. Where answers bear the tip's
+    /// tag, it changes with each, and they are believed.
+    fn note_conflict(&mut self, now: Moment) {
+        if matches!(self.tags, Tags::OfTip { .. }) {
+            return;
+        }
+        self.conflicts.push_back(now);
+        if self.conflicts.len() > MOST_CONFLICTS {
+            self.conflicts.pop_front();
+        }
     }
 
     /// Whether a tag is the hash of the block that certainly is the tip.
@@ -620,6 +663,14 @@ impl Ledger {
         let tag = self.tag.as_deref();
         matches!(self.tags, Tags::OfTip { .. }) && tag.is_some_and(|tag| as_hash(tag).is_some())
     }
+}
+
+/// Whether blocks, each of which is named once, cannot be of one chain: two at
+/// one height, or one at two.
+fn is_contradictory(blocks: &[Block]) -> bool {
+    let heights: HashSet<_> = blocks.iter().map(|block| block.height).collect();
+    let hashes: HashSet<_> = blocks.iter().map(|block| block.hash).collect();
+    heights.len() < blocks.len() || hashes.len() < blocks.len()
 }
 
 /// What a tag tells.

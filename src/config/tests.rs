@@ -368,3 +368,198 @@ fn routes_that_pass_all_cannot_have_fixed_times() {
         );
     }
 }
+
+#[test]
+fn problems_of_chain_mode() {
+    let limit = "query.limit = { type = \"integer\", min = 1, max = 60, default = 20 }";
+    let offset = "query.offset = { type = \"integer\", default = 0 }";
+    let block = "path = \"/b/{x}\"\nparams.x = { type = \"block\" }";
+    let rows = [
+        (
+            "cache = { mode = \"chain\", tip = \"rune\" }".to_owned(),
+            "5:33: route.cache.tip is \"rune\"; allowed are the names of [chain.tip.NAME]: ordinals, runes",
+        ),
+        (
+            // The tip of routes that have none is nobody's to name.
+            "cache = { mode = \"chain\", tip = \"none\" }".to_owned(),
+            "5:33: route.cache.tip is \"none\"; allowed are",
+        ),
+        (
+            "cache = { mode = \"chain\", tip = 3 }".to_owned(),
+            "5:33: route.cache.tip is 3; allowed is a string",
+        ),
+        (
+            "cache = { mode = \"off\", tip = \"runes\" }".to_owned(),
+            "5:9: tip goes with mode = \"chain\"",
+        ),
+        (
+            format!("pages = true\n{limit}\ncache.mode = \"chain\""),
+            "1:1: pages = true needs the query parameters limit and offset",
+        ),
+        (
+            format!("pages = true\n{limit}\n{offset}\ncache.mode = \"off\""),
+            "1:1: pages = true needs the query parameters limit and offset",
+        ),
+        (
+            format!(
+                "pages = true\n{}\n{offset}\ncache.mode = \"chain\"",
+                limit.replace(", default = 20", "")
+            ),
+            "1:1: pages = true needs the query parameters limit and offset",
+        ),
+        (
+            "upstream_page = 60\ncache.mode = \"chain\"".to_owned(),
+            "1:1: upstream_page goes with pages = true",
+        ),
+        (
+            format!("pages = true\nupstream_page = 0\n{limit}\n{offset}\ncache.mode = \"chain\""),
+            "6:17: route.upstream_page is 0; allowed is a whole number from 1 to 1000000",
+        ),
+        (
+            "derived_from = \"blocks\"\ncache.mode = \"chain\"".to_owned(),
+            "5:16: derived_from is \"blocks\"; there is no such route",
+        ),
+        (
+            "derived_from = \"a\"\ncache.mode = \"chain\"".to_owned(),
+            "5:16: derived_from is \"a\"; both routes need pages = true and the same tip",
+        ),
+        (
+            format!(
+                "derived_from = \"a\"\npages = true\n{limit}\n{offset}\ncache.mode = \"chain\""
+            ),
+            "5:16: derived_from is \"a\"; it is for a route with a hex64 parameter, from one with",
+        ),
+    ];
+    for (route, problem) in rows {
+        let found = problems(&format!("[[route]]\nname = \"a\"\n{block}\n{route}\n"));
+        let expected = format!("p.toml:{problem}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(&expected),
+            "{route}\n{found:#?}\n{expected}"
+        );
+    }
+    let rows = [
+        ("final_depth = 0", "2:15: chain.final_depth is 0"),
+        ("final_ttl = \"2y\"", "2:13: chain.final_ttl is \"2y\""),
+        ("absent_ttl = \"0s\"", "2:14: chain.absent_ttl is \"0s\""),
+        ("index_blocks = 1", "2:16: chain.index_blocks is 1"),
+        ("tips = 3", "2:1: unknown key chain.tips; allowed are"),
+        (
+            "look_ahead.refresh = true",
+            "2:22: chain.look_ahead.refresh is true",
+        ),
+        (
+            "tip.runes.every = \"1ms\"",
+            "2:19: chain.tip.runes.every is \"1ms\"",
+        ),
+        (
+            "tip.runes.path = \"runes\"",
+            "2:18: chain.tip.runes.path is \"runes\"; allowed is a path",
+        ),
+        (
+            "tip.runes.hight = \"h\"",
+            "2:11: unknown key chain.tip.runes.hight",
+        ),
+        (
+            "tip.other.every = \"1s\"",
+            "2:5: chain.tip.other.path must say where the tip is",
+        ),
+    ];
+    for (line, problem) in rows {
+        let found = problems(&format!("[chain]\n{line}\n"));
+        let expected = format!("p.toml:{problem}");
+        assert!(
+            found.len() == 1 && found[0].starts_with(&expected),
+            "{line}\n{found:#?}\n{expected}"
+        );
+    }
+}
+
+#[test]
+fn chain_mode_as_it_is_printed() {
+    let text = r#"
+        [chain]
+        final_depth = 9
+        live_ttl = "12s"
+        index_blocks = 100
+        [chain.look_ahead]
+        next_window = true
+        refresh = 7
+        [chain.tip.runes]
+        every = "3s"
+        [chain.tip.brc20]
+        path = "/brc20/status?full=1"
+        height = "chain_tip"
+        every = "700ms"
+        [[route]]
+        name = "balances"
+        path = "/brc20/balances/{x}"
+        params.x = { type = "ticker" }
+        cache = { mode = "chain", tip = "brc20" }
+        [[route]]
+        name = "txs"
+        path = "/runes/v1/txs/{x}"
+        params.x = { type = "hex64" }
+        query.limit = { type = "integer", min = 1, max = 60, default = 20 }
+        query.offset = { type = "integer", default = 0 }
+        pages = true
+        derived_from = "blocks"
+        cache = { mode = "chain", stale_if_error = "1m" }
+        [[route]]
+        name = "blocks"
+        path = "/runes/v1/blocks/{x}"
+        params.x = { type = "block" }
+        query.limit = { type = "integer", min = 1, max = 60, default = 20 }
+        query.offset = { type = "integer", default = 0 }
+        pages = true
+        upstream_page = 1000
+        cache = { mode = "chain" }
+        [[route]]
+        name = "elsewhere"
+        path = "/elsewhere"
+        cache = { mode = "chain" }
+    "#;
+    let read = |text: &str| {
+        Config::parse("p", text)
+            .map_err(|p| format!("{p:?}"))
+            .unwrap()
+    };
+    let (config, once) = (read(text), read(text).print().unwrap());
+    let again = read(&once);
+    assert_eq!(again.print().unwrap(), once);
+    for (one, other) in config.routes.routes().iter().zip(again.routes.routes()) {
+        assert_eq!(one.cache, other.cache, "{}", one.name);
+        assert_eq!(
+            (one.pages, one.derived_from),
+            (other.pages, other.derived_from)
+        );
+    }
+    let tips: Vec<_> = config
+        .routes
+        .routes()
+        .iter()
+        .map(|route| {
+            let tip = &config.chain.tips[usize::from(route.cache.tip)];
+            (&*tip.name, tip.path.as_deref())
+        })
+        .collect();
+    // Where none is named it is the one whose status stands nearest above.
+    assert_eq!(
+        tips,
+        [
+            ("brc20", Some("/brc20/status?full=1")),
+            ("runes", Some("/runes/v1/")),
+            ("runes", Some("/runes/v1/")),
+            ("none", None),
+        ]
+    );
+    for part in [
+        "\"700ms\"",
+        "chain_tip",
+        "upstream_page = 1000",
+        "refresh = 7",
+        "\"12s\"",
+    ] {
+        assert!(once.contains(part), "{part} in {once}");
+    }
+}

@@ -394,6 +394,9 @@ fn body(target: &str, number: u64) -> String {
     let limit = target.split("limit=").nth(1);
     let limit = limit.map(|rest| rest.split('&').next().unwrap());
     match limit {
+        Some(limit) if target.contains("offset=60") => {
+            format!("{{\"limit\":{limit},\"offset\":60,\"total\":0,\"results\":[]}}")
+        }
         Some(limit) => {
             let item = item(840_000, number);
             format!("{{\"limit\":{limit},\"offset\":0,\"total\":1,\"results\":[{item}]}}")
@@ -515,6 +518,36 @@ async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
         let said = hit.must("cache-status");
         assert!(said.starts_with("ordgate; hit"), "{query}: {said}");
     }
+}
+
+#[tokio::test]
+async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge() {
+    let upstream = Upstream::start();
+    numbered(&upstream, |target, number| body(target, number + 1));
+    let window = |offset| format!("/runes/v1/blocks/840000/activity?limit=60&offset={offset}");
+    let gate = Gate::new();
+    // The one answers for all; the other keeps it from being handed over.
+    upstream.once(&window(0), Reply::status(404, "{\"n\":0}"));
+    upstream.once(&window(60), Reply::json(body(&window(60), 0)).behind(&gate));
+    let gateway = Setup::before(&upstream).chain().manual().start();
+    let page = format!("{BLOCK}?limit=5&offset=58");
+    let mut early = gateway.client().await;
+    early.ask("GET", &page, &[]).await;
+    let store = gateway.server().gateway().cache.store();
+    until("both are asked, and one has come", || {
+        store.sweep(ordgate::clock::Moment::default(), |_| None);
+        store.size().entries == 1 && upstream.targets().contains(&window(60))
+    })
+    .await;
+    text(&gateway.purge(&format!("url={BLOCK}")).await);
+    let gateway_holds = || Arc::strong_count(gateway.server().gateway());
+    let before = gateway_holds();
+    let mut late = gateway.client().await;
+    late.ask("GET", &page, &[]).await;
+    until("it waits", || gateway_holds() > before).await;
+    gate.open();
+    early.answer("GET").await;
+    assert_eq!(late.answer("GET").await.status, 200);
 }
 
 #[tokio::test]

@@ -347,6 +347,44 @@ fn the_highest_block_that_was_seen_proves_the_most() {
 }
 
 #[test]
+fn what_makes_no_sense_as_a_chain_tells_nothing() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    let one_at_two = Block {
+        height: 91,
+        ..block(90, 0)
+    };
+    for blocks in [[block(90, 0), one_at_two], [block(90, 0), block(90, 1)]] {
+        let told = told(play.answer(&blocks, ""));
+        assert_eq!((told.orphaned, told.tip), (None, None));
+    }
+    assert!(play.0.hash_at(90).is_none());
+    // Answers that contradict each other all the time, each fine by itself.
+    let mut play = Play::new();
+    play.status(100, "");
+    for n in 0..200_u8 {
+        play.answer(&[block(90, n)], "");
+    }
+    assert_eq!(play.0.reorgs.len(), MOST_CONFLICTS);
+    assert_eq!(told(play.answer(&[block(50, 0)], "")).tip, None);
+    let start = play.0.start();
+    let facts = Facts {
+        blocks: &[block(50, 0)],
+        ..Facts::default()
+    };
+    let later = at(2) + CONTRADICTED;
+    assert_eq!(told(play.0.answer(start, facts, later)).tip, Some(90));
+    // Where each bears the tip's hash, they are reorgs, however many.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    for n in 1..200_u8 {
+        let reorg = told(play.answer(&[block(90, n)], &tag(100, n)));
+        assert_eq!(reorg.orphaned.is_some(), n > 1);
+    }
+}
+
+#[test]
 fn memory_is_bounded() {
     let mut play = Play::new();
     play.tip(1, 0);

@@ -89,6 +89,10 @@ async fn they_are_asked_plainly_for_a_while() {
         let asked = targets(&upstream);
         assert_eq!(asked.last(), Some(&page(70)), "{what}: {asked:?}");
         assert!(!fill(&gateway).is_sliceable(BLOCKS), "{what}");
+        let told = gateway.admin("/status").await.json()["chain"]["routes"].clone();
+        let told = told.as_array().unwrap().iter();
+        let mut blocks = told.filter(|route| route["route"] == "rune-block-activity");
+        assert_eq!(blocks.next().unwrap()["sliceable"], false, "{what}");
         plainly(&gateway, &upstream, &page(0)).await;
         plainly(&gateway, &upstream, &page(20)).await;
         // What comes plainly is stored as ever.

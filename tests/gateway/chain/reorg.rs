@@ -258,6 +258,72 @@ async fn an_old_answer_below_the_tip_that_comes_late() {
     );
 }
 
+/// The same where the block has not been seen before, so that no reorg is: of
+/// two that contradict each other the one that was asked for later is believed.
+#[tokio::test]
+async fn of_two_answers_the_later_question_counts() {
+    let sandbox = Sandbox::new(Settings::default());
+    let (upstream, gate) = (Upstream::start(), Gate::new());
+    let model = sandbox.clone();
+    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
+    let gateway = before(&upstream, "").await;
+    let height = sandbox.tip().height - 2;
+    let (path, old) = (block(height), sandbox.hash_at(height).unwrap());
+    let asked = format!("{path}?limit=60&offset=0");
+    upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
+    let mut client = gateway.client().await;
+    client.ask("GET", &path, &[]).await;
+    until("it is asked", || targets(&upstream).contains(&asked)).await;
+    sandbox.reorg(3);
+    gateway
+        .get(&transaction(&sandbox.transactions_at(height)[0]))
+        .await;
+    assert_eq!(standing(&gateway, RUNES).reorgs, 0);
+    gate.open();
+    assert!(!client.answer("GET").await.text().contains(&old));
+    assert!(!gateway.get(&path).await.text().contains(&old));
+    assert_eq!(standing(&gateway, RUNES).reorgs, 0);
+}
+
+/// The answer that shows a reorg has no part in what it undoes.
+#[tokio::test]
+async fn what_tells_of_a_reorg_is_fetched_once() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = Upstream::start();
+    let model = sandbox.clone();
+    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
+    let gateway = before(&upstream, "").await;
+    let height = sandbox.tip().height - 2;
+    gateway
+        .get(&transaction(&sandbox.transactions_at(height)[0]))
+        .await;
+    sandbox.reorg(3);
+    let asked = targets(&upstream).len();
+    let page = format!("{}?limit=3", block(height));
+    let answer = gateway.get(&page).await;
+    assert_eq!(standing(&gateway, RUNES).reorgs, 1);
+    let truth = sandbox.answer(&http::Method::GET, &page, &http::HeaderMap::new());
+    assert!(answer.body == truth.body);
+    assert_eq!(targets(&upstream).len(), asked + 1);
+    let hit = gateway.get(&page).await;
+    assert!(hit.must("cache-status").starts_with("ordgate; hit"));
+}
+
+/// A tag of before says that the chain was rolled back, or that another server
+/// lags: what bears it is of no epoch, until the status has spoken.
+#[tokio::test]
+async fn an_answer_with_the_tag_of_a_tip_before_is_not_kept() {
+    let ground = Ground::new().await;
+    let (first, second) = (block(ground.tip() - 2), block(ground.tip() - 3));
+    ground.costs(&first, 1).await;
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    ground.costs(&first, 1).await;
+    ground.sandbox.rollback(1);
+    ground.costs(&second, 1).await;
+    ground.costs(&second, 1).await;
+}
+
 #[tokio::test]
 async fn a_reorg_deeper_than_what_counts_as_final() {
     let ground = Ground::new().await;

@@ -9,7 +9,7 @@ use super::{
     Ground, IMMUTABLE, ORDINALS, RUNES, acting, before, block, fill, for_status, probe_all, reply,
     retagged, settled, standing, targets, transaction,
 };
-use crate::support::{Gate, Reply, Setup, Upstream};
+use crate::support::{Gate, Reply, Setup, Upstream, until};
 
 const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 
@@ -55,6 +55,10 @@ async fn without_a_status_times_count_until_it_is_there() {
         assert!(!tip.known);
         let trouble = tip.trouble.unwrap_or_default();
         assert!(trouble.contains(why), "{trouble} for {why}");
+        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
+        assert_eq!(told["name"], "runes");
+        assert_eq!(told["known"], false);
+        assert_eq!(told["trouble"], trouble);
 
         let recent = block(sandbox.tip().height);
         // However deep it lies: nothing has said so yet.
@@ -78,6 +82,10 @@ async fn without_a_status_times_count_until_it_is_there() {
         assert!(tip.known, "{why}");
         assert_eq!(tip.height, Some(sandbox.tip().height));
         assert_eq!(tip.trouble, None);
+        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
+        assert_eq!(told["known"], true);
+        assert_eq!(told["height"], sandbox.tip().height);
+        assert!(told["trouble"].is_null());
         let last = gateway.get(&block(sandbox.tip().height - 61)).await;
         assert_eq!(last.must("cache-control"), IMMUTABLE, "{why}");
         let asked = targets(&upstream).len();
@@ -463,4 +471,42 @@ async fn an_index_that_fills_is_noticed() {
     ground.costs(&target, 1).await;
     ground.costs(&target, 0).await;
     assert_eq!(fill(&ground.gateway).chain.tip(RUNES), Some(840_000));
+}
+
+/// Two servers of one upstream, of which one is a block behind: each answer of
+/// the other is a hint, and half of the budget once went to following them.
+#[tokio::test]
+async fn servers_that_are_not_at_one_do_not_cost_the_budget() {
+    let (ahead, behind) = (sandbox(), sandbox());
+    ahead.advance(1);
+    let upstream = Upstream::start();
+    let turn = AtomicU32::new(0);
+    upstream.usually(move |seen| {
+        let is_ahead = turn.fetch_add(1, SeqCst).is_multiple_of(2);
+        reply(if is_ahead { &ahead } else { &behind }, &seen.target())
+    });
+    let gateway = before(&upstream, "").await;
+    let probes = || -> Vec<_> {
+        let seen = upstream.seen();
+        let probes = seen
+            .iter()
+            .filter(|seen| seen.target() == super::STATUSES[1]);
+        probes.map(|seen| seen.at).collect()
+    };
+    let mut client = gateway.client().await;
+    let mut number = 0_u32;
+    for asked in 2..=5 {
+        // Of any four some are of the one and some of the other.
+        for _ in 0..4 {
+            number += 1;
+            client.get(&transaction(&format!("{number:064x}"))).await;
+        }
+        until("the tip is asked for", || probes().len() >= asked).await;
+    }
+    let probes = probes();
+    let pauses: Vec<_> = probes.windows(2).map(|two| two[1].since(two[0])).collect();
+    // They follow at once, and then less and less.
+    for (pause, least) in pauses.iter().zip([0, 230, 480, 980]) {
+        assert!(pause.as_millis() >= least, "{pauses:?}");
+    }
 }
