@@ -376,7 +376,6 @@ impl Judge {
         world: &World,
         id: usize,
         nth: u64,
-        _now: Time,
         hash_at: impl Fn(usize, u32) -> Option<Hash>,
         height_of: impl Fn(usize) -> Option<u32>,
     ) -> Option<String> {
@@ -583,7 +582,7 @@ impl Judge {
             let height = blocks.first().map(|block| world.blocks[*block].height);
             // Of a page that was cut from several answers, this is the first.
             let source = world.render(from.thing.unwrap(), &from.target).1;
-            if covers(purge, &at.target, &from.target, &source, height) {
+            if covers(purge, &at.target, &from.target, [text, &source], height) {
                 return fault(format!(
                     "{purge:?} was before, but it is from upstream {}: {} {text}",
                     from.text, reply.cache_status
@@ -623,7 +622,7 @@ impl Judge {
             // What changes ahead of the tip, or without its moving, is bounded
             // in time besides.
             Subject::Token(_) => oldest.min(at.at.saturating_sub(setup.live_ttl + flight)),
-            _ => oldest,
+            Subject::Status(_) | Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_) => oldest,
         }
     }
 
@@ -662,8 +661,14 @@ fn place(world: &World, thing: Thing, target: &Target) -> Place {
 }
 
 /// Whether a purge means an answer that was made from the upstream's to another
-/// target.
-fn covers(purge: &Purge, target: &Target, from: &Target, text: &str, named: Option<u32>) -> bool {
+/// target; with the texts of both.
+fn covers(
+    purge: &Purge,
+    target: &Target,
+    from: &Target,
+    texts: [&str; 2],
+    named: Option<u32>,
+) -> bool {
     let route = |target: &Target| match target.subject {
         Subject::Token(_) => 0,
         Subject::Tx(_) => 1,
@@ -682,12 +687,14 @@ fn covers(purge: &Purge, target: &Target, from: &Target, text: &str, named: Opti
                 Subject::Height(height) => height.to_string(),
                 Subject::Status(_) => return false,
             };
-            *own == route && path.split('/').any(|part| part == end)
+            // What is empty at a height names no block that is asked for by hash.
+            let names = from.subject == target.subject || texts[1].contains(&end);
+            *own == route && names && path.split('/').any(|part| part == end)
         }
         Purge::Heights { from, to, .. } => {
             let asked = match target.subject {
                 Subject::Height(height) => Some(height),
-                _ => None,
+                Subject::Status(_) | Subject::Hash(_) | Subject::Tx(_) | Subject::Token(_) => None,
             };
             named
                 .or(asked)
@@ -695,10 +702,13 @@ fn covers(purge: &Purge, target: &Target, from: &Target, text: &str, named: Opti
         }
         // These the operator's side alone makes.
         Purge::Target { .. } | Purge::Segment { .. } => false,
-        Purge::Text(purged) => match &target.subject {
-            Subject::Tx(id) | Subject::Hash(id) if *id == **purged => true,
-            _ => text.contains(&**purged),
-        },
+        Purge::Text(purged) => {
+            let asked = match &target.subject {
+                Subject::Tx(id) | Subject::Hash(id) => *id == **purged,
+                Subject::Status(_) | Subject::Height(_) | Subject::Token(_) => false,
+            };
+            asked || texts.iter().all(|text| text.contains(&**purged))
+        }
     }
 }
 

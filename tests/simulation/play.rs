@@ -81,12 +81,18 @@ pub(crate) struct Play {
     log: Option<Vec<String>>,
 }
 
-/// What a play has shown: what was counted, or what was wrong, with what
-/// happened until then.
-pub(crate) type Outcome = Result<Tally, (String, Vec<String>)>;
+/// What a play has shown: what was counted, or what was wrong.
+pub(crate) type Outcome = Result<Tally, String>;
 
-/// Plays a seed; `tells` where a history is wanted.
+/// Plays a seed; `tells` where a history is wanted. It follows from the seed but
+/// for one thing: whom of several that wait for one answer tokio wakes first.
+/// That decides nothing that is judged.
 pub(crate) fn play(seed: u64, tells: bool) -> Outcome {
+    history(seed, tells).0
+}
+
+/// Plays a seed, and tells what has happened.
+pub(crate) fn history(seed: u64, tells: bool) -> (Outcome, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -95,10 +101,10 @@ pub(crate) fn play(seed: u64, tells: bool) -> Outcome {
     runtime.block_on(async {
         let mut play = Play::new(seed, tells);
         let ended = play.run().await;
-        match ended {
-            Ok(()) => Ok(play.judge.tally),
-            Err(fault) => Err((fault, play.log.unwrap_or_default())),
-        }
+        (
+            ended.map(|()| play.judge.tally),
+            play.log.unwrap_or_default(),
+        )
     })
 }
 
@@ -349,20 +355,13 @@ impl Play {
                 }
             }
         }
-        let delivered = match event {
-            Event::Deliver(id) => Some(id),
-            _ => None,
-        };
         self.settle().await?;
-        if let Some(id) = delivered {
+        if let Event::Deliver(id) = event {
             let nth = self.tick();
             let chain = &self.gateway.fill.chain;
             let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
             let height = |tip: usize| chain.tip(tip as u16);
-            if let Some(seen) = self
-                .judge
-                .learned(&self.world, id, nth, self.now, hash, height)
-            {
+            if let Some(seen) = self.judge.learned(&self.world, id, nth, hash, height) {
                 self.tell(|| seen);
             }
         }
@@ -509,7 +508,7 @@ impl Play {
         if dice.percent(60) {
             target.limit = match dice.percent(20) {
                 true => self.weather.setup.window,
-                false => dice.between(1, 60) as usize,
+                false => dice.between(1, 60).min(dice.between(1, 60)) as usize,
             };
             path.push_str(&format!("limit={}&", target.limit));
         }
@@ -536,7 +535,7 @@ impl Play {
         let route = match target.subject {
             Subject::Token(_) => 0,
             Subject::Tx(_) => 1,
-            _ => 2,
+            Subject::Height(_) | Subject::Hash(_) | Subject::Status(_) => 2,
         };
         let text = |id: &str| Purge::Text(id.into());
         let path = |path: String| Purge::Path {

@@ -85,7 +85,7 @@ impl Weather {
     pub(crate) fn of(dice: &mut Dice) -> Self {
         let setup = *dice.pick(&SETUPS);
         let calm = Self {
-            length: 40_000,
+            length: 20_000,
             client_every: 250,
             block_every: 9_000,
             reorgs: 25,
@@ -127,7 +127,7 @@ impl Weather {
                 ..calm
             },
             _ => Self {
-                length: 90_000,
+                length: 36_000,
                 client_every: 600,
                 block_every: 7_000,
                 reorgs: 40,
