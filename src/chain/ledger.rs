@@ -16,7 +16,10 @@
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
 use std::time::Duration;
+
+use foldhash::quality::FixedState;
 
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
@@ -32,6 +35,8 @@ pub const NO_EPOCH: Epoch = 0;
 pub struct Start {
     beat: u64,
     epoch: Epoch,
+    /// A hash of the tip's tag.
+    tag: Option<u64>,
 }
 
 /// What an answer says of the chain.
@@ -203,10 +208,11 @@ impl Ledger {
     }
 
     /// To be taken before a request is sent.
-    pub const fn start(&self) -> Start {
+    pub fn start(&self) -> Start {
         Start {
             beat: self.beat,
             epoch: self.epoch,
+            tag: self.tag.as_deref().map(brief),
         }
     }
 
@@ -425,8 +431,15 @@ impl Ledger {
             Sign::Same | Sign::None | Sign::NewTip if in_present => self.epoch,
             Sign::Same | Sign::None | Sign::NewTip => start.epoch,
         };
+        // What was asked for in an epoch before may be of any since, unless it
+        // bears that one's tag: then it proves nothing of either.
+        let is_of_start = tag.map(brief) == start.tag;
+        let seen_in = match epoch == self.epoch || is_of_start {
+            true => epoch,
+            false => NO_EPOCH,
+        };
         for block in facts.blocks {
-            self.see(*block, true, epoch);
+            self.see(*block, true, seen_in);
         }
         Verdict::Told(Told {
             epoch,
@@ -692,6 +705,11 @@ fn bare(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"\"")
         .and_then(|tag| tag.strip_suffix(b"\""))
         .unwrap_or(tag)
+}
+
+/// A tag in a word.
+fn brief(tag: &[u8]) -> u64 {
+    FixedState::default().hash_one(tag)
 }
 
 /// The hash of the tip, where a tag is that.

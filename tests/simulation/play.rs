@@ -222,12 +222,16 @@ impl Play {
         replies.sort_by_key(|(client, _)| *client);
         for (client, reply) in replies {
             self.tell(|| {
+                // Who of those that waited has asked is tokio's choice, and a
+                // refusal has a number of its own.
+                let status = reply.cache_status.replace("; collapsed", "");
+                let text = match reply.status.is_server_error() {
+                    true => "",
+                    false => reply.text(),
+                };
                 format!(
-                    "client {client} gets {} {:?} {:?}: {}",
-                    reply.status,
-                    reply.cache_status.replace("; collapsed", ""),
-                    reply.cache_control,
-                    reply.text()
+                    "client {client} gets {} {status:?} {:?}: {text}",
+                    reply.status, reply.cache_control
                 )
             });
             let sent = self.judge.client(client).text.clone();

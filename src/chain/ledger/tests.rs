@@ -321,6 +321,20 @@ fn a_block_seen_in_two_epochs_links_them() {
 }
 
 #[test]
+fn an_answer_that_was_under_way_over_two_changes_links_nothing() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(97, 0)], &tag(100, 0));
+    let before = play.0.start();
+    // All above 96 is replaced, of which first a lower part is seen.
+    play.tip(101, 0);
+    play.late(before, &[block(99, 1)], &tag(102, 1));
+    play.tip(102, 1);
+    play.answer(&[block(99, 1)], &tag(102, 1));
+    assert!(!play.0.agrees(1, 97), "99 of the branch was not seen then");
+}
+
+#[test]
 fn the_highest_block_that_was_seen_proves_the_most() {
     let mut play = Play::new();
     play.tip(100, 0);
