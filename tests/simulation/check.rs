@@ -707,6 +707,8 @@ fn covers(
                 Subject::Tx(id) | Subject::Hash(id) => *id == **purged,
                 Subject::Status(_) | Subject::Height(_) | Subject::Token(_) => false,
             };
+            // As above.
+            let asked = asked && from.subject == target.subject;
             asked || texts.iter().all(|text| text.contains(&**purged))
         }
     }

@@ -86,7 +86,7 @@ impl Weather {
         let setup = *dice.pick(&SETUPS);
         let calm = Self {
             length: 20_000,
-            client_every: 250,
+            client_every: 300,
             block_every: 9_000,
             reorgs: 25,
             lag: 800,
@@ -101,7 +101,7 @@ impl Weather {
             0 | 1 => calm,
             // Slow answers, so that much is under way when something happens.
             2 => Self {
-                client_every: 200,
+                client_every: 260,
                 block_every: 4_000,
                 reorgs: 35,
                 latency: [200, 100, 700],
@@ -128,7 +128,7 @@ impl Weather {
             },
             _ => Self {
                 length: 36_000,
-                client_every: 600,
+                client_every: 700,
                 block_every: 7_000,
                 reorgs: 40,
                 lag: 3_000,
