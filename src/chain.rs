@@ -124,6 +124,8 @@ pub struct Standing {
     /// The highest height that it names.
     pub highest: u32,
     epoch: AtomicU64,
+    /// What clients were promised when it was stored, in milliseconds.
+    promised: u32,
     heat: AtomicU32,
 }
 
@@ -140,7 +142,35 @@ impl Standing {
             lowest,
             highest,
             epoch: AtomicU64::new(epoch),
+            promised: 0,
             heat: AtomicU32::new(0),
+        }
+    }
+
+    /// With what clients are promised.
+    #[must_use]
+    pub fn promising(self, promise: Duration) -> Self {
+        Self {
+            promised: u32::try_from(promise.as_millis()).unwrap_or(u32::MAX),
+            ..self
+        }
+    }
+
+    /// Its age, as clients are told it: the time since it was last known to
+    /// hold (RFC 9111 §4.2.3 counts from generation or validation at the
+    /// origin, and a probe that finds the tip as it was validates all that ends
+    /// with its epoch). So `max-age` less `age` is what can be promised now.
+    pub fn age(&self, received: Moment, judged: Judged, now: Moment) -> Duration {
+        let since = now.since(received);
+        if !self.class.ends_with_epoch() {
+            return since;
+        }
+        let promised = Duration::from_millis(u64::from(self.promised));
+        match judged {
+            Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+                promised.saturating_sub(ttl).min(since)
+            }
+            Judged::Stale { by } => (promised + by).min(since),
         }
     }
 
@@ -552,8 +582,13 @@ impl Tip {
         };
         let left = bound.saturating_sub(now.since(received));
         if !left.is_zero() {
+            let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
+            let next = confirmed.max(received) + self.source.every;
             return Judged::Fresh {
-                ttl: left.min(self.source.every),
+                ttl: match known {
+                    true => left.min(next.since(now)),
+                    false => left,
+                },
             };
         }
         let mut ended = received + bound;

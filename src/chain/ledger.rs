@@ -484,7 +484,9 @@ impl Ledger {
                 .filter(|tip| tip.certain && !senseless)
                 .map(|tip| tip.height),
             orphaned,
-            wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
+            wake: orphaned.is_some()
+                || matches!(sign, Sign::NewTip | Sign::Other)
+                || self.tip.is_some_and(|tip| grows && !tip.certain),
             confirms: sign == Sign::Same && self.is_certain_of(tag),
         })
     }
@@ -559,8 +561,13 @@ impl Ledger {
     }
 
     fn move_tip(&mut self, empty: Option<u32>, highest: Option<u32>, grows: bool, undone: bool) {
-        // A block that is named stands: the tip is as high at the least.
-        let seen = highest.map(|height| (height, true));
+        // A block that is named stands: the tip is as high at the least. But
+        // one far above what the status path has said is not taken at its word.
+        let is_near = |height: u32| {
+            let before = self.tip.map_or(height, |tip| tip.height);
+            self.said.is_none() || height.saturating_sub(before) <= self.bounds.margin
+        };
+        let seen = highest.map(|height| (height, is_near(height)));
         let below = empty.map(|height| (height.saturating_sub(1), false));
         let moved = match (undone, grows) {
             (true, _) => seen.or(below),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::learn::promise;
 use super::{Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
@@ -410,7 +411,9 @@ impl Fill {
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())
             .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let promise = self.promise(standing.class, standing.tip);
+        let (class, tip) = (standing.class, standing.tip);
+        let time = self.chain.promise(class, tip, self.clock.now());
+        let promise = promise(class, time);
         Some(Stored {
             status: least.status,
             etag: etag(&body),
@@ -420,7 +423,7 @@ impl Fill {
             took: parts.iter().map(|part| part.took).max()?,
             page: Page::read(&body).map(Box::new),
             body: Box::<[u8]>::from(body).into(),
-            standing: Some(Standing::new(standing.class, standing.tip, heights, epoch)),
+            standing: Some(Standing::new(class, tip, heights, epoch).promising(time)),
             seen: Survived::at(parts.iter().map(|part| part.seen.number()).min()?),
         })
     }

@@ -130,6 +130,21 @@ fn heights_and_tags_in_passing_begin_epochs() {
 }
 
 #[test]
+fn a_height_far_above_the_tip_is_not_taken_at_its_word() {
+    let mut play = Play::new();
+    play.status(100, "");
+    let jump = told(play.answer(&[block(104, 0)], ""));
+    assert_eq!((jump.tip, jump.wake, jump.epoch), (None, true, 2));
+    assert_eq!(play.status(104, "").unwrap().tip, Some(104));
+    let near = told(play.answer(&[block(107, 0)], ""));
+    assert_eq!((near.tip, near.wake), (Some(107), false));
+    // Where no status path says better, it is all there is.
+    let mut play = Play::new();
+    play.answer(&[block(100, 0)], "");
+    assert_eq!(told(play.answer(&[block(900, 0)], "")).tip, Some(900));
+}
+
+#[test]
 fn tags_of_resources_are_no_signs() {
     let mut play = Play::new();
     play.status(100, "\"status\"");

@@ -34,12 +34,12 @@ fn broken_status(sandbox: &Sandbox, wrong: Reply) -> (Upstream, Arc<AtomicBool>)
 #[tokio::test]
 async fn without_a_status_times_count_until_it_is_there() {
     let failures = [
-        (Reply::status(500, "{}"), "fails: "),
+        (Reply::status(500, "{}"), "fails with 500"),
         (
             Reply::status(404, r#"{"error":"Not found"}"#),
             "answers 404",
         ),
-        (Reply::status(410, "{}"), "fails: "),
+        (Reply::status(410, "{}"), "fails with 410"),
         (Reply::json("nonsense"), "fails: "),
         (Reply::json("[840199]"), "not with a JSON object"),
         (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
