@@ -419,7 +419,8 @@ impl Chain {
             tip.fail(why);
             return None;
         }
-        let told = ledger.status(start, height, tag, tip.known_until(now));
+        ledger.lost_at(tip.lost_at(now));
+        let told = ledger.status(start, height, tag, now);
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         if let Some(told) = told {
             tip.count(told);
@@ -456,7 +457,8 @@ impl Chain {
             return Verdict::Outdated;
         };
         let mut ledger = tip.ledger();
-        let verdict = ledger.answer(start, facts, tip.known_until(now));
+        ledger.lost_at(tip.lost_at(now));
+        let verdict = ledger.answer(start, facts, now);
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         drop(ledger);
         if let Verdict::Told(told) = verdict {
@@ -559,11 +561,10 @@ impl Tip {
         confirmed > 0 && now.since(Moment::from_nanos(confirmed)) <= self.source.patience()
     }
 
-    /// Until when the present epoch has kept answers fresh: now, or when the tip
-    /// was lost.
-    fn known_until(&self, now: Moment) -> Moment {
+    /// When the tip was lost, if it is not known.
+    fn lost_at(&self, now: Moment) -> Option<Moment> {
         let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
-        now.min(confirmed + self.source.patience())
+        (!self.is_known(now)).then(|| confirmed + self.source.patience())
     }
 
     /// What an answer of the present epoch is good for.

@@ -12,6 +12,8 @@
 //! An epoch is a stretch of time in which nothing of this changed. Since a
 //! block's hash commits to all blocks below it, a block that is seen in two
 //! epochs proves that both agree up to its height: a link ([`Ledger::agrees`]).
+//! Since a body may be of a later tip than its tag, the first sight counts where
+//! a later request has found the tip still the same.
 //!
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
@@ -37,6 +39,7 @@ pub struct Start {
     epoch: Epoch,
     /// A hash of the tip's tag.
     tag: Option<u64>,
+    tick: u64,
 }
 
 /// What an answer says of the chain.
@@ -96,7 +99,14 @@ pub struct Ledger {
     /// When bodies told of reorgs that no tag did.
     conflicts: VecDeque<Moment>,
     links: VecDeque<Link>,
-    ended: VecDeque<(Epoch, Moment)>,
+    ended: VecDeque<Ended>,
+    /// Answers so far.
+    tick: u64,
+    /// The last answer after which the tip is known to have been what its tag
+    /// said: whatever came up to then was of this tip, and of none after it.
+    sure: u64,
+    /// When the tip was lost, if it is.
+    lost: Option<Moment>,
     bounds: Bounds,
 }
 
@@ -128,8 +138,20 @@ struct Seen {
     beat: u64,
     /// The last epoch in which it was seen.
     epoch: Epoch,
+    /// Which answer was the first to show it then.
+    tick: u64,
     /// Whether it has items, all operations counted.
     items: bool,
+}
+
+/// An epoch that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    epoch: Epoch,
+    /// When it ceased to keep answers fresh.
+    at: Moment,
+    /// What [`Ledger::sure`] was.
+    sure: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +225,9 @@ impl Ledger {
             conflicts: VecDeque::new(),
             links: VecDeque::new(),
             ended: VecDeque::new(),
+            tick: 0,
+            sure: 0,
+            lost: None,
             bounds,
         }
     }
@@ -213,6 +238,7 @@ impl Ledger {
             beat: self.beat,
             epoch: self.epoch,
             tag: self.tag.as_deref().map(brief),
+            tick: self.tick,
         }
     }
 
@@ -266,11 +292,19 @@ impl Ledger {
         if epoch == self.epoch {
             return None;
         }
-        let at = self
-            .ended
-            .binary_search_by_key(&epoch, |(epoch, _)| *epoch)
-            .ok();
-        Some(at.map_or(Moment::default(), |at| self.ended[at].1))
+        let ended = self.ended_epoch(epoch);
+        Some(ended.map_or(Moment::default(), |ended| ended.at))
+    }
+
+    fn ended_epoch(&self, epoch: Epoch) -> Option<Ended> {
+        let at = self.ended.binary_search_by_key(&epoch, |e| e.epoch).ok()?;
+        self.ended.get(at).copied()
+    }
+
+    /// To be said before an answer is told: when the tip was lost, if it is. An
+    /// epoch that ends now has kept nothing fresh since.
+    pub fn lost_at(&mut self, lost: Option<Moment>) {
+        self.lost = lost;
     }
 
     /// What the status path has answered: the tip's height, unless the index is
@@ -285,6 +319,7 @@ impl Ledger {
         now: Moment,
     ) -> Option<Told> {
         let tag = tag.map(bare);
+        self.count(start, tag);
         let mut change = Change::default();
         match (self.tip, height) {
             // Nothing that was fetched before can be told to be of this tip.
@@ -379,6 +414,7 @@ impl Ledger {
             },
             false => facts,
         };
+        self.count(start, facts.tag.map(bare));
         if self.is_outdated(start, facts) {
             return Verdict::Outdated;
         }
@@ -572,7 +608,11 @@ impl Ledger {
         if !change.begins && change.orphaned.is_none() {
             return None;
         }
-        self.ended.push_back((self.epoch, now));
+        self.ended.push_back(Ended {
+            epoch: self.epoch,
+            at: self.lost.map_or(now, |lost| lost.min(now)),
+            sure: self.sure,
+        });
         if self.ended.len() > EPOCHS {
             self.ended.pop_front();
         }
@@ -593,16 +633,35 @@ impl Ledger {
         Some(suspect)
     }
 
+    /// Counts an answer. Its tag was decided after its request was sent and
+    /// before its body was looked up: so the body may be of a later tip, and an
+    /// equal tag says of all that came before the request that it was not.
+    fn count(&mut self, start: Start, tag: Option<&[u8]>) {
+        if tag.is_some() && self.tag.as_deref() == tag {
+            self.sure = self.sure.max(start.tick);
+        }
+        self.tick += 1;
+    }
+
+    /// Whether a block was seen in an epoch that has ended, beyond doubt.
+    fn is_sure(&self, seen: &Seen) -> bool {
+        let ended = self.ended_epoch(seen.epoch);
+        ended.is_some_and(|ended| seen.tick <= ended.sure)
+    }
+
     /// Notes that a block stands at its height.
     fn see(&mut self, block: Block, items: bool, epoch: Epoch) {
         let present = epoch == self.epoch;
-        let homogeneous = self.is_homogeneous();
+        // Only where each answer bears the tip's hash can nothing have changed
+        // within an epoch unnoticed.
+        let before = self.heights.get(&block.height).copied();
+        let links = self.is_homogeneous() && before.is_some_and(|seen| self.is_sure(&seen));
         if let Some(seen) = self.heights.get_mut(&block.height)
             && seen.hash == block.hash
         {
             seen.items |= items;
             if present && seen.epoch != epoch {
-                if seen.epoch != NO_EPOCH && homogeneous {
+                if links {
                     self.links.push_back(Link {
                         from: seen.epoch,
                         to: epoch,
@@ -610,6 +669,7 @@ impl Ledger {
                     });
                 }
                 seen.epoch = epoch;
+                seen.tick = self.tick;
             }
             if self.links.len() > LINKS {
                 self.links.pop_front();
@@ -624,6 +684,7 @@ impl Ledger {
             hash: block.hash,
             beat: self.beat,
             epoch,
+            tick: self.tick,
             items,
         };
         if let Some(before) = self.heights.insert(block.height, seen) {
@@ -659,7 +720,9 @@ impl Ledger {
             return None;
         }
         let above = self.heights.range(height..).rev().take(ANCHORS);
-        let mut proofs = above.filter(|(_, seen)| seen.items && reached.contains(&seen.epoch));
+        let proves =
+            |seen: &Seen| seen.items && reached.contains(&seen.epoch) && self.is_sure(seen);
+        let mut proofs = above.filter(|(_, seen)| proves(seen));
         proofs.next().map(|(height, _)| *height)
     }
 

@@ -144,12 +144,14 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
     see(99, 100);
     let recent = Standing::new(Class::Recent, 0, Some((96, 98)), 1);
     let live = Standing::new(Class::Live, 0, None, 1);
+    probe(&chain, 100, 1);
     probe(&chain, 101, 2);
     assert_eq!(judge(&chain, &recent, 0, 3), "stale 1");
     see(99, 101);
     assert_eq!(judge(&chain, &recent, 0, 3), "fresh 4");
     assert_eq!(recent.epoch(), 2, "so that it need not be looked for again");
     assert_eq!(judge(&chain, &live, 0, 3), "stale 1", "that is no block");
+    probe(&chain, 101, 4);
     probe(&chain, 104, 4);
     see(99, 104);
     assert_eq!(judge(&chain, &recent, 0, 4), "settled");

@@ -313,6 +313,7 @@ fn a_block_seen_in_two_epochs_links_them() {
     let mut play = Play::new();
     play.tip(100, 0);
     play.answer(&[block(99, 0)], &tag(100, 0));
+    play.tip(100, 0);
     play.tip(101, 0);
     assert!(!play.0.agrees(1, 90));
     play.answer(&[block(99, 0)], &tag(101, 0));
@@ -321,6 +322,7 @@ fn a_block_seen_in_two_epochs_links_them() {
     play.answer(&[block(100, 0)], &tag(101, 0));
     assert!(play.0.agrees(1, 100), "the tip of the first epoch");
     // Two links make a way.
+    play.tip(101, 0);
     play.tip(102, 0);
     assert!(!play.0.agrees(1, 90) && !play.0.agrees(2, 90));
     play.answer(&[block(100, 0)], &tag(102, 0));
@@ -333,6 +335,20 @@ fn a_block_seen_in_two_epochs_links_them() {
     play.status(101, "");
     play.answer(&[block(99, 0)], "");
     assert!(!play.0.agrees(1, 90));
+}
+
+#[test]
+fn a_body_may_be_of_a_later_tip_than_its_tag() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(97, 0)], &tag(100, 0));
+    play.tip(100, 0);
+    // All above 96 is replaced between this one's tag and its body.
+    play.answer(&[block(99, 1)], &tag(100, 0));
+    play.tip(101, 1);
+    play.answer(&[block(99, 1)], &tag(101, 1));
+    assert!(!play.0.agrees(1, 97), "who knows whether 99 was seen then");
+    assert_eq!(play.0.anchor(1, 97), Some(97));
 }
 
 #[test]
@@ -356,12 +372,14 @@ fn the_highest_block_that_was_seen_proves_the_most() {
     play.answer(&[block(96, 0)], &tag(100, 0));
     play.answer(&[block(99, 0)], &tag(100, 0));
     assert_eq!(play.0.anchor(1, 96), None, "there is nothing to prove");
+    play.tip(100, 0);
     play.tip(101, 0);
     assert_eq!(play.0.anchor(1, 96), Some(99));
     assert_eq!(play.0.anchor(1, 99), Some(99));
     assert_eq!(play.0.anchor(1, 100), None, "the tip may be without items");
     assert_eq!(play.0.anchor(NO_EPOCH, 96), None);
     play.answer(&[block(96, 0)], &tag(101, 0));
+    play.tip(101, 0);
     play.tip(102, 0);
     assert_eq!(play.0.anchor(1, 97), Some(99), "seen in the same epoch");
     assert_eq!(play.0.anchor(1, 96), Some(99));
