@@ -137,6 +137,8 @@ pub struct Standing {
     /// The highest height that it names.
     pub highest: u32,
     epoch: AtomicU64,
+    /// What clients were promised when it was stored, in milliseconds.
+    promised: u32,
     heat: AtomicU32,
 }
 
@@ -153,7 +155,35 @@ impl Standing {
             lowest,
             highest,
             epoch: AtomicU64::new(epoch),
+            promised: 0,
             heat: AtomicU32::new(0),
+        }
+    }
+
+    /// With what clients are promised.
+    #[must_use]
+    pub fn promising(self, promise: Duration) -> Self {
+        Self {
+            promised: u32::try_from(promise.as_millis()).unwrap_or(u32::MAX),
+            ..self
+        }
+    }
+
+    /// Its age, as clients are told it: the time since it was last known to
+    /// hold (RFC 9111 §4.2.3 counts from generation or validation at the
+    /// origin, and a probe that finds the tip as it was validates all that ends
+    /// with its epoch). So `max-age` less `age` is what can be promised now.
+    pub fn age(&self, received: Moment, judged: Judged, now: Moment) -> Duration {
+        let since = now.since(received);
+        if !self.class.ends_with_epoch() {
+            return since;
+        }
+        let promised = Duration::from_millis(u64::from(self.promised));
+        match judged {
+            Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+                promised.saturating_sub(ttl).min(since)
+            }
+            Judged::Stale { by } => (promised + by).min(since),
         }
     }
 
@@ -350,7 +380,11 @@ impl Chain {
         let ledger = tip.ledger();
         let holds = standing.class == Class::Recent && ledger.agrees(epoch, standing.highest);
         if !holds {
-            let ended = ledger.ended(epoch).unwrap_or(now);
+            let mut ended = ledger.ended(epoch).unwrap_or(now);
+            // It came after the tip had been lost: its time counted.
+            if Moment::default() < ended && ended < received {
+                ended = received + self.times.recent_ttl;
+            }
             return Judged::Stale {
                 by: now.since(ended.min(received + lifetime)),
             };
@@ -427,6 +461,7 @@ impl Chain {
             tip.fail(why);
             return None;
         }
+        ledger.lost_at(tip.lost_at(now));
         let told = ledger.status(start, height, tag, now);
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         if let Some(told) = told {
@@ -464,6 +499,7 @@ impl Chain {
             return Verdict::Outdated;
         };
         let mut ledger = tip.ledger();
+        ledger.lost_at(tip.lost_at(now));
         let verdict = ledger.answer(start, facts, now);
         tip.epoch.store(ledger.epoch(), Ordering::Release);
         drop(ledger);
@@ -591,6 +627,12 @@ impl Tip {
         confirmed > 0 && now.since(Moment::from_nanos(confirmed)) <= self.source.patience()
     }
 
+    /// When the tip was lost, if it is not known.
+    fn lost_at(&self, now: Moment) -> Option<Moment> {
+        let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
+        (!self.is_known(now)).then(|| confirmed + self.source.patience())
+    }
+
     /// What an answer of the present epoch is good for.
     fn within_epoch(
         &self,
@@ -606,8 +648,13 @@ impl Tip {
         };
         let left = bound.saturating_sub(now.since(received));
         if !left.is_zero() {
+            let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
+            let next = confirmed.max(received) + self.source.every;
             return Judged::Fresh {
-                ttl: left.min(self.source.every),
+                ttl: match known {
+                    true => left.min(next.since(now)),
+                    false => left,
+                },
             };
         }
         let mut ended = received + bound;

@@ -29,7 +29,8 @@ use crate::cache::key::Key;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::store::{Mark, Stored, Survived};
 use crate::cache::{Cache, Lookup};
-use crate::chain::Chain;
+use crate::chain::ledger::Epoch;
+use crate::chain::{Chain, Judged};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead, Turn};
 use crate::respond::{Promise, Respond};
@@ -143,13 +144,14 @@ impl Fill {
     /// another had asked already. Gives up after `patience`.
     pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
         let began = self.cache.store().purges();
+        let since = self.epoch(key);
         let (mut found, mut collapsed) = self.join(key, patience).await;
         for again in 1..OVERTAKEN {
             let first = again == 1 && collapsed;
             let another = match &found {
                 Ok(found) => {
                     self.is_of_before(key, &found.stored, began)
-                        || first && self.is_overtaken(&found.stored)
+                        || first && self.is_overtaken(&found.stored, since)
                 }
                 // Who led may have looked ahead, for which there was nothing to
                 // spare.
@@ -171,13 +173,24 @@ impl Fill {
         }
     }
 
+    /// The present epoch of the tip that a key's route goes by.
+    fn epoch(&self, key: &Key) -> Epoch {
+        let tip = self.route(key).map_or(u16::MAX, |route| route.cache.tip);
+        self.chain.epoch(tip)
+    }
+
     /// What had been asked for before a new block came is no answer to who has
     /// asked since.
-    fn is_overtaken(&self, stored: &Stored) -> bool {
-        let overtaken = stored.standing.as_ref().map(|standing| {
-            standing.class.ends_with_epoch() && standing.epoch() != self.chain.epoch(standing.tip)
-        });
-        overtaken.unwrap_or(false)
+    fn is_overtaken(&self, stored: &Stored, since: Epoch) -> bool {
+        let is_older = stored
+            .standing
+            .as_ref()
+            .is_some_and(|standing| standing.class.ends_with_epoch() && standing.epoch() < since);
+        is_older
+            && !matches!(
+                self.cache.judge(stored, self.clock.now()),
+                Judged::Fresh { .. }
+            )
     }
 
     /// Nor is what was purged before a request began: its leader may have asked

@@ -251,11 +251,11 @@ impl Gateway {
             Mode::Off | Mode::Override | Mode::Respect => Asking { key, by_hash: None },
         };
         let key = &asking.key;
-        let (stored, outcome) = match self.cache.look_up(key, &route.cache, now) {
-            Lookup::Fresh { stored, ttl } => (stored, Outcome::Hit { ttl: seconds(ttl) }),
+        let (stored, judged) = match self.cache.look_up(key, &route.cache, now) {
+            Lookup::Fresh { stored, ttl } => (stored, Judged::Fresh { ttl }),
             Lookup::Settled { stored, ttl } => {
                 let stored = self.fill.settle(key, &stored);
-                (stored, Outcome::Hit { ttl: seconds(ttl) })
+                (stored, Judged::Settled { ttl })
             }
             Lookup::Stale {
                 stored,
@@ -264,7 +264,7 @@ impl Gateway {
                 ..
             } => {
                 self.fill.refresh(key, Priority::Miss);
-                (stored, Outcome::Hit { ttl: past(by) })
+                (stored, Judged::Stale { by })
             }
             Lookup::Stale {
                 stored,
@@ -307,9 +307,10 @@ impl Gateway {
             standing.warm(1);
         }
         let said = way.said(request.headers());
+        let (outcome, age) = (hit(judged), stored.age(judged, now));
         let response = self
             .respond
-            .stored(&stored, key.target(), outcome, &said, now);
+            .stored(&stored, key.target(), outcome, &said, age);
         Ok(Step::Done(response, Some(outcome)))
     }
 
@@ -460,23 +461,21 @@ impl Gateway {
         };
         let (response, outcome, took) = match (fetched, errand.stale) {
             (Ok(Found { stored, from }), _) => {
+                let judged = self.cache.judge(&stored, now);
                 let outcome = match from {
                     Provenance::Upstream { stored: kept } => forwarded(Some(stored.status), kept),
                     // Put together from what was stored already.
-                    Provenance::Memory => match self.cache.judge(&stored, now) {
-                        Judged::Fresh { ttl } | Judged::Settled { ttl } => {
-                            Outcome::Hit { ttl: seconds(ttl) }
-                        }
-                        Judged::Stale { by } => Outcome::Hit { ttl: past(by) },
-                    },
+                    Provenance::Memory => hit(judged),
                 };
-                let response = self.respond.stored(&stored, target, outcome, &said, now);
+                let age = stored.age(judged, now);
+                let response = self.respond.stored(&stored, target, outcome, &said, age);
                 (response, outcome, Some(stored.took))
             }
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
-                let response = self.respond.stored(&stored, target, outcome, &said, now);
+                let age = stored.age(Judged::Stale { by }, now);
+                let response = self.respond.stored(&stored, target, outcome, &said, age);
                 (response, outcome, None)
             }
             (Err(failure), None) => {
@@ -594,9 +593,15 @@ impl Way {
     }
 }
 
-/// Whole seconds of freshness that are left.
-fn seconds(ttl: Duration) -> i64 {
-    i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
+/// A hit, with the whole seconds of freshness that are left.
+fn hit(judged: Judged) -> Outcome {
+    let ttl = match judged {
+        Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+            i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
+        }
+        Judged::Stale { by } => past(by),
+    };
+    Outcome::Hit { ttl }
 }
 
 /// Seconds past freshness, as a `ttl` below zero.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::fill::Fill;
 use crate::look_ahead;
-use crate::upstream::Priority;
+use crate::upstream::{Failure, Priority};
 
 /// How soon after a probe the next may follow out of turn, at first.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -94,7 +94,16 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     let why = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
-        Ok(Err(failure)) => Err(format!("{path} fails: {}", failure.name())),
+        Ok(Err(failure)) => {
+            // What the operator has to see to is said each time.
+            if matches!(failure, Failure::Retired | Failure::KeyRefused(_)) {
+                failure.report(path);
+            }
+            Err(match failure.upstream_status() {
+                Some(status) => format!("{path} fails with {status}"),
+                None => format!("{path} fails: {}", failure.name()),
+            })
+        }
         Err(_elapsed) => Err(format!("{path} does not answer within {patience:?}")),
     };
     let answer = match why {

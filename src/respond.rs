@@ -26,7 +26,6 @@ use serde::Serialize;
 use crate::cache::etag::none_match_fails;
 use crate::cache::outcome::{Outcome, age};
 use crate::cache::store::{Stored, Template};
-use crate::clock::Moment;
 use crate::limit::Permit;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
@@ -243,7 +242,7 @@ impl Respond {
         }
     }
 
-    /// A stored response: whole, or 304 where the client has it. hyper leaves
+    /// A stored response of an age: whole, or 304 where the client has it. hyper leaves
     /// the body out for HEAD and sets `content-length` from it.
     pub fn stored(
         &self,
@@ -251,7 +250,7 @@ impl Respond {
         target: &str,
         outcome: Outcome,
         said: &Said<'_>,
-        now: Moment,
+        aged: Duration,
     ) -> Response<Body> {
         let unchanged =
             stored.status == StatusCode::OK && none_match_fails(said.fields, &stored.etag);
@@ -278,7 +277,7 @@ impl Respond {
             // The tag is of the body; an error's body is nothing to validate.
             _ => fields.remove(ETAG),
         };
-        fields.insert(AGE, age(now.since(stored.received)));
+        fields.insert(AGE, age(aged));
         let key = self.cache_status_key.then_some(target);
         fields.insert(CACHE_STATUS, outcome.field(key, None));
         self.fill(fields, said);

@@ -225,6 +225,32 @@ impl Failure {
         }
     }
 
+    /// Whether another target would have failed just so: nothing of this one is
+    /// the cause.
+    pub const fn is_of_all(&self) -> bool {
+        match self {
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::Unreachable(_)
+            | Self::TimedOut(TimedOut::Connect)
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired => true,
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::TooLarge
+            | Self::Protocol
+            | Self::NotJson
+            | Self::KeyEchoed
+            | Self::Redirect(_)
+            | Self::ServerError { .. }
+            | Self::UnexpectedStatus(_)
+            | Self::Abandoned
+            | Self::Unsettled => false,
+        }
+    }
+
     /// The status that the upstream gave, where it gave one.
     pub fn upstream_status(&self) -> Option<StatusCode> {
         match self {

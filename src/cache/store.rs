@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use foldhash::quality::{FixedState, RandomState};
@@ -22,7 +22,7 @@ use super::policy::Policy;
 use super::purge::{Purge, Purges, Sight};
 use super::reuse;
 use super::vary::{Nominated, SecondaryKey};
-use crate::chain::Standing;
+use crate::chain::{Judged, Standing};
 use crate::clock::Moment;
 use crate::pages::Page;
 
@@ -41,9 +41,9 @@ pub struct Stored {
     /// When the upstream's answer was received.
     pub received: Moment,
     /// How long it is fresh from then on.
-    pub lifetime: std::time::Duration,
+    pub lifetime: Duration,
     /// How long the upstream took.
-    pub took: std::time::Duration,
+    pub took: Duration,
     /// How it stands towards the chain, on a route in mode `chain`.
     pub standing: Option<Standing>,
     /// What the body consists of, where pages are cut from it.
@@ -104,6 +104,14 @@ impl Stored {
             key,
             standing: self.standing.as_ref(),
             bodies: vec![&self.body],
+        }
+    }
+
+    /// Its age, as clients are told it, given what it is good for.
+    pub fn age(&self, judged: Judged, now: Moment) -> Duration {
+        match &self.standing {
+            Some(standing) => standing.age(self.received, judged, now),
+            None => now.since(self.received),
         }
     }
 
@@ -494,7 +502,7 @@ impl Store {
             {
                 continue;
             }
-            let spare = policy(route_of(&key)).map_or(std::time::Duration::ZERO, |policy| {
+            let spare = policy(route_of(&key)).map_or(Duration::ZERO, |policy| {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             });
             // What obeys RFC 9111 can be validated however old it is; it leaves

@@ -12,11 +12,16 @@
 //! An epoch is a stretch of time in which nothing of this changed. Since a
 //! block's hash commits to all blocks below it, a block that is seen in two
 //! epochs proves that both agree up to its height: a link ([`Ledger::agrees`]).
+//! Since a body may be of a later tip than its tag, the first sight counts where
+//! a later request has found the tip still the same.
 //!
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
 use std::time::Duration;
+
+use foldhash::quality::FixedState;
 
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
@@ -32,6 +37,9 @@ pub const NO_EPOCH: Epoch = 0;
 pub struct Start {
     beat: u64,
     epoch: Epoch,
+    /// A hash of the tip's tag.
+    tag: Option<u64>,
+    tick: u64,
 }
 
 /// What an answer says of the chain.
@@ -88,8 +96,17 @@ pub struct Ledger {
     heights: BTreeMap<u32, Seen>,
     hashes: HashMap<Hash, u32>,
     reorgs: VecDeque<Reorg>,
+    /// When bodies told of reorgs that no tag did.
+    conflicts: VecDeque<Moment>,
     links: VecDeque<Link>,
-    ended: VecDeque<(Epoch, Moment)>,
+    ended: VecDeque<Ended>,
+    /// Answers so far.
+    tick: u64,
+    /// The last answer after which the tip is known to have been what its tag
+    /// said: whatever came up to then was of this tip, and of none after it.
+    sure: u64,
+    /// When the tip was lost, if it is.
+    lost: Option<Moment>,
     bounds: Bounds,
 }
 
@@ -121,15 +138,26 @@ struct Seen {
     beat: u64,
     /// The last epoch in which it was seen.
     epoch: Epoch,
+    /// Which answer was the first to show it then.
+    tick: u64,
     /// Whether it has items, all operations counted.
     items: bool,
+}
+
+/// An epoch that has ended.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    epoch: Epoch,
+    /// When it ceased to keep answers fresh.
+    at: Moment,
+    /// What [`Ledger::sure`] was.
+    sure: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reorg {
     beat: u64,
     from: u32,
-    at: Moment,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -162,8 +190,9 @@ const EPOCHS: usize = 4096;
 /// Heights that are looked through for one that proves something.
 const ANCHORS: usize = 64;
 
-/// So many reorgs within [`CONTRADICTED`] are none.
-const MOST_REORGS: usize = 32;
+/// So many reorgs within [`CONTRADICTED`] that nothing but bodies told of are
+/// none.
+const MOST_CONFLICTS: usize = 32;
 const CONTRADICTED: Duration = Duration::from_secs(60);
 
 /// What an observation changes.
@@ -193,8 +222,12 @@ impl Ledger {
             heights: BTreeMap::new(),
             hashes: HashMap::new(),
             reorgs: VecDeque::new(),
+            conflicts: VecDeque::new(),
             links: VecDeque::new(),
             ended: VecDeque::new(),
+            tick: 0,
+            sure: 0,
+            lost: None,
             bounds,
         }
     }
@@ -211,10 +244,12 @@ impl Ledger {
     }
 
     /// To be taken before a request is sent.
-    pub const fn start(&self) -> Start {
+    pub fn start(&self) -> Start {
         Start {
             beat: self.beat,
             epoch: self.epoch,
+            tag: self.tag.as_deref().map(brief),
+            tick: self.tick,
         }
     }
 
@@ -243,9 +278,13 @@ impl Ledger {
         self.heights.get(&height).map(|seen| seen.hash)
     }
 
-    /// The height of a block that stands in the chain.
+    /// The height of a block that stands in the chain, where an answer has
+    /// shown the two together. The status does not: its tag is decided before
+    /// its height, and may be that of the tip before.
     pub fn height_of(&self, hash: &Hash) -> Option<u32> {
-        self.hashes.get(hash).copied()
+        let height = self.hashes.get(hash)?;
+        let seen = self.heights.get(height)?;
+        seen.items.then_some(*height)
     }
 
     /// Heights of which the hash is known.
@@ -264,11 +303,19 @@ impl Ledger {
         if epoch == self.epoch {
             return None;
         }
-        let at = self
-            .ended
-            .binary_search_by_key(&epoch, |(epoch, _)| *epoch)
-            .ok();
-        Some(at.map_or(Moment::default(), |at| self.ended[at].1))
+        let ended = self.ended_epoch(epoch);
+        Some(ended.map_or(Moment::default(), |ended| ended.at))
+    }
+
+    fn ended_epoch(&self, epoch: Epoch) -> Option<Ended> {
+        let at = self.ended.binary_search_by_key(&epoch, |e| e.epoch).ok()?;
+        self.ended.get(at).copied()
+    }
+
+    /// To be said before an answer is told: when the tip was lost, if it is. An
+    /// epoch that ends now has kept nothing fresh since.
+    pub fn lost_at(&mut self, lost: Option<Moment>) {
+        self.lost = lost;
     }
 
     /// What the status path has answered: the tip's height, unless the index is
@@ -283,6 +330,7 @@ impl Ledger {
         now: Moment,
     ) -> Option<Told> {
         let tag = tag.map(bare);
+        self.count(start, tag);
         let mut change = Change::default();
         match (self.tip, height) {
             // Nothing that was fetched before can be told to be of this tip.
@@ -377,6 +425,7 @@ impl Ledger {
             },
             false => facts,
         };
+        self.count(start, facts.tag.map(bare));
         if self.is_outdated(start, facts) {
             return Verdict::Outdated;
         }
@@ -405,6 +454,9 @@ impl Ledger {
         let known = sign == Sign::Same && self.tip.is_some_and(|tip| !tip.certain);
         change.begins = sign == Sign::NewTip || grows && self.tip.is_some() && !known;
         let in_present = start.epoch == self.epoch;
+        if change.orphaned.is_some() {
+            self.note_conflict(now);
+        }
         let orphaned = self.turn(change, now);
         if orphaned.is_some() || grows || sign == Sign::NewTip {
             self.beat += 1;
@@ -426,8 +478,15 @@ impl Ledger {
             Sign::Same | Sign::None | Sign::NewTip if in_present => self.epoch,
             Sign::Same | Sign::None | Sign::NewTip => start.epoch,
         };
+        // What was asked for in an epoch before may be of any since, unless it
+        // bears that one's tag: then it proves nothing of either.
+        let is_of_start = tag.map(brief) == start.tag;
+        let seen_in = match epoch == self.epoch || is_of_start {
+            true => epoch,
+            false => NO_EPOCH,
+        };
         for block in facts.blocks {
-            self.see(*block, true, epoch);
+            self.see(*block, true, seen_in);
         }
         Verdict::Told(Told {
             epoch,
@@ -436,7 +495,9 @@ impl Ledger {
                 .filter(|tip| tip.certain && !senseless)
                 .map(|tip| tip.height),
             orphaned,
-            wake: orphaned.is_some() || matches!(sign, Sign::NewTip | Sign::Other),
+            wake: orphaned.is_some()
+                || matches!(sign, Sign::NewTip | Sign::Other)
+                || self.tip.is_some_and(|tip| grows && !tip.certain),
             confirms: sign == Sign::Same && self.is_certain_of(tag),
         })
     }
@@ -444,8 +505,20 @@ impl Ledger {
     /// Whether there were more reorgs lately than any chain has: then the
     /// upstream's answers contradict each other, and tell nothing of blocks.
     fn is_contradicted(&self, now: Moment) -> bool {
-        let first = self.reorgs.len().checked_sub(MOST_REORGS);
-        first.is_some_and(|first| now.since(self.reorgs[first].at) < CONTRADICTED)
+        let first = self.conflicts.len().checked_sub(MOST_CONFLICTS);
+        first.is_some_and(|first| now.since(self.conflicts[first]) < CONTRADICTED)
+    }
+
+    /// Notes a reorg that bodies alone tell of. Where answers bear the tip's
+    /// tag, it changes with each, and they are believed.
+    fn note_conflict(&mut self, now: Moment) {
+        if matches!(self.tags, Tags::OfTip { .. }) {
+            return;
+        }
+        self.conflicts.push_back(now);
+        if self.conflicts.len() > MOST_CONFLICTS {
+            self.conflicts.pop_front();
+        }
     }
 
     /// Whether a tag is the hash of the block that certainly is the tip.
@@ -499,8 +572,13 @@ impl Ledger {
     }
 
     fn move_tip(&mut self, empty: Option<u32>, highest: Option<u32>, grows: bool, undone: bool) {
-        // A block that is named stands: the tip is as high at the least.
-        let seen = highest.map(|height| (height, true));
+        // A block that is named stands: the tip is as high at the least. But
+        // one far above what the status path has said is not taken at its word.
+        let is_near = |height: u32| {
+            let before = self.tip.map_or(height, |tip| tip.height);
+            self.said.is_none() || height.saturating_sub(before) <= self.bounds.margin
+        };
+        let seen = highest.map(|height| (height, is_near(height)));
         let below = empty.map(|height| (height.saturating_sub(1), false));
         let moved = match (undone, grows) {
             (true, _) => seen.or(below),
@@ -541,20 +619,24 @@ impl Ledger {
         if !change.begins && change.orphaned.is_none() {
             return None;
         }
-        self.ended.push_back((self.epoch, now));
+        self.ended.push_back(Ended {
+            epoch: self.epoch,
+            at: self.lost.map_or(now, |lost| lost.min(now)),
+            sure: self.sure,
+        });
         if self.ended.len() > EPOCHS {
             self.ended.pop_front();
         }
         self.epoch += 1;
-        let from = change.orphaned?;
-        for (_, seen) in self.heights.split_off(&from) {
+        let suspect = change.orphaned?.saturating_sub(self.bounds.margin);
+        // What is suspect is not known either: else each of its heights, as it
+        // is seen anew, would be another reorg.
+        for (_, seen) in self.heights.split_off(&suspect) {
             self.hashes.remove(&seen.hash);
         }
-        let suspect = from.saturating_sub(self.bounds.margin);
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,
-            at: now,
         });
         if self.reorgs.len() > REORGS {
             self.reorgs.pop_front();
@@ -562,16 +644,35 @@ impl Ledger {
         Some(suspect)
     }
 
+    /// Counts an answer. Its tag was decided after its request was sent and
+    /// before its body was looked up: so the body may be of a later tip, and an
+    /// equal tag says of all that came before the request that it was not.
+    fn count(&mut self, start: Start, tag: Option<&[u8]>) {
+        if tag.is_some() && self.tag.as_deref() == tag {
+            self.sure = self.sure.max(start.tick);
+        }
+        self.tick += 1;
+    }
+
+    /// Whether a block was seen in an epoch that has ended, beyond doubt.
+    fn is_sure(&self, seen: &Seen) -> bool {
+        let ended = self.ended_epoch(seen.epoch);
+        ended.is_some_and(|ended| seen.tick <= ended.sure)
+    }
+
     /// Notes that a block stands at its height.
     fn see(&mut self, block: Block, items: bool, epoch: Epoch) {
         let present = epoch == self.epoch;
-        let homogeneous = self.is_homogeneous();
+        // Only where each answer bears the tip's hash can nothing have changed
+        // within an epoch unnoticed.
+        let before = self.heights.get(&block.height).copied();
+        let links = self.is_homogeneous() && before.is_some_and(|seen| self.is_sure(&seen));
         if let Some(seen) = self.heights.get_mut(&block.height)
             && seen.hash == block.hash
         {
             seen.items |= items;
             if present && seen.epoch != epoch {
-                if seen.epoch != NO_EPOCH && homogeneous {
+                if links {
                     self.links.push_back(Link {
                         from: seen.epoch,
                         to: epoch,
@@ -579,6 +680,7 @@ impl Ledger {
                     });
                 }
                 seen.epoch = epoch;
+                seen.tick = self.tick;
             }
             if self.links.len() > LINKS {
                 self.links.pop_front();
@@ -593,6 +695,7 @@ impl Ledger {
             hash: block.hash,
             beat: self.beat,
             epoch,
+            tick: self.tick,
             items,
         };
         if let Some(before) = self.heights.insert(block.height, seen) {
@@ -628,7 +731,9 @@ impl Ledger {
             return None;
         }
         let above = self.heights.range(height..).rev().take(ANCHORS);
-        let mut proofs = above.filter(|(_, seen)| seen.items && reached.contains(&seen.epoch));
+        let proves =
+            |seen: &Seen| seen.items && reached.contains(&seen.epoch) && self.is_sure(seen);
+        let mut proofs = above.filter(|(_, seen)| proves(seen));
         proofs.next().map(|(height, _)| *height)
     }
 
@@ -681,6 +786,11 @@ fn bare(tag: &[u8]) -> &[u8] {
     tag.strip_prefix(b"\"")
         .and_then(|tag| tag.strip_suffix(b"\""))
         .unwrap_or(tag)
+}
+
+/// A tag in a word.
+fn brief(tag: &[u8]) -> u64 {
+    FixedState::default().hash_one(tag)
 }
 
 /// The hash of the tip, where a tag is that.

@@ -57,8 +57,10 @@ fn freshness_by_class_and_epoch() {
     let standing = |class| Standing::new(class, 0, Some((97, 97)), 1);
     let (last, recent) = (standing(Class::Final), standing(Class::Recent));
     let (live, absent) = (standing(Class::Live), standing(Class::Absent));
-    assert_eq!(judge(&chain, &recent, 0, 1), "fresh 5");
-    assert_eq!(judge(&chain, &live, 0, 1), "fresh 5");
+    // Until the next probe tells more.
+    assert_eq!(judge(&chain, &recent, 0, 1), "fresh 4");
+    assert_eq!(judge(&chain, &live, 0, 1), "fresh 4");
+    assert_eq!(judge(&chain, &recent, 3, 3), "fresh 5", "it came since");
     assert_eq!(judge(&chain, &absent, 0, 0), "fresh 1");
     assert_eq!(judge(&chain, &absent, 0, 1), "stale 0");
     for now in 1..=10 {
@@ -95,7 +97,8 @@ fn without_a_tip_times_count() {
         Duration::from_secs(1)
     );
     // One probe may fail, two may not.
-    assert_eq!(judge(&chain, &recent, 0, 30), "fresh 5");
+    assert_eq!(judge(&chain, &recent, 0, 24), "fresh 1");
+    assert_eq!(judge(&chain, &recent, 0, 30), "fresh 0", "a probe is due");
     assert_eq!(judge(&chain, &recent, 0, 31), "stale 1", "lost 10 s after");
     assert_eq!(
         judge(&chain, &recent, 25, 31),
@@ -109,6 +112,18 @@ fn without_a_tip_times_count() {
         "fresh 5",
         "nothing has changed"
     );
+}
+
+#[test]
+fn what_was_lost_before_an_epoch_ended_is_as_old_as_that() {
+    let chain = chain();
+    probe(&chain, 100, 0);
+    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
+    // Nothing is heard of the tip for a minute; then it is another.
+    assert_eq!(judge(&chain, &recent, 0, 59), "stale 49");
+    probe(&chain, 101, 60);
+    assert_eq!(judge(&chain, &recent, 0, 61), "stale 51");
+    assert_eq!(judge(&chain, &recent, 45, 61), "stale 6", "by its time");
 }
 
 #[test]
@@ -129,15 +144,40 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
     see(99, 100);
     let recent = Standing::new(Class::Recent, 0, Some((96, 98)), 1);
     let live = Standing::new(Class::Live, 0, None, 1);
+    probe(&chain, 100, 1);
     probe(&chain, 101, 2);
     assert_eq!(judge(&chain, &recent, 0, 3), "stale 1");
     see(99, 101);
-    assert_eq!(judge(&chain, &recent, 0, 3), "fresh 5");
+    assert_eq!(judge(&chain, &recent, 0, 3), "fresh 4");
     assert_eq!(recent.epoch(), 2, "so that it need not be looked for again");
     assert_eq!(judge(&chain, &live, 0, 3), "stale 1", "that is no block");
+    probe(&chain, 101, 4);
     probe(&chain, 104, 4);
     see(99, 104);
     assert_eq!(judge(&chain, &recent, 0, 4), "settled");
+}
+
+#[test]
+fn an_age_and_what_is_promised_make_what_is_left() {
+    let seconds = Duration::from_secs;
+    let standing = |class| Standing::new(class, 0, None, 1).promising(seconds(5));
+    let fresh = |ttl| Judged::Fresh { ttl: seconds(ttl) };
+    let stale = |by| Judged::Stale { by: seconds(by) };
+    for (class, judged, since, age) in [
+        (Class::Recent, fresh(5), 600, 0),
+        (Class::Recent, fresh(2), 600, 3),
+        (Class::Recent, fresh(0), 600, 5),
+        (Class::Live, fresh(2), 2, 2),
+        // Where the tip was not known, it may be left longer than promised.
+        (Class::Live, fresh(9), 1, 0),
+        (Class::Recent, stale(7), 600, 12),
+        (Class::Absent, stale(7), 8, 8),
+        // What is final is as old as it is.
+        (Class::Final, fresh(2), 600, 600),
+    ] {
+        let told = standing(class).age(at(0), judged, at(since));
+        assert_eq!(told, seconds(age), "{class:?} {judged:?} after {since} s");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 
+use super::learn::promise;
 use super::{Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
@@ -121,7 +122,7 @@ impl Fill {
         route: &Route,
         priority: Priority,
     ) -> Fetched {
-        if self.confirm(key, route, priority).await
+        if self.confirm(key, route, priority).await?
             && let Some(stored) = self.fresh(key)
         {
             return Ok(Found {
@@ -225,7 +226,14 @@ impl Fill {
         let mut parts = Parts::new();
         let mut from = Provenance::Memory;
         for fetched in join_all(fetches).await {
-            let (offset, found): (_, Found) = fetched?;
+            let (offset, found): (_, Found) = match fetched {
+                // Less of it may be not.
+                Err(Failure::TooLarge) if list.limit < list.size => {
+                    let why = "a window is more than upstream.max_body_bytes".to_owned();
+                    return Ok(Err(Unfit::Refused(why)));
+                }
+                fetched => fetched?,
+            };
             let part = found.stored;
             if found.from != Provenance::Memory {
                 from = found.from;
@@ -324,6 +332,8 @@ impl Fill {
         priority: Priority,
         anew: bool,
     ) -> Fetched {
+        let since = self.epoch(key);
+        let mut may_be_overtaken = true;
         for _ in 0..OVERTAKEN {
             match self.collapse.join(key) {
                 Turn::Lead(lead) => {
@@ -340,6 +350,11 @@ impl Fill {
                 Turn::Follow(follow) => {
                     let patience = self.upstream.patience() + Duration::from_secs(1);
                     match tokio::time::timeout(patience, follow.wait()).await {
+                        Ok(Ok(Ok(found)))
+                            if may_be_overtaken && self.is_overtaken(&found.stored, since) =>
+                        {
+                            may_be_overtaken = false;
+                        }
                         Ok(Ok(found)) => return found,
                         // Who led has gone: somebody else has to.
                         Ok(Err(_abandoned)) => {}
@@ -405,7 +420,9 @@ impl Fill {
             .iter()
             .filter_map(|part| part.standing.as_ref()?.heights())
             .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
-        let promise = self.promise(standing.class, standing.tip);
+        let (class, tip) = (standing.class, standing.tip);
+        let time = self.chain.promise(class, tip, self.clock.now());
+        let promise = promise(class, time);
         Some(Stored {
             status: least.status,
             etag: etag(&body),
@@ -415,7 +432,7 @@ impl Fill {
             took: parts.iter().map(|part| part.took).max()?,
             page: Page::read(&body).map(Box::new),
             body: Box::<[u8]>::from(body).into(),
-            standing: Some(Standing::new(standing.class, standing.tip, heights, epoch)),
+            standing: Some(Standing::new(class, tip, heights, epoch).promising(time)),
             seen: Survived::at(parts.iter().map(|part| part.seen.number()).min()?),
         })
     }

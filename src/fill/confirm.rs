@@ -13,7 +13,7 @@ use crate::cache::policy::Mode;
 use crate::cache::store::Stored;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
-use crate::upstream::Priority;
+use crate::upstream::{Failure, Priority};
 
 /// Windows up to this size are fetched whole to see their block: somebody will
 /// want them. Of larger ones a single item does.
@@ -23,19 +23,24 @@ impl Fill {
     /// Where what is stored for a key, or would make an answer for it, only
     /// lacks the proof that its blocks still stand, gets that proof. Answers
     /// whether anything was looked for.
+    ///
+    /// # Errors
+    /// Where the upstream failed in a way in which it would fail again.
     pub(super) async fn confirm(
         self: &Arc<Self>,
         key: &Key,
         route: &Route,
         priority: Priority,
-    ) -> bool {
+    ) -> Result<bool, Failure> {
         let Some((anchor, source)) = self.proof(key, route) else {
-            return false;
+            return Ok(false);
         };
         // Whatever comes of it, the ledger has learned it; where nothing does,
         // the key itself is asked for, and tells why.
-        let _seen = self.share(&anchor, source, priority, true).await;
-        true
+        match self.share(&anchor, source, priority, true).await {
+            Err(failure) if failure.is_of_all() => Err(failure),
+            Ok(_) | Err(_) => Ok(true),
+        }
     }
 
     /// The key that would prove it, and its route.

@@ -1,6 +1,7 @@
 //! What an answer tells of the chain, and what it is stored as therefore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 
@@ -166,10 +167,14 @@ impl Fill {
     }
 
     fn stored(&self, answer: Answer, page: Option<Page>, standing: Standing, mark: Mark) -> Stored {
+        let time = self
+            .chain
+            .promise(standing.class, standing.tip, self.clock.now());
         let promise = match is_kept(answer.status) {
-            true => self.promise(standing.class, standing.tip),
+            true => promise(standing.class, time),
             false => Promise::Nothing,
         };
+        let standing = standing.promising(time);
         Stored {
             status: answer.status,
             etag: etag(&answer.body),
@@ -184,15 +189,6 @@ impl Fill {
         }
     }
 
-    /// What clients are promised of a class.
-    pub(super) fn promise(&self, class: Class, tip: u16) -> Promise {
-        let time = self.chain.promise(class, tip, self.clock.now());
-        match class {
-            Class::Final => Promise::Immutable(time),
-            Class::Recent | Class::Live | Class::Absent => Promise::For(time),
-        }
-    }
-
     /// Stores as final what has become so since it was stored.
     pub fn settle(&self, key: &Key, stored: &Stored) -> Arc<Stored> {
         let standing = stored.standing.as_ref().map(|standing| {
@@ -200,7 +196,8 @@ impl Fill {
             Standing::new(class, standing.tip, standing.heights(), epoch)
         });
         let tip = standing.as_ref().map_or(0, |standing| standing.tip);
-        let promise = self.promise(Class::Final, tip);
+        let time = self.chain.promise(Class::Final, tip, self.clock.now());
+        let promise = promise(Class::Final, time);
         let settled = Arc::new(Stored {
             status: stored.status,
             body: stored.body.clone(),
@@ -254,6 +251,14 @@ pub(super) fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
         }
     });
     by_height.unwrap_or_else(|| key.clone())
+}
+
+/// How clients are told what they are promised of a class.
+pub(super) fn promise(class: Class, time: Duration) -> Promise {
+    match class {
+        Class::Final => Promise::Immutable(time),
+        Class::Recent | Class::Live | Class::Absent => Promise::For(time),
+    }
 }
 
 /// Whether an answer of this status is stored.

@@ -130,6 +130,21 @@ fn heights_and_tags_in_passing_begin_epochs() {
 }
 
 #[test]
+fn a_height_far_above_the_tip_is_not_taken_at_its_word() {
+    let mut play = Play::new();
+    play.status(100, "");
+    let jump = told(play.answer(&[block(104, 0)], ""));
+    assert_eq!((jump.tip, jump.wake, jump.epoch), (None, true, 2));
+    assert_eq!(play.status(104, "").unwrap().tip, Some(104));
+    let near = told(play.answer(&[block(107, 0)], ""));
+    assert_eq!((near.tip, near.wake), (Some(107), false));
+    // Where no status path says better, it is all there is.
+    let mut play = Play::new();
+    play.answer(&[block(100, 0)], "");
+    assert_eq!(told(play.answer(&[block(900, 0)], "")).tip, Some(900));
+}
+
+#[test]
 fn tags_of_resources_are_no_signs() {
     let mut play = Play::new();
     play.status(100, "\"status\"");
@@ -170,7 +185,11 @@ fn another_hash_at_a_height_is_a_reorg() {
     assert_eq!(play.0.height_of(&id(98, 1)), Some(98));
     assert_eq!(play.0.height_of(&id(98, 0)), None);
     assert_eq!(play.0.height_of(&id(99, 0)), None);
-    assert_eq!(play.0.height_of(&id(97, 0)), Some(97));
+    assert_eq!(play.0.height_of(&id(97, 0)), None, "suspect as well");
+    assert_eq!(play.0.height_of(&id(94, 0)), Some(94));
+    // Of one reorg each height is seen anew; that is no other one.
+    let lower = told(play.answer(&[block(96, 1)], &tag(101, 1)));
+    assert_eq!((lower.orphaned, lower.epoch), (None, 2));
     // The same by a transaction that was mined again, and by the tip's tag.
     let mut play = Play::new();
     play.tip(100, 0);
@@ -211,6 +230,17 @@ fn an_emptied_block_is_undone_and_an_empty_one_is_not() {
     assert_eq!(emptied.orphaned, Some(96));
     assert_eq!(emptied.tip, None, "how far it goes is not known");
     assert_eq!(play.0.height_of(&id(99, 0)), None);
+}
+
+#[test]
+fn a_status_shows_no_hash_together_with_its_height() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    // Between its tag and its height a block has come.
+    play.status(101, &tag(100, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), None);
+    play.answer(&[block(100, 0)], &tag(101, 0));
+    assert_eq!(play.0.height_of(&id(100, 0)), Some(100));
 }
 
 #[test]
@@ -283,6 +313,7 @@ fn a_block_seen_in_two_epochs_links_them() {
     let mut play = Play::new();
     play.tip(100, 0);
     play.answer(&[block(99, 0)], &tag(100, 0));
+    play.tip(100, 0);
     play.tip(101, 0);
     assert!(!play.0.agrees(1, 90));
     play.answer(&[block(99, 0)], &tag(101, 0));
@@ -291,6 +322,7 @@ fn a_block_seen_in_two_epochs_links_them() {
     play.answer(&[block(100, 0)], &tag(101, 0));
     assert!(play.0.agrees(1, 100), "the tip of the first epoch");
     // Two links make a way.
+    play.tip(101, 0);
     play.tip(102, 0);
     assert!(!play.0.agrees(1, 90) && !play.0.agrees(2, 90));
     play.answer(&[block(100, 0)], &tag(102, 0));
@@ -306,18 +338,48 @@ fn a_block_seen_in_two_epochs_links_them() {
 }
 
 #[test]
+fn a_body_may_be_of_a_later_tip_than_its_tag() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(97, 0)], &tag(100, 0));
+    play.tip(100, 0);
+    // All above 96 is replaced between this one's tag and its body.
+    play.answer(&[block(99, 1)], &tag(100, 0));
+    play.tip(101, 1);
+    play.answer(&[block(99, 1)], &tag(101, 1));
+    assert!(!play.0.agrees(1, 97), "who knows whether 99 was seen then");
+    assert_eq!(play.0.anchor(1, 97), Some(97));
+}
+
+#[test]
+fn an_answer_that_was_under_way_over_two_changes_links_nothing() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[block(97, 0)], &tag(100, 0));
+    let before = play.0.start();
+    // All above 96 is replaced, of which first a lower part is seen.
+    play.tip(101, 0);
+    play.late(before, &[block(99, 1)], &tag(102, 1));
+    play.tip(102, 1);
+    play.answer(&[block(99, 1)], &tag(102, 1));
+    assert!(!play.0.agrees(1, 97), "99 of the branch was not seen then");
+}
+
+#[test]
 fn the_highest_block_that_was_seen_proves_the_most() {
     let mut play = Play::new();
     play.tip(100, 0);
     play.answer(&[block(96, 0)], &tag(100, 0));
     play.answer(&[block(99, 0)], &tag(100, 0));
     assert_eq!(play.0.anchor(1, 96), None, "there is nothing to prove");
+    play.tip(100, 0);
     play.tip(101, 0);
     assert_eq!(play.0.anchor(1, 96), Some(99));
     assert_eq!(play.0.anchor(1, 99), Some(99));
     assert_eq!(play.0.anchor(1, 100), None, "the tip may be without items");
     assert_eq!(play.0.anchor(NO_EPOCH, 96), None);
     play.answer(&[block(96, 0)], &tag(101, 0));
+    play.tip(101, 0);
     play.tip(102, 0);
     assert_eq!(play.0.anchor(1, 97), Some(99), "seen in the same epoch");
     assert_eq!(play.0.anchor(1, 96), Some(99));
@@ -350,7 +412,7 @@ fn what_makes_no_sense_as_a_chain_tells_nothing() {
     for n in 0..200_u8 {
         play.answer(&[block(90, n)], "");
     }
-    assert_eq!(play.0.reorgs.len(), MOST_REORGS);
+    assert_eq!(play.0.reorgs.len(), MOST_CONFLICTS);
     assert_eq!(told(play.answer(&[block(50, 0)], "")).tip, None);
     let start = play.0.start();
     let facts = Facts {
@@ -359,6 +421,14 @@ fn what_makes_no_sense_as_a_chain_tells_nothing() {
     };
     let later = at(2) + CONTRADICTED;
     assert_eq!(told(play.0.answer(start, facts, later)).tip, Some(90));
+    // Where each bears the tip's hash, they are reorgs, however many.
+    let mut play = Play::new();
+    play.tip(100, 0);
+    play.answer(&[], &tag(100, 0));
+    for n in 1..200_u8 {
+        let reorg = told(play.answer(&[block(90, n)], &tag(100, n)));
+        assert_eq!(reorg.orphaned.is_some(), n > 1);
+    }
 }
 
 #[test]

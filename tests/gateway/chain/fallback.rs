@@ -177,6 +177,25 @@ async fn a_larger_window_than_the_upstream_allows() {
 }
 
 #[tokio::test]
+async fn a_window_that_is_too_large() {
+    let routes = include_str!("../../../proxy.toml");
+    let at = routes.find("[[route]]").unwrap();
+    let routes = routes[at..].replace("upstream_page = 60", "upstream_page = 1000");
+    let settings = Settings {
+        max_limit: 1000,
+        ..Settings::default()
+    };
+    let config = format!("upstream.max_body_bytes = \"100KiB\"\n{routes}");
+    let ground = Ground::with(settings, &config).await;
+    // It is tried, and the page asked for itself.
+    ground.costs(&block(840_173), 2).await;
+    assert!(!fill(&ground.gateway).is_sliceable(BLOCKS));
+    ground
+        .costs(&format!("{}?offset=20", block(840_173)), 1)
+        .await;
+}
+
+#[tokio::test]
 async fn a_404_is_an_answer() {
     let upstream = Upstream::start();
     upstream.usually(|seen| match is_status(&seen.target()) {

@@ -179,7 +179,6 @@ async fn orphans_do_not_come_back_in_an_outage() {
 #[tokio::test]
 async fn fills_under_way_are_asked_for_again() {
     let sandbox = Sandbox::new(Settings::default());
-    // The status has told the hash of the tip itself.
     let height = sandbox.tip().height - 1;
     let id = sandbox.transactions_at(height)[0].clone();
     let hash = sandbox.hash_at(height).unwrap();
@@ -374,6 +373,31 @@ async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
     let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
     assert!(client.answer("GET").await.body == truth.body);
     assert!(gateway.get(&path).await.body == truth.body);
+}
+
+/// The same where one window was there before the reorg, and the other, past the
+/// end of the list, comes after it and contradicts nothing.
+#[tokio::test]
+async fn a_window_that_is_held_while_the_other_is_waited_for() {
+    let sandbox = Sandbox::new(Settings::default());
+    let tip = sandbox.tip().height;
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
+    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
+    let mut client = gateway.client().await;
+    let path = format!("{}?limit=60&offset=1", block(tip));
+    client.ask("GET", &path, &[]).await;
+    until("both are asked", || targets(&upstream).len() == 2).await;
+    // The page and its second window are still under way.
+    let under_way = || fill(&gateway).collapse.len();
+    until("the first has come", || under_way() == 2).await;
+    sandbox.reorg(1);
+    probe_all(&gateway).await;
+    gate.open();
+    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
+    let answer = client.answer("GET").await;
+    assert!(answer.body == truth.body, "{}", answer.text());
 }
 
 #[tokio::test]

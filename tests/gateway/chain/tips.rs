@@ -34,12 +34,12 @@ fn broken_status(sandbox: &Sandbox, wrong: Reply) -> (Upstream, Arc<AtomicBool>)
 #[tokio::test]
 async fn without_a_status_times_count_until_it_is_there() {
     let failures = [
-        (Reply::status(500, "{}"), "fails: "),
+        (Reply::status(500, "{}"), "fails with 500"),
         (
             Reply::status(404, r#"{"error":"Not found"}"#),
             "answers 404",
         ),
-        (Reply::status(410, "{}"), "fails: "),
+        (Reply::status(410, "{}"), "fails with 410"),
         (Reply::json("nonsense"), "fails: "),
         (Reply::json("[840199]"), "not with a JSON object"),
         (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
@@ -219,6 +219,34 @@ async fn in_an_outage_of_everything_what_is_warm_is_served() {
     ground.gateway.advance(5_000);
     ground.same(&recent).await;
     ground.same(TICKER).await;
+}
+
+/// What would prove that a block still stands is not asked for and then the
+/// block as well, where nobody answers.
+#[tokio::test]
+async fn an_upstream_that_is_gone_is_asked_once_for_each() {
+    let sandbox = sandbox();
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, "").await;
+    let tip = sandbox.tip().height;
+    let lower = block(tip - 2);
+    for path in [&lower, &block(tip - 1)] {
+        gateway.get(path).await;
+    }
+    sandbox.advance(1);
+    probe_all(&gateway).await;
+    drop(upstream);
+    let tally = gateway.server().gateway().upstream.tally();
+    let failed = || tally.failed.load(SeqCst);
+    // The first may find that a connection has ended.
+    gateway.get(&lower).await;
+    for _ in 0..3 {
+        let before = failed();
+        let stale = gateway.get(&lower).await;
+        let status = stale.must("cache-status");
+        assert!(status.ends_with("detail=stale-if-error"), "{status}");
+        assert_eq!(failed() - before, 1);
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,52 @@
+//! What stands in for the upstream: it writes down what it is asked, and
+//! answers when the play says so.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use ordgate::upstream::answer::Answer;
+use ordgate::upstream::{Ask, Failure, Priority};
+use tokio::sync::oneshot;
+
+use crate::world::Target;
+
+/// A request that has just come.
+pub(crate) struct Asked {
+    pub(crate) text: String,
+    pub(crate) target: Target,
+    pub(crate) priority: Priority,
+    pub(crate) reply: oneshot::Sender<Result<Answer, Failure>>,
+}
+
+/// The stand-in, with what it has been asked lately.
+#[derive(Clone, Default)]
+pub(crate) struct StandIn(Arc<Mutex<Vec<Asked>>>);
+
+impl StandIn {
+    pub(crate) fn asked(&self) -> MutexGuard<'_, Vec<Asked>> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Ask for StandIn {
+    fn ask<'a>(
+        &'a self,
+        target: &'a str,
+        priority: Priority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        let (reply, answer) = oneshot::channel();
+        self.asked().push(Asked {
+            text: target.to_owned(),
+            target: Target::read(target),
+            priority,
+            reply,
+        });
+        Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(90)
+    }
+}

@@ -1,0 +1,179 @@
+//! What kind of day a play has: how fast blocks come, how slow and how reliable
+//! the upstream is, and what ordgate is configured to.
+
+use crate::dice::Dice;
+use crate::world::Time;
+
+/// A play's circumstances. Times are in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    pub(crate) length: Time,
+    /// Between clients' requests.
+    pub(crate) client_every: Time,
+    pub(crate) block_every: Time,
+    /// Of the changes of the chain, how many are reorgs.
+    pub(crate) reorgs: u64,
+    /// Between an indexer's steps.
+    pub(crate) lag: Time,
+    /// From the sending to the tag, from the tag to the body, from the body to
+    /// the delivery.
+    pub(crate) latency: [Time; 3],
+    /// Answers that fail, of a hundred.
+    pub(crate) failures: u64,
+    /// Whether now and then no probe is answered.
+    pub(crate) clouds: bool,
+    /// Between an operator's purges; 0 for none.
+    pub(crate) purge_every: Time,
+    /// Clients that go away, of a hundred.
+    pub(crate) impatient: u64,
+    pub(crate) setup: Setup,
+}
+
+/// How ordgate is configured. Times are in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    pub(crate) window: usize,
+    pub(crate) every: Time,
+    pub(crate) recent_ttl: Time,
+    pub(crate) live_ttl: Time,
+    pub(crate) absent_ttl: Time,
+    pub(crate) while_revalidate: Time,
+    pub(crate) if_error: Time,
+    pub(crate) next_window: bool,
+}
+
+const SETUP: Setup = Setup {
+    window: 10,
+    every: 5_000,
+    recent_ttl: 10_000,
+    live_ttl: 30_000,
+    absent_ttl: 1_000,
+    while_revalidate: 0,
+    if_error: 20_000,
+    next_window: false,
+};
+
+/// Configurations that are played; few, so that each is read once.
+pub(crate) const SETUPS: [Setup; 5] = [
+    SETUP,
+    Setup {
+        window: 60,
+        ..SETUP
+    },
+    Setup {
+        window: 7,
+        every: 2_000,
+        recent_ttl: 6_000,
+        live_ttl: 8_000,
+        ..SETUP
+    },
+    Setup {
+        window: 10,
+        while_revalidate: 3_000,
+        if_error: 6_000,
+        ..SETUP
+    },
+    Setup {
+        window: 7,
+        if_error: 0,
+        next_window: true,
+        ..SETUP
+    },
+];
+
+impl Weather {
+    pub(crate) fn of(dice: &mut Dice) -> Self {
+        let setup = *dice.pick(&SETUPS);
+        let calm = Self {
+            length: 20_000,
+            client_every: 300,
+            block_every: 9_000,
+            reorgs: 25,
+            lag: 800,
+            latency: [20, 0, 20],
+            failures: 0,
+            clouds: false,
+            purge_every: 0,
+            impatient: 0,
+            setup,
+        };
+        match dice.between(0, 5) {
+            0 | 1 => calm,
+            // Slow answers, so that much is under way when something happens.
+            2 => Self {
+                client_every: 260,
+                block_every: 4_000,
+                reorgs: 35,
+                latency: [200, 100, 700],
+                impatient: 3,
+                ..calm
+            },
+            3 => Self {
+                block_every: 3_000,
+                reorgs: 50,
+                lag: 1_500,
+                latency: [100, 50, 300],
+                purge_every: 6_000,
+                impatient: 3,
+                ..calm
+            },
+            4 => Self {
+                block_every: 6_000,
+                latency: [300, 200, 2_500],
+                failures: 15,
+                clouds: true,
+                purge_every: 15_000,
+                impatient: 5,
+                ..calm
+            },
+            _ => Self {
+                length: 36_000,
+                client_every: 700,
+                block_every: 7_000,
+                reorgs: 40,
+                lag: 3_000,
+                latency: [50, 20, 100],
+                failures: 8,
+                clouds: true,
+                ..calm
+            },
+        }
+    }
+
+    pub(crate) fn fails(&self) -> bool {
+        self.failures > 0 || self.clouds
+    }
+}
+
+impl Setup {
+    /// As proxy.toml has it: the shipped routes with pages of another size.
+    pub(crate) fn text(&self) -> String {
+        let routes = include_str!("../../proxy.toml");
+        let routes = &routes[routes.find("\n[[route]]").unwrap()..];
+        let cache = format!(
+            "stale_if_error = \"{}ms\", stale_while_revalidate = \"{}ms\"",
+            self.if_error, self.while_revalidate
+        );
+        let routes = routes
+            .replace(
+                "upstream_page = 60",
+                &format!("upstream_page = {}", self.window),
+            )
+            .replace("stale_if_error = \"5m\"", &cache);
+        let tip = |name: &str| {
+            format!(
+                "[chain.tip.{name}]\npath = \"/{name}/v1/\"\nheight = \"block_height\"\nevery = \"{}ms\"\n",
+                self.every
+            )
+        };
+        format!(
+            "[upstream]\nurl = \"http://127.0.0.1:9\"\n[limit]\nenabled = false\n[chain]\nfinal_depth = 6\nrecent_ttl = \"{}ms\"\nlive_ttl = \"{}ms\"\nabsent_ttl = \"{}ms\"\n[chain.look_ahead]\nnext_window = {}\n{}{}{routes}",
+            self.recent_ttl,
+            self.live_ttl,
+            self.absent_ttl,
+            self.next_window,
+            tip("ordinals"),
+            tip("runes"),
+        )
+    }
+}

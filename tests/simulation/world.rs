@@ -1,0 +1,522 @@
+//! The truth: a chain that grows and is reorganised, two indexers that follow
+//! it each at its own pace, and what they said at any moment of their history.
+//!
+//! Written without a look at the sandbox, so that the two cannot share a
+//! mistake. Blocks are small, and every answer can be asked for again later: an
+//! indexer's history is the list of its [`Version`]s.
+
+use std::rc::Rc;
+
+use crate::dice::Dice;
+
+/// Milliseconds since the beginning of a play.
+pub(crate) type Time = u64;
+
+/// A block's number in [`World::blocks`].
+pub(crate) type BlockId = usize;
+
+/// The height of the first block.
+pub(crate) const BASE: u32 = 840_000;
+
+/// The two indexers, in the order in which the configuration has their tips.
+pub(crate) const ORDINALS: usize = 0;
+pub(crate) const RUNES: usize = 1;
+pub(crate) const NAMES: [&str; 2] = ["ordinals", "runes"];
+
+/// Tickers. The last is never deployed.
+pub(crate) const TICKERS: [&str; 5] = ["ordi", "sats", "late", "rats", "none"];
+const TOKENS: usize = 4;
+
+pub(crate) struct Block {
+    pub(crate) height: u32,
+    pub(crate) hash: String,
+    pub(crate) timestamp: u64,
+    /// In the order of the API: the newest first.
+    pub(crate) items: Vec<Item>,
+    /// Its transactions: number, and the range of its items.
+    pub(crate) txs: Vec<(usize, usize, usize)>,
+    /// For each token, how much it mints, and whether it deploys it.
+    tokens: [(bool, u64); TOKENS],
+}
+
+pub(crate) struct Item {
+    text: String,
+    operation: &'static str,
+}
+
+struct Tx {
+    id: String,
+    /// What each of its items is.
+    operations: Vec<&'static str>,
+}
+
+/// A token's figures at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Figures {
+    deploy: BlockId,
+    minted: u64,
+    count: u64,
+}
+
+/// What an indexer says from a moment on.
+pub(crate) struct Version {
+    pub(crate) begin: Time,
+    /// The blocks whose content it tells, lowest first.
+    pub(crate) data: Rc<[BlockId]>,
+    /// The tip's height as its status has it. While a block is undone or about
+    /// to come, it is not yet what the data are.
+    pub(crate) height: u32,
+    /// The tag of that tip.
+    pub(crate) tag: String,
+    tokens: [Option<Figures>; TOKENS],
+}
+
+/// What a target is about, at one version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// A block's list, or that of one of its transactions.
+    List(BlockId, Option<usize>),
+    /// An empty list.
+    Nothing,
+    Token(usize, Figures),
+    NotFound,
+}
+
+impl Thing {
+    /// The block that an answer about it names.
+    pub(crate) fn block(self) -> Option<BlockId> {
+        match self {
+            Self::List(block, _) => Some(block),
+            Self::Token(_, figures) => Some(figures.deploy),
+            Self::Nothing | Self::NotFound => None,
+        }
+    }
+}
+
+/// A canonical target, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Subject {
+    Status(usize),
+    Height(u32),
+    Hash(String),
+    Tx(String),
+    Token(String),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) subject: Subject,
+    pub(crate) limit: usize,
+    pub(crate) offset: usize,
+    pub(crate) operation: Option<String>,
+}
+
+impl Target {
+    /// Reads a canonical target.
+    pub(crate) fn read(text: &str) -> Self {
+        let (path, query) = text.split_once('?').unwrap_or((text, ""));
+        let mut target = Self {
+            subject: Subject::Status(0),
+            limit: 20,
+            offset: 0,
+            operation: None,
+        };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap();
+            match name {
+                "limit" => target.limit = value.parse().unwrap(),
+                "offset" => target.offset = value.parse().unwrap(),
+                "operation_type" => target.operation = Some(value.to_owned()),
+                _ => panic!("the upstream is asked for {text}"),
+            }
+        }
+        let parts: Vec<_> = path.split('/').skip(1).collect();
+        target.subject = match parts[..] {
+            ["ordinals", "v1", ""] => Subject::Status(ORDINALS),
+            ["runes", "v1", ""] => Subject::Status(RUNES),
+            ["ordinals", "v1", "brc-20", "tokens", ticker] => Subject::Token(ticker.to_owned()),
+            ["runes", "v1", "transactions", tx, "activity"] => Subject::Tx(tx.to_owned()),
+            ["runes", "v1", "blocks", block, "activity"] => match block.len() {
+                64 => Subject::Hash(block.to_owned()),
+                _ => Subject::Height(block.parse().unwrap()),
+            },
+            _ => panic!("the upstream is asked for {text}"),
+        };
+        target
+    }
+
+    /// The indexer that answers.
+    pub(crate) fn tip(&self) -> usize {
+        match self.subject {
+            Subject::Status(tip) => tip,
+            Subject::Token(_) => ORDINALS,
+            Subject::Height(_) | Subject::Hash(_) | Subject::Tx(_) => RUNES,
+        }
+    }
+
+    pub(crate) fn is_status(&self) -> bool {
+        matches!(self.subject, Subject::Status(_))
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) blocks: Vec<Block>,
+    txs: Vec<Tx>,
+    /// The chain as the miners have it.
+    pub(crate) chain: Vec<BlockId>,
+    /// The chain before the last reorg, which may come back.
+    before: Vec<BlockId>,
+    /// What each indexer has said, oldest first.
+    pub(crate) history: [Vec<Version>; 2],
+}
+
+impl World {
+    /// A chain of some blocks, which both indexers have.
+    pub(crate) fn new(dice: &mut Dice) -> Self {
+        let mut world = Self {
+            blocks: Vec::new(),
+            txs: Vec::new(),
+            chain: Vec::new(),
+            before: Vec::new(),
+            history: [Vec::new(), Vec::new()],
+        };
+        for _ in 0..dice.between(10, 18) {
+            world.mine(dice);
+        }
+        for tip in [ORDINALS, RUNES] {
+            let data: Rc<[BlockId]> = world.chain.as_slice().into();
+            world.say(tip, 0, data.clone(), &data);
+        }
+        world
+    }
+
+    /// A block on top.
+    pub(crate) fn mine(&mut self, dice: &mut Dice) {
+        let height = BASE + self.chain.len() as u32;
+        let hash = dice.hash();
+        let parent = self.chain.last().map(|id| self.blocks[*id].timestamp);
+        // Some blocks say an earlier time than their parent.
+        let timestamp = match (parent, dice.percent(25)) {
+            (Some(parent), true) => parent - dice.between(0, 60),
+            (Some(parent), false) => parent + dice.between(1, 900),
+            (None, _) => 1_713_571_767,
+        };
+        let mut picked = self.carried(dice);
+        for _ in 0..dice.between(0, 6).saturating_sub(1) {
+            let operations = ["etching", "mint", "burn", "send", "receive"];
+            let items = match dice.percent(30) {
+                true => dice.between(5, 12),
+                false => dice.between(1, 3),
+            };
+            self.txs.push(Tx {
+                id: dice.hash(),
+                operations: (0..items).map(|_| *dice.pick(&operations)).collect(),
+            });
+            picked.push(self.txs.len() - 1);
+        }
+        let mut items = Vec::new();
+        let mut txs = Vec::new();
+        let mut index = picked.len() as u64 * 3;
+        for tx in picked {
+            let first = items.len();
+            index -= dice.between(1, 3);
+            let Tx { id, operations } = &self.txs[tx];
+            for (event, operation) in operations.iter().enumerate().rev() {
+                let text = format!(
+                    r#"{{"rune":{{"id":"1:0","name":"UNCOMMON•GOODS"}},"operation":"{operation}","location":{{"block_hash":"{hash}","block_height":{height},"tx_id":"{id}","tx_index":{index},"timestamp":{timestamp}}},"amount":"{event}.50"}}"#
+                );
+                items.push(Item { text, operation });
+            }
+            txs.push((tx, first, items.len()));
+        }
+        let mut tokens = [(false, 0); TOKENS];
+        for (token, slot) in tokens.iter_mut().enumerate() {
+            // The third is deployed at some time, perhaps in a block that is
+            // undone later.
+            slot.0 = match token {
+                2 => height > BASE + 8 && dice.percent(20),
+                _ => self.chain.is_empty(),
+            };
+            slot.1 = match dice.percent(30) {
+                true => dice.between(1, 1000),
+                false => 0,
+            };
+        }
+        self.chain.push(self.blocks.len());
+        self.blocks.push(Block {
+            height,
+            hash,
+            timestamp,
+            items,
+            txs,
+            tokens,
+        });
+    }
+
+    /// Transactions that were undone and are mined again.
+    fn carried(&self, dice: &mut Dice) -> Vec<usize> {
+        let mined = self.txs_of(&self.chain);
+        let from = self.before.len().saturating_sub(12);
+        let undone = self.txs_of(&self.before[from..]);
+        let mut carried: Vec<_> = undone
+            .into_iter()
+            .filter(|tx| !mined.contains(tx))
+            .collect();
+        carried.retain(|_| dice.percent(50));
+        carried.truncate(3);
+        carried
+    }
+
+    fn txs_of(&self, chain: &[BlockId]) -> Vec<usize> {
+        let blocks = chain.iter().map(|id| &self.blocks[*id]);
+        blocks
+            .flat_map(|block| block.txs.iter().map(|(tx, ..)| *tx))
+            .collect()
+    }
+
+    /// Undoes so many blocks and mines others; or brings back those that were
+    /// undone last.
+    pub(crate) fn reorganise(&mut self, dice: &mut Dice) -> String {
+        let comes_back = self.before.len() > self.chain.len().saturating_sub(2)
+            && self.before != self.chain
+            && dice.percent(40);
+        if comes_back {
+            std::mem::swap(&mut self.before, &mut self.chain);
+            self.mine(dice);
+            return format!("the branch before is back, up to {}", self.tip());
+        }
+        let depth = dice.between(1, 8).min(dice.between(1, 8)) as usize;
+        self.before = self.chain.clone();
+        self.chain.truncate(self.chain.len() - depth);
+        let fork = self.tip();
+        // A branch may be seen while it is still shorter.
+        let count = (depth as u64 + dice.between(0, 2)).saturating_sub(dice.between(0, 1));
+        for _ in 0..count.max(1) {
+            self.mine(dice);
+        }
+        format!(
+            "a reorg of depth {depth}: all above {fork}, up to {}",
+            self.tip()
+        )
+    }
+
+    pub(crate) fn tip(&self) -> u32 {
+        BASE + self.chain.len() as u32 - 1
+    }
+
+    pub(crate) fn now(&self, tip: usize) -> &Version {
+        self.history[tip].last().unwrap()
+    }
+
+    /// The place in its history where an indexer is.
+    pub(crate) fn at(&self, tip: usize) -> usize {
+        self.history[tip].len() - 1
+    }
+
+    /// An indexer goes a step towards the chain: takes a block, tells of one
+    /// before its tip moves, deletes what was undone, or puts something in its
+    /// place. Answers with what it did, if anything.
+    pub(crate) fn index(&mut self, tip: usize, now: Time, dice: &mut Dice) -> Option<String> {
+        let at = self.now(tip);
+        let (data, said) = (at.data.clone(), at.height);
+        let same = data.iter().zip(&self.chain).take_while(|(a, b)| a == b);
+        let common = same.count();
+        let has = data.len();
+        let goal = self.chain.len();
+        let halfway = said != BASE + has as u32 - 1 || !self.is_tag_of(tip, &data);
+        let (to, moves, what) = if common < has {
+            match dice.percent(60) {
+                // A deletion of its own: the tip is still the old one.
+                true => (common, dice.percent(20), "deletes what was undone"),
+                false => {
+                    let more = dice.between(1, (goal - common).max(1) as u64) as usize;
+                    (common + more, true, "replaces what was undone")
+                }
+            }
+        } else if halfway {
+            // Of a deletion the other half brings blocks, if there are any.
+            let more = match goal > has && said >= BASE + has as u32 {
+                true => dice.between(0, (goal - has) as u64) as usize,
+                false => 0,
+            };
+            (has + more, true, "has done with it")
+        } else if has < goal {
+            let more = match dice.percent(30) {
+                true => dice.between(1, (goal - has) as u64) as usize,
+                false => 1,
+            };
+            match dice.percent(if tip == ORDINALS { 50 } else { 10 }) {
+                true => (has + 1, false, "tells of a block ahead of its tip"),
+                false => (has + more, true, "takes blocks"),
+            }
+        } else {
+            return None;
+        };
+        let data: Rc<[BlockId]> = self.chain[..to.min(goal)].into();
+        if moves {
+            self.say(tip, now, data.clone(), &data);
+        } else {
+            let last = self.history[tip].last().unwrap();
+            let version = Version {
+                begin: now,
+                tokens: self.figures(&data),
+                data,
+                height: last.height,
+                tag: last.tag.clone(),
+            };
+            self.history[tip].push(version);
+        }
+        let at = self.now(tip);
+        Some(format!(
+            "{} {what}: data to {}, status {}",
+            NAMES[tip],
+            BASE + at.data.len() as u32 - 1,
+            at.height
+        ))
+    }
+
+    /// Whether an indexer is where the chain is.
+    pub(crate) fn is_level(&self, tip: usize) -> bool {
+        let at = self.now(tip);
+        *at.data == *self.chain && at.height == self.tip() && self.is_tag_of(tip, &at.data)
+    }
+
+    fn is_tag_of(&self, tip: usize, data: &[BlockId]) -> bool {
+        self.now(tip).tag == self.tag(tip, data)
+    }
+
+    fn tag(&self, tip: usize, data: &[BlockId]) -> String {
+        match tip {
+            RUNES => format!("\"{}\"", self.blocks[*data.last().unwrap()].hash),
+            _ => {
+                let times = data.iter().map(|id| self.blocks[*id].timestamp);
+                format!("W/\"{}\"", times.max().unwrap())
+            }
+        }
+    }
+
+    fn say(&mut self, tip: usize, begin: Time, data: Rc<[BlockId]>, of: &[BlockId]) {
+        let version = Version {
+            begin,
+            tokens: self.figures(&data),
+            height: BASE + of.len() as u32 - 1,
+            tag: self.tag(tip, of),
+            data,
+        };
+        self.history[tip].push(version);
+    }
+
+    fn figures(&self, data: &[BlockId]) -> [Option<Figures>; TOKENS] {
+        let mut figures = [None; TOKENS];
+        for id in data {
+            for (slot, (deploys, mints)) in figures.iter_mut().zip(self.blocks[*id].tokens) {
+                match slot {
+                    None if deploys => {
+                        *slot = Some(Figures {
+                            deploy: *id,
+                            minted: 0,
+                            count: 1,
+                        });
+                    }
+                    Some(figures) if mints > 0 => {
+                        figures.minted += mints;
+                        figures.count += 1;
+                    }
+                    None | Some(_) => {}
+                }
+            }
+        }
+        figures
+    }
+
+    /// What a target is about at a version.
+    pub(crate) fn thing(&self, target: &Target, version: &Version) -> Thing {
+        let has = |id: &&BlockId| !self.blocks[**id].items.is_empty();
+        match &target.subject {
+            Subject::Status(_) => Thing::NotFound,
+            Subject::Height(height) => {
+                let at = height.checked_sub(BASE).map(|at| at as usize);
+                let block = at.and_then(|at| version.data.get(at)).filter(has);
+                block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
+            }
+            Subject::Hash(hash) => {
+                let mut blocks = version.data.iter();
+                let block = blocks
+                    .find(|id| self.blocks[**id].hash == *hash)
+                    .filter(has);
+                block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
+            }
+            Subject::Tx(tx) => {
+                let tx = self.txs.iter().position(|own| own.id == *tx);
+                let found = tx.and_then(|tx| {
+                    let mut blocks = version.data.iter().rev();
+                    let holds = |id: &&BlockId| self.blocks[**id].txs.iter().any(|t| t.0 == tx);
+                    Some(Thing::List(*blocks.find(holds)?, Some(tx)))
+                });
+                found.unwrap_or(Thing::Nothing)
+            }
+            Subject::Token(ticker) => {
+                let token = TICKERS.iter().position(|own| own == ticker);
+                let figures = token.and_then(|token| Some((token, (*version.tokens.get(token)?)?)));
+                figures.map_or(Thing::NotFound, |(token, figures)| {
+                    Thing::Token(token, figures)
+                })
+            }
+        }
+    }
+
+    /// Status and body of what a thing looks like on the page that a target
+    /// asks for.
+    pub(crate) fn render(&self, thing: Thing, target: &Target) -> (u16, String) {
+        let (limit, offset) = (target.limit, target.offset);
+        match thing {
+            Thing::NotFound => (404, r#"{"error":"Not found"}"#.to_owned()),
+            Thing::Token(
+                token,
+                Figures {
+                    deploy,
+                    minted,
+                    count,
+                },
+            ) => {
+                let block = &self.blocks[deploy];
+                let (height, time) = (block.height, block.timestamp);
+                let ticker = TICKERS[token];
+                let tx = &block.hash[8..];
+                let body = format!(
+                    r#"{{"token":{{"id":"00000000{tx}i0","number":{token},"block_height":{height},"tx_id":"00000000{tx}","address":"a","ticker":"{ticker}","max_supply":"21000000","mint_limit":null,"decimals":18,"deploy_timestamp":{time}000,"minted_supply":"{minted}","tx_count":{count},"self_mint":false}},"supply":{{"max_supply":"21000000","minted_supply":"{minted}","holders":{count}}}}}"#
+                );
+                (200, body)
+            }
+            Thing::Nothing => (200, page(limit, offset, 0, "")),
+            Thing::List(block, tx) => {
+                let block = &self.blocks[block];
+                let (from, to) = match tx {
+                    None => (0, block.items.len()),
+                    Some(tx) => {
+                        let run = block.txs.iter().find(|run| run.0 == tx).unwrap();
+                        (run.1, run.2)
+                    }
+                };
+                let of_kind = |item: &&Item| {
+                    let wanted = target.operation.as_deref();
+                    wanted.is_none_or(|wanted| wanted == item.operation)
+                };
+                let items: Vec<_> = block.items[from..to].iter().filter(of_kind).collect();
+                let shown = items.iter().skip(offset).take(limit);
+                let shown: Vec<_> = shown.map(|item| &*item.text).collect();
+                let total = if shown.is_empty() { 0 } else { items.len() };
+                (200, page(limit, offset, total, &shown.join(",")))
+            }
+        }
+    }
+
+    /// The id of some transaction that was ever mined.
+    pub(crate) fn tx_id(&self, tx: usize) -> &str {
+        &self.txs[tx].id
+    }
+}
+
+fn page(limit: usize, offset: usize, total: usize, items: &str) -> String {
+    format!(r#"{{"limit":{limit},"offset":{offset},"total":{total},"results":[{items}]}}"#)
+}
