@@ -231,6 +231,7 @@ impl Admin {
                 "name": standing.name,
                 "budget_left": standing.left,
                 "cooling_seconds": standing.cooling.as_secs_f64(),
+                "state": standing.state(),
             })
         });
         let sliceable = gateway

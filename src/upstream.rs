@@ -12,7 +12,10 @@ pub mod answer;
 pub mod budget;
 mod connector;
 pub mod keys;
+pub mod reported;
+pub mod rest;
 mod tls;
+pub mod told;
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -39,6 +42,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub use keys::Priority;
 use keys::{ApiKey, Grant, Keys, Spent, Standing};
+use reported::Reported;
 use serde::Serialize;
 pub use tls::TlsError;
 use tokio::sync::Semaphore;
@@ -524,7 +528,26 @@ impl Upstream {
             // Nothing was asked for that could be switched to.
             return Err(Failure::Protocol);
         }
+        self.overhear(&grant, response.status(), response.headers());
         Ok(response)
+    }
+
+    /// Hears what an answer says of limits that is passed on as it is. Without
+    /// a key of ours the limit is perhaps the client's, and a status may be
+    /// about anything.
+    fn overhear(&self, grant: &Grant, status: StatusCode, fields: &HeaderMap) {
+        if grant.header().is_some() {
+            let wall = self.clock.wall(self.clock.now());
+            let said = reported::read(status, fields, wall);
+            let spent = said.quota_spent.is_some();
+            grant.hear(&Reported {
+                quota_spent: None,
+                ..said
+            });
+            if status.is_success() && !spent {
+                grant.accepted();
+            }
+        }
     }
 
     async fn grant(&self, priority: Priority) -> Result<Grant, Failure> {
@@ -552,8 +575,17 @@ impl Upstream {
         let (head, body) = response.into_parts();
         let wall = self.clock.wall(self.clock.now());
         let judged = answer::judge_head(head.status, &head.headers, wall);
-        if let Err(Failure::Throttled { retry_after }) = &judged {
-            grant.cool(*retry_after);
+        let said = reported::read(head.status, &head.headers, wall);
+        grant.hear(&said);
+        match &judged {
+            // A quota that is spent has its own rest.
+            Ok(()) | Err(Failure::Throttled { .. }) if said.quota_spent.is_some() => {}
+            Ok(()) => grant.accepted(),
+            Err(Failure::Throttled { retry_after }) => {
+                grant.accepted();
+                grant.cool(*retry_after);
+            }
+            Err(_) => {}
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);

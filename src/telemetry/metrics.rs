@@ -15,6 +15,7 @@ use prometheus_client::registry::Registry;
 
 use crate::chain::TipStanding;
 use crate::gateway::Gateway;
+use crate::upstream::keys::Standing;
 
 /// All metrics of a gateway, as text.
 ///
@@ -252,6 +253,18 @@ impl Collector for Reading {
             "ordgate_upstream_cooling_seconds",
             "How long the upstream wants no requests, for each key by name",
             cooling.collect(),
+        )?;
+        let states = standings.iter().flat_map(|s| {
+            let is = s.state();
+            Standing::STATES.map(|state| {
+                let pairs = [("key", &*s.name), ("state", state)];
+                (labels(&pairs), f64::from(u8::from(state == is)))
+            })
+        });
+        gauge(
+            "ordgate_upstream_key_state",
+            "What state a key is in, for each by name: 1 for that one, 0 for the others",
+            states.collect(),
         )?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(

@@ -4,6 +4,7 @@
 //! header. An [`ApiKey`] has no `Display`, its `Debug` says its name alone, and
 //! its header value is marked sensitive.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,11 @@ use http::HeaderValue;
 use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
-use super::budget::{Budget, Keep, Wait};
+use super::budget::{Budget, Keep, Place, Wait};
+use super::reported::Reported;
+use super::rest::{Rest, Why};
 use crate::clock::{Clock, Moment};
+use crate::units;
 
 /// A key of the provider.
 #[derive(Clone)]
@@ -126,6 +130,8 @@ struct State {
     budget: Budget,
     /// No request before then: the upstream has said so.
     cool_until: Moment,
+    /// Where the key is out of service.
+    rest: Option<Rest>,
 }
 
 /// The right to send one request, with a key or without. It counts against the
@@ -133,6 +139,9 @@ struct State {
 pub struct Grant {
     keys: Arc<Keys>,
     slot: usize,
+    place: Place,
+    /// Whether it sees if the key works again.
+    is_trial: bool,
 }
 
 /// How urgent a request is: what there is of the budget goes to the more urgent
@@ -164,6 +173,23 @@ pub struct Standing {
     pub left: usize,
     /// How long the upstream wants none at all.
     pub cooling: Duration,
+    /// Why it is out of service, if it is.
+    pub rests: Option<Why>,
+}
+
+impl Standing {
+    /// The words for how a key can stand.
+    pub const STATES: [&str; 3] = ["ready", "cooling", "quota-spent"];
+
+    /// One of them.
+    pub fn state(&self) -> &'static str {
+        let [ready, cooling, quota_spent] = Self::STATES;
+        match self.rests {
+            Some(Why::QuotaSpent) => quota_spent,
+            None if self.cooling.is_zero() => ready,
+            None => cooling,
+        }
+    }
 }
 
 impl Keys {
@@ -174,6 +200,7 @@ impl Keys {
             state: Mutex::new(State {
                 budget: budget(),
                 cool_until: Moment::default(),
+                rest: None,
             }),
         };
         let traces = keys.iter().flat_map(ApiKey::traces).collect();
@@ -258,25 +285,30 @@ impl Keys {
             Priority::Miss => Keep::Little,
             Priority::LookAhead => Keep::Half,
         };
-        let mut order: Vec<_> = (0..self.slots.len())
-            .map(|slot| (self.slots[slot].state().budget.left(now), slot))
-            .collect();
-        order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut shortest = Wait::UntilOneEnds;
-        for (_, slot) in order {
+        let rank = |slot: usize| {
             let mut state = self.slots[slot].state();
-            let cooling = state.cool_until.since(now);
-            let wait = match cooling.is_zero() {
-                false => Wait::For(cooling),
-                true => match state.budget.take(now, keep) {
-                    Ok(()) => {
-                        return Ok(Grant {
-                            keys: self.clone(),
-                            slot,
-                        });
-                    }
-                    Err(wait) => wait,
-                },
+            // A key that has rested is tried, or it would never be used again.
+            let is_due = state.rest.is_some_and(|rest| rest.is_over(now));
+            (Reverse(is_due), Reverse(state.budget.left(now)), slot)
+        };
+        let mut order: Vec<_> = (0..self.slots.len()).map(rank).collect();
+        order.sort_unstable();
+        let mut shortest = Wait::UntilOneEnds;
+        for (.., slot) in order {
+            let mut state = self.slots[slot].state();
+            let wait = match state.take(now, keep) {
+                Ok(()) => {
+                    let is_trial = state.rest.is_some();
+                    let place = state.budget.place();
+                    drop(state);
+                    return Ok(Grant {
+                        keys: self.clone(),
+                        slot,
+                        place,
+                        is_trial,
+                    });
+                }
+                Err(wait) => wait,
             };
             shortest = match (shortest, wait) {
                 (Wait::For(one), Wait::For(other)) => Wait::For(one.min(other)),
@@ -293,9 +325,10 @@ impl Keys {
         let standing = |slot: &Slot| {
             let mut state = slot.state();
             Standing {
-                name: slot.key.as_ref().map_or("none", ApiKey::name).to_owned(),
+                name: slot.name().to_owned(),
                 left: state.budget.left(now),
-                cooling: state.cool_until.since(now),
+                cooling: state.cooling(now),
+                rests: state.rest.map(|rest| rest.why),
             }
         };
         self.slots.iter().map(standing).collect()
@@ -313,7 +346,36 @@ impl Keys {
     }
 }
 
+impl State {
+    /// Takes a request out of the budget, where the key is in service or may
+    /// be tried again.
+    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
+        if self.rest.is_some_and(|rest| rest.is_tried()) {
+            return Err(Wait::UntilOneEnds);
+        }
+        let cooling = self.cooling(now);
+        if !cooling.is_zero() {
+            return Err(Wait::For(cooling));
+        }
+        self.budget.take(now, keep)?;
+        if let Some(rest) = &mut self.rest {
+            rest.begin_trial();
+        }
+        Ok(())
+    }
+
+    /// How long there is to be no request.
+    fn cooling(&self, now: Moment) -> Duration {
+        let resting = self.rest.map_or(Duration::ZERO, |rest| rest.left(now));
+        resting.max(self.cool_until.since(now))
+    }
+}
+
 impl Slot {
+    fn name(&self) -> &str {
+        self.key.as_ref().map_or("none", ApiKey::name)
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -322,24 +384,59 @@ impl Slot {
 impl Grant {
     /// The key's header value, where there is a key.
     pub fn header(&self) -> Option<&HeaderValue> {
-        self.keys.slots[self.slot]
-            .key
-            .as_ref()
-            .map(|key| &key.value)
+        self.slot().key.as_ref().map(|key| &key.value)
     }
 
     /// The key's name in logs and metrics.
     pub fn name(&self) -> &str {
-        self.keys.slots[self.slot]
-            .key
-            .as_ref()
-            .map_or("none", ApiKey::name)
+        self.slot().name()
+    }
+
+    /// Holds the key to what the upstream has said of its limits, before the
+    /// request ends.
+    pub fn hear(&self, reported: &Reported) {
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        state.budget.hear(&reported.words, self.place, now);
+        let Some(lasts) = reported.quota_spent else {
+            return;
+        };
+        // What was sent before the key began to rest tells nothing new.
+        let news = state.rest.is_none();
+        if news || self.is_trial {
+            state.rest = Some(Rest::quota_spent(lasts, now));
+        }
+        drop(state);
+        if news {
+            tracing::error!(
+                key = self.name(),
+                "the quota of an API key is spent, and not for this minute alone: it rests, and is tried again after {}",
+                units::format(lasts)
+            );
+        }
+    }
+
+    /// Says that the upstream has accepted the key.
+    pub fn accepted(&self) {
+        let mut state = self.slot().state();
+        let rested = self.is_trial && state.rest.is_some_and(|rest| rest.is_tried());
+        if rested {
+            state.rest = None;
+        }
+        drop(state);
+        if rested {
+            tracing::info!(key = self.name(), "the API key is in service again");
+        }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.keys.slots[self.slot]
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
     pub fn cool(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
-        let mut state = self.keys.slots[self.slot].state();
+        let mut state = self.slot().state();
         state.cool_until = state.cool_until.max(until);
     }
 }
@@ -347,7 +444,15 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        self.keys.slots[self.slot].state().budget.end(now);
+        let mut state = self.slot().state();
+        state.budget.end(now);
+        if let Some(rest) = &mut state.rest
+            && self.is_trial
+            && rest.is_tried()
+        {
+            rest.unsettled(now);
+        }
+        drop(state);
         self.keys.ended.notify_one();
     }
 }
