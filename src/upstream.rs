@@ -41,7 +41,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub use keys::Priority;
-use keys::{ApiKey, Grant, Keys, Spent, Standing};
+use keys::{ApiKey, Denied, Grant, Keys, Standing};
 use reported::Reported;
 use serde::Serialize;
 pub use tls::TlsError;
@@ -208,10 +208,8 @@ impl Failure {
     /// Tells the operator what clients are not told.
     pub fn report(&self, target: &str) {
         if let Self::KeyRefused(status) = self {
-            tracing::error!(
-                %status,
-                "the upstream refuses the API key: look at ORDGATE_API_KEYS or upstream.api_keys_file"
-            );
+            // The key's quarantine has been told by its name, once.
+            tracing::debug!(%status, "the upstream refuses the API key");
         } else if *self == Self::Retired {
             tracing::error!(
                 "the upstream answers 410 Gone: it has been retired, another is needed"
@@ -421,14 +419,23 @@ impl Upstream {
         let grant = self.grant(priority).await?;
         let deadline = tokio::time::sleep(self.settings.timeout);
         let asked = async {
-            match self.ask(target, grant).await {
+            let (mut grant, mut terminated, mut refused) = (grant, 0, 0);
+            loop {
+                let asked = self.ask(target, grant).await;
                 // A pooled connection may end just as it is used again. GET is
                 // safe to repeat (RFC 9110 §9.2.2); once, and paid for again.
-                Err(Failure::Terminated) => {
-                    self.tally.retried.fetch_add(1, Ordering::Relaxed);
-                    self.ask(target, self.grant(priority).await?).await
+                // A key that is refused says nothing of the others.
+                let (times, most) = match &asked {
+                    Err(Failure::Terminated) => (&mut terminated, 1),
+                    Err(Failure::KeyRefused(_)) => (&mut refused, self.keys.ways() - 1),
+                    Ok(_) | Err(_) => return asked,
+                };
+                if *times == most {
+                    return asked;
                 }
-                other => other,
+                *times += 1;
+                grant = self.grant(priority).await?;
+                self.tally.retried.fetch_add(1, Ordering::Relaxed);
             }
         };
         let asked = tokio::select! {
@@ -553,9 +560,12 @@ impl Upstream {
     async fn grant(&self, priority: Priority) -> Result<Grant, Failure> {
         let patience = self.settings.queue_timeout;
         let granted = self.keys.take(patience, priority).await;
-        granted.map_err(|Spent { retry_after }| {
-            self.tally.spent.fetch_add(1, Ordering::Relaxed);
-            Failure::Spent { retry_after }
+        granted.map_err(|denied| match denied {
+            Denied::Spent { retry_after } => {
+                self.tally.spent.fetch_add(1, Ordering::Relaxed);
+                Failure::Spent { retry_after }
+            }
+            Denied::Refused(status) => Failure::KeyRefused(status),
         })
     }
 
@@ -585,6 +595,7 @@ impl Upstream {
                 grant.accepted();
                 grant.cool(*retry_after);
             }
+            Err(Failure::KeyRefused(status)) => grant.refused(*status),
             Err(_) => {}
         }
         // The upstream has counted the request by now, so its window begins.

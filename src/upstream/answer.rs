@@ -40,6 +40,9 @@ pub struct Answer {
 pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     match status.as_u16() {
         200 => {}
+        // A page for browsers comes of something on the way that dislikes the
+        // target, which clients choose; it must not cost us the key.
+        403 if says_html(fields) => return Err(Failure::UnexpectedStatus(status)),
         401 | 403 => return Err(Failure::KeyRefused(status)),
         410 => return Err(Failure::Retired),
         // The limit is on us, not on our client.
@@ -123,6 +126,11 @@ pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
 fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool) -> bool {
     let mut values = fields.get_all(name).iter();
     values.all(|value| value.to_str().is_ok_and(&may))
+}
+
+fn says_html(fields: &HeaderMap) -> bool {
+    let is_other = |media: &str| !media.to_ascii_lowercase().starts_with("text/html");
+    !says(fields, CONTENT_TYPE, is_other)
 }
 
 /// `application/json` and what has the suffix `+json` (RFC 6839), with any
@@ -214,6 +222,17 @@ mod tests {
             (304, json, Some(Failure::UnexpectedStatus(code(304)))),
             (401, json, Some(Failure::KeyRefused(code(401)))),
             (403, json, Some(Failure::KeyRefused(code(403)))),
+            (403, &[], Some(Failure::KeyRefused(code(403)))),
+            (
+                403,
+                &[("content-type", "text/HTML; charset=utf-8")],
+                Some(Failure::UnexpectedStatus(code(403))),
+            ),
+            (
+                401,
+                &[("content-type", "text/html")],
+                Some(Failure::KeyRefused(code(401))),
+            ),
             (410, json, Some(Failure::Retired)),
             (408, json, Some(Failure::UnexpectedStatus(code(408)))),
             (429, json, Some(seconds(1))),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
@@ -157,11 +157,52 @@ pub enum Priority {
     LookAhead,
 }
 
-/// No budget is left within the caller's patience.
+/// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
-    /// When there will be some, at the earliest.
-    pub retry_after: Duration,
+pub enum Denied {
+    /// No budget is left within the caller's patience.
+    Spent {
+        /// When there will be some, at the earliest.
+        retry_after: Duration,
+    },
+    /// The upstream has refused every key, with this status at last.
+    Refused(StatusCode),
+}
+
+/// Why a key cannot be used just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unfit {
+    /// There will be budget for it.
+    Wait(Wait),
+    /// It is in quarantine.
+    Refused(StatusCode),
+}
+
+impl Unfit {
+    /// The better of two keys' prospects: who waits for one need not wait for
+    /// another, and waiting for a key that was refused leads nowhere.
+    fn better(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Refused(_), other) => other,
+            (one, Self::Refused(_)) => one,
+            (Self::Wait(Wait::For(one)), Self::Wait(Wait::For(other))) => {
+                Self::Wait(Wait::For(one.min(other)))
+            }
+            (Self::Wait(Wait::UntilOneEnds), other) => other,
+            (one, Self::Wait(Wait::UntilOneEnds)) => one,
+        }
+    }
+
+    /// What it means to one who waits no longer.
+    fn denied(self) -> Denied {
+        match self {
+            Self::Wait(Wait::For(retry_after)) => Denied::Spent { retry_after },
+            Self::Wait(Wait::UntilOneEnds) => Denied::Spent {
+                retry_after: Duration::from_secs(1),
+            },
+            Self::Refused(status) => Denied::Refused(status),
+        }
+    }
 }
 
 /// How a key stands.
@@ -179,13 +220,14 @@ pub struct Standing {
 
 impl Standing {
     /// The words for how a key can stand.
-    pub const STATES: [&str; 3] = ["ready", "cooling", "quota-spent"];
+    pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
 
     /// One of them.
     pub fn state(&self) -> &'static str {
-        let [ready, cooling, quota_spent] = Self::STATES;
+        let [ready, cooling, quota_spent, quarantined] = Self::STATES;
         match self.rests {
             Some(Why::QuotaSpent) => quota_spent,
+            Some(Why::Refused(_)) => quarantined,
             None if self.cooling.is_zero() => ready,
             None => cooling,
         }
@@ -227,12 +269,12 @@ impl Keys {
     /// waiting for so long at the most.
     ///
     /// # Errors
-    /// Where there will be none within that time.
+    /// Where there will be none within that time, or all were refused.
     pub async fn take(
         self: &Arc<Self>,
         patience: Duration,
         priority: Priority,
-    ) -> Result<Grant, Spent> {
+    ) -> Result<Grant, Denied> {
         let begun = self.clock.now();
         let left = |now: Moment| patience.saturating_sub(now.since(begun));
         let acquired = match priority {
@@ -240,9 +282,7 @@ impl Keys {
             Priority::Miss => Some(tokio::time::timeout(patience, self.turnstile.acquire()).await),
             // Where anyone waits there is nothing to spare.
             Priority::LookAhead if self.turnstile.available_permits() == 0 => {
-                return Err(Spent {
-                    retry_after: Duration::from_secs(1),
-                });
+                return Err(Unfit::Wait(Wait::UntilOneEnds).denied());
             }
             Priority::LookAhead => None,
         };
@@ -250,34 +290,33 @@ impl Keys {
             None => None,
             Some(Ok(turn)) => Some(turn),
             Some(Err(_elapsed)) => {
-                let wait = match self.try_take(priority) {
-                    Ok(grant) => return Ok(grant),
-                    Err(Wait::For(wait)) => wait,
-                    Err(Wait::UntilOneEnds) => Duration::from_secs(1),
-                };
-                return Err(Spent { retry_after: wait });
+                return self.try_take(priority).map_err(Unfit::denied);
             }
         };
         loop {
             let ended = self.ended.notified();
             let now = self.clock.now();
             let left = left(now);
-            let (wait, pause) = match self.try_take(priority) {
+            let unfit = match self.try_take(priority) {
                 Ok(grant) => {
                     drop(turn);
                     return Ok(grant);
                 }
-                Err(Wait::For(wait)) => (wait, wait),
-                Err(Wait::UntilOneEnds) => (Duration::from_secs(1), left),
+                Err(unfit) => unfit,
+            };
+            let pause = match unfit {
+                Unfit::Wait(Wait::For(wait)) => wait,
+                Unfit::Wait(Wait::UntilOneEnds) => left,
+                Unfit::Refused(_) => return Err(unfit.denied()),
             };
             if left.is_zero() || pause > left || priority == Priority::LookAhead {
-                return Err(Spent { retry_after: wait });
+                return Err(unfit.denied());
             }
             let _woken = tokio::time::timeout(pause, ended).await;
         }
     }
 
-    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Wait> {
+    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Unfit> {
         let now = self.clock.now();
         let keep = match priority {
             Priority::Probe => Keep::Nothing,
@@ -293,10 +332,10 @@ impl Keys {
         };
         let mut order: Vec<_> = (0..self.slots.len()).map(rank).collect();
         order.sort_unstable();
-        let mut shortest = Wait::UntilOneEnds;
+        let mut best = None;
         for (.., slot) in order {
             let mut state = self.slots[slot].state();
-            let wait = match state.take(now, keep) {
+            let unfit = match state.take(now, keep) {
                 Ok(()) => {
                     let is_trial = state.rest.is_some();
                     let place = state.budget.place();
@@ -308,15 +347,11 @@ impl Keys {
                         is_trial,
                     });
                 }
-                Err(wait) => wait,
+                Err(unfit) => unfit,
             };
-            shortest = match (shortest, wait) {
-                (Wait::For(one), Wait::For(other)) => Wait::For(one.min(other)),
-                (Wait::UntilOneEnds, other) => other,
-                (one, Wait::UntilOneEnds) => one,
-            };
+            best = Some(best.map_or(unfit, |best: Unfit| best.better(unfit)));
         }
-        Err(shortest)
+        Err(best.unwrap_or(Unfit::Wait(Wait::UntilOneEnds)))
     }
 
     /// How each key stands.
@@ -340,6 +375,11 @@ impl Keys {
         self.traces.iter().find(found).map(|trace| &*trace.name)
     }
 
+    /// In how many ways the upstream can be asked.
+    pub fn ways(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether requests carry a key.
     pub fn are_there(&self) -> bool {
         self.slots.iter().any(|slot| slot.key.is_some())
@@ -349,15 +389,19 @@ impl Keys {
 impl State {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
-    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
-        if self.rest.is_some_and(|rest| rest.is_tried()) {
-            return Err(Wait::UntilOneEnds);
+    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Unfit> {
+        if let Some(rest) = &self.rest {
+            match rest.why {
+                Why::Refused(status) if !rest.is_over(now) => return Err(Unfit::Refused(status)),
+                Why::QuotaSpent if rest.is_tried() => return Err(Unfit::Wait(Wait::UntilOneEnds)),
+                Why::Refused(_) | Why::QuotaSpent => {}
+            }
         }
         let cooling = self.cooling(now);
         if !cooling.is_zero() {
-            return Err(Wait::For(cooling));
+            return Err(Unfit::Wait(Wait::For(cooling)));
         }
-        self.budget.take(now, keep)?;
+        self.budget.take(now, keep).map_err(Unfit::Wait)?;
         if let Some(rest) = &mut self.rest {
             rest.begin_trial();
         }
@@ -416,6 +460,40 @@ impl Grant {
         }
     }
 
+    /// Puts the key in quarantine: the upstream has refused it.
+    pub fn refused(&self, status: StatusCode) {
+        if self.slot().key.is_none() {
+            tracing::error!(
+                %status,
+                "the upstream refuses to be asked without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+            return;
+        }
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        let before = state.rest;
+        state.rest = Some(match before {
+            None => Rest::refused(status, now),
+            Some(rest) if self.is_trial && rest.is_tried() => rest.refused_again(status, now),
+            // It was sent before the key began to rest.
+            Some(rest) => rest,
+        });
+        let pause = state.cooling(now);
+        let news = !matches!(before, Some(rest) if matches!(rest.why, Why::Refused(_)))
+            && state.rest != before;
+        drop(state);
+        let (key, pause) = (self.name(), units::format(pause));
+        if news {
+            tracing::error!(
+                key,
+                %status,
+                "the upstream refuses an API key, which is in quarantine, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+        } else {
+            tracing::debug!(key, %status, pause, "the upstream refuses an API key as before");
+        }
+    }
+
     /// Says that the upstream has accepted the key.
     pub fn accepted(&self) {
         let mut state = self.slot().state();
@@ -468,6 +546,12 @@ mod tests {
         let keys = ApiKey::list(list).unwrap_or_default();
         let budget = || Budget::new(number(per_minute), number(per_second));
         Keys::new(keys, budget, clock.clone())
+    }
+
+    fn spent_for(millis: u64) -> Denied {
+        Denied::Spent {
+            retry_after: Duration::from_millis(millis),
+        }
     }
 
     #[test]
@@ -537,7 +621,7 @@ mod tests {
             .await
             .err()
             .unwrap();
-        assert_eq!(spent.retry_after, Duration::from_millis(60_050));
+        assert_eq!(spent, spent_for(60_050));
     }
 
     #[tokio::test]
@@ -580,7 +664,7 @@ mod tests {
             .await
             .err()
             .unwrap();
-        assert_eq!(spent.retry_after, Duration::from_secs(7));
+        assert_eq!(spent, spent_for(7000));
         clock.advance(Duration::from_secs(7));
         assert_eq!(
             keys.take(Duration::ZERO, Priority::Miss)
@@ -590,6 +674,35 @@ mod tests {
                 .name(),
             "key-1"
         );
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
+        let clock = Clock::manual();
+        let keys = keys("a", 10, 10, &clock);
+        let take = || async { keys.take(Duration::ZERO, Priority::Miss).await };
+        let (early, late) = (take().await.ok().unwrap(), take().await.ok().unwrap());
+        early.refused(StatusCode::UNAUTHORIZED);
+        let refused = |status| Some(Denied::Refused(status));
+        assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+        // What was under way then neither heals nor hurts it.
+        late.accepted();
+        late.refused(StatusCode::FORBIDDEN);
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
+        let trial = take().await.ok().unwrap();
+        assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+        trial.refused(StatusCode::FORBIDDEN);
+        drop(trial);
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
+        clock.advance(Duration::from_secs(120));
+        // One that is given up tells nothing, but has been a trial.
+        drop(take().await.ok().unwrap());
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
+        take().await.ok().unwrap().accepted();
+        assert_eq!(keys.standings()[0].state(), "ready");
+        assert!(take().await.is_ok() && take().await.is_ok());
     }
 
     #[tokio::test]

@@ -1,7 +1,8 @@
 //! What ordgate does for its upstream's sake: it holds to what the upstream
-//! says of its limits.
+//! says of its limits, and leaves alone what it refuses.
 
 mod limits;
+mod quarantine;
 
 use serde_json::Value;
 
