@@ -248,6 +248,7 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
             | Self::KeyRefused(_)
@@ -610,7 +611,8 @@ impl Upstream {
             .exchange_within(&passage, method, target, fields, body)
             .await;
         passage.end(match &exchanged {
-            Ok(exchange) if exchange.head.status.is_server_error() => Health::Failed,
+            // It is passed on as it is: what it means is the client's business.
+            Ok(exchange) if exchange.head.status.is_server_error() => Health::Unknown,
             Ok(_) => Health::Well,
             Err(failure) => failure.health(),
         });

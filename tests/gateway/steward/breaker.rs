@@ -260,18 +260,24 @@ async fn a_trial_that_fails_lengthens_the_pause() {
 }
 
 #[tokio::test]
-async fn what_passes_through_is_held_back_as_well() {
+async fn what_passes_through_is_the_clients_business() {
     let upstream = Upstream::start();
     let gateway = respect::plain(&upstream).config(SOON).manual().start();
     upstream.always(Reply::with(502, "", "sorry"));
-    for number in 0..3 {
+    for number in 0..9 {
         let answer = gateway.get(&format!("/{number}")).await;
         assert_eq!((answer.status, answer.text()), (502, "sorry"));
     }
+    // What is no answer is another matter.
+    upstream.always(Reply::nothing().reset());
+    for number in 0..3 {
+        assert_eq!(gateway.get(&format!("/{number}")).await.status, 502);
+    }
+    let asked = upstream.count();
     let answer = gateway.get("/other").await;
     assert_eq!(answer.status, 503);
     assert!((2..=3).contains(&answer.number("retry-after")));
-    assert_eq!(upstream.count(), 3);
+    assert_eq!(upstream.count(), asked);
     gateway.advance(2600);
     upstream.always(Reply::with(200, "", "well"));
     assert_eq!(gateway.get("/other").await.text(), "well");
