@@ -39,6 +39,7 @@ use crate::gateway::Gateway;
 use crate::listener::{Drain, Present};
 use crate::reload::Reloads;
 use crate::telemetry;
+use crate::upstream::breaker::Stance;
 use crate::validate::{Invalid, decode};
 use crate::wire::{Body, PROBLEM_JSON, SEC_FETCH_SITE};
 
@@ -260,12 +261,14 @@ impl Admin {
                 "name": standing.name,
                 "budget_left": standing.left,
                 "cooling_seconds": standing.cooling.as_secs_f64(),
+                "state": standing.state(),
             })
         });
         let sliceable = gateway
             .paged()
             .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
         let settings = gateway.upstream.settings();
+        let stance = gateway.upstream.stance();
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "state": if *self.drain.borrow() { "draining" } else { "ready" },
@@ -295,6 +298,14 @@ impl Admin {
                 "failed": tally.failed.load(Relaxed),
                 "spent": tally.spent.load(Relaxed),
                 "retried": tally.retried.load(Relaxed),
+                "breaker": {
+                    "state": stance.state(),
+                    "open_seconds": match stance {
+                        Stance::Open(left) => left.as_secs_f64(),
+                        Stance::Closed | Stance::HalfOpen => 0.0,
+                    },
+                    "refused": tally.broken.load(Relaxed),
+                },
                 "keys": keys.collect::<Vec<_>>(),
             },
             "requests": requests.collect::<Vec<_>>(),

@@ -24,6 +24,7 @@ use toml::de::DeTable;
 use crate::chain::{Source, finality};
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
+use crate::upstream::breaker;
 use crate::{access_log, chain, limit, listener, respond, telemetry, units, upstream};
 
 /// The proxy.toml that the repository ships.
@@ -443,6 +444,30 @@ fn upstream(table: Table<'_>) -> upstream::Settings {
         timeout: time("timeout", seconds(90)),
         idle_timeout: time("idle_timeout", seconds(60)),
         max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, 16 << 20),
+        breaker: breaker(table.table("breaker")),
+    };
+    table.finish();
+    settings
+}
+
+fn breaker(table: Table<'_>) -> breaker::Settings {
+    let pause = table.duration("pause", MILLI..=DAY, seconds(1));
+    let max_pause = table.duration("max_pause", MILLI..=DAY, seconds(60).max(pause));
+    if max_pause < pause {
+        let message = format!(
+            "{} is shorter than {}; allowed is as long at the least",
+            table.name("max_pause"),
+            table.name("pause")
+        );
+        table.problem(table.span(), message);
+    }
+    let settings = breaker::Settings {
+        enabled: table.boolean("enabled", true),
+        failures: count(&table, "failures", 1_000_000, 10),
+        share: count(&table, "share", 100, 80),
+        window: table.duration("window", MILLI..=DAY, seconds(30)),
+        pause,
+        max_pause,
     };
     table.finish();
     settings

@@ -155,9 +155,9 @@ impl Fill {
                 }
                 // Who led may have looked ahead, for which there was nothing to
                 // spare.
-                Err(Failure::Spent { .. } | Failure::TooManyInFlight) => {
-                    first && self.chain.look_ahead().is_on()
-                }
+                Err(
+                    Failure::Spent { .. } | Failure::TooManyInFlight | Failure::BreakerOpen { .. },
+                ) => first && self.chain.look_ahead().is_on(),
                 Err(_) => false,
             };
             if !another {

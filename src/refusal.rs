@@ -96,6 +96,7 @@ impl Refusal {
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
+                | Failure::BreakerOpen { .. }
                 | Failure::Unsettled
                 | Failure::Throttled { .. }
                 // It is away for a while, and has said for how long.
@@ -183,6 +184,7 @@ impl Refusal {
             | Self::Upstream(Failure::TooManyInFlight | Failure::Unsettled) => Some(1),
             Self::Upstream(
                 Failure::Spent { retry_after }
+                | Failure::BreakerOpen { retry_after }
                 | Failure::Throttled { retry_after }
                 | Failure::ServerError {
                     retry_after: Some(retry_after),
@@ -234,6 +236,7 @@ impl Refusal {
             Self::TooManyConnections => "connections",
             Self::OnlyIfCached => "only-if-cached",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
+            Self::Upstream(Failure::BreakerOpen { .. }) => "breaker-open",
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
             Self::Upstream(failure) => failure.name(),
         }
@@ -283,6 +286,9 @@ fn upstream(failure: &Failure) -> &'static str {
         }
         Failure::TooManyInFlight => {
             "As many upstream requests are under way as may be; try again in 1 s"
+        }
+        Failure::BreakerOpen { .. } => {
+            "The upstream goes on failing and is left alone for a while; try again when retry-after says"
         }
         Failure::Unreachable(Unreachable::Tls) => {
             "The upstream's TLS cannot be trusted; the operator has to look"
@@ -376,6 +382,13 @@ mod tests {
                 }),
                 503,
                 "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",
+            ),
+            (
+                Refusal::Upstream(Failure::BreakerOpen {
+                    retry_after: Duration::from_millis(4100),
+                }),
+                503,
+                "proxy-status: ordgate; error=destination_unavailable, retry-after: 5",
             ),
             (
                 Refusal::Upstream(Failure::Throttled {

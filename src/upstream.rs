@@ -9,25 +9,32 @@
 //! is told of a failure (`refusal`).
 
 pub mod answer;
+pub mod breaker;
 pub mod budget;
 mod connector;
 pub mod keys;
+pub mod reported;
+pub mod rest;
 mod tls;
+pub mod told;
 
 use std::any::Any;
 use std::error::Error as StdError;
+use std::hash::BuildHasher;
 use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use answer::Answer;
+use breaker::{Breaker, Change, Health, Pass, Stance};
 use budget::Budget;
 use bytes::{Bytes, BytesMut};
 use connector::Timely;
+use foldhash::quality::RandomState;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, HeaderName, HeaderValue, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri, response};
 use http_body_util::combinators::BoxBody;
@@ -38,7 +45,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 pub use keys::Priority;
-use keys::{ApiKey, Grant, Keys, Spent, Standing};
+use keys::{ApiKey, Denied, Grant, Keys, Standing};
+use reported::Reported;
 use serde::Serialize;
 pub use tls::TlsError;
 use tokio::sync::Semaphore;
@@ -87,6 +95,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// The longest body that is accepted, in bytes.
     pub max_body_bytes: u64,
+    /// When it is not asked at all, since it goes on failing.
+    pub breaker: breaker::Settings,
 }
 
 fn optional<S: serde::Serializer>(value: &Option<Uri>, to: S) -> Result<S::Ok, S::Error> {
@@ -111,6 +121,11 @@ pub enum Failure {
     },
     /// Ours: as many requests are under way as may be.
     TooManyInFlight,
+    /// It goes on failing, and is left alone for a while.
+    BreakerOpen {
+        /// When it will be asked again.
+        retry_after: Duration,
+    },
     /// Its name does not resolve, or nobody listens there.
     Unreachable(Unreachable),
     /// Connecting, or the first byte, or the whole took too long.
@@ -182,7 +197,9 @@ impl Failure {
             Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
-            Self::Unreachable(Unreachable::Other) => "destination_unavailable",
+            Self::BreakerOpen { .. } | Self::Unreachable(Unreachable::Other) => {
+                "destination_unavailable"
+            }
             Self::TimedOut(TimedOut::Connect) => "connection_timeout",
             Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
             Self::Terminated => "connection_terminated",
@@ -204,16 +221,16 @@ impl Failure {
     /// Tells the operator what clients are not told.
     pub fn report(&self, target: &str) {
         if let Self::KeyRefused(status) = self {
-            tracing::error!(
-                %status,
-                "the upstream refuses the API key: look at ORDGATE_API_KEYS or upstream.api_keys_file"
-            );
+            // The key's quarantine has been told by its name, once.
+            tracing::debug!(%status, "the upstream refuses the API key");
         } else if *self == Self::Retired {
             tracing::error!(
                 "the upstream answers 410 Gone: it has been retired, another is needed"
             );
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
+        } else if let Self::BreakerOpen { retry_after } = self {
+            tracing::debug!(?retry_after, "the upstream is left alone for a while");
         } else if *self != Self::KeyEchoed {
             // That one has been told, without a target that may hold the key.
             tracing::warn!(
@@ -231,6 +248,7 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
             | Self::KeyRefused(_)
@@ -262,6 +280,7 @@ impl Failure {
             Self::Retired => Some(StatusCode::GONE),
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
@@ -272,6 +291,34 @@ impl Failure {
             | Self::KeyEchoed
             | Self::Abandoned
             | Self::Unsettled => None,
+        }
+    }
+
+    /// What it tells of the upstream: whether the upstream is at fault, for
+    /// whatever might have been asked. One that refuses us, or has much to
+    /// say, is well.
+    pub fn health(&self) -> Health {
+        match self {
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Abandoned
+            | Self::Unsettled => Health::Unknown,
+            Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
+            Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired
+            | Self::TooLarge
+            | Self::KeyEchoed => Health::Well,
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::Protocol
+            | Self::NotJson
+            | Self::Redirect(_)
+            | Self::ServerError { .. }
+            | Self::UnexpectedStatus(_) => Health::Failed,
         }
     }
 }
@@ -333,8 +380,11 @@ pub struct Tally {
     pub failed: AtomicU64,
     /// Refused for want of budget, never sent.
     pub spent: AtomicU64,
-    /// Sent a second time, after the connection had ended before an answer.
+    /// Sent a second time, after the connection had ended before an answer, or
+    /// with another key after one was refused.
     pub retried: AtomicU64,
+    /// Not sent, since the upstream goes on failing.
+    pub broken: AtomicU64,
 }
 
 /// The body of a request on its way to the upstream.
@@ -366,8 +416,53 @@ pub struct Upstream {
     prefix: String,
     keys: Arc<Keys>,
     in_flight: Arc<Semaphore>,
+    breaker: Arc<Mutex<Breaker>>,
     tally: Arc<Tally>,
     clock: Clock,
+}
+
+/// A request that the breaker has let pass. What came of it is told when it
+/// ends; one that is dropped before tells nothing.
+struct Passage<'u> {
+    upstream: &'u Upstream,
+    pass: Pass,
+    /// Whether anything was sent: what fails before is no fault of the
+    /// upstream's.
+    sent: AtomicBool,
+    health: Health,
+}
+
+impl Passage<'_> {
+    /// A request is sent.
+    fn send(&self) {
+        self.sent.store(true, Ordering::Relaxed);
+        self.upstream.tally.sent.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It has come to its end.
+    fn end(mut self, health: Health) {
+        if *self.sent.get_mut() {
+            self.health = health;
+        }
+    }
+}
+
+impl Drop for Passage<'_> {
+    fn drop(&mut self) {
+        let now = self.upstream.clock.now();
+        let changed = self.upstream.breaker().end(self.pass, self.health, now);
+        match changed {
+            None => {}
+            Some(Change::Opened(pause)) => tracing::error!(
+                ?pause,
+                "the upstream goes on failing: it is left alone for a while, and what is stale is served"
+            ),
+            Some(Change::Reopened(pause)) => {
+                tracing::warn!(?pause, "the upstream still fails, and is left alone again");
+            }
+            Some(Change::Closed) => tracing::info!("the upstream is well again"),
+        }
+    }
 }
 
 /// The most bytes of an answer's head.
@@ -388,6 +483,7 @@ impl Upstream {
             url,
             keys: Keys::new(keys, budget, clock.clone()),
             in_flight: Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
+            breaker: Self::breaker_of(&settings),
             tally: Arc::default(),
             settings,
             clock,
@@ -412,7 +508,8 @@ impl Upstream {
             && settings.ca_file == own.ca_file
             && settings.connect_timeout == own.connect_timeout
             && settings.idle_timeout == own.idle_timeout;
-        let carries_alike = url == before.url && settings.api_key_header == own.api_key_header;
+        let url_is_same = url == before.url;
+        let carries_alike = url_is_same && settings.api_key_header == own.api_key_header;
         Ok(Self {
             client: match connects_alike {
                 true => before.client.clone(),
@@ -428,6 +525,11 @@ impl Upstream {
             in_flight: match settings.max_in_flight == own.max_in_flight {
                 true => before.in_flight.clone(),
                 false => Arc::new(Semaphore::new(settings.max_in_flight.get() as usize)),
+            },
+            // How it has fared says nothing of another, nor by other measures.
+            breaker: match url_is_same && settings.breaker == own.breaker {
+                true => before.breaker.clone(),
+                false => Self::breaker_of(&settings),
             },
             tally: before.tally.clone(),
             settings,
@@ -449,6 +551,13 @@ impl Upstream {
     /// the other would say.
     pub fn is_where(&self, other: &Self) -> bool {
         self.url == other.url
+    }
+
+    fn breaker_of(settings: &Settings) -> Arc<Mutex<Breaker>> {
+        Arc::new(Mutex::new(Breaker::new(
+            settings.breaker.clone(),
+            RandomState::default().hash_one(()),
+        )))
     }
 
     fn client(
@@ -485,6 +594,22 @@ impl Upstream {
     /// How it failed. It does so within the sum of `queue_timeout`, twice, and
     /// `timeout`.
     pub async fn fetch(&self, target: &str, priority: Priority) -> Result<Answer, Failure> {
+        let passage = self.admit(priority)?;
+        let fetched = self.fetch_within(&passage, target, priority).await;
+        passage.end(
+            fetched
+                .as_ref()
+                .map_or_else(Failure::health, |_| Health::Well),
+        );
+        fetched
+    }
+
+    async fn fetch_within(
+        &self,
+        passage: &Passage<'_>,
+        target: &str,
+        priority: Priority,
+    ) -> Result<Answer, Failure> {
         let patience = self.settings.queue_timeout;
         // Probes are few, one for each tip, and what they learn is worth more
         // than any answer.
@@ -505,14 +630,23 @@ impl Upstream {
         let grant = self.grant(priority).await?;
         let deadline = tokio::time::sleep(self.settings.timeout);
         let asked = async {
-            match self.ask(target, grant).await {
+            let (mut grant, mut terminated, mut refused) = (grant, 0, 0);
+            loop {
+                let asked = self.ask(passage, target, grant).await;
                 // A pooled connection may end just as it is used again. GET is
                 // safe to repeat (RFC 9110 §9.2.2); once, and paid for again.
-                Err(Failure::Terminated) => {
-                    self.tally.retried.fetch_add(1, Ordering::Relaxed);
-                    self.ask(target, self.grant(priority).await?).await
+                // A key that is refused says nothing of the others.
+                let (times, most) = match &asked {
+                    Err(Failure::Terminated) => (&mut terminated, 1),
+                    Err(Failure::KeyRefused(_)) => (&mut refused, self.keys.ways() - 1),
+                    Ok(_) | Err(_) => return asked,
+                };
+                if *times == most {
+                    return asked;
                 }
-                other => other,
+                *times += 1;
+                grant = self.grant(priority).await?;
+                self.tally.retried.fetch_add(1, Ordering::Relaxed);
             }
         };
         let asked = tokio::select! {
@@ -544,17 +678,38 @@ impl Upstream {
         fields: HeaderMap,
         body: Option<RequestBody>,
     ) -> Result<Exchange, Failure> {
+        let passage = self.admit(Priority::Miss)?;
+        let exchanged = self
+            .exchange_within(&passage, method, target, fields, body)
+            .await;
+        passage.end(match &exchanged {
+            // It is passed on as it is: what it means is the client's business.
+            Ok(exchange) if exchange.head.status.is_server_error() => Health::Unknown,
+            Ok(_) => Health::Well,
+            Err(failure) => failure.health(),
+        });
+        exchanged
+    }
+
+    async fn exchange_within(
+        &self,
+        passage: &Passage<'_>,
+        method: Method,
+        target: &str,
+        fields: HeaderMap,
+        body: Option<RequestBody>,
+    ) -> Result<Exchange, Failure> {
         let patience = self.settings.queue_timeout;
         let place = tokio::time::timeout(patience, self.in_flight.clone().acquire_owned()).await;
         let Ok(Ok(place)) = place else {
             return Err(Failure::TooManyInFlight);
         };
         let again = (body.is_none() && method.is_safe()).then(|| (method.clone(), fields.clone()));
-        let passed = self.pass(method, target, fields, body).await;
+        let passed = self.pass(passage, method, target, fields, body).await;
         let passed = match (passed, again) {
             (Err(Failure::Terminated), Some((method, fields))) => {
                 self.tally.retried.fetch_add(1, Ordering::Relaxed);
-                self.pass(method, target, fields, None).await
+                self.pass(passage, method, target, fields, None).await
             }
             (passed, _) => passed,
         };
@@ -573,6 +728,7 @@ impl Upstream {
 
     async fn pass(
         &self,
+        passage: &Passage<'_>,
         method: Method,
         target: &str,
         fields: HeaderMap,
@@ -596,7 +752,7 @@ impl Upstream {
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.api_key_header);
         self.add_key(&grant, request.headers_mut());
-        self.tally.sent.fetch_add(1, Ordering::Relaxed);
+        passage.send();
         let mut answered = self.client.request(request);
         let response = loop {
             let head = tokio::time::timeout(self.settings.first_byte_timeout, &mut answered);
@@ -612,22 +768,71 @@ impl Upstream {
             // Nothing was asked for that could be switched to.
             return Err(Failure::Protocol);
         }
+        self.overhear(&grant, response.status(), response.headers());
         Ok(response)
+    }
+
+    /// Hears what an answer says of limits that is passed on as it is. Without
+    /// a key of ours the limit is perhaps the client's, and a status may be
+    /// about anything.
+    fn overhear(&self, grant: &Grant, status: StatusCode, fields: &HeaderMap) {
+        if grant.header().is_some() {
+            let wall = self.clock.wall(self.clock.now());
+            let said = reported::read(status, fields, wall);
+            let spent = said.quota_spent.is_some();
+            grant.hear(&Reported {
+                quota_spent: None,
+                ..said
+            });
+            if status.is_success() && !spent {
+                grant.accepted();
+            }
+        }
+    }
+
+    /// Lets a request pass where the upstream is to be asked at all.
+    fn admit(&self, priority: Priority) -> Result<Passage<'_>, Failure> {
+        let spare = priority == Priority::LookAhead;
+        let admitted = self.breaker().admit(self.clock.now(), spare);
+        match admitted {
+            Ok(pass) => Ok(Passage {
+                upstream: self,
+                pass,
+                sent: AtomicBool::new(false),
+                health: Health::Unknown,
+            }),
+            Err(retry_after) => {
+                self.tally.broken.fetch_add(1, Ordering::Relaxed);
+                Err(Failure::BreakerOpen { retry_after })
+            }
+        }
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn grant(&self, priority: Priority) -> Result<Grant, Failure> {
         let patience = self.settings.queue_timeout;
         let granted = self.keys.take(patience, priority).await;
-        granted.map_err(|Spent { retry_after }| {
-            self.tally.spent.fetch_add(1, Ordering::Relaxed);
-            Failure::Spent { retry_after }
+        granted.map_err(|denied| match denied {
+            Denied::Spent { retry_after } => {
+                self.tally.spent.fetch_add(1, Ordering::Relaxed);
+                Failure::Spent { retry_after }
+            }
+            Denied::Refused(status) => Failure::KeyRefused(status),
         })
     }
 
-    async fn ask(&self, target: &str, grant: Grant) -> Result<Answer, Failure> {
+    async fn ask(
+        &self,
+        passage: &Passage<'_>,
+        target: &str,
+        grant: Grant,
+    ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let request = self.request(target, &grant)?;
-        self.tally.sent.fetch_add(1, Ordering::Relaxed);
+        passage.send();
         let head = tokio::time::timeout(
             self.settings.first_byte_timeout,
             self.client.request(request),
@@ -640,8 +845,18 @@ impl Upstream {
         let (head, body) = response.into_parts();
         let wall = self.clock.wall(self.clock.now());
         let judged = answer::judge_head(head.status, &head.headers, wall);
-        if let Err(Failure::Throttled { retry_after }) = &judged {
-            grant.cool(*retry_after);
+        let said = reported::read(head.status, &head.headers, wall);
+        grant.hear(&said);
+        match &judged {
+            // A quota that is spent has its own rest.
+            Ok(()) | Err(Failure::Throttled { .. }) if said.quota_spent.is_some() => {}
+            Ok(()) => grant.accepted(),
+            Err(Failure::Throttled { retry_after }) => {
+                grant.accepted();
+                grant.cool(*retry_after);
+            }
+            Err(Failure::KeyRefused(status)) => grant.refused(*status),
+            Err(_) => {}
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
@@ -768,6 +983,11 @@ impl Upstream {
     /// How its keys stand.
     pub fn standings(&self) -> Vec<Standing> {
         self.keys.standings()
+    }
+
+    /// Whether it is asked at all.
+    pub fn stance(&self) -> Stance {
+        self.breaker().stance(self.clock.now())
     }
 
     /// Requests under way.

@@ -30,6 +30,7 @@ fn what_is_printed_can_be_read_again() {
         [upstream]
         url = "https://api.example/base"
         max_body_bytes = "1MiB"
+        breaker = { failures = 5, share = 70, window = "11s", pause = "3s", max_pause = "13s" }
         [[route]]
         name = "other"
         path = "/a/{x}/{y}"
@@ -50,6 +51,8 @@ fn what_is_printed_can_be_read_again() {
     for part in [
         "/b/{y}/{x}",
         "\"1MiB\"",
+        "share = 70",
+        "\"13s\"",
         "::1/128",
         "500ms",
         "default = 3",
@@ -94,6 +97,35 @@ level = \"loud\"
         assert!(!found.contains("do-not-show"), "{found}");
     }
     assert!(found[5].contains("ORDGATE_API_KEYS"), "{}", found[5]);
+}
+
+#[test]
+fn problems_of_the_breaker() {
+    let rows = [
+        ("failures = 0", "failures is 0; allowed is a whole number"),
+        (
+            "share = 101",
+            "share is 101; allowed is a whole number from 1 to 100",
+        ),
+        ("pause = \"0s\"", "pause is \"0s\"; allowed is"),
+        ("enabled = 1", "enabled is 1; allowed is true or false"),
+        (
+            "falures = 3",
+            "unknown key upstream.breaker.falures; allowed are",
+        ),
+        (
+            "pause = \"9s\"\nmax_pause = \"8s\"",
+            "upstream.breaker.max_pause is shorter than upstream.breaker.pause",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = problems(&format!("[upstream.breaker]\n{text}\n"));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+    let long = Config::parse("p", "[upstream.breaker]\npause = \"5m\"\n").unwrap();
+    let breaker = long.upstream.breaker;
+    assert_eq!(breaker.max_pause, breaker.pause, "the default follows");
 }
 
 #[test]

@@ -15,6 +15,8 @@ use prometheus_client::registry::Registry;
 
 use crate::chain::TipStanding;
 use crate::gateway::Gateway;
+use crate::upstream::breaker::Stance;
+use crate::upstream::keys::Standing;
 
 /// All metrics of a gateway, as text; and how many reloads were done and how
 /// many refused.
@@ -122,10 +124,11 @@ impl Collector for Reading {
             ("answered", &tally.answered),
             ("failed", &tally.failed),
             ("spent", &tally.spent),
+            ("breaker-open", &tally.broken),
         ];
         counter(
             "ordgate_upstream_results",
-            "What came of asking the upstream: an answer, a failure, or no budget to ask",
+            "What came of asking the upstream: an answer, a failure, no budget to ask, or an open breaker",
             results
                 .map(|(result, n)| (labels(&[("result", result)]), n.load(Relaxed)))
                 .to_vec(),
@@ -265,6 +268,28 @@ impl Collector for Reading {
             "ordgate_upstream_cooling_seconds",
             "How long the upstream wants no requests, for each key by name",
             cooling.collect(),
+        )?;
+        let stance = gateway.upstream.stance().state();
+        let stances = Stance::STATES.map(|state| {
+            let pairs = labels(&[("state", state)]);
+            (pairs, f64::from(u8::from(state == stance)))
+        });
+        gauge(
+            "ordgate_upstream_breaker_state",
+            "Whether the upstream is asked at all: 1 for the state that the breaker is in, 0 for the others",
+            stances.to_vec(),
+        )?;
+        let states = standings.iter().flat_map(|s| {
+            let is = s.state();
+            Standing::STATES.map(|state| {
+                let pairs = [("key", &*s.name), ("state", state)];
+                (labels(&pairs), f64::from(u8::from(state == is)))
+            })
+        });
+        gauge(
+            "ordgate_upstream_key_state",
+            "What state a key is in, for each by name: 1 for that one, 0 for the others",
+            states.collect(),
         )?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(

@@ -8,12 +8,12 @@
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue, RETRY_AFTER};
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue};
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 
-use super::Failure;
+use super::{Failure, reported};
 
 /// An answer that may be handed on.
 #[derive(Clone, Debug)]
@@ -32,21 +32,6 @@ pub struct Answer {
     pub took: Duration,
 }
 
-/// The longest that the upstream may have us wait: a slip of its clock must not
-/// stop us for a day.
-const MOST_WAIT: u64 = 3600;
-/// What is waited where it says something that cannot be read.
-const LEAST_WAIT: u64 = 1;
-/// Above this a reset is no number of seconds to go, but Unix time.
-const UNIX_TIME: u64 = 1_000_000_000;
-
-/// When a window of the upstream's limits ends, where it names no
-/// `retry-after`.
-const RESETS: [HeaderName; 2] = [
-    HeaderName::from_static("ratelimit-reset"),
-    HeaderName::from_static("x-ratelimit-reset"),
-];
-
 /// Judges an answer's head, before its body is read: what fails here costs no
 /// more time. `wall` is the present time, for the dates in it.
 ///
@@ -55,14 +40,15 @@ const RESETS: [HeaderName; 2] = [
 pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     match status.as_u16() {
         200 => {}
+        // A page for browsers comes of something on the way that dislikes the
+        // target, which clients choose; it must not cost us the key.
+        403 if says_html(fields) => return Err(Failure::UnexpectedStatus(status)),
         401 | 403 => return Err(Failure::KeyRefused(status)),
         410 => return Err(Failure::Retired),
         // The limit is on us, not on our client.
         429 => {
             return Err(Failure::Throttled {
-                retry_after: retry_after(fields, wall)
-                    .or_else(|| reset(fields, wall))
-                    .unwrap_or(Duration::from_secs(LEAST_WAIT)),
+                retry_after: reported::throttled(fields, wall),
             });
         }
         // These speak of how we have asked; they are nothing to a client.
@@ -71,7 +57,7 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         503 => {
             return Err(Failure::ServerError {
                 status,
-                retry_after: retry_after(fields, wall),
+                retry_after: reported::wait(fields, wall),
             });
         }
         500..=599 => {
@@ -142,53 +128,17 @@ fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool)
     values.all(|value| value.to_str().is_ok_and(&may))
 }
 
+fn says_html(fields: &HeaderMap) -> bool {
+    let is_other = |media: &str| !media.to_ascii_lowercase().starts_with("text/html");
+    !says(fields, CONTENT_TYPE, is_other)
+}
+
 /// `application/json` and what has the suffix `+json` (RFC 6839), with any
 /// parameters.
 fn is_json(media: &str) -> bool {
     let media = media.split(';').next().unwrap_or("").trim();
     media.eq_ignore_ascii_case("application/json")
         || media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case("+json")
-}
-
-/// `retry-after`, in seconds or as a date (RFC 9110 §10.2.3), within our
-/// bounds; `None` where there is none.
-fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let value = fields.get(RETRY_AFTER)?.to_str().unwrap_or("").trim();
-    let seconds = digits(value).or_else(|| {
-        let date = httpdate::parse_http_date(value).ok()?;
-        Some(until(date, wall))
-    });
-    Some(wait(seconds))
-}
-
-/// The fields that say when a limit's window ends: the seconds to go, or Unix
-/// time, since providers differ. `None` where there is neither.
-fn reset(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let value = RESETS.iter().find_map(|name| fields.get(name))?;
-    let seconds = digits(value.to_str().unwrap_or("").trim()).map(|seconds| {
-        let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
-        match date {
-            Some(date) if seconds > UNIX_TIME => until(date, wall),
-            _ => seconds,
-        }
-    });
-    Some(wait(seconds))
-}
-
-fn wait(seconds: Option<u64>) -> Duration {
-    Duration::from_secs(seconds.unwrap_or(LEAST_WAIT).clamp(LEAST_WAIT, MOST_WAIT))
-}
-
-/// Whole seconds until a date, rounded up; none where it has passed.
-fn until(date: SystemTime, wall: SystemTime) -> u64 {
-    let left = date.duration_since(wall).unwrap_or_default();
-    left.as_secs() + u64::from(left.subsec_nanos() > 0)
-}
-
-/// A number of decimal digits alone; one that is too large is the largest.
-fn digits(text: &str) -> Option<u64> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// As much of an activity page as tells whether it is empty.
@@ -223,6 +173,8 @@ impl<'de> Deserialize<'de> for IsEmpty {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -270,6 +222,17 @@ mod tests {
             (304, json, Some(Failure::UnexpectedStatus(code(304)))),
             (401, json, Some(Failure::KeyRefused(code(401)))),
             (403, json, Some(Failure::KeyRefused(code(403)))),
+            (403, &[], Some(Failure::KeyRefused(code(403)))),
+            (
+                403,
+                &[("content-type", "text/HTML; charset=utf-8")],
+                Some(Failure::UnexpectedStatus(code(403))),
+            ),
+            (
+                401,
+                &[("content-type", "text/html")],
+                Some(Failure::KeyRefused(code(401))),
+            ),
             (410, json, Some(Failure::Retired)),
             (408, json, Some(Failure::UnexpectedStatus(code(408)))),
             (429, json, Some(seconds(1))),

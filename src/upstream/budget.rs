@@ -7,7 +7,8 @@
 //! moment between its being granted and its being answered, and we cannot know
 //! which: until it has ended it counts, and from then on for a whole window. So
 //! whatever the delays on the way, no window of the upstream's own clock holds
-//! too many.
+//! too many. What the upstream itself says is left (`upstream::told`) holds
+//! beside that, and can only be stricter.
 //!
 //! Deliberately absent: waiting, and which key; those are `upstream::keys`'.
 
@@ -15,6 +16,8 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::reported::Word;
+use super::told::{Hearing, Told};
 use crate::clock::Moment;
 
 /// Added to each window, for clocks that tick coarsely or run slow.
@@ -25,6 +28,17 @@ const SLACK: Duration = Duration::from_millis(50);
 pub struct Budget {
     minute: Window,
     second: Window,
+    told: Told,
+    /// Requests taken so far, and how many of them have ended.
+    sent: u64,
+    ended: u64,
+}
+
+/// Where in the order of things a request was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    sent: u64,
+    ended: u64,
 }
 
 /// The share of a window that a request has to leave for those that are more
@@ -54,6 +68,9 @@ impl Budget {
         Self {
             minute: Window::new(per_minute, Duration::from_secs(60)),
             second: Window::new(per_second, Duration::from_secs(1)),
+            told: Told::default(),
+            sent: 0,
+            ended: 0,
         }
     }
 
@@ -69,18 +86,42 @@ impl Budget {
     /// # Errors
     /// Where none is left: how long that lasts at the least.
     pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
-        let waits = [self.minute.wait(now, keep), self.second.wait(now, keep)];
-        match waits {
-            [None, None] => {
+        let waits = [
+            self.minute.wait(now, keep),
+            self.second.wait(now, keep),
+            self.told.wait(now, keep).map(Wait::For),
+        ];
+        match waits.into_iter().flatten().reduce(Wait::longer) {
+            Some(wait) => Err(wait),
+            None => {
                 self.minute.under_way += 1;
                 self.second.under_way += 1;
+                self.told.take();
+                self.sent += 1;
                 Ok(())
             }
-            [Some(Wait::For(one)), Some(Wait::For(other))] => Err(Wait::For(one.max(other))),
-            [Some(Wait::For(one)), _] | [_, Some(Wait::For(one))] => Err(Wait::For(one)),
-            [Some(Wait::UntilOneEnds), _] | [_, Some(Wait::UntilOneEnds)] => {
-                Err(Wait::UntilOneEnds)
-            }
+        }
+    }
+
+    /// The place of the request that was taken last.
+    pub fn place(&self) -> Place {
+        Place {
+            sent: self.sent,
+            ended: self.ended,
+        }
+    }
+
+    /// Takes in what the upstream has said in its answer to a request, which
+    /// has not ended yet.
+    pub fn hear(&mut self, words: &[Word], place: Place, now: Moment) {
+        let others = self.minute.under_way.saturating_sub(1) as u64;
+        let hearing = Hearing {
+            asked: place.sent,
+            sent: self.sent,
+            uncounted: self.ended - place.ended + others,
+        };
+        for word in words {
+            self.told.hear(word, hearing, now);
         }
     }
 
@@ -88,11 +129,28 @@ impl Budget {
     pub fn end(&mut self, now: Moment) {
         self.minute.end(now);
         self.second.end(now);
+        self.ended += 1;
     }
 
-    /// How many requests this minute's window still holds.
+    /// How many requests this minute's window still holds, and the upstream
+    /// still takes.
     pub fn left(&mut self, now: Moment) -> usize {
-        self.minute.left(now)
+        let told = self.told.left(now).map(usize::try_from);
+        let told = told.and_then(Result::ok).unwrap_or(usize::MAX);
+        self.minute.left(now).min(told)
+    }
+}
+
+impl Wait {
+    /// The longer of two; a time that is known tells more than one that is not.
+    fn longer(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::For(one), Self::For(other)) => Self::For(one.max(other)),
+            (Self::For(one), Self::UntilOneEnds) | (Self::UntilOneEnds, Self::For(one)) => {
+                Self::For(one)
+            }
+            (Self::UntilOneEnds, Self::UntilOneEnds) => Self::UntilOneEnds,
+        }
     }
 }
 

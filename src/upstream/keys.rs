@@ -4,18 +4,22 @@
 //! header. An [`ApiKey`] has no `Display`, its `Debug` says its name alone, and
 //! its header value is marked sensitive.
 
+use std::cmp::Reverse;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
-use super::budget::{Budget, Keep, Wait};
+use super::budget::{Budget, Keep, Place, Wait};
+use super::reported::Reported;
+use super::rest::{Rest, Why};
 use crate::clock::{Clock, Moment};
+use crate::units;
 
 /// A key of the provider.
 #[derive(Clone)]
@@ -141,6 +145,8 @@ struct State {
     budget: Budget,
     /// No request before then: the upstream has said so.
     cool_until: Moment,
+    /// Where the key is out of service.
+    rest: Option<Rest>,
 }
 
 /// The right to send one request, with a key or without. It counts against the
@@ -148,6 +154,9 @@ struct State {
 pub struct Grant {
     keys: Arc<Keys>,
     slot: Arc<Slot>,
+    place: Place,
+    /// Whether it sees if the key works again.
+    is_trial: bool,
 }
 
 /// How urgent a request is: what there is of the budget goes to the more urgent
@@ -163,11 +172,52 @@ pub enum Priority {
     LookAhead,
 }
 
-/// No budget is left within the caller's patience.
+/// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spent {
-    /// When there will be some, at the earliest.
-    pub retry_after: Duration,
+pub enum Denied {
+    /// No budget is left within the caller's patience.
+    Spent {
+        /// When there will be some, at the earliest.
+        retry_after: Duration,
+    },
+    /// The upstream has refused every key, with this status at last.
+    Refused(StatusCode),
+}
+
+/// Why a key cannot be used just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unfit {
+    /// There will be budget for it.
+    Wait(Wait),
+    /// It is in quarantine.
+    Refused(StatusCode),
+}
+
+impl Unfit {
+    /// The better of two keys' prospects: who waits for one need not wait for
+    /// another, and waiting for a key that was refused leads nowhere.
+    fn better(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Refused(_), other) => other,
+            (one, Self::Refused(_)) => one,
+            (Self::Wait(Wait::For(one)), Self::Wait(Wait::For(other))) => {
+                Self::Wait(Wait::For(one.min(other)))
+            }
+            (Self::Wait(Wait::UntilOneEnds), other) => other,
+            (one, Self::Wait(Wait::UntilOneEnds)) => one,
+        }
+    }
+
+    /// What it means to one who waits no longer.
+    fn denied(self) -> Denied {
+        match self {
+            Self::Wait(Wait::For(retry_after)) => Denied::Spent { retry_after },
+            Self::Wait(Wait::UntilOneEnds) => Denied::Spent {
+                retry_after: Duration::from_secs(1),
+            },
+            Self::Refused(status) => Denied::Refused(status),
+        }
+    }
 }
 
 /// How a key stands.
@@ -179,6 +229,24 @@ pub struct Standing {
     pub left: usize,
     /// How long the upstream wants none at all.
     pub cooling: Duration,
+    /// Why it is out of service, if it is.
+    pub rests: Option<Why>,
+}
+
+impl Standing {
+    /// The words for how a key can stand.
+    pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
+
+    /// One of them.
+    pub fn state(&self) -> &'static str {
+        let [ready, cooling, quota_spent, quarantined] = Self::STATES;
+        match self.rests {
+            Some(Why::QuotaSpent) => quota_spent,
+            Some(Why::Refused(_)) => quarantined,
+            None if self.cooling.is_zero() => ready,
+            None => cooling,
+        }
+    }
 }
 
 impl Keys {
@@ -202,7 +270,13 @@ impl Keys {
         let budget = || Budget::new(per_minute, per_second);
         let next = pool.next(keys, budget, self.clock.now());
         for slot in &next.slots {
-            slot.state().budget.bound(per_minute, per_second);
+            let mut state = slot.state();
+            state.budget.bound(per_minute, per_second);
+            // Whoever brings a key back, or takes it elsewhere, wants it tried.
+            let stays = pool.slots.iter().any(|before| before.is_of(&slot.key));
+            if !stays && matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_))) {
+                state.rest = None;
+            }
         }
         *pool = Arc::new(next);
         drop(pool);
@@ -244,12 +318,12 @@ impl Keys {
     /// waiting for so long at the most.
     ///
     /// # Errors
-    /// Where there will be none within that time.
+    /// Where there will be none within that time, or all were refused.
     pub async fn take(
         self: &Arc<Self>,
         patience: Duration,
         priority: Priority,
-    ) -> Result<Grant, Spent> {
+    ) -> Result<Grant, Denied> {
         let begun = self.clock.now();
         let left = |now: Moment| patience.saturating_sub(now.since(begun));
         let acquired = match priority {
@@ -257,9 +331,7 @@ impl Keys {
             Priority::Miss => Some(tokio::time::timeout(patience, self.turnstile.acquire()).await),
             // Where anyone waits there is nothing to spare.
             Priority::LookAhead if self.turnstile.available_permits() == 0 => {
-                return Err(Spent {
-                    retry_after: Duration::from_secs(1),
-                });
+                return Err(Unfit::Wait(Wait::UntilOneEnds).denied());
             }
             Priority::LookAhead => None,
         };
@@ -267,34 +339,33 @@ impl Keys {
             None => None,
             Some(Ok(turn)) => Some(turn),
             Some(Err(_elapsed)) => {
-                let wait = match self.try_take(priority) {
-                    Ok(grant) => return Ok(grant),
-                    Err(Wait::For(wait)) => wait,
-                    Err(Wait::UntilOneEnds) => Duration::from_secs(1),
-                };
-                return Err(Spent { retry_after: wait });
+                return self.try_take(priority).map_err(Unfit::denied);
             }
         };
         loop {
             let ended = self.ended.notified();
             let now = self.clock.now();
             let left = left(now);
-            let (wait, pause) = match self.try_take(priority) {
+            let unfit = match self.try_take(priority) {
                 Ok(grant) => {
                     drop(turn);
                     return Ok(grant);
                 }
-                Err(Wait::For(wait)) => (wait, wait),
-                Err(Wait::UntilOneEnds) => (Duration::from_secs(1), left),
+                Err(unfit) => unfit,
+            };
+            let pause = match unfit {
+                Unfit::Wait(Wait::For(wait)) => wait,
+                Unfit::Wait(Wait::UntilOneEnds) => left,
+                Unfit::Refused(_) => return Err(unfit.denied()),
             };
             if left.is_zero() || pause > left || priority == Priority::LookAhead {
-                return Err(Spent { retry_after: wait });
+                return Err(unfit.denied());
             }
             let _woken = tokio::time::timeout(pause, ended).await;
         }
     }
 
-    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Wait> {
+    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Unfit> {
         let now = self.clock.now();
         let keep = match priority {
             Priority::Probe => Keep::Nothing,
@@ -303,35 +374,35 @@ impl Keys {
             Priority::LookAhead => Keep::Half,
         };
         let pool = self.pool();
-        let slots = pool.slots.iter().enumerate();
-        let mut order: Vec<_> = slots
-            .map(|(place, slot)| (slot.state().budget.left(now), place))
-            .collect();
-        order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-        let mut shortest = Wait::UntilOneEnds;
-        for (_, place) in order {
-            let slot = &pool.slots[place];
+        let rank = |(place, slot): (usize, &Arc<Slot>)| {
             let mut state = slot.state();
-            let cooling = state.cool_until.since(now);
-            let wait = match cooling.is_zero() {
-                false => Wait::For(cooling),
-                true => match state.budget.take(now, keep) {
-                    Ok(()) => {
-                        return Ok(Grant {
-                            keys: self.clone(),
-                            slot: slot.clone(),
-                        });
-                    }
-                    Err(wait) => wait,
-                },
+            // A key that has rested is tried, or it would never be used again.
+            let is_due = state.rest.is_some_and(|rest| rest.is_over(now));
+            (Reverse(is_due), Reverse(state.budget.left(now)), place)
+        };
+        let mut order: Vec<_> = pool.slots.iter().enumerate().map(rank).collect();
+        order.sort_unstable();
+        let mut best = None;
+        for (.., at) in order {
+            let slot = &pool.slots[at];
+            let mut state = slot.state();
+            let unfit = match state.take(now, keep) {
+                Ok(()) => {
+                    let is_trial = state.rest.is_some();
+                    let place = state.budget.place();
+                    drop(state);
+                    return Ok(Grant {
+                        keys: self.clone(),
+                        slot: slot.clone(),
+                        place,
+                        is_trial,
+                    });
+                }
+                Err(unfit) => unfit,
             };
-            shortest = match (shortest, wait) {
-                (Wait::For(one), Wait::For(other)) => Wait::For(one.min(other)),
-                (Wait::UntilOneEnds, other) => other,
-                (one, Wait::UntilOneEnds) => one,
-            };
+            best = Some(best.map_or(unfit, |best: Unfit| best.better(unfit)));
         }
-        Err(shortest)
+        Err(best.unwrap_or(Unfit::Wait(Wait::UntilOneEnds)))
     }
 
     /// How each key stands.
@@ -340,9 +411,10 @@ impl Keys {
         let standing = |slot: &Arc<Slot>| {
             let mut state = slot.state();
             Standing {
-                name: slot.key.as_ref().map_or("none", ApiKey::name).to_owned(),
+                name: slot.name().to_owned(),
                 left: state.budget.left(now),
-                cooling: state.cool_until.since(now),
+                cooling: state.cooling(now),
+                rests: state.rest.map(|rest| rest.why),
             }
         };
         self.pool().slots.iter().map(standing).collect()
@@ -356,6 +428,11 @@ impl Keys {
             .iter()
             .find(found)
             .map(|trace| trace.name.clone())
+    }
+
+    /// In how many ways the upstream can be asked.
+    pub fn ways(&self) -> usize {
+        self.pool().slots.len()
     }
 
     /// Whether requests carry a key.
@@ -378,6 +455,7 @@ impl Pool {
                 Arc::new(Mutex::new(State {
                     budget: budget(),
                     cool_until: Moment::default(),
+                    rest: None,
                 }))
             });
             Arc::new(Slot { key, state })
@@ -405,11 +483,44 @@ impl Pool {
     }
 }
 
+impl State {
+    /// Takes a request out of the budget, where the key is in service or may
+    /// be tried again.
+    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Unfit> {
+        if let Some(rest) = &self.rest {
+            match rest.why {
+                Why::Refused(status) if !rest.is_over(now) => return Err(Unfit::Refused(status)),
+                Why::QuotaSpent if rest.is_tried() => return Err(Unfit::Wait(Wait::UntilOneEnds)),
+                Why::Refused(_) | Why::QuotaSpent => {}
+            }
+        }
+        let cooling = self.cooling(now);
+        if !cooling.is_zero() {
+            return Err(Unfit::Wait(Wait::For(cooling)));
+        }
+        self.budget.take(now, keep).map_err(Unfit::Wait)?;
+        if let Some(rest) = &mut self.rest {
+            rest.begin_trial();
+        }
+        Ok(())
+    }
+
+    /// How long there is to be no request.
+    fn cooling(&self, now: Moment) -> Duration {
+        let resting = self.rest.map_or(Duration::ZERO, |rest| rest.left(now));
+        resting.max(self.cool_until.since(now))
+    }
+}
+
 impl Slot {
     /// Whether this has the budget of a key, or of asking without.
     fn is_of(&self, key: &Option<ApiKey>) -> bool {
         let value = |key: &Option<ApiKey>| key.as_ref().map(|key| key.value.clone());
         value(&self.key) == value(key)
+    }
+
+    fn name(&self) -> &str {
+        self.key.as_ref().map_or("none", ApiKey::name)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -420,18 +531,93 @@ impl Slot {
 impl Grant {
     /// The key's header value, where there is a key.
     pub fn header(&self) -> Option<&HeaderValue> {
-        self.slot.key.as_ref().map(|key| &key.value)
+        self.slot().key.as_ref().map(|key| &key.value)
     }
 
     /// The key's name in logs and metrics.
     pub fn name(&self) -> &str {
-        self.slot.key.as_ref().map_or("none", ApiKey::name)
+        self.slot().name()
+    }
+
+    /// Holds the key to what the upstream has said of its limits, before the
+    /// request ends.
+    pub fn hear(&self, reported: &Reported) {
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        state.budget.hear(&reported.words, self.place, now);
+        let Some(lasts) = reported.quota_spent else {
+            return;
+        };
+        // What was sent before the key began to rest tells nothing new.
+        let news = state.rest.is_none();
+        if news || self.is_trial {
+            state.rest = Some(Rest::quota_spent(lasts, now));
+        }
+        drop(state);
+        if news {
+            tracing::error!(
+                key = self.name(),
+                "the quota of an API key is spent, and not for this minute alone: it rests, and is tried again after {}",
+                units::format(lasts)
+            );
+        }
+    }
+
+    /// Puts the key in quarantine: the upstream has refused it.
+    pub fn refused(&self, status: StatusCode) {
+        if self.slot().key.is_none() {
+            tracing::error!(
+                %status,
+                "the upstream refuses to be asked without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+            return;
+        }
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        let before = state.rest;
+        state.rest = Some(match before {
+            None => Rest::refused(status, now),
+            Some(rest) if self.is_trial && rest.is_tried() => rest.refused_again(status, now),
+            // It was sent before the key began to rest.
+            Some(rest) => rest,
+        });
+        let pause = state.cooling(now);
+        let news = !matches!(before, Some(rest) if matches!(rest.why, Why::Refused(_)))
+            && state.rest != before;
+        drop(state);
+        let (key, pause) = (self.name(), units::format(pause));
+        if news {
+            tracing::error!(
+                key,
+                %status,
+                "the upstream refuses an API key, which is in quarantine, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+        } else {
+            tracing::debug!(key, %status, pause, "the upstream refuses an API key as before");
+        }
+    }
+
+    /// Says that the upstream has accepted the key.
+    pub fn accepted(&self) {
+        let mut state = self.slot().state();
+        let rested = self.is_trial && state.rest.is_some_and(|rest| rest.is_tried());
+        if rested {
+            state.rest = None;
+        }
+        drop(state);
+        if rested {
+            tracing::info!(key = self.name(), "the API key is in service again");
+        }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.slot
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
     pub fn cool(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
-        let mut state = self.slot.state();
+        let mut state = self.slot().state();
         state.cool_until = state.cool_until.max(until);
     }
 }
@@ -439,7 +625,15 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        self.slot.state().budget.end(now);
+        let mut state = self.slot().state();
+        state.budget.end(now);
+        if let Some(rest) = &mut state.rest
+            && self.is_trial
+            && rest.is_tried()
+        {
+            rest.unsettled(now);
+        }
+        drop(state);
         self.keys.ended.notify_one();
     }
 }
@@ -455,6 +649,12 @@ mod tests {
         let keys = ApiKey::list(list).unwrap_or_default();
         let budget = || Budget::new(number(per_minute), number(per_second));
         Keys::new(keys, budget, clock.clone())
+    }
+
+    fn spent_for(millis: u64) -> Denied {
+        Denied::Spent {
+            retry_after: Duration::from_millis(millis),
+        }
     }
 
     #[test]
@@ -524,7 +724,7 @@ mod tests {
             .await
             .err()
             .unwrap();
-        assert_eq!(spent.retry_after, Duration::from_millis(60_050));
+        assert_eq!(spent, spent_for(60_050));
     }
 
     #[tokio::test]
@@ -567,7 +767,7 @@ mod tests {
             .await
             .err()
             .unwrap();
-        assert_eq!(spent.retry_after, Duration::from_secs(7));
+        assert_eq!(spent, spent_for(7000));
         clock.advance(Duration::from_secs(7));
         assert_eq!(
             keys.take(Duration::ZERO, Priority::Miss)
@@ -616,6 +816,35 @@ mod tests {
         clock.advance(WITHDRAWN);
         replace("");
         assert!(keys.given_away(b"second-key").is_none());
+    }
+
+    #[tokio::test]
+    async fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
+        let clock = Clock::manual();
+        let keys = keys("a", 10, 10, &clock);
+        let take = || async { keys.take(Duration::ZERO, Priority::Miss).await };
+        let (early, late) = (take().await.ok().unwrap(), take().await.ok().unwrap());
+        early.refused(StatusCode::UNAUTHORIZED);
+        let refused = |status| Some(Denied::Refused(status));
+        assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+        // What was under way then neither heals nor hurts it.
+        late.accepted();
+        late.refused(StatusCode::FORBIDDEN);
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
+        let trial = take().await.ok().unwrap();
+        assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+        trial.refused(StatusCode::FORBIDDEN);
+        drop(trial);
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
+        clock.advance(Duration::from_secs(120));
+        // One that is given up tells nothing, but has been a trial.
+        drop(take().await.ok().unwrap());
+        assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+        clock.advance(Duration::from_secs(60));
+        take().await.ok().unwrap().accepted();
+        assert_eq!(keys.standings()[0].state(), "ready");
+        assert!(take().await.is_ok() && take().await.is_ok());
     }
 
     #[tokio::test]

@@ -26,6 +26,8 @@ mod collapse;
 
 mod upstream;
 
+mod steward;
+
 mod respect;
 
 mod relay;

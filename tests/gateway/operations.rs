@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use ordgate::config::Config;
 use rustix::process::Signal;
 
-use crate::support::{BLOCK, Client, Gate, Process, Reply, TOKEN, Upstream, token, until};
+use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, token, until};
 
 fn file(text: &str) -> (tempfile::NamedTempFile, String) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -306,7 +306,9 @@ async fn sigterm_lets_what_is_under_way_finish() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let (process, public, admin) = Process::serve(&["--upstream", &upstream.url()], &[]);
+    let (_held, path) = file(ROUTES);
+    let (process, public, admin) =
+        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
     let mut idle = Client::connect(public).await;
     assert_eq!(idle.get(&token(1)).await.status, 200);
     let mut silent = Client::connect(public).await;
@@ -338,7 +340,7 @@ async fn sigterm_lets_what_is_under_way_finish() {
 async fn draining_has_an_end() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
-    let (_held, path) = file("[server]\ndrain_timeout = \"100ms\"\n");
+    let (_held, path) = file(&format!("[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"));
     let (process, public, _) =
         Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
     let mut slow = Client::connect(public).await;
@@ -356,7 +358,9 @@ async fn a_second_sigint_means_now() {
     for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
         let upstream = Upstream::start();
         upstream.always(Reply::nothing().hang());
-        let (process, public, _) = Process::serve(&["--upstream", &upstream.url()], &[]);
+        let (_held, path) = file(ROUTES);
+        let (process, public, _) =
+            Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
         let mut slow = Client::connect(public).await;
         slow.ask("GET", TOKEN, &[]).await;
         upstream.asked(1).await;

@@ -15,7 +15,7 @@ use std::future::Future;
 use std::time::Duration;
 
 pub(crate) use client::{Answer, Client};
-pub(crate) use gateway::{Gateway, Setup, encoded};
+pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
 pub(crate) use upstream::{Gate, Reply, Upstream};
 

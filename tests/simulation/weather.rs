@@ -85,7 +85,7 @@ impl Weather {
     pub(crate) fn of(dice: &mut Dice) -> Self {
         let setup = *dice.pick(&SETUPS);
         let calm = Self {
-            length: 20_000,
+            length: 14_000,
             client_every: 300,
             block_every: 9_000,
             reorgs: 25,
@@ -127,7 +127,7 @@ impl Weather {
                 ..calm
             },
             _ => Self {
-                length: 36_000,
+                length: 28_000,
                 client_every: 700,
                 block_every: 7_000,
                 reorgs: 40,

@@ -58,8 +58,9 @@ const CONFIG: &str = r#"
     requests_per_second = 1000000
 "#;
 
-/// The API's routes with fixed times.
-const ROUTES: &str = include_str!("routes.toml");
+/// The API's routes with fixed times: nothing is asked for them but what clients
+/// ask.
+pub(crate) const ROUTES: &str = include_str!("routes.toml");
 
 impl Setup {
     /// A gateway before this upstream.

@@ -1,0 +1,144 @@
+//! A key that is out of service: why, for how long, and who sees whether it
+//! works again. Pure: `now` is an argument.
+//!
+//! A spent quota comes back after days, at an hour that nobody knows; a key that
+//! was refused comes back when its owner has seen to it. So the key rests for a
+//! while, and then one request at a time tries it.
+//!
+//! Deliberately absent: a key that has been used too often in this minute; it
+//! merely cools (`upstream::keys`).
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::reported::MOST_WAIT;
+use crate::clock::Moment;
+
+/// How soon a key is tried again where a trial ended without telling anything.
+const UNSETTLED: Duration = Duration::from_secs(60);
+/// How long a key rests that was refused, at first; each refusal more doubles
+/// it.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// Why a key rests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// A quota of a day or a month is spent.
+    QuotaSpent,
+    /// The upstream has refused it, with this status.
+    Refused(StatusCode),
+}
+
+/// A key's rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Why.
+    pub why: Why,
+    /// The pause that is under way, or was the last.
+    pause: Duration,
+    until: Moment,
+    /// Whether a request is trying it.
+    tried: bool,
+}
+
+impl Rest {
+    /// A rest for so long, since its quota is spent.
+    pub fn quota_spent(lasts: Duration, now: Moment) -> Self {
+        Self::new(Why::QuotaSpent, lasts.min(MOST_WAIT), now)
+    }
+
+    /// A quarantine, since the key was refused.
+    pub fn refused(status: StatusCode, now: Moment) -> Self {
+        Self::new(Why::Refused(status), REFUSED, now)
+    }
+
+    fn new(why: Why, pause: Duration, now: Moment) -> Self {
+        Self {
+            why,
+            pause,
+            until: now + pause,
+            tried: false,
+        }
+    }
+
+    /// The key was refused when it was tried.
+    #[must_use]
+    pub fn refused_again(self, status: StatusCode, now: Moment) -> Self {
+        match self.why {
+            Why::Refused(_) => {
+                let pause = self.pause.saturating_mul(2).min(MOST_WAIT);
+                Self::new(Why::Refused(status), pause, now)
+            }
+            Why::QuotaSpent => Self::refused(status, now),
+        }
+    }
+
+    /// How long nobody may try the key.
+    pub fn left(&self, now: Moment) -> Duration {
+        self.until.since(now)
+    }
+
+    /// Whether a request is trying the key.
+    pub fn is_tried(&self) -> bool {
+        self.tried
+    }
+
+    /// Whether a request may try the key.
+    pub fn is_over(&self, now: Moment) -> bool {
+        !self.tried && self.left(now).is_zero()
+    }
+
+    /// A request tries the key.
+    pub fn begin_trial(&mut self) {
+        self.tried = true;
+    }
+
+    /// A trial has ended, and has told nothing of the key.
+    pub fn unsettled(&mut self, now: Moment) {
+        self.tried = false;
+        self.until = now + UNSETTLED;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn one_request_tries_a_key_whose_quota_was_spent() {
+        let mut rest = Rest::quota_spent(Duration::from_secs(1 << 30), at(0));
+        assert_eq!(rest.left(at(0)), MOST_WAIT);
+        assert!(!rest.is_over(at(3599)));
+        assert!(rest.is_over(at(3600)));
+        rest.begin_trial();
+        assert!(rest.is_tried() && !rest.is_over(at(3601)));
+        rest.unsettled(at(3610));
+        assert!(!rest.is_tried() && !rest.is_over(at(3669)));
+        assert!(rest.is_over(at(3670)));
+    }
+
+    #[test]
+    fn a_key_that_is_refused_rests_longer_and_longer() {
+        let (unauthorized, forbidden) = (StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN);
+        let mut rest = Rest::refused(unauthorized, at(0));
+        let mut now = 0;
+        for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+            assert_eq!(rest.left(at(now)), Duration::from_secs(pause));
+            now += pause;
+            assert!(rest.is_over(at(now)) && !rest.is_over(at(now - 1)));
+            rest.begin_trial();
+            rest = rest.refused_again(forbidden, at(now));
+        }
+        assert_eq!(rest.why, Why::Refused(forbidden));
+        // A trial that tells nothing lengthens nothing.
+        rest.unsettled(at(now));
+        assert!(rest.is_over(at(now + 60)));
+        let rest = Rest::quota_spent(MOST_WAIT, at(0)).refused_again(forbidden, at(5));
+        assert_eq!(rest, Rest::refused(forbidden, at(5)));
+    }
+}

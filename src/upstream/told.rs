@@ -1,0 +1,254 @@
+//! What the upstream has said of its windows, and how many requests that still
+//! allows. Pure: `now` is an argument.
+//!
+//! An answer speaks of the moment at which its request was counted. What was
+//! sent since, and what was under way then, may be in its number or not; it
+//! counts as if it were not.
+//!
+//! Invariant: while a word holds, no more requests are let through than it has
+//! left; another word takes its place only where it is stricter. An end that
+//! the upstream has not named is proved by a number that rises.
+//!
+//! Deliberately absent: our own count, which is `upstream::budget`'s, and holds
+//! beside this one.
+
+use std::time::Duration;
+
+use super::budget::Keep;
+use super::reported::{Window, Word};
+use crate::clock::Moment;
+
+/// So many words are held; of more, the one that is farthest from mattering
+/// goes.
+const MOST_WORDS: usize = 8;
+
+/// The upstream's words, of which none holds longer than another that is
+/// stricter.
+#[derive(Debug, Default)]
+pub struct Told {
+    words: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    window: Window,
+    left: u64,
+    /// What was left at first, of which shares are kept.
+    most: u64,
+    until: Moment,
+    told: bool,
+    /// How many requests had been sent when it was heard.
+    heard: u64,
+}
+
+/// A word on its way in.
+#[derive(Clone, Copy, Debug)]
+pub struct Hearing {
+    /// How many requests had been sent when the one was that brought it.
+    pub asked: u64,
+    /// How many have been sent now.
+    pub sent: u64,
+    /// How many it may not have counted.
+    pub uncounted: u64,
+}
+
+impl Told {
+    /// Takes a word in.
+    pub fn hear(&mut self, word: &Word, hearing: Hearing, now: Moment) {
+        self.forget(now);
+        // A window as short as a second is over before what is under way
+        // could be counted twice; to doubt it would stop us for good.
+        let doubt = match word.lasts > Duration::from_secs(1) {
+            true => hearing.uncounted,
+            false => 0,
+        };
+        let left = word.left.saturating_sub(doubt);
+        let until = now + word.lasts;
+        self.words.retain(|held| {
+            let of_it = held.window == word.window && !held.told && !word.told;
+            !(of_it && left > held.left && hearing.asked > held.heard)
+        });
+        let stricter = |held: &Held| held.left <= left && held.until >= until;
+        if self.words.iter().any(stricter) {
+            return;
+        }
+        let mut most = left;
+        self.words.retain(|held| {
+            let replaced = held.left >= left && held.until <= until;
+            if replaced && held.window == word.window {
+                most = most.max(held.most);
+            }
+            !replaced
+        });
+        self.words.push(Held {
+            window: word.window,
+            left,
+            most,
+            until,
+            told: word.told,
+            heard: hearing.sent,
+        });
+        if self.words.len() > MOST_WORDS {
+            let loosest = (0..self.words.len()).max_by_key(|at| self.words[*at].left);
+            self.words.swap_remove(loosest.unwrap_or(0));
+        }
+    }
+
+    /// How long there will be nothing for a request that leaves this share.
+    pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
+        self.forget(now);
+        let short = self.words.iter().filter(|held| {
+            let kept = match keep {
+                Keep::Nothing => 0,
+                Keep::Little => held.most / 20,
+                Keep::Half => held.most / 2,
+            };
+            held.left <= kept
+        });
+        short.map(|held| held.until.since(now)).max()
+    }
+
+    /// Counts a request.
+    pub fn take(&mut self) {
+        for held in &mut self.words {
+            held.left = held.left.saturating_sub(1);
+        }
+    }
+
+    /// How many requests are left; `None` where nothing was said.
+    pub fn left(&mut self, now: Moment) -> Option<u64> {
+        self.forget(now);
+        self.words.iter().map(|held| held.left).min()
+    }
+
+    fn forget(&mut self, now: Moment) {
+        self.words.retain(|held| held.until > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, prop_assert, proptest};
+
+    use super::*;
+
+    fn at(millis: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+    }
+
+    fn word(left: u64, seconds: u64, told: bool) -> Word {
+        Word {
+            window: Window::Minute,
+            left,
+            lasts: Duration::from_secs(seconds),
+            told,
+        }
+    }
+
+    fn hearing(asked: u64, sent: u64, uncounted: u64) -> Hearing {
+        Hearing {
+            asked,
+            sent,
+            uncounted,
+        }
+    }
+
+    #[test]
+    fn a_word_holds_until_its_end() {
+        let mut told = Told::default();
+        assert_eq!(told.wait(at(0), Keep::Half), None);
+        told.hear(&word(2, 30, true), hearing(1, 1, 0), at(0));
+        assert_eq!(told.left(at(0)), Some(2));
+        told.take();
+        told.take();
+        assert_eq!(
+            told.wait(at(10_000), Keep::Nothing),
+            Some(Duration::from_secs(20))
+        );
+        // More of the same window does not loosen it, nor does another.
+        told.hear(&word(400, 19, true), hearing(3, 3, 0), at(11_000));
+        told.hear(&word(400, 60, true), hearing(3, 3, 0), at(11_000));
+        assert_eq!(told.left(at(11_000)), Some(0));
+        assert_eq!(told.left(at(30_000)), Some(400));
+        assert_eq!(told.left(at(71_000)), None);
+    }
+
+    #[test]
+    fn what_it_may_not_have_counted_counts() {
+        let mut told = Told::default();
+        told.hear(&word(10, 30, true), hearing(1, 5, 4), at(0));
+        assert_eq!(told.left(at(0)), Some(6));
+        told.hear(&word(3, 60, true), hearing(1, 5, 4), at(0));
+        assert_eq!(told.left(at(0)), Some(0));
+        let mut told = Told::default();
+        told.hear(&word(3, 1, true), hearing(1, 5, 4), at(0));
+        assert_eq!(told.left(at(0)), Some(3), "a second is short");
+    }
+
+    #[test]
+    fn an_end_without_a_name_is_where_the_number_rises() {
+        let mut told = Told::default();
+        told.hear(&word(3, 60, false), hearing(1, 1, 0), at(0));
+        // That one was sent before the word came, so that it proves nothing.
+        told.hear(&word(9, 60, false), hearing(1, 2, 0), at(100));
+        assert_eq!(told.left(at(100)), Some(3));
+        told.hear(&word(499, 60, false), hearing(3, 3, 0), at(200));
+        assert_eq!(told.left(at(200)), Some(499));
+        assert_eq!(told.left(at(60_200)), None);
+    }
+
+    #[test]
+    fn shares_are_kept() {
+        let mut told = Told::default();
+        told.hear(&word(40, 30, true), hearing(1, 1, 0), at(0));
+        for _ in 0..20 {
+            assert_eq!(told.wait(at(0), Keep::Half), None);
+            told.take();
+        }
+        assert!(told.wait(at(0), Keep::Half).is_some());
+        for _ in 0..18 {
+            assert_eq!(told.wait(at(0), Keep::Little), None);
+            told.take();
+        }
+        assert!(told.wait(at(0), Keep::Little).is_some());
+        assert_eq!(told.wait(at(0), Keep::Nothing), None);
+    }
+
+    proptest! {
+        /// However the words fall, none whose end was told is exceeded while
+        /// it holds, and what is remembered is bounded.
+        #[test]
+        fn no_word_is_exceeded(
+            steps in proptest::collection::vec(
+                (0_u64..3000, proptest::option::of((0_u64..20, 1_u64..40)), any::<bool>()),
+                1..200,
+            ),
+        ) {
+            let mut told = Told::default();
+            let (mut now, mut sent) = (0, 0);
+            // What is left, and until when.
+            let mut said: Vec<(u64, u64)> = Vec::new();
+            for (pause, heard, asks) in steps {
+                now += pause;
+                said.retain(|(_, until)| *until > now);
+                if let Some((left, seconds)) = heard {
+                    told.hear(&word(left, seconds, true), hearing(sent, sent, 0), at(now));
+                    said.push((left, now + seconds * 1000));
+                }
+                let least = said.iter().map(|(left, _)| *left).min();
+                if said.len() <= MOST_WORDS {
+                    prop_assert!(told.left(at(now)) == least, "{told:?} {said:?}");
+                }
+                if asks && told.wait(at(now), Keep::Nothing).is_none() {
+                    told.take();
+                    sent += 1;
+                    for (left, _) in &mut said {
+                        prop_assert!(*left > 0);
+                        *left -= 1;
+                    }
+                }
+                prop_assert!(told.words.len() <= MOST_WORDS);
+            }
+        }
+    }
+}

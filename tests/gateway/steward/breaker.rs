@@ -1,0 +1,301 @@
+//! An upstream that goes on failing is left alone, and comes back step by step.
+
+use super::{metric, must_wait};
+use crate::respect;
+use crate::support::upstream::refusing;
+use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token};
+
+/// Three failures open it.
+const SOON: &str = r#"
+    upstream.breaker = { failures = 3, pause = "2s", max_pause = "8s" }
+    upstream.queue_timeout = "20ms"
+    upstream.max_body_bytes = "1KiB"
+"#;
+
+fn soon(upstream: &Upstream) -> Gateway {
+    Setup::before(upstream).config(SOON).manual().start()
+}
+
+async fn state(gateway: &Gateway) -> String {
+    let status = gateway.admin("/status").await.json();
+    let state = status["upstream"]["breaker"]["state"].as_str().unwrap();
+    let name = format!("ordgate_upstream_breaker_state{{state=\"{state}\"}}");
+    assert_eq!(metric(gateway, &name).await, "1.0");
+    state.to_owned()
+}
+
+/// That the upstream was not asked; answers for how long it will not be.
+fn is_open(answer: &Answer) -> u64 {
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(
+        answer.must("proxy-status"),
+        "ordgate; error=destination_unavailable"
+    );
+    assert_eq!(
+        answer.must("cache-status"),
+        "ordgate; fwd=uri-miss; detail=breaker-open"
+    );
+    answer.problem();
+    answer.number("retry-after")
+}
+
+/// Fails until it opens: each of these clients gets the true error.
+async fn open(gateway: &Gateway, upstream: &Upstream) {
+    upstream.always(Reply::status(500, "{}"));
+    for number in 0..3 {
+        assert_eq!(state(gateway).await, "closed");
+        let answer = gateway.get(&token(900 + number)).await;
+        assert_eq!(answer.status, 502);
+        assert!(answer.must("proxy-status").contains("received-status=500"));
+    }
+    assert_eq!(state(gateway).await, "open");
+}
+
+#[tokio::test]
+async fn what_is_the_upstreams_fault_opens_it() {
+    let rows = [
+        ("500", Reply::status(500, "{}"), 502),
+        ("503", Reply::with(503, "retry-after: 9\r\n", "{}"), 503),
+        ("closed", Reply::nothing().close(), 502),
+        ("reset", Reply::nothing().reset(), 502),
+        ("silent", Reply::nothing().hang(), 504),
+        ("garbage", Reply::raw("garbage\r\n\r\n").close(), 502),
+        (
+            "truncated",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").close(),
+            502,
+        ),
+        ("no JSON", Reply::with(200, "", "<html>"), 502),
+    ];
+    for (name, reply, status) in rows {
+        let upstream = Upstream::start();
+        let setup = Setup::before(&upstream).config(SOON).manual();
+        let gateway = match name {
+            "silent" => setup
+                .config("upstream.first_byte_timeout = \"50ms\"")
+                .start(),
+            _ => setup.start(),
+        };
+        upstream.always(reply);
+        for number in 0..3 {
+            assert_eq!(gateway.get(&token(number)).await.status, status, "{name}");
+        }
+        let asked = upstream.count();
+        for number in 0..5 {
+            let wait = is_open(&gateway.get(&token(number)).await);
+            assert!((2..=3).contains(&wait), "{name}: {wait}");
+        }
+        assert_eq!(upstream.count(), asked, "{name}");
+        let status = gateway.admin("/status").await.json();
+        assert_eq!(status["upstream"]["breaker"]["refused"], 5);
+    }
+}
+
+#[tokio::test]
+async fn what_is_nobodys_fault_or_ours_does_not() {
+    let rows = [
+        ("404", Reply::status(404, "{}")),
+        ("400", Reply::status(400, "{}")),
+        ("401", Reply::status(401, "{}")),
+        ("410", Reply::status(410, "{}")),
+        ("408", Reply::status(408, "{}")),
+        ("too large", Reply::with(200, "", "x".repeat(2000))),
+    ];
+    for (name, reply) in rows {
+        let upstream = Upstream::start();
+        let gateway = soon(&upstream);
+        upstream.always(reply);
+        for number in 0..8 {
+            gateway.get(&token(number)).await;
+        }
+        assert_eq!(upstream.count(), 8, "{name}");
+        assert_eq!(state(&gateway).await, "closed", "{name}");
+    }
+    // To be throttled, and to have no budget.
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    upstream.always(Reply::with(429, "retry-after: 5\r\n", "{}"));
+    for number in 0..8 {
+        must_wait(&gateway.get(&token(number)).await, 5);
+    }
+    assert_eq!(state(&gateway).await, "closed");
+}
+
+#[tokio::test]
+async fn nobody_there_opens_it_as_well() {
+    let (_held, address) = refusing();
+    let gateway = Setup::at(&format!("http://{address}"))
+        .config(SOON)
+        .manual()
+        .start();
+    for number in 0..3 {
+        let answer = gateway.get(&token(number)).await;
+        let status = answer.must("proxy-status");
+        assert_eq!(status, "ordgate; error=connection_refused");
+    }
+    is_open(&gateway.get(TOKEN).await);
+}
+
+#[tokio::test]
+async fn one_success_begins_the_count_anew() {
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    for round in 0..4 {
+        for number in 0..2 {
+            let target = token(10 * round + number);
+            upstream.once(&target, Reply::status(500, "{}"));
+            assert_eq!(gateway.get(&target).await.status, 502);
+        }
+        // So that the share is small.
+        for number in 2..4 {
+            assert_eq!(gateway.get(&token(10 * round + number)).await.status, 200);
+        }
+    }
+    assert_eq!(state(&gateway).await, "closed");
+}
+
+#[tokio::test]
+async fn a_share_of_failures_opens_it() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("upstream.breaker = { failures = 10, share = 60 }")
+        .manual()
+        .start();
+    let fails = |number: usize| !number.is_multiple_of(3);
+    for number in 0..20 {
+        let target = token(number);
+        if fails(number) {
+            upstream.once(&target, Reply::status(500, "{}"));
+        }
+        let expected = if fails(number) { 502 } else { 200 };
+        assert_eq!(gateway.get(&target).await.status, expected, "{number}");
+    }
+    is_open(&gateway.get(&token(20)).await);
+}
+
+#[tokio::test]
+async fn stale_answers_are_served_without_waiting() {
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    open(&gateway, &upstream).await;
+    let asked = upstream.count();
+    upstream.always(Reply::nothing().hang());
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    gateway.advance(1900);
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    gateway.advance(10_000);
+    // It is stale now; and one sees how things are while others do not wait.
+    let mut trying = gateway.client().await;
+    trying.ask("GET", &token(1), &[]).await;
+    upstream.asked(asked + 1).await;
+    let stale = gateway.get(TOKEN).await;
+    assert_eq!(stale.status, 200);
+    assert_eq!(
+        stale.must("cache-status"),
+        "ordgate; fwd=stale; ttl=-1; detail=stale-if-error"
+    );
+    assert_eq!(upstream.count(), asked + 1);
+}
+
+#[tokio::test]
+async fn one_tries_and_then_more_and_more() {
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    open(&gateway, &upstream).await;
+    let asked = upstream.count();
+    gateway.advance(2600);
+    assert_eq!(state(&gateway).await, "half-open");
+
+    let gates = [Gate::new(), Gate::new()];
+    upstream.always(Reply::json("{}").behind(&gates[0]));
+    let mut first = gateway.client().await;
+    first.ask("GET", &token(0), &[]).await;
+    upstream.asked(asked + 1).await;
+    assert_eq!(is_open(&gateway.get(&token(1)).await), 1);
+    gates[0].open();
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+
+    // One has come back well: now three pass at once.
+    upstream.always(Reply::json("{}").behind(&gates[1]));
+    let mut clients = Vec::new();
+    for number in 2..5 {
+        let mut client = gateway.client().await;
+        client.ask("GET", &token(number), &[]).await;
+        clients.push(client);
+    }
+    upstream.asked(asked + 4).await;
+    is_open(&gateway.get(&token(6)).await);
+    gates[1].open();
+    for number in 2..5 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(state(&gateway).await, "closed");
+}
+
+#[tokio::test]
+async fn a_trial_that_fails_lengthens_the_pause() {
+    let upstream = Upstream::start();
+    let gateway = soon(&upstream);
+    open(&gateway, &upstream).await;
+    let mut asked = upstream.count();
+    let mut pause = 2;
+    for least in [4, 8, 8, 8] {
+        gateway.advance(pause * 1250 + 1);
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 502, "the one that tries gets the true error");
+        asked += 1;
+        let wait = is_open(&gateway.get(TOKEN).await);
+        assert!((least..=least + 1).contains(&wait), "{wait}");
+        assert!(wait <= 8, "{wait}");
+        assert_eq!(upstream.count(), asked);
+        pause = least;
+    }
+    gateway.advance(10_000);
+    upstream.always(Reply::json("{}"));
+    for number in 0..3 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(state(&gateway).await, "closed");
+}
+
+#[tokio::test]
+async fn what_passes_through_is_the_clients_business() {
+    let upstream = Upstream::start();
+    let gateway = respect::plain(&upstream).config(SOON).manual().start();
+    upstream.always(Reply::with(502, "", "sorry"));
+    for number in 0..9 {
+        let answer = gateway.get(&format!("/{number}")).await;
+        assert_eq!((answer.status, answer.text()), (502, "sorry"));
+    }
+    // What is no answer is another matter.
+    upstream.always(Reply::nothing().reset());
+    for number in 0..3 {
+        assert_eq!(gateway.get(&format!("/{number}")).await.status, 502);
+    }
+    let asked = upstream.count();
+    let answer = gateway.get("/other").await;
+    assert_eq!(answer.status, 503);
+    assert!((2..=3).contains(&answer.number("retry-after")));
+    assert_eq!(upstream.count(), asked);
+    gateway.advance(2600);
+    upstream.always(Reply::with(200, "", "well"));
+    assert_eq!(gateway.get("/other").await.text(), "well");
+}
+
+#[tokio::test]
+async fn it_can_be_off_and_is_patient_by_default() {
+    for (config, most) in [
+        ("upstream.breaker.enabled = false", 30),
+        ("", 10),
+        ("upstream.breaker.failures = 1", 1),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = Setup::before(&upstream).config(config).manual().start();
+        upstream.always(Reply::status(500, "{}"));
+        for number in 0..30 {
+            gateway.get(&token(number)).await;
+        }
+        assert_eq!(upstream.count(), most, "{config}");
+    }
+}
