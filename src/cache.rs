@@ -23,6 +23,7 @@ pub mod reuse;
 pub mod status;
 pub mod storable;
 pub mod store;
+mod stored;
 pub mod targeted;
 pub mod validator;
 pub mod vary;

@@ -16,9 +16,11 @@
 pub mod finality;
 pub mod ledger;
 pub mod runs;
+mod settings;
+mod standing;
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,72 +28,12 @@ use finality::{Class, Times, is_deep};
 use ledger::{Bounds, Epoch, Facts, Ledger, Start, Told, Verdict};
 use runs::{Place, Runs};
 use serde::Serialize;
+pub use settings::{LookAhead, Settings, Source};
+pub use standing::{Judged, Standing};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Moment;
 use crate::pages::{Hash, hex};
-
-/// What mode `chain` goes by.
-#[derive(Clone, Debug, Serialize)]
-pub struct Settings {
-    /// Depths and times.
-    #[serde(flatten)]
-    pub times: Times,
-    /// Heights of which the hash is remembered, for each tip.
-    pub index_blocks: usize,
-    /// What is fetched before it is asked for.
-    pub look_ahead: LookAhead,
-    /// Where tips are learned. The last has no path: it is for routes whose
-    /// indexer has none.
-    #[serde(skip)]
-    pub tips: Vec<Source>,
-}
-
-/// What is fetched before it is asked for, with what the budget has to spare.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct LookAhead {
-    /// Whether the next window is fetched for one who walks a list.
-    pub next_window: bool,
-    /// How many hot answers are fetched anew when an epoch begins.
-    pub refresh: u32,
-}
-
-impl LookAhead {
-    /// Whether anything is.
-    pub const fn is_on(self) -> bool {
-        self.next_window || self.refresh > 0
-    }
-}
-
-/// Where an indexer says its tip.
-#[derive(Clone, Debug, Serialize)]
-pub struct Source {
-    /// What routes call it.
-    #[serde(skip)]
-    pub name: Box<str>,
-    /// Its status path; `None` where there is none, and only answers tell.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<Box<str>>,
-    /// The member of the status' JSON object that has the tip's height.
-    pub height: Box<str>,
-    /// How often it is asked.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub every: Duration,
-}
-
-impl Source {
-    /// How long a tip counts as known since the last good probe was sent: one
-    /// may fail.
-    pub const fn patience(&self) -> Duration {
-        self.every.saturating_mul(2)
-    }
-
-    /// Whether another says the tip of the same indexer, however often it is
-    /// asked.
-    fn is_of_one_indexer(&self, other: &Self) -> bool {
-        (&self.name, &self.path, &self.height) == (&other.name, &other.path, &other.height)
-    }
-}
 
 /// The chain as each indexer has it.
 pub struct Chain {
@@ -123,111 +65,6 @@ struct Known {
     reorgs: AtomicU64,
     /// Why the last probe failed.
     trouble: Mutex<Option<String>>,
-}
-
-/// How a stored answer stands towards the chain.
-#[derive(Debug)]
-pub struct Standing {
-    /// Its class.
-    pub class: Class,
-    /// Its indexer.
-    pub tip: u16,
-    /// The lowest height that it names; above `highest` where it names none.
-    pub lowest: u32,
-    /// The highest height that it names.
-    pub highest: u32,
-    epoch: AtomicU64,
-    /// What clients were promised when it was stored, in milliseconds.
-    promised: u32,
-    heat: AtomicU32,
-}
-
-impl Standing {
-    /// Of an answer that names blocks from one height to another, or none.
-    pub const fn new(class: Class, tip: u16, heights: Option<(u32, u32)>, epoch: Epoch) -> Self {
-        let (lowest, highest) = match heights {
-            Some(heights) => heights,
-            None => (1, 0),
-        };
-        Self {
-            class,
-            tip,
-            lowest,
-            highest,
-            epoch: AtomicU64::new(epoch),
-            promised: 0,
-            heat: AtomicU32::new(0),
-        }
-    }
-
-    /// With what clients are promised.
-    #[must_use]
-    pub fn promising(self, promise: Duration) -> Self {
-        Self {
-            promised: u32::try_from(promise.as_millis()).unwrap_or(u32::MAX),
-            ..self
-        }
-    }
-
-    /// Its age, as clients are told it: the time since it was last known to
-    /// hold (RFC 9111 §4.2.3 counts from generation or validation at the
-    /// origin, and a probe that finds the tip as it was validates all that ends
-    /// with its epoch). So `max-age` less `age` is what can be promised now.
-    pub fn age(&self, received: Moment, judged: Judged, now: Moment) -> Duration {
-        let since = now.since(received);
-        if !self.class.ends_with_epoch() {
-            return since;
-        }
-        let promised = Duration::from_millis(u64::from(self.promised));
-        match judged {
-            Judged::Fresh { ttl } | Judged::Settled { ttl } => {
-                promised.saturating_sub(ttl).min(since)
-            }
-            Judged::Stale { by } => (promised + by).min(since),
-        }
-    }
-
-    /// The heights that it names, if any.
-    pub fn heights(&self) -> Option<(u32, u32)> {
-        (self.lowest <= self.highest).then_some((self.lowest, self.highest))
-    }
-
-    /// The last epoch in which it is known to have held.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch.load(Ordering::Relaxed)
-    }
-
-    /// Counts some use of it.
-    pub fn warm(&self, by: u32) {
-        self.heat.fetch_add(by, Ordering::Relaxed);
-    }
-
-    /// Its use lately, of which half is forgotten by asking.
-    pub fn cool(&self) -> u32 {
-        let heat = self.heat.load(Ordering::Relaxed);
-        self.heat.store(heat / 2, Ordering::Relaxed);
-        heat
-    }
-}
-
-/// What a stored answer is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
-    /// It may be served for so long.
-    Fresh {
-        /// What is left of its freshness, as far as can be promised.
-        ttl: Duration,
-    },
-    /// So is it, and its blocks have become final since it was stored.
-    Settled {
-        /// What is left of its freshness.
-        ttl: Duration,
-    },
-    /// It may be out of date, for so long.
-    Stale {
-        /// How long ago it ceased to be fresh.
-        by: Duration,
-    },
 }
 
 /// How a tip is known, for those who look.
@@ -389,7 +226,7 @@ impl Chain {
                 by: now.since(ended.min(received + lifetime)),
             };
         }
-        standing.epoch.store(ledger.epoch(), Ordering::Relaxed);
+        standing.hold_in(ledger.epoch());
         let sure = ledger.tip().filter(|(_, certain)| *certain);
         let deep = is_deep(
             standing.highest,

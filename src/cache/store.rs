@@ -6,159 +6,20 @@
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
 use foldhash::quality::{FixedState, RandomState};
-use http::{HeaderMap, HeaderValue, StatusCode};
 use moka::ops::compute::Op;
 use moka::sync::Cache;
 
 use super::key::{Key, route_of};
 use super::policy::Policy;
 use super::purge::{Purge, Purges, Sight};
-use super::reuse;
-use super::vary::{Nominated, SecondaryKey};
-use crate::chain::{Judged, Standing};
+use super::stored::OVERHEAD;
+pub use super::stored::{Stored, Survived, Template, Variant};
 use crate::clock::Moment;
-use crate::pages::Page;
-
-/// A stored response, with what a hit needs ready-made.
-#[derive(Debug)]
-pub struct Stored {
-    /// The upstream's status.
-    pub status: StatusCode,
-    /// The upstream's body, byte for byte.
-    pub body: Bytes,
-    /// Our ETag of the body.
-    pub etag: HeaderValue,
-    /// The fields that are the same for every client, with places for those
-    /// that are not; shared by all answers of one kind.
-    pub fields: Arc<Template>,
-    /// When the upstream's answer was received.
-    pub received: Moment,
-    /// How long it is fresh from then on.
-    pub lifetime: Duration,
-    /// How long the upstream took.
-    pub took: Duration,
-    /// How it stands towards the chain, on a route in mode `chain`.
-    pub standing: Option<Standing>,
-    /// What the body consists of, where pages are cut from it.
-    pub page: Option<Box<Page>>,
-    /// The last purge that it is known to have survived.
-    pub seen: Survived,
-}
-
-/// The fields that answers of one kind have in common.
-#[derive(Debug, Default)]
-pub struct Template {
-    /// The fields.
-    pub fields: HeaderMap,
-    /// The settings that they were made by, as a number: what was stored before
-    /// a reload may have others than are said now.
-    pub dialect: u64,
-}
-
-impl Deref for Template {
-    type Target = HeaderMap;
-
-    fn deref(&self) -> &HeaderMap {
-        &self.fields
-    }
-}
-
-/// The number of the last purge that something is known to have survived.
-#[derive(Debug, Default)]
-pub struct Survived(AtomicU64);
-
-impl Survived {
-    /// What is asked of the upstream after a mark was taken survives all
-    /// purges before it.
-    pub const fn until(mark: Mark) -> Self {
-        Self(AtomicU64::new(mark.purge))
-    }
-
-    /// What is made of others has survived what they have.
-    pub const fn at(number: u64) -> Self {
-        Self(AtomicU64::new(number))
-    }
-
-    /// The number.
-    pub fn number(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// What moka, the allocator's rounding and the shared counters cost for each
-/// entry beside what [`Stored`] and its key hold; measured by
-/// `benches/memory.rs`.
-const OVERHEAD: usize = 480;
-
-impl Stored {
-    /// What a purge sees of it under a key.
-    fn sight<'s>(&'s self, key: &'s [u8]) -> Sight<'s> {
-        Sight {
-            key,
-            standing: self.standing.as_ref(),
-            bodies: vec![&self.body],
-        }
-    }
-
-    /// Its age, as clients are told it, given what it is good for.
-    pub fn age(&self, judged: Judged, now: Moment) -> Duration {
-        match &self.standing {
-            Some(standing) => standing.age(self.received, judged, now),
-            None => now.since(self.received),
-        }
-    }
-
-    /// The bytes that an entry costs, all counted: key, fields, body, index.
-    pub fn weight(&self, key: &[u8]) -> u32 {
-        let page = self
-            .page
-            .as_ref()
-            .map_or(0, |page| size_of::<Page>() + page.weight());
-        let bytes =
-            key.len() + self.body.len() + self.etag.len() + page + size_of::<Self>() + OVERHEAD;
-        u32::try_from(bytes).unwrap_or(u32::MAX)
-    }
-}
-
-/// A stored response of a route in mode `respect`: one of those that a target
-/// has, chosen among by what `Vary` nominates.
-#[derive(Clone, Debug)]
-pub struct Variant {
-    /// The upstream's status.
-    pub status: StatusCode,
-    /// The fields that are stored, none of them of the connection.
-    pub fields: HeaderMap,
-    /// The whole body.
-    pub body: Bytes,
-    /// What its `Vary` nominates.
-    pub nominated: Nominated,
-    /// What the request had in those fields.
-    pub secondary: SecondaryKey,
-    /// What reuse asks of it.
-    pub reuse: reuse::Stored,
-    /// When it was received.
-    pub received: SystemTime,
-}
-
-impl Variant {
-    fn weight(&self) -> usize {
-        // A field costs its place in the map and an allocation, beside its text.
-        const FIELD: usize = 160;
-        let fields: usize = self
-            .fields
-            .iter()
-            .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
-            .sum();
-        self.body.len() + fields + self.secondary.as_bytes().len() + size_of::<Self>()
-    }
-}
 
 /// The variants of a target, newest last.
 pub type Variants = Arc<[Arc<Variant>]>;
@@ -231,6 +92,11 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// The number of the last purge before it.
+    pub(super) const fn purge(self) -> u64 {
+        self.purge
+    }
+
     /// The mark that is taken after a purge, which the purge's own cause
     /// survives.
     #[must_use]
@@ -555,9 +421,14 @@ pub struct Size {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
+
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderValue, StatusCode};
 
     use super::*;
+    use crate::cache::reuse;
+    use crate::cache::vary::Nominated;
 
     fn key(target: &str) -> Key {
         let mut key = Key::begin(0);

@@ -63,8 +63,8 @@ fn freshness_by_class_and_epoch() {
     assert_eq!(judge(&chain, &recent, 3, 3), "fresh 5", "it came since");
     assert_eq!(judge(&chain, &absent, 0, 0), "fresh 1");
     assert_eq!(judge(&chain, &absent, 0, 1), "stale 0");
-    for now in 1..=10 {
-        probe(&chain, 100, now * 5);
+    for probes in 1..=10 {
+        probe(&chain, 100, probes * 5);
     }
     assert_eq!(judge(&chain, &recent, 0, 50), "fresh 5", "the epoch lasts");
     assert_eq!(judge(&chain, &live, 0, 29), "fresh 1");

@@ -1,103 +1,24 @@
 //! The provider's keys, and who may use one when.
 //!
 //! Invariant: no byte of a key leaves the process but in the upstream request's
-//! header. An [`ApiKey`] has no `Display`, its `Debug` says its name alone, and
-//! its header value is marked sensitive.
+//! header ([`ApiKey`]).
 
 use std::cmp::Reverse;
-use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
-use memchr::memmem::Finder;
 use tokio::sync::{Notify, Semaphore};
 
+use super::api_key::Trace;
+pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place, Wait};
 use super::reported::Reported;
 use super::rest::{Rest, Why};
 use crate::clock::{Clock, Moment};
 use crate::units;
-
-/// A key of the provider.
-#[derive(Clone)]
-pub struct ApiKey {
-    name: Arc<str>,
-    value: HeaderValue,
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} [redacted]", self.name)
-    }
-}
-
-/// Why a list of keys cannot be used. Says which one, never what it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadKeys {
-    /// A key that no header field can carry.
-    #[error(
-        "API key number {0} has a character that a header field cannot carry: visible ASCII is allowed"
-    )]
-    Character(usize),
-    /// The list is there, but has no key in it.
-    #[error("there is no API key in it: give one or more, separated by commas or line ends")]
-    Empty,
-}
-
-impl ApiKey {
-    /// Reads a list of keys, separated by commas or line ends. One that comes
-    /// twice is one key: the provider counts it once, and so must its budget.
-    ///
-    /// # Errors
-    /// Where there is none, or one has characters that it cannot have.
-    pub fn list(text: &str) -> Result<Vec<Self>, BadKeys> {
-        let parts = text.split([',', '\n', '\r']).map(str::trim);
-        let mut keys: Vec<Self> = Vec::new();
-        for (at, part) in parts.filter(|part| !part.is_empty()).enumerate() {
-            let visible = part.bytes().all(|b| b.is_ascii_graphic());
-            let value = HeaderValue::from_str(part).ok().filter(|_| visible);
-            let mut value = value.ok_or(BadKeys::Character(at + 1))?;
-            if keys.iter().any(|key| key.value == value) {
-                continue;
-            }
-            value.set_sensitive(true);
-            keys.push(Self {
-                name: format!("key-{}", at + 1).into(),
-                value,
-            });
-        }
-        match keys.is_empty() {
-            true => Err(BadKeys::Empty),
-            false => Ok(keys),
-        }
-    }
-
-    /// What it is called in logs and metrics.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What gives it away: itself, and as a JSON string spells it, with the
-    /// escapes that must be and with the one that some writers add.
-    fn traces(&self) -> Vec<Trace> {
-        let plain = self.value.to_str().unwrap_or("");
-        if plain.len() < LEAST_SEARCHED {
-            return Vec::new();
-        }
-        let escaped = plain.replace('\\', r"\\").replace('"', r#"\""#);
-        let slashed = escaped.replace('/', r"\/");
-        let mut forms = vec![plain.to_owned(), escaped, slashed];
-        forms.dedup();
-        let trace = |form: String| Trace {
-            name: self.name.clone(),
-            finder: Finder::new(form.as_bytes()).into_owned(),
-        };
-        forms.into_iter().map(trace).collect()
-    }
-}
 
 /// The keys of one upstream with their budgets; or, where there is none, the
 /// budget of asking without. A reload may put others in their place: who waits
@@ -126,15 +47,6 @@ struct Pool {
 /// How long a withdrawn key is remembered at the least: far longer than a
 /// window of its budget, or an answer that was asked for with it.
 const WITHDRAWN: Duration = Duration::from_hours(1);
-
-struct Trace {
-    name: Arc<str>,
-    finder: Finder<'static>,
-}
-
-/// The shortest key that is searched for: a shorter one would be found in
-/// answers by chance.
-const LEAST_SEARCHED: usize = 8;
 
 struct Slot {
     key: Option<ApiKey>,

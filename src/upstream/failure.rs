@@ -1,0 +1,223 @@
+//! How asking the upstream fails: the names that RFC 9209 has for it, what the
+//! operator is told, and what each failure says of the upstream's health.
+//!
+//! Deliberately absent: what a client is told (`refusal`).
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::breaker::Health;
+
+/// How asking the upstream failed: RFC 9209's names where it has one, each with
+/// whose doing it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Ours: the budget is spent.
+    Spent {
+        /// When there will be some again.
+        retry_after: Duration,
+    },
+    /// Ours: as many requests are under way as may be.
+    TooManyInFlight,
+    /// It goes on failing, and is left alone for a while.
+    BreakerOpen {
+        /// When it will be asked again.
+        retry_after: Duration,
+    },
+    /// Its name does not resolve, or nobody listens there.
+    Unreachable(Unreachable),
+    /// Connecting, or the first byte, or the whole took too long.
+    TimedOut(TimedOut),
+    /// The connection ended before an answer began.
+    Terminated,
+    /// The answer ended before its end.
+    Incomplete,
+    /// The answer's body is larger than is accepted.
+    TooLarge,
+    /// The answer is not HTTP.
+    Protocol,
+    /// JSON was promised, something else came.
+    NotJson,
+    /// It says a key of ours back.
+    KeyEchoed,
+    /// It points elsewhere.
+    Redirect(StatusCode),
+    /// It failed itself.
+    ServerError {
+        /// Its status.
+        status: StatusCode,
+        /// When it means to be well again, where it has said so.
+        retry_after: Option<Duration>,
+    },
+    /// A status that the API has no meaning for.
+    UnexpectedStatus(StatusCode),
+    /// It does not accept our key.
+    KeyRefused(StatusCode),
+    /// It has had enough of our requests.
+    Throttled {
+        /// When it will take more.
+        retry_after: Duration,
+    },
+    /// 410: this upstream serves no longer.
+    Retired,
+    /// Ours: the task that asked has ended without an answer.
+    Abandoned,
+    /// Ours: whatever came had been overtaken by a reorg or a purge.
+    Unsettled,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// The connection was refused.
+    Refused,
+    /// TLS could not be agreed on, or the certificate is not to be trusted.
+    Tls,
+    /// The name does not resolve, or there is no way there.
+    Other,
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimedOut {
+    /// Connecting.
+    Connect,
+    /// The first byte.
+    FirstByte,
+    /// The whole.
+    Whole,
+}
+
+impl Failure {
+    /// The proxy error type of RFC 9209 §2.3.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
+            Self::Unreachable(Unreachable::Refused) => "connection_refused",
+            Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
+            Self::BreakerOpen { .. } | Self::Unreachable(Unreachable::Other) => {
+                "destination_unavailable"
+            }
+            Self::TimedOut(TimedOut::Connect) => "connection_timeout",
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
+            Self::Terminated => "connection_terminated",
+            Self::Incomplete => "http_response_incomplete",
+            Self::TooLarge => "http_response_body_size",
+            Self::Protocol
+            | Self::NotJson
+            | Self::KeyEchoed
+            | Self::Redirect(_)
+            | Self::UnexpectedStatus(_)
+            | Self::ServerError { .. }
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired => "http_protocol_error",
+            Self::Abandoned | Self::Unsettled => "proxy_internal_error",
+        }
+    }
+
+    /// Tells the operator what clients are not told.
+    pub fn report(&self, target: &str) {
+        if let Self::KeyRefused(status) = self {
+            // The key's quarantine has been told by its name, once.
+            tracing::debug!(%status, "the upstream refuses the API key");
+        } else if *self == Self::Retired {
+            tracing::error!(
+                "the upstream answers 410 Gone: it has been retired, another is needed"
+            );
+        } else if let Self::Spent { retry_after } = self {
+            tracing::debug!(?retry_after, "the upstream budget is spent");
+        } else if let Self::BreakerOpen { retry_after } = self {
+            tracing::debug!(?retry_after, "the upstream is left alone for a while");
+        } else if *self != Self::KeyEchoed {
+            // That one has been told, without a target that may hold the key.
+            tracing::warn!(
+                target_path = target,
+                error = self.name(),
+                failure = ?self,
+                "the upstream failed"
+            );
+        }
+    }
+
+    /// Whether another target would have failed just so: nothing of this one is
+    /// the cause.
+    pub const fn is_of_all(&self) -> bool {
+        match self {
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Unreachable(_)
+            | Self::TimedOut(TimedOut::Connect)
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired => true,
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::TooLarge
+            | Self::Protocol
+            | Self::NotJson
+            | Self::KeyEchoed
+            | Self::Redirect(_)
+            | Self::ServerError { .. }
+            | Self::UnexpectedStatus(_)
+            | Self::Abandoned
+            | Self::Unsettled => false,
+        }
+    }
+
+    /// The status that the upstream gave, where it gave one.
+    pub fn upstream_status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Redirect(status)
+            | Self::ServerError { status, .. }
+            | Self::UnexpectedStatus(status)
+            | Self::KeyRefused(status) => Some(*status),
+            Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            Self::Retired => Some(StatusCode::GONE),
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::TooLarge
+            | Self::Protocol
+            | Self::NotJson
+            | Self::KeyEchoed
+            | Self::Abandoned
+            | Self::Unsettled => None,
+        }
+    }
+
+    /// What it tells of the upstream: whether the upstream is at fault, for
+    /// whatever might have been asked. One that refuses us, or has much to
+    /// say, is well.
+    pub fn health(&self) -> Health {
+        match self {
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Abandoned
+            | Self::Unsettled => Health::Unknown,
+            Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
+            Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired
+            | Self::TooLarge
+            | Self::KeyEchoed => Health::Well,
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::Protocol
+            | Self::NotJson
+            | Self::Redirect(_)
+            | Self::ServerError { .. }
+            | Self::UnexpectedStatus(_) => Health::Failed,
+        }
+    }
+}
