@@ -9,7 +9,7 @@ use super::{
     Ground, IMMUTABLE, ORDINALS, RUNES, acting, before, block, fill, for_status, probe_all, reply,
     retagged, settled, standing, targets, transaction,
 };
-use crate::support::{Gate, Reply, Setup, Upstream, until};
+use crate::support::{Gate, Gateway, Reply, Setup, Upstream, until};
 
 const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 
@@ -438,15 +438,21 @@ async fn a_new_tip_is_seen_in_passing() {
     assert_eq!(ground.sandbox.counts().token, counts);
 }
 
-#[tokio::test]
-async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
-    let sandbox = sandbox();
-    let (gate, upstream) = (Gate::new(), acting(&sandbox));
+/// A gateway whose first probes wait for a gate.
+fn before_held_back_statuses(sandbox: &Sandbox) -> (Gate, Upstream, Gateway) {
+    let (gate, upstream) = (Gate::new(), acting(sandbox));
     for path in super::STATUSES {
-        upstream.once(path, reply(&sandbox, path).behind(&gate));
+        upstream.once(path, reply(sandbox, path).behind(&gate));
     }
     let setup = Setup::before(&upstream).chain().config(super::RARELY);
     let gateway = setup.manual().start();
+    (gate, upstream, gateway)
+}
+
+#[tokio::test]
+async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
+    let sandbox = sandbox();
+    let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
     let deep = block(sandbox.tip().height - 30);
     // It waits for a second at most; then nobody knows how deep that lies.
     let first = gateway.get(&deep).await;
@@ -464,12 +470,7 @@ async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
 #[tokio::test]
 async fn the_first_answers_wait_for_the_first_status() {
     let sandbox = sandbox();
-    let (gate, upstream) = (Gate::new(), acting(&sandbox));
-    for path in super::STATUSES {
-        upstream.once(path, reply(&sandbox, path).behind(&gate));
-    }
-    let setup = Setup::before(&upstream).chain().config(super::RARELY);
-    let gateway = setup.manual().start();
+    let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
     let mut client = gateway.client().await;
     client
         .ask("GET", &block(sandbox.tip().height - 30), &[])
