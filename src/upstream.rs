@@ -12,6 +12,7 @@ pub mod answer;
 mod api_key;
 pub mod breaker;
 pub mod budget;
+pub mod chance;
 mod connector;
 mod failure;
 pub mod keys;

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::chance::Chance;
 use crate::clock::Moment;
 
 /// When the breaker opens, and for how long.
@@ -105,7 +106,7 @@ pub struct Breaker {
     /// How often it has opened since it was last closed.
     opened: u32,
     /// What jitter is made of.
-    chance: u64,
+    chance: Chance,
 }
 
 #[derive(Debug)]
@@ -165,7 +166,7 @@ impl Breaker {
             },
             era: 0,
             opened: 0,
-            chance,
+            chance: Chance::new(chance),
         }
     }
 
@@ -251,7 +252,8 @@ impl Breaker {
         let pause = self.settings.pause.saturating_mul(doubled);
         // Up to a quarter more, so that gateways that have opened together do
         // not come back together.
-        let pause = (pause + pause / 400 * (self.next() % 100) as u32).min(self.settings.max_pause);
+        let pause =
+            (pause + pause / 400 * (self.chance.draw() % 100) as u32).min(self.settings.max_pause);
         self.opened = self.opened.saturating_add(1);
         self.enter(State::Open { until: now + pause });
         pause
@@ -265,15 +267,6 @@ impl Breaker {
     fn part(&self, now: Moment) -> u64 {
         let part = self.settings.window.as_nanos() / PARTS as u128;
         now.nanos() / u64::try_from(part).unwrap_or(u64::MAX).max(1)
-    }
-
-    /// The next number of a row without a pattern (Steele, Lea and Flood's
-    /// SplitMix).
-    fn next(&mut self) -> u64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }
 
