@@ -16,8 +16,10 @@ pub mod chance;
 mod connector;
 mod failure;
 pub mod keys;
+pub mod latency;
 pub mod reported;
 pub mod rest;
+pub mod sketch;
 mod tls;
 pub mod told;
 

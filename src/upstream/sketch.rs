@@ -1,0 +1,188 @@
+//! How long many things took, in little memory: counts in buckets whose width
+//! grows with what is in them. Pure.
+//!
+//! Each doubling of the time is cut into eight buckets (as in Gil Tene's
+//! `HdrHistogram`), so that a quantile is wrong by a sixteenth of itself at the
+//! most, whether it is of milliseconds or of minutes.
+//!
+//! Who calls: `upstream::latency`, for what is told of the last minutes, and
+//! `upstream::concurrency`, for the median of a moment.
+//!
+//! Invariants: memory does not grow; what is recorded is never lost until
+//! [`clear`](Sketch::clear).
+//!
+//! Deliberately absent: time. When to forget is the caller's to say.
+
+use std::time::Duration;
+
+/// What is shorter counts as this long: nothing that crosses a network is.
+pub const LEAST: Duration = Duration::from_millis(1);
+/// What is longer counts as this long.
+pub const MOST: Duration = Duration::from_secs(600);
+
+/// Two to this power, so many buckets has each doubling.
+const STEP_BITS: u32 = 3;
+const STEPS: usize = 1 << STEP_BITS;
+/// Two to this power, so many microseconds begin the first doubling: 512.
+const FIRST: u32 = 9;
+/// Two to this power, so many microseconds begin the last: nine minutes.
+const LAST: u32 = 29;
+const BUCKETS: usize = (LAST - FIRST + 1) as usize * STEPS;
+
+/// Counts of durations.
+#[derive(Clone, Debug)]
+pub struct Sketch {
+    counts: [u32; BUCKETS],
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self {
+            counts: [0; BUCKETS],
+        }
+    }
+}
+
+impl Sketch {
+    /// Counts something that took so long.
+    pub fn record(&mut self, took: Duration) {
+        let count = &mut self.counts[bucket(took)];
+        *count = count.saturating_add(1);
+    }
+
+    /// Counts what another has counted.
+    pub fn add(&mut self, other: &Self) {
+        for (count, more) in self.counts.iter_mut().zip(other.counts) {
+            *count = count.saturating_add(more);
+        }
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts = [0; BUCKETS];
+    }
+
+    /// How many it has counted.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().copied().map(u64::from).sum()
+    }
+
+    /// What a share `q` of all, 0 to 1, took at the most; wrong by a sixteenth
+    /// of itself, and never out of [`LEAST`] to [`MOST`]. `None` of nothing.
+    ///
+    /// It is of the nearest rank: the least duration that at least `q` of all
+    /// do not exceed.
+    pub fn quantile(&self, q: f64) -> Option<Duration> {
+        let count = self.count();
+        let rank = (q.clamp(0.0, 1.0) * count as f64).ceil() as u64;
+        let rank = rank.clamp(1, count.max(1));
+        let mut sum = 0;
+        let reaches = |count: &u32| {
+            sum += u64::from(*count);
+            sum >= rank
+        };
+        self.counts.iter().position(reaches).map(middle)
+    }
+}
+
+fn bucket(took: Duration) -> usize {
+    let micros = took.clamp(LEAST, MOST).as_micros();
+    let doubling = micros.ilog2();
+    let step = (micros >> (doubling - STEP_BITS)) as usize % STEPS;
+    (doubling - FIRST) as usize * STEPS + step
+}
+
+/// The middle of a bucket, which is not a sixteenth away from either end.
+fn middle(bucket: usize) -> Duration {
+    let begins = 1_u64 << (FIRST as usize + bucket / STEPS);
+    let halves = 2 * (STEPS + bucket % STEPS) as u64 + 1;
+    let middle = begins / (2 * STEPS as u64) * halves;
+    Duration::from_micros(middle).clamp(LEAST, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    fn micros(micros: u64) -> Duration {
+        Duration::from_micros(micros)
+    }
+
+    #[test]
+    fn where_buckets_begin_and_what_stands_for_them() {
+        for (took, stands) in [
+            (micros(0), micros(1_000)),
+            (micros(1_000), micros(1_000)),
+            (micros(1_023), micros(1_000)),
+            (micros(1_024), micros(1_088)),
+            (micros(1_151), micros(1_088)),
+            (micros(1_152), micros(1_216)),
+            (micros(1 << 20), micros((1 << 20) / 16 * 17)),
+            (Duration::from_secs(600), Duration::from_micros(570_425_344)),
+            (Duration::MAX, Duration::from_micros(570_425_344)),
+        ] {
+            let mut sketch = Sketch::default();
+            sketch.record(took);
+            assert_eq!(sketch.quantile(0.5), Some(stands), "{took:?}");
+        }
+    }
+
+    #[test]
+    fn quantiles_are_of_the_nearest_rank() {
+        let mut sketch = Sketch::default();
+        assert_eq!((sketch.count(), sketch.quantile(0.5)), (0, None));
+        for millis in [10, 20, 40, 80] {
+            sketch.record(Duration::from_millis(millis));
+        }
+        for (q, bucket_of) in [
+            (0.0, 10),
+            (0.25, 10),
+            (0.26, 20),
+            (0.5, 20),
+            (0.75, 40),
+            (0.76, 80),
+            (1.0, 80),
+            // Out of bounds, it is the nearest that is within.
+            (-1.0, 10),
+            (7.0, 80),
+            (f64::NAN, 10),
+        ] {
+            let stands = middle(bucket(Duration::from_millis(bucket_of)));
+            assert_eq!(sketch.quantile(q), Some(stands), "{q}");
+        }
+        let mut both = sketch.clone();
+        both.add(&sketch);
+        assert_eq!(both.count(), 8);
+        both.clear();
+        assert_eq!((both.count(), both.quantile(1.0)), (0, None));
+    }
+
+    proptest! {
+        /// A quantile is wrong by a sixteenth of the true one at the most, and
+        /// a greater share has no lesser quantile.
+        #[test]
+        fn quantiles_are_nearly_true(
+            mut all in proptest::collection::vec(1_000_u64..600_000_000, 1..300),
+            mut shares in proptest::collection::vec(0.0_f64..=1.0, 2..10),
+        ) {
+            let mut sketch = Sketch::default();
+            for took in &all {
+                sketch.record(micros(*took));
+            }
+            all.sort_unstable();
+            shares.sort_by(f64::total_cmp);
+            let mut before = Duration::ZERO;
+            for q in shares {
+                let rank = ((q * all.len() as f64).ceil() as usize).max(1);
+                let truly = all[rank - 1] as f64;
+                let said = sketch.quantile(q).unwrap();
+                let wrong = (said.as_micros() as f64 - truly).abs() / truly;
+                prop_assert!(wrong <= 1.0 / 16.0, "{q}: {said:?}, {truly} us");
+                prop_assert!(said >= before, "{q}: {said:?} after {before:?}");
+                before = said;
+            }
+        }
+    }
+}
