@@ -13,6 +13,7 @@ mod api_key;
 pub mod breaker;
 pub mod budget;
 pub mod chance;
+pub mod concurrency;
 mod connector;
 mod failure;
 pub mod keys;
