@@ -20,6 +20,7 @@ pub mod keys;
 pub mod latency;
 pub mod reported;
 pub mod rest;
+pub mod retry;
 pub mod sketch;
 mod tls;
 pub mod told;
