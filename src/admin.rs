@@ -11,12 +11,12 @@
 pub mod client;
 mod explain;
 mod purge;
+mod status;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,11 +35,9 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use crate::clock::Moment;
-use crate::gateway::Gateway;
 use crate::listener::{Drain, Present};
 use crate::reload::Reloads;
 use crate::telemetry;
-use crate::upstream::breaker::Stance;
 use crate::validate::{Invalid, decode};
 use crate::wire::{Body, PROBLEM_JSON, SEC_FETCH_SITE};
 
@@ -201,7 +199,10 @@ impl Admin {
                 response
             }
             "/reload" => self.reload(request.headers()).await,
-            _ => typed("application/json", self.status(gateway).to_string().into()),
+            _ => typed(
+                "application/json",
+                status::status(self, gateway).to_string().into(),
+            ),
         }
     }
 
@@ -241,75 +242,6 @@ impl Admin {
                 problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
             }
         }
-    }
-
-    fn status(&self, gateway: &Gateway) -> Value {
-        let totals = &gateway.meter.totals;
-        let size = gateway.cache.store().size();
-        let tally = gateway.upstream.tally();
-        let routes = gateway.routes.routes();
-        let requests = gateway.meter.counts().into_iter().map(|count| {
-            json!({
-                "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
-                "outcome": count.outcome,
-                "class": count.class,
-                "requests": count.requests,
-            })
-        });
-        let keys = gateway.upstream.standings().into_iter().map(|standing| {
-            json!({
-                "name": standing.name,
-                "budget_left": standing.left,
-                "cooling_seconds": standing.cooling.as_secs_f64(),
-                "state": standing.state(),
-            })
-        });
-        let sliceable = gateway
-            .paged()
-            .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
-        let settings = gateway.upstream.settings();
-        let stance = gateway.upstream.stance();
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "state": if *self.drain.borrow() { "draining" } else { "ready" },
-            "uptime_seconds": gateway.clock.now().since(self.since).as_secs(),
-            "listen": self.listen.to_string(),
-            "workers": self.workers,
-            "config": self.config,
-            "reload": self.reloads.status(),
-            "connections": {
-                "open": totals.connections.load(Relaxed),
-                "accepted": totals.accepted.load(Relaxed),
-                "turned_away": totals.turned_away.load(Relaxed),
-            },
-            "callers": totals.callers.load(Relaxed),
-            "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
-            "chain": {
-                "tips": gateway.standings(),
-                "purges": gateway.cache.store().purges(),
-                "routes": sliceable.collect::<Vec<_>>(),
-            },
-            "collapse": { "keys": gateway.fill.collapse.len() },
-            "upstream": {
-                "url": settings.url.as_ref().map(ToString::to_string),
-                "in_flight": gateway.upstream.in_flight(),
-                "sent": tally.sent.load(Relaxed),
-                "answered": tally.answered.load(Relaxed),
-                "failed": tally.failed.load(Relaxed),
-                "spent": tally.spent.load(Relaxed),
-                "retried": tally.retried.load(Relaxed),
-                "breaker": {
-                    "state": stance.state(),
-                    "open_seconds": match stance {
-                        Stance::Open(left) => left.as_secs_f64(),
-                        Stance::Closed | Stance::HalfOpen => 0.0,
-                    },
-                    "refused": tally.broken.load(Relaxed),
-                },
-                "keys": keys.collect::<Vec<_>>(),
-            },
-            "requests": requests.collect::<Vec<_>>(),
-        })
     }
 }
 

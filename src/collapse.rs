@@ -16,12 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::cache::key::Key;
 
 const SHARDS: usize = 16;
 
-type Flights<V> = HashMap<Box<[u8]>, watch::Receiver<Option<V>>, RandomState>;
+type Flights<V> = HashMap<Box<[u8]>, Follow<V>, RandomState>;
 
 /// The keys under way.
 pub struct Collapse<V> {
@@ -42,13 +43,18 @@ pub enum Turn<V> {
 pub struct Lead<V> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
+    began: Instant,
     collapse: Arc<Collapse<V>>,
     /// Whether others still join it.
     open: bool,
 }
 
 /// The right to what a leader finds.
-pub struct Follow<V>(watch::Receiver<Option<V>>);
+#[derive(Clone)]
+pub struct Follow<V> {
+    found: watch::Receiver<Option<V>>,
+    began: Instant,
+}
 
 /// The leader was dropped or panicked before it had found anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,14 +73,16 @@ impl<V: Clone + Send + Sync> Collapse<V> {
     pub fn join(self: &Arc<Self>, key: &Key) -> Turn<V> {
         let key = key.as_bytes();
         let mut flights = self.shard(key);
-        if let Some(receiver) = flights.get(key) {
-            return Turn::Follow(Follow(receiver.clone()));
+        if let Some(follow) = flights.get(key) {
+            return Turn::Follow(follow.clone());
         }
-        let (sender, receiver) = watch::channel(None);
-        flights.insert(key.into(), receiver);
+        let (sender, found) = watch::channel(None);
+        let began = Instant::now();
+        flights.insert(key.into(), Follow { found, began });
         Turn::Lead(Lead {
             key: key.into(),
             sender,
+            began,
             collapse: self.clone(),
             open: true,
         })
@@ -110,7 +118,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<V: Clone> Lead<V> {
     /// The leader's own right to what it finds.
     pub fn follow(&self) -> Follow<V> {
-        Follow(self.sender.subscribe())
+        Follow {
+            found: self.sender.subscribe(),
+            began: self.began,
+        }
     }
 
     /// Hands the value to all who wait; later ones begin anew.
@@ -137,12 +148,17 @@ impl<V> Drop for Lead<V> {
 }
 
 impl<V: Clone> Follow<V> {
+    /// When the leader began.
+    pub fn began(&self) -> Instant {
+        self.began
+    }
+
     /// Waits for the leader.
     ///
     /// # Errors
     /// Where the leader was dropped or panicked.
     pub async fn wait(mut self) -> Result<V, Abandoned> {
-        match self.0.wait_for(Option::is_some).await {
+        match self.found.wait_for(Option::is_some).await {
             Ok(value) => value.clone().ok_or(Abandoned),
             Err(_closed) => Err(Abandoned),
         }

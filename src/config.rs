@@ -10,7 +10,7 @@ mod routes;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use serde::Serialize;
 use toml::de::DeTable;
 
 use crate::chain::{Source, finality};
+use crate::fill::lapses;
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::breaker;
@@ -50,6 +51,8 @@ pub struct Config {
     /// How long a client waits for a fresh answer where a stale one may stand
     /// in.
     pub stale_wait: Duration,
+    /// For how long failures are remembered.
+    pub lapses: lapses::Settings,
     /// A response field that is obeyed before `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
     /// What mode `chain` goes by.
@@ -160,6 +163,7 @@ impl Config {
         let cache = root.table("cache");
         let cache_bytes = cache.size("max_bytes", 1 << 20..=1 << 44, 256 << 20);
         let stale_wait = cache.duration("stale_wait", seconds(0)..=DAY, seconds(2));
+        let lapses = lapses(&cache);
         let header = |text: &str| HeaderName::from_bytes(text.as_bytes()).ok();
         let targeted = cache.parsed("targeted_field", "a field name", header);
         cache.finish();
@@ -172,6 +176,7 @@ impl Config {
             limit: limits(root.table("limit")),
             cache_bytes,
             stale_wait,
+            lapses,
             targeted: targeted.map(|(name, _)| name),
             chain,
             upstream: upstream(root.table("upstream")),
@@ -231,6 +236,7 @@ impl Config {
         let mut cache = toml::Table::new();
         cache.insert("max_bytes".into(), size(self.cache_bytes));
         cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
+        cache.extend(toml::Table::try_from(self.lapses)?);
         if let Some(name) = &self.targeted {
             cache.insert("targeted_field".into(), name.as_str().into());
         }
@@ -381,6 +387,11 @@ fn answers(table: Table<'_>) -> respond::Settings {
     settings
 }
 
+fn integer(table: &Table<'_>, key: &'static str, bounds: RangeInclusive<u64>, default: u32) -> u32 {
+    let read = table.integer(key, bounds);
+    read.and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+}
+
 fn count(table: &Table<'_>, key: &'static str, most: u64, default: u32) -> NonZeroU32 {
     let read = table
         .integer(key, 1..=most)
@@ -429,22 +440,86 @@ fn upstream(table: Table<'_>) -> upstream::Settings {
     };
     let name = table.parsed("api_key_header", HEADER, header);
     let time = |key, default| table.duration(key, MILLI..=DAY, default);
+    let mut urls = match table.is_string("url") || !table.has("url") {
+        true => table.parsed("url", URL, base_url).map(|(url, _)| vec![url]),
+        false => table.strings("url", URL, base_url),
+    }
+    .unwrap_or_default();
+    let given = urls.len();
+    urls.dedup();
+    if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) || urls.len() < given {
+        let name = table.name("url");
+        let message = format!("{name} has a URL twice; each once is allowed");
+        table.problem(table.span(), message);
+    }
+    let max_in_flight = count(&table, "max_in_flight", 100_000, 32);
+    let least = NonZeroU32::new(4).map_or(max_in_flight, |four| four.min(max_in_flight));
+    let min_in_flight = count(&table, "min_in_flight", 100_000, least.get());
+    if min_in_flight > max_in_flight {
+        let message = format!(
+            "{} is more than {}; allowed is as many at the most",
+            table.name("min_in_flight"),
+            table.name("max_in_flight")
+        );
+        table.problem(table.span(), message);
+    }
     let settings = upstream::Settings {
-        url: table.parsed("url", URL, base_url).map(|(url, _)| url),
+        urls,
+        max_lag: integer(&table, "max_lag", 0..=1000, 2),
+        return_after: time("return_after", seconds(30)),
         api_key_header: name.map_or(HeaderName::from_static("x-api-key"), |(name, _)| name),
         api_keys_file: path(&table, "api_keys_file"),
         allow_plain_http: table.boolean("allow_plain_http", false),
         ca_file: path(&table, "ca_file"),
         requests_per_minute: count(&table, "requests_per_minute", 1_000_000, 500),
         requests_per_second: count(&table, "requests_per_second", 1_000_000, 20),
-        max_in_flight: count(&table, "max_in_flight", 100_000, 32),
+        max_in_flight,
+        min_in_flight,
         queue_timeout: time("queue_timeout", seconds(2)),
+        max_queue: count(&table, "max_queue", 1_000_000, 1024),
         connect_timeout: time("connect_timeout", seconds(5)),
         first_byte_timeout: time("first_byte_timeout", seconds(60)),
         timeout: time("timeout", seconds(90)),
         idle_timeout: time("idle_timeout", seconds(60)),
         max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, 16 << 20),
+        retry: retry(table.table("retry")),
+        hedge: hedge(table.table("hedge")),
         breaker: breaker(table.table("breaker")),
+    };
+    table.finish();
+    settings
+}
+
+fn lapses(table: &Table<'_>) -> lapses::Settings {
+    let error_ttl = table.duration("error_ttl", MILLI..=DAY, seconds(1));
+    let max_error_ttl = table.duration("max_error_ttl", MILLI..=DAY, seconds(30).max(error_ttl));
+    if max_error_ttl < error_ttl {
+        let message = format!(
+            "{} is shorter than {}; allowed is as long at the least",
+            table.name("max_error_ttl"),
+            table.name("error_ttl")
+        );
+        table.problem(table.span(), message);
+    }
+    lapses::Settings {
+        error_ttl,
+        max_error_ttl,
+    }
+}
+
+fn retry(table: Table<'_>) -> upstream::Retry {
+    let settings = upstream::Retry {
+        limit: integer(&table, "limit", 0..=10, 1),
+        share: integer(&table, "share", 0..=100, 20),
+    };
+    table.finish();
+    settings
+}
+
+fn hedge(table: Table<'_>) -> upstream::Hedge {
+    let settings = upstream::Hedge {
+        enabled: table.boolean("enabled", false),
+        percentile: count(&table, "percentile", 99, 95),
     };
     table.finish();
     settings

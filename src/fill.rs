@@ -15,6 +15,7 @@
 
 mod assemble;
 mod confirm;
+pub mod lapses;
 mod learn;
 mod plan;
 
@@ -36,8 +37,9 @@ use crate::collapse::{Collapse, Lead, Turn};
 use crate::respond::{Promise, Respond};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Ask, Failure, Priority, TimedOut};
+use crate::upstream::{Ask, Failure, TimedOut, Wish};
 use assemble::Sliceable;
+use lapses::Lapses;
 pub use learn::Asking;
 use learn::own_key;
 pub use plan::Plan;
@@ -60,6 +62,8 @@ pub struct Fill {
     pub clock: Clock,
     /// Which routes' pages are cut from windows just now.
     sliceable: Sliceable,
+    /// What has failed lately.
+    lapses: Lapses,
 }
 
 /// What a leader finds for all who wait.
@@ -99,9 +103,11 @@ impl Fill {
         chain: Arc<Chain>,
         upstream: Arc<dyn Ask>,
         respond: Arc<Respond>,
+        lapses: lapses::Settings,
         clock: Clock,
     ) -> Arc<Self> {
         Arc::new(Self {
+            lapses: Lapses::new(lapses),
             sliceable: Sliceable::new(routes.given()),
             routes,
             cache,
@@ -122,8 +128,10 @@ impl Fill {
         chain: Arc<Chain>,
         upstream: Arc<dyn Ask>,
         respond: Arc<Respond>,
+        lapses: lapses::Settings,
     ) -> Arc<Self> {
         Arc::new(Self {
+            lapses: self.lapses.after(lapses),
             sliceable: self.sliceable.after(routes.given()),
             routes,
             cache,
@@ -141,11 +149,20 @@ impl Fill {
     }
 
     /// Finds out for a client what memory does not have; and says whether
-    /// another had asked already. Gives up after `patience`.
-    pub async fn find(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+    /// another had asked already. Gives up after `patience`, counted from when
+    /// that one asked. What has gone on failing is not asked for at all.
+    pub async fn find(
+        self: &Arc<Self>,
+        key: &Key,
+        patience: Duration,
+        wish: Wish,
+    ) -> (Fetched, bool) {
+        if let Some(failure) = self.lapses.remembered(key, self.clock.now()) {
+            return (Err(failure), false);
+        }
         let began = self.cache.store().purges();
         let since = self.epoch(key);
-        let (mut found, mut collapsed) = self.join(key, patience).await;
+        let (mut found, mut collapsed) = self.join(key, patience, wish).await;
         for again in 1..OVERTAKEN {
             let first = again == 1 && collapsed;
             let another = match &found {
@@ -163,7 +180,7 @@ impl Fill {
             if !another {
                 return (found, collapsed);
             }
-            (found, collapsed) = self.join(key, patience).await;
+            (found, collapsed) = self.join(key, patience, wish).await;
         }
         match &found {
             Ok(of_before) if self.is_of_before(key, &of_before.stored, began) => {
@@ -204,21 +221,27 @@ impl Fill {
         purged(key) || own.as_ref().is_some_and(purged)
     }
 
-    async fn join(self: &Arc<Self>, key: &Key, patience: Duration) -> (Fetched, bool) {
+    async fn join(self: &Arc<Self>, key: &Key, patience: Duration, wish: Wish) -> (Fetched, bool) {
         let (follow, collapsed) = match self.collapse.join(key) {
             Turn::Follow(follow) => (follow, true),
             Turn::Lead(lead) => {
                 let follow = lead.follow();
-                tokio::spawn(self.clone().lead(key.clone(), lead, Priority::Miss));
+                tokio::spawn(self.clone().lead(key.clone(), lead, wish));
                 (follow, false)
             }
         };
-        let fetched = match tokio::time::timeout(patience, follow.wait()).await {
+        let deadline = follow.began() + patience;
+        let fetched = match tokio::time::timeout_at(deadline, follow.wait()).await {
             Ok(Ok(fetched)) => fetched,
             Ok(Err(_abandoned)) => Err(Failure::Abandoned),
             Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
         };
         (fetched, collapsed)
+    }
+
+    /// How many keys have failed lately.
+    pub fn lapses(&self) -> usize {
+        self.lapses.len()
     }
 
     /// The longest that [`find`](Self::find) has to wait for.
@@ -229,8 +252,8 @@ impl Fill {
     }
 
     /// Asks the upstream alone: for routes that neither store nor collapse.
-    pub async fn pass(&self, key: &Key) -> Fetched {
-        let answer = self.ask(key, Priority::Miss).await?;
+    pub async fn pass(&self, key: &Key, wish: Wish) -> Fetched {
+        let answer = self.ask(key, wish).await?;
         let mark = self.cache.store().mark();
         Ok(Found {
             stored: Arc::new(self.prepare(answer, None, mark)),
@@ -239,14 +262,17 @@ impl Fill {
     }
 
     /// Fetches anew what is stale, unless another does so already.
-    pub fn refresh(self: &Arc<Self>, key: &Key, priority: Priority) {
+    pub fn refresh(self: &Arc<Self>, key: &Key, wish: Wish) {
+        if self.lapses.remembered(key, self.clock.now()).is_some() {
+            return;
+        }
         if let Turn::Lead(lead) = self.collapse.join(key) {
-            tokio::spawn(self.clone().lead(key.clone(), lead, priority));
+            tokio::spawn(self.clone().lead(key.clone(), lead, wish));
         }
     }
 
     /// Finds out for all who wait.
-    async fn lead(self: Arc<Self>, key: Key, lead: Lead<Fetched>, priority: Priority) {
+    async fn lead(self: Arc<Self>, key: Key, lead: Lead<Fetched>, wish: Wish) {
         // Between our looking and our leading, another leader may have come
         // and gone.
         let found = match self.fresh(&key) {
@@ -254,8 +280,12 @@ impl Fill {
                 stored,
                 from: Provenance::Memory,
             }),
-            None => self.obtain(&key, priority).await,
+            None => self.obtain(&key, wish).await,
         };
+        match &found {
+            Ok(_) => self.lapses.forget(&key),
+            Err(failure) => self.lapses.fail(&key, failure, self.clock.now()),
+        }
         lead.finish(found);
     }
 
@@ -270,25 +300,23 @@ impl Fill {
         }
     }
 
-    async fn obtain(self: &Arc<Self>, key: &Key, priority: Priority) -> Fetched {
+    async fn obtain(self: &Arc<Self>, key: &Key, wish: Wish) -> Fetched {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
         match route.cache.mode {
-            Mode::Chain => self.obtain_of_chain(key, route, priority).await,
+            Mode::Chain => self.obtain_of_chain(key, route, wish).await,
             // What obeys the origin goes another way.
-            Mode::Off | Mode::Respect | Mode::Override => {
-                self.fetch(key, &route.cache, priority).await
-            }
+            Mode::Off | Mode::Respect | Mode::Override => self.fetch(key, &route.cache, wish).await,
         }
     }
 
     /// Asks the upstream, and stores what it says for the time that its status
     /// has.
-    async fn fetch(&self, key: &Key, policy: &Policy, priority: Priority) -> Fetched {
+    async fn fetch(&self, key: &Key, policy: &Policy, wish: Wish) -> Fetched {
         for _ in 0..OVERTAKEN {
             let mark = self.cache.store().mark();
-            let answer = self.ask(key, priority).await?;
+            let answer = self.ask(key, wish).await?;
             let lifetime = match policy.mode {
                 Mode::Override => policy.times.lifetime(answer.status, answer.empty),
                 Mode::Off | Mode::Respect | Mode::Chain => None,
@@ -306,8 +334,8 @@ impl Fill {
         Err(Failure::Unsettled)
     }
 
-    async fn ask(&self, key: &Key, priority: Priority) -> Result<Answer, Failure> {
-        let asked = self.upstream.ask(key.target(), priority).await;
+    async fn ask(&self, key: &Key, wish: Wish) -> Result<Answer, Failure> {
+        let asked = self.upstream.ask(key.target(), wish).await;
         if let Err(failure) = &asked {
             failure.report(key.target());
         }

@@ -47,7 +47,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Ask, Recall, Relay};
 use crate::respond::{RequestId, Respond, Said};
 use crate::route::{Headers, Methods, Route, RouteTable};
-use crate::upstream::{Priority, Upstream};
+use crate::upstream::{Priority, Upstream, Wish};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
@@ -263,7 +263,8 @@ impl Gateway {
                 while_revalidate: true,
                 ..
             } => {
-                self.fill.refresh(key, Priority::Miss);
+                let wish = Wish::of(way.caller, Priority::Revalidation);
+                self.fill.refresh(key, wish);
                 (stored, Judged::Stale { by })
             }
             Lookup::Stale {
@@ -332,6 +333,7 @@ impl Gateway {
                 version: request.version(),
                 key,
                 body: None,
+                caller: way.caller,
             },
             why,
             chosen,
@@ -433,17 +435,24 @@ impl Gateway {
             Some(_) => self.stale_wait,
             None => self.fill.patience(),
         };
+        let wish = Wish::of(
+            way.caller,
+            match errand.stale {
+                Some(_) => Priority::Revalidation,
+                None => Priority::Miss,
+            },
+        );
         let asking = errand.asking;
         let target = asking.by_hash.as_ref().unwrap_or(&asking.key).target();
         let (fetched, collapsed) = match errand.why == Forward::Bypass {
-            true => (self.fill.pass(&asking.key).await, false),
-            false => self.fill.find(&asking.key, patience).await,
+            true => (self.fill.pass(&asking.key, wish).await, false),
+            false => self.fill.find(&asking.key, patience, wish).await,
         };
         let (fetched, collapsed) = match (&fetched, &asking.by_hash) {
             // The height belongs to another block by now: the hash itself is
             // asked for.
             (Ok(found), Some(by_hash)) if !self.fill.is_answer(&asking, &found.stored) => {
-                self.fill.find(by_hash, patience).await
+                self.fill.find(by_hash, patience, wish).await
             }
             (Ok(_) | Err(_), _) => (fetched, collapsed),
         };

@@ -11,7 +11,7 @@ use crate::cache::store::Stored;
 use crate::chain::finality::Class;
 use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
-use crate::upstream::Priority;
+use crate::upstream::{Priority, Wish};
 
 /// One hit in so many is counted as heat.
 pub const SAMPLE: u64 = 8;
@@ -37,7 +37,7 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     });
     hot.sort_unstable_by_key(|(heat, _)| std::cmp::Reverse(*heat));
     for (_, key) in hot.into_iter().take(most) {
-        fill.refresh(&key, Priority::LookAhead);
+        fill.refresh(&key, Wish::own(Priority::LookAhead));
     }
 }
 
@@ -50,7 +50,7 @@ pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &Stored) {
     let Some(next) = next(fill, key, stored) else {
         return;
     };
-    fill.refresh(&next, Priority::LookAhead);
+    fill.refresh(&next, Wish::own(Priority::LookAhead));
 }
 
 fn next(fill: &Fill, key: &Key, stored: &Stored) -> Option<Key> {

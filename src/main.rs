@@ -16,6 +16,7 @@ use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::names::Names;
 use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,9 +74,10 @@ struct Serve {
     /// ORDGATE_ADMIN_TOKEN.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// The base URL of the API to ask, such as https://api.example.
+    /// The base URL of the API to ask, such as https://api.example. Several,
+    /// the preferred one first, where it may fail: give the flag again.
     #[arg(long, value_name = "URL", conflicts_with = "sandbox")]
-    upstream: Option<String>,
+    upstream: Vec<String>,
     /// Ask a sandbox inside this process: no key, no network.
     #[arg(long)]
     sandbox: bool,
@@ -193,13 +195,20 @@ fn effective(flags: &Serve) -> Result<(Config, String)> {
     if public == private && public.port() != 0 {
         bail!("--listen and --admin are both {public}; each needs a port of its own");
     }
-    if let Some(url) = &flags.upstream {
-        let Some(url) = base_url(url) else {
+    let mut urls = Vec::new();
+    for text in &flags.upstream {
+        let Some(url) = base_url(text) else {
             bail!(
-                "--upstream: allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example"
+                "--upstream: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example"
             );
         };
-        config.upstream.url = Some(url);
+        if urls.contains(&url) {
+            bail!("--upstream: {url} came twice; each once is allowed");
+        }
+        urls.push(url);
+    }
+    if !urls.is_empty() {
+        config.upstream.urls = urls;
     }
     Ok((config, config_name))
 }
@@ -251,6 +260,7 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         config_name,
         reread: Box::new(move || reread(&flags)),
         sandbox,
+        names: Names::default(),
         clock: Clock::machine(),
     })?;
     let public = server.public();

@@ -5,6 +5,8 @@
 //! ordinals tag stays as it was while the height moves (API, "ETags"), and a
 //! conditional request would get a false 304. The body is a hundred bytes.
 
+pub mod standby;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use serde_json::Value;
 
 use crate::fill::Fill;
 use crate::look_ahead;
-use crate::upstream::{Failure, Priority};
+use crate::upstream::{Failure, Priority, Wish};
 
 /// How soon after a probe the next may follow out of turn, at first.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -77,6 +79,17 @@ fn soonest(hurried: u32, every: Duration) -> Duration {
         .min(every)
 }
 
+/// How many probes a minute a gateway sends, where nothing hints at a new tip.
+pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
+    let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
+    let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
+    let own: u32 = sources.map(|source| each(source.every)).sum();
+    let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
+    let rounds = each(standby::pause(fill, tips));
+    let asked = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
+    own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(asked))
+}
+
 /// Asks once; answers whether a tip was learned.
 pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     let chain = &fill.chain;
@@ -90,7 +103,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     let sent = fill.clock.now();
     // Later than this, an answer would tell of a tip that counts as lost.
     let patience = source.patience().max(LEAST_PATIENCE);
-    let asked = fill.upstream.ask(path, Priority::Probe);
+    let asked = fill.upstream.ask(path, Wish::own(Priority::Probe));
     let why = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
@@ -120,6 +133,9 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
             return false;
         }
     };
+    if let Some(height) = height {
+        fill.upstream.hear_height(&answer, path, height);
+    }
     let now = fill.clock.now();
     match chain.status(tip, start, sent, height, answer.etag.as_deref(), now) {
         Some(told) => {

@@ -36,11 +36,12 @@ use crate::cache::validator::make_conditional;
 use crate::cache::{Cache, date, hop, validator};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Turn};
+use crate::identify::Caller;
 use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{judge_body, judge_head};
-use crate::upstream::{Exchange, Failure, RequestBody, TimedOut, Upstream};
+use crate::upstream::{Exchange, Failure, Priority, RequestBody, TimedOut, Upstream, Wish};
 use crate::wire::Body;
 use crate::wire::body::Passing;
 use read::{Read, one_length, read};
@@ -86,6 +87,8 @@ pub(crate) struct Ask {
     pub(crate) key: Key,
     /// Its body, where it has one.
     pub(crate) body: Option<RequestBody>,
+    /// Who asks.
+    pub(crate) caller: Caller,
 }
 
 /// The fields that a rule sees of a client's request. On a typed route nothing
@@ -283,11 +286,16 @@ impl Errand {
             Headers::Typed => Method::GET,
             Headers::All => self.ask.method.clone(),
         };
+        let priority = match self.chosen {
+            Some(_) => Priority::Revalidation,
+            None => Priority::Miss,
+        };
+        let wish = Wish::of(self.ask.caller, priority);
         let mark = relay.cache.store().mark();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
             .upstream
-            .exchange(method, self.ask.key.target(), fields, body)
+            .exchange(method, self.ask.key.target(), fields, body, wish)
             .await;
         let received = relay.clock.wall(relay.clock.now());
         let exchange = match exchanged {

@@ -33,9 +33,11 @@ use crate::config::{Runtime, base_url};
 use crate::gateway::Gateway;
 use crate::listener::{Door, Drain, Present};
 use crate::probe;
+use crate::probe::standby;
 use crate::reload::{Reloaded, Reloads};
 use crate::sandbox::Sandbox;
 use crate::upstream::SetupError;
+use crate::upstream::names::Names;
 
 /// What a server is made of.
 pub struct Options {
@@ -48,6 +50,8 @@ pub struct Options {
     /// The upstream that is to run in this process, in place of the
     /// configured one.
     pub sandbox: Option<Sandbox>,
+    /// Who knows the addresses of names.
+    pub names: Names,
     /// What time it is.
     pub clock: Clock,
 }
@@ -123,6 +127,7 @@ impl Server {
             config_name,
             reread,
             sandbox,
+            names,
             clock,
         } = options;
         let Fresh {
@@ -146,7 +151,7 @@ impl Server {
         let (admin_socket, admin_address) = bind(config.admin.listen)?;
         if let Some(sandbox) = sandbox {
             let (socket, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-            config.upstream.url = base_url(&format!("http://{address}"));
+            config.upstream.urls = base_url(&format!("http://{address}")).into_iter().collect();
             let mut stop = stopping.clone();
             helpers.push(thread("sandbox", current_thread()?, async move {
                 match TcpListener::from_std(socket) {
@@ -163,10 +168,10 @@ impl Server {
             workers => workers,
         };
         let drain_timeout = Patience::new(config.server.drain_timeout);
-        let sandbox_url = config.upstream.url.clone().filter(|_| in_sandbox);
+        let sandbox_url = config.upstream.urls.first().cloned().filter(|_| in_sandbox);
         let runtime = config.server.runtime;
         let connections = config.server.connections;
-        let first = gateway(config, keys, clock.clone(), None)?;
+        let first = gateway(config, keys, names, clock.clone(), None)?;
         let present: Present = Arc::new(ArcSwap::new(first.clone()));
         let door = Door::new(present.clone(), connections);
         let shown = present.clone();
@@ -364,6 +369,10 @@ async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
         let gateway = present.load_full();
         for tip in gateway.tips() {
             probes.spawn(probe::watch(gateway.fill.clone(), tip));
+        }
+        if gateway.upstream.settings().urls.len() > 1 {
+            let (fill, upstream) = (gateway.fill.clone(), gateway.upstream.clone());
+            probes.spawn(standby::watch(fill, upstream, gateway.tips()));
         }
         drop(gateway);
         if changes.changed().await.is_err() {

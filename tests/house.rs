@@ -299,7 +299,10 @@ fn libraries_are_named_where_they_belong() {
         ("anyhow", &["main"]),
         ("clap", &["main"]),
         ("matchit", &["route"]),
-        ("prometheus_client", &["telemetry::metrics"]),
+        (
+            "prometheus_client",
+            &["telemetry::metrics", "telemetry::metrics::upstream"],
+        ),
         ("tracing_subscriber", &["telemetry"]),
     ] {
         let named = |source: &Source| {

@@ -33,7 +33,7 @@ use crate::pages::{
 };
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
-use crate::upstream::{Failure, Priority, TimedOut};
+use crate::upstream::{Failure, TimedOut, Wish};
 
 /// Which routes' upstream gives windows.
 pub(super) struct Sliceable(Box<[Mutex<Option<Distrust>>]>);
@@ -120,9 +120,9 @@ impl Fill {
         self: &Arc<Self>,
         key: &Key,
         route: &Route,
-        priority: Priority,
+        wish: Wish,
     ) -> Fetched {
-        if self.confirm(key, route, priority).await?
+        if self.confirm(key, route, wish).await?
             && let Some(stored) = self.fresh(key)
         {
             return Ok(Found {
@@ -138,20 +138,20 @@ impl Fill {
             });
         }
         if self.is_sliceable(key.route())
-            && let Some(list) = List::of(key, route, priority)
+            && let Some(list) = List::of(key, route, wish)
         {
             let refused = match self.assemble(&list).await {
                 ControlFlow::Break(found) => return found,
                 ControlFlow::Continue(refused) => refused,
             };
-            let found = self.learn(key, route, priority).await?;
+            let found = self.learn(key, route, wish).await?;
             // It was the window that was wrong.
             if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
                 self.give_up_windows(&list, &why);
             }
             return Ok(found);
         }
-        self.learn(key, route, priority).await
+        self.learn(key, route, wish).await
     }
 
     /// Whether a route's pages are cut from windows just now.
@@ -319,8 +319,8 @@ impl Fill {
                 .is_some_and(|part| !list.fits(&part, offset));
         // Whoever leads the page leads its only window as well.
         match key == *list.key {
-            true => self.learn(&key, list.route, list.priority).await,
-            false => self.share(&key, list.route, list.priority, anew).await,
+            true => self.learn(&key, list.route, list.wish).await,
+            false => self.share(&key, list.route, list.wish, anew).await,
         }
     }
 
@@ -329,7 +329,7 @@ impl Fill {
         self: &Arc<Self>,
         key: &Key,
         route: &Route,
-        priority: Priority,
+        wish: Wish,
         anew: bool,
     ) -> Fetched {
         let since = self.epoch(key);
@@ -342,7 +342,7 @@ impl Fill {
                             stored,
                             from: Provenance::Memory,
                         }),
-                        None => self.learn(key, route, priority).await,
+                        None => self.learn(key, route, wish).await,
                     };
                     lead.finish(found.clone());
                     return found;
@@ -490,12 +490,12 @@ pub(super) struct List<'k> {
     size: u64,
     limit: u64,
     offset: u64,
-    priority: Priority,
+    wish: Wish,
 }
 
 impl<'k> List<'k> {
     /// The page that a key asks for, where its route has pages.
-    pub(super) fn of(key: &'k Key, route: &'k Route, priority: Priority) -> Option<Self> {
+    pub(super) fn of(key: &'k Key, route: &'k Route, wish: Wish) -> Option<Self> {
         let (limit, offset) = page_of(key)?;
         Some(Self {
             key,
@@ -503,7 +503,7 @@ impl<'k> List<'k> {
             size: u64::from(route.pages?.get()),
             limit,
             offset,
-            priority,
+            wish,
         })
     }
 

@@ -13,7 +13,7 @@ use crate::cache::policy::Mode;
 use crate::cache::store::Stored;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
-use crate::upstream::{Failure, Priority};
+use crate::upstream::{Failure, Wish};
 
 /// Windows up to this size are fetched whole to see their block: somebody will
 /// want them. Of larger ones a single item does.
@@ -30,14 +30,14 @@ impl Fill {
         self: &Arc<Self>,
         key: &Key,
         route: &Route,
-        priority: Priority,
+        wish: Wish,
     ) -> Result<bool, Failure> {
         let Some((anchor, source)) = self.proof(key, route) else {
             return Ok(false);
         };
         // Whatever comes of it, the ledger has learned it; where nothing does,
         // the key itself is asked for, and tells why.
-        match self.share(&anchor, source, priority, true).await {
+        match self.share(&anchor, source, wish, true).await {
             Err(failure) if failure.is_of_all() => Err(failure),
             Ok(_) | Err(_) => Ok(true),
         }

@@ -19,7 +19,7 @@ use crate::respond::Promise;
 use crate::route::Route;
 use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, Priority};
+use crate::upstream::{Failure, Wish};
 
 /// How to ask for what a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Fill {
     /// Asks the upstream for exactly this key, learns what the answer tells of
     /// the chain, and stores it: under its height, where it was asked for by a
     /// hash whose height it has shown.
-    pub(super) async fn learn(&self, key: &Key, route: &Route, priority: Priority) -> Fetched {
+    pub(super) async fn learn(&self, key: &Key, route: &Route, wish: Wish) -> Fetched {
         let tip = route.cache.tip;
         self.chain.settled(tip, FIRST_PROBE).await;
         for _ in 0..OVERTAKEN {
@@ -95,7 +95,7 @@ impl Fill {
             };
             let mark = self.cache.store().mark();
             let sent = self.clock.now();
-            let answer = self.ask(key, priority).await?;
+            let answer = self.ask(key, wish).await?;
             let page = match answer.status {
                 StatusCode::OK => Page::read(&answer.body),
                 _ => None,

@@ -10,7 +10,7 @@ use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::store::Stored;
 use crate::chain::runs::Place;
-use crate::upstream::Priority;
+use crate::upstream::{Priority, Wish};
 
 /// What finding a key out would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Fill {
         if self.derive(key, route).is_some() {
             return Plan::Derive;
         }
-        let list = List::of(key, route, Priority::Miss);
+        let list = List::of(key, route, Wish::own(Priority::Miss));
         let Some(list) = list.filter(|_| self.is_sliceable(key.route())) else {
             return Plan::Plain;
         };
@@ -78,7 +78,7 @@ impl Fill {
     pub fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self
             .route(key)
-            .and_then(|route| List::of(key, route, Priority::Miss));
+            .and_then(|route| List::of(key, route, Wish::own(Priority::Miss)));
         list.map_or_else(Vec::new, |list| list.windows())
     }
 

@@ -295,6 +295,7 @@ impl Errand {
                 version: self.ask.version,
                 key: self.ask.key.clone(),
                 body: None,
+                caller: self.ask.caller,
             },
             why: self.why,
             chosen: None,

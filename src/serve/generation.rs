@@ -32,11 +32,13 @@ use crate::gateway::{Document, Gateway};
 use crate::limit::Limit;
 use crate::meter::Meter;
 use crate::openapi;
+use crate::probe;
 use crate::relay::Relay;
 use crate::reload::Done;
 use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
 use crate::upstream::keys::ApiKey;
+use crate::upstream::names::Names;
 use crate::upstream::{Ask, Upstream};
 
 /// Makes the gateway: every room from its settings. Where another stands in for
@@ -47,6 +49,7 @@ use crate::upstream::{Ask, Upstream};
 pub fn gateway(
     config: Config,
     keys: Vec<ApiKey>,
+    names: Names,
     clock: Clock,
     stand_in: Option<Arc<dyn Ask>>,
 ) -> Result<Arc<Gateway>, StartError> {
@@ -60,7 +63,7 @@ pub fn gateway(
     let seed = u64::from_ne_bytes(seed);
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstream = Upstream::new(config.upstream.clone(), keys, clock.clone())?;
+    let upstream = Upstream::new(config.upstream.clone(), keys, names, clock.clone())?;
     let upstream = Arc::new(upstream);
     let asked: Arc<dyn Ask> = match stand_in {
         Some(stand_in) => stand_in,
@@ -75,6 +78,7 @@ pub fn gateway(
         chain,
         asked,
         respond.clone(),
+        config.lapses,
         clock,
     );
     let meter = Meter::new(routes.routes().len());
@@ -129,14 +133,15 @@ pub(super) fn after(
                 .to_owned(),
         );
     }
-    upstream.use_keys(keys);
+    upstream.take_over(keys);
     let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
     let respond = respond(&config, limit.as_ref());
     let asked: Arc<dyn Ask> = upstream.clone();
+    let lapses = config.lapses;
     let fill = before
         .fill
-        .after(routes.clone(), cache.clone(), chain, asked, respond);
+        .after(routes.clone(), cache.clone(), chain, asked, respond, lapses);
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
@@ -230,8 +235,8 @@ fn assemble(
         seed,
         fill,
     });
-    if !gateway.tips().is_empty() {
-        gateway.upstream.keep_for_probes();
-    }
+    let endpoints = gateway.upstream.settings().urls.len();
+    let probes = probe::each_minute(&gateway.fill, endpoints, &gateway.tips());
+    gateway.upstream.keep_for_probes(probes);
     gateway
 }

@@ -106,7 +106,7 @@ impl Successor {
             admin_token,
         } = (self.reread)()?;
         if let Some(url) = &self.sandbox {
-            config.upstream.url = Some(url.clone());
+            config.upstream.urls = vec![url.clone()];
         }
         if !self.fixed.admin.ip().is_loopback() && admin_token.is_none() {
             return Err(vec![StartError::OpenAdmin(self.fixed.admin).to_string()]);

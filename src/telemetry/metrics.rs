@@ -1,6 +1,8 @@
 //! Metrics in Prometheus' form (OpenMetrics text), made when they are asked
 //! for, from what the rooms count.
 
+mod upstream;
+
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,8 +17,6 @@ use prometheus_client::registry::Registry;
 
 use crate::chain::TipStanding;
 use crate::gateway::Gateway;
-use crate::upstream::breaker::Stance;
-use crate::upstream::keys::Standing;
 
 /// All metrics of a gateway, as text; and how many reloads were done and how
 /// many refused.
@@ -119,31 +119,6 @@ impl Collector for Reading {
                 .map(|(result, n)| (labels(&[("result", result)]), n))
                 .to_vec(),
         )?;
-        let tally = gateway.upstream.tally();
-        let results = [
-            ("answered", &tally.answered),
-            ("failed", &tally.failed),
-            ("spent", &tally.spent),
-            ("breaker-open", &tally.broken),
-        ];
-        counter(
-            "ordgate_upstream_results",
-            "What came of asking the upstream: an answer, a failure, no budget to ask, or an open breaker",
-            results
-                .map(|(result, n)| (labels(&[("result", result)]), n.load(Relaxed)))
-                .to_vec(),
-        )?;
-        counter(
-            "ordgate_upstream_requests",
-            "Requests sent to the upstream, retries among them",
-            one(&tally.sent),
-        )?;
-        counter(
-            "ordgate_upstream_retries",
-            "Requests sent to the upstream a second time",
-            one(&tally.retried),
-        )?;
-
         let standings = gateway.standings();
         let tips = |of: fn(&TipStanding) -> u64| {
             let cells = standings
@@ -206,11 +181,6 @@ impl Collector for Reading {
             single(totals.callers.load(Relaxed) as f64),
         )?;
         gauge(
-            "ordgate_upstream_in_flight",
-            "Upstream requests under way",
-            single(gateway.upstream.in_flight() as f64),
-        )?;
-        gauge(
             "ordgate_collapse_keys",
             "Keys that are being fetched",
             single(gateway.fill.collapse.len() as f64),
@@ -252,50 +222,12 @@ impl Collector for Reading {
             "Whether a route's pages are cut from windows just now",
             sliceable.collect(),
         )?;
-        let standings = gateway.upstream.standings();
-        let left = standings
-            .iter()
-            .map(|s| (labels(&[("key", &s.name)]), s.left as f64));
-        gauge(
-            "ordgate_upstream_budget_left",
-            "Requests left in this minute, for each key by name",
-            left.collect(),
-        )?;
-        let cooling = standings
-            .iter()
-            .map(|s| (labels(&[("key", &s.name)]), s.cooling.as_secs_f64()));
-        gauge(
-            "ordgate_upstream_cooling_seconds",
-            "How long the upstream wants no requests, for each key by name",
-            cooling.collect(),
-        )?;
-        let stance = gateway.upstream.stance().state();
-        let stances = Stance::STATES.map(|state| {
-            let pairs = labels(&[("state", state)]);
-            (pairs, f64::from(u8::from(state == stance)))
-        });
-        gauge(
-            "ordgate_upstream_breaker_state",
-            "Whether the upstream is asked at all: 1 for the state that the breaker is in, 0 for the others",
-            stances.to_vec(),
-        )?;
-        let states = standings.iter().flat_map(|s| {
-            let is = s.state();
-            Standing::STATES.map(|state| {
-                let pairs = [("key", &*s.name), ("state", state)];
-                (labels(&pairs), f64::from(u8::from(state == is)))
-            })
-        });
-        gauge(
-            "ordgate_upstream_key_state",
-            "What state a key is in, for each by name: 1 for that one, 0 for the others",
-            states.collect(),
-        )?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         gauge(
             "ordgate_build_info",
             "Which ordgate this is",
             vec![(build, 1.0)],
-        )
+        )?;
+        upstream::encode(gateway, &mut to)
     }
 }

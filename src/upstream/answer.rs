@@ -30,6 +30,8 @@ pub struct Answer {
     pub etag: Option<Box<[u8]>>,
     /// From the request's first byte to the answer's last.
     pub took: Duration,
+    /// The place of the endpoint that gave it, in the order of preference.
+    pub endpoint: u16,
 }
 
 /// Judges an answer's head, before its body is read: what fails here costs no
@@ -106,6 +108,7 @@ pub fn judge(
         body,
         etag: fields.get(ETAG).map(|etag| etag.as_bytes().into()),
         took,
+        endpoint: 0,
     })
 }
 

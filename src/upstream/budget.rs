@@ -47,10 +47,36 @@ pub struct Place {
 pub enum Keep {
     /// None.
     Nothing,
-    /// A twentieth, rounded down.
-    Little,
+    /// For so many probes of the tip a minute.
+    ForProbes(u32),
+    /// For them, and for what nothing stored can answer.
+    ForMisses(u32),
     /// Half.
     Half,
+}
+
+impl Keep {
+    /// What is to be left of a minute, or of longer, that takes so many. Probes
+    /// get what they need, a twentieth at the least and a quarter at the most;
+    /// misses a tenth beside.
+    pub fn of_minute(self, most: u64) -> u64 {
+        match self {
+            Self::Nothing | Self::ForProbes(0) => 0,
+            Self::ForProbes(probes) => u64::from(probes).min(most / 4).max(most / 20),
+            Self::ForMisses(probes) => Self::ForProbes(probes).of_minute(most) + most / 10,
+            Self::Half => most / 2,
+        }
+    }
+
+    /// What is to be left of a second: probes come one at a time.
+    pub fn of_second(self, most: u64) -> u64 {
+        match self {
+            Self::Nothing | Self::ForProbes(0) => 0,
+            Self::ForProbes(_) => most / 20,
+            Self::ForMisses(probes) => Self::ForProbes(probes).of_second(most) + most / 10,
+            Self::Half => most / 2,
+        }
+    }
 }
 
 /// What a request is refused with.
@@ -86,9 +112,11 @@ impl Budget {
     /// # Errors
     /// Where none is left: how long that lasts at the least.
     pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
+        let minute = keep.of_minute(self.minute.most as u64) as usize;
+        let second = keep.of_second(self.second.most as u64) as usize;
         let waits = [
-            self.minute.wait(now, keep),
-            self.second.wait(now, keep),
+            self.minute.wait(now, minute),
+            self.second.wait(now, second),
             self.told.wait(now, keep).map(Wait::For),
         ];
         match waits.into_iter().flatten().reduce(Wait::longer) {
@@ -184,12 +212,8 @@ impl Window {
         self.most.saturating_sub(self.under_way + self.ended.len())
     }
 
-    fn wait(&mut self, now: Moment, keep: Keep) -> Option<Wait> {
-        let keep = match keep {
-            Keep::Nothing => 0,
-            Keep::Little => self.most / 20,
-            Keep::Half => self.most / 2,
-        };
+    /// How long there will be nothing for a request that leaves so many.
+    fn wait(&mut self, now: Moment, keep: usize) -> Option<Wait> {
         let left = self.left(now);
         // After a change for the less, more may be spent than there is.
         let over = (self.under_way + self.ended.len()).saturating_sub(self.most);

@@ -72,9 +72,13 @@ pub enum Failure {
 pub enum Unreachable {
     /// The connection was refused.
     Refused,
-    /// TLS could not be agreed on, or the certificate is not to be trusted.
+    /// TLS could not be agreed on.
     Tls,
-    /// The name does not resolve, or there is no way there.
+    /// Its certificate is not to be trusted.
+    Certificate,
+    /// Its name does not resolve.
+    Name,
+    /// There is no way there.
     Other,
 }
 
@@ -96,6 +100,8 @@ impl Failure {
             Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
+            Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
+            Self::Unreachable(Unreachable::Name) => "dns_error",
             Self::BreakerOpen { .. } | Self::Unreachable(Unreachable::Other) => {
                 "destination_unavailable"
             }
@@ -123,9 +129,8 @@ impl Failure {
             // The key's quarantine has been told by its name, once.
             tracing::debug!(%status, "the upstream refuses the API key");
         } else if *self == Self::Retired {
-            tracing::error!(
-                "the upstream answers 410 Gone: it has been retired, another is needed"
-            );
+            // That has been told by the upstream's name, once.
+            tracing::debug!("the upstream answers 410 Gone");
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
         } else if let Self::BreakerOpen { retry_after } = self {
@@ -193,6 +198,32 @@ impl Failure {
         }
     }
 
+    /// Whether the upstream had more to do than it can.
+    pub fn is_overload(&self) -> bool {
+        match self {
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => true,
+            Self::ServerError { status, .. } => matches!(status.as_u16(), 503 | 504),
+            Self::TimedOut(TimedOut::Connect)
+            | Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Unreachable(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::TooLarge
+            | Self::Protocol
+            | Self::NotJson
+            | Self::KeyEchoed
+            | Self::Redirect(_)
+            | Self::UnexpectedStatus(_)
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired
+            | Self::Abandoned
+            | Self::Unsettled => false,
+        }
+    }
+
     /// What it tells of the upstream: whether the upstream is at fault, for
     /// whatever might have been asked. One that refuses us, or has much to
     /// say, is well.
@@ -204,11 +235,9 @@ impl Failure {
             | Self::Abandoned
             | Self::Unsettled => Health::Unknown,
             Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
-            Self::KeyRefused(_)
-            | Self::Throttled { .. }
-            | Self::Retired
-            | Self::TooLarge
-            | Self::KeyEchoed => Health::Well,
+            Self::KeyRefused(_) | Self::Throttled { .. } | Self::TooLarge | Self::KeyEchoed => {
+                Health::Well
+            }
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
@@ -217,6 +246,7 @@ impl Failure {
             | Self::NotJson
             | Self::Redirect(_)
             | Self::ServerError { .. }
+            | Self::Retired
             | Self::UnexpectedStatus(_) => Health::Failed,
         }
     }

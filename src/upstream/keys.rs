@@ -5,16 +5,17 @@
 
 use std::cmp::Reverse;
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
-use tokio::sync::{Notify, Semaphore};
 
+use super::Priority;
 use super::api_key::Trace;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place, Wait};
+use super::line::Line;
 use super::reported::Reported;
 use super::rest::{Rest, Why};
 use crate::clock::{Clock, Moment};
@@ -26,11 +27,10 @@ use crate::units;
 pub struct Keys {
     pool: RwLock<Arc<Pool>>,
     clock: Clock,
-    /// Those who wait for budget do so in the order of their coming.
-    turnstile: Semaphore,
-    ended: Arc<Notify>,
-    /// Whether a share is kept for probes.
-    with_probes: AtomicBool,
+    /// Those who wait for budget.
+    line: Arc<Line>,
+    /// So many probes a minute have a share kept for them.
+    probes: AtomicU32,
 }
 
 /// The keys as of the last reload.
@@ -71,63 +71,36 @@ pub struct Grant {
     is_trial: bool,
 }
 
-/// How urgent a request is: what there is of the budget goes to the more urgent
-/// first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// What the tip is. It passes those who wait, and a twentieth of the budget
-    /// is kept for it.
-    Probe,
-    /// What a client waits for.
-    Miss,
-    /// What may be asked for. It does not wait, and leaves half of the budget.
-    LookAhead,
-}
-
 /// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// No budget is left within the caller's patience.
-    Spent {
-        /// When there will be some, at the earliest.
-        retry_after: Duration,
-    },
+    /// No budget is left: there will be some after so long, at the earliest.
+    For(Duration),
+    /// Nor until a request under way has ended.
+    UntilOneEnds,
     /// The upstream has refused every key, with this status at last.
     Refused(StatusCode),
 }
 
-/// Why a key cannot be used just now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unfit {
-    /// There will be budget for it.
-    Wait(Wait),
-    /// It is in quarantine.
-    Refused(StatusCode),
+impl From<Wait> for Denied {
+    fn from(wait: Wait) -> Self {
+        match wait {
+            Wait::For(wait) => Self::For(wait),
+            Wait::UntilOneEnds => Self::UntilOneEnds,
+        }
+    }
 }
 
-impl Unfit {
+impl Denied {
     /// The better of two keys' prospects: who waits for one need not wait for
     /// another, and waiting for a key that was refused leads nowhere.
     fn better(self, other: Self) -> Self {
         match (self, other) {
             (Self::Refused(_), other) => other,
             (one, Self::Refused(_)) => one,
-            (Self::Wait(Wait::For(one)), Self::Wait(Wait::For(other))) => {
-                Self::Wait(Wait::For(one.min(other)))
-            }
-            (Self::Wait(Wait::UntilOneEnds), other) => other,
-            (one, Self::Wait(Wait::UntilOneEnds)) => one,
-        }
-    }
-
-    /// What it means to one who waits no longer.
-    fn denied(self) -> Denied {
-        match self {
-            Self::Wait(Wait::For(retry_after)) => Denied::Spent { retry_after },
-            Self::Wait(Wait::UntilOneEnds) => Denied::Spent {
-                retry_after: Duration::from_secs(1),
-            },
-            Self::Refused(status) => Denied::Refused(status),
+            (Self::For(one), Self::For(other)) => Self::For(one.min(other)),
+            (Self::UntilOneEnds, other) => other,
+            (one, Self::UntilOneEnds) => one,
         }
     }
 }
@@ -163,14 +136,18 @@ impl Standing {
 
 impl Keys {
     /// Keys of which each has a budget as `budget` makes it.
-    pub fn new(keys: Vec<ApiKey>, budget: impl Fn() -> Budget, clock: Clock) -> Arc<Self> {
+    pub fn new(
+        keys: Vec<ApiKey>,
+        budget: impl Fn() -> Budget,
+        line: Arc<Line>,
+        clock: Clock,
+    ) -> Arc<Self> {
         let pool = Pool::default().next(keys, budget, clock.now());
         Arc::new(Self {
             pool: RwLock::new(Arc::new(pool)),
             clock,
-            turnstile: Semaphore::new(1),
-            ended: Arc::default(),
-            with_probes: AtomicBool::new(false),
+            line,
+            probes: AtomicU32::new(0),
         })
     }
 
@@ -193,7 +170,7 @@ impl Keys {
         *pool = Arc::new(next);
         drop(pool);
         // There may be more to take.
-        self.ended.notify_waiters();
+        self.line.stir();
     }
 
     /// The keys of another upstream, none as yet. Who waits for one of these is
@@ -210,9 +187,8 @@ impl Keys {
                 ..Pool::default()
             })),
             clock: self.clock.clone(),
-            turnstile: Semaphore::new(1),
-            ended: self.ended.clone(),
-            with_probes: AtomicBool::new(self.with_probes.load(Ordering::Relaxed)),
+            line: self.line.clone(),
+            probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
         })
     }
 
@@ -221,68 +197,22 @@ impl Keys {
         pool.clone()
     }
 
-    /// Keeps a share for probes from now on.
-    pub fn keep_for_probes(&self) {
-        self.with_probes.store(true, Ordering::Relaxed);
+    /// Keeps a share for so many probes a minute from now on.
+    pub fn keep_for_probes(&self, probes: u32) {
+        self.probes.store(probes, Ordering::Relaxed);
     }
 
-    /// Takes the right to send one request, from the key with the most left,
-    /// waiting for so long at the most.
+    /// Takes the right to send one request, from the key with the most left.
     ///
     /// # Errors
-    /// Where there will be none within that time, or all were refused.
-    pub async fn take(
-        self: &Arc<Self>,
-        patience: Duration,
-        priority: Priority,
-    ) -> Result<Grant, Denied> {
-        let begun = self.clock.now();
-        let left = |now: Moment| patience.saturating_sub(now.since(begun));
-        let acquired = match priority {
-            Priority::Probe => None,
-            Priority::Miss => Some(tokio::time::timeout(patience, self.turnstile.acquire()).await),
-            // Where anyone waits there is nothing to spare.
-            Priority::LookAhead if self.turnstile.available_permits() == 0 => {
-                return Err(Unfit::Wait(Wait::UntilOneEnds).denied());
-            }
-            Priority::LookAhead => None,
-        };
-        let turn = match acquired {
-            None => None,
-            Some(Ok(turn)) => Some(turn),
-            Some(Err(_elapsed)) => {
-                return self.try_take(priority).map_err(Unfit::denied);
-            }
-        };
-        loop {
-            let ended = self.ended.notified();
-            let now = self.clock.now();
-            let left = left(now);
-            let unfit = match self.try_take(priority) {
-                Ok(grant) => {
-                    drop(turn);
-                    return Ok(grant);
-                }
-                Err(unfit) => unfit,
-            };
-            let pause = match unfit {
-                Unfit::Wait(Wait::For(wait)) => wait,
-                Unfit::Wait(Wait::UntilOneEnds) => left,
-                Unfit::Refused(_) => return Err(unfit.denied()),
-            };
-            if left.is_zero() || pause > left || priority == Priority::LookAhead {
-                return Err(unfit.denied());
-            }
-            let _woken = tokio::time::timeout(pause, ended).await;
-        }
-    }
-
-    fn try_take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Unfit> {
+    /// Where there is none just now.
+    pub fn take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Denied> {
         let now = self.clock.now();
+        let probes = self.probes.load(Ordering::Relaxed);
         let keep = match priority {
             Priority::Probe => Keep::Nothing,
-            Priority::Miss if !self.with_probes.load(Ordering::Relaxed) => Keep::Nothing,
-            Priority::Miss => Keep::Little,
+            Priority::Miss => Keep::ForProbes(probes),
+            Priority::Revalidation => Keep::ForMisses(probes),
             Priority::LookAhead => Keep::Half,
         };
         let pool = self.pool();
@@ -312,9 +242,9 @@ impl Keys {
                 }
                 Err(unfit) => unfit,
             };
-            best = Some(best.map_or(unfit, |best: Unfit| best.better(unfit)));
+            best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
         }
-        Err(best.unwrap_or(Unfit::Wait(Wait::UntilOneEnds)))
+        Err(best.unwrap_or(Denied::UntilOneEnds))
     }
 
     /// How each key stands.
@@ -398,19 +328,19 @@ impl Pool {
 impl State {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
-    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Unfit> {
+    fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Denied> {
         if let Some(rest) = &self.rest {
             match rest.why {
-                Why::Refused(status) if !rest.is_over(now) => return Err(Unfit::Refused(status)),
-                Why::QuotaSpent if rest.is_tried() => return Err(Unfit::Wait(Wait::UntilOneEnds)),
+                Why::Refused(status) if !rest.is_over(now) => return Err(Denied::Refused(status)),
+                Why::QuotaSpent if rest.is_tried() => return Err(Denied::UntilOneEnds),
                 Why::Refused(_) | Why::QuotaSpent => {}
             }
         }
         let cooling = self.cooling(now);
         if !cooling.is_zero() {
-            return Err(Unfit::Wait(Wait::For(cooling)));
+            return Err(Denied::For(cooling));
         }
-        self.budget.take(now, keep).map_err(Unfit::Wait)?;
+        self.budget.take(now, keep)?;
         if let Some(rest) = &mut self.rest {
             rest.begin_trial();
         }
@@ -546,7 +476,7 @@ impl Drop for Grant {
             rest.unsettled(now);
         }
         drop(state);
-        self.keys.ended.notify_one();
+        self.keys.line.stir();
     }
 }
 

@@ -98,10 +98,11 @@ impl Told {
     pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
         self.forget(now);
         let short = self.words.iter().filter(|held| {
-            let kept = match keep {
-                Keep::Nothing => 0,
-                Keep::Little => held.most / 20,
-                Keep::Half => held.most / 2,
+            let kept = match held.window {
+                Window::Second => keep.of_second(held.most),
+                Window::Unnamed | Window::Minute | Window::Hour | Window::Day | Window::Month => {
+                    keep.of_minute(held.most)
+                }
             };
             held.left <= kept
         });
@@ -207,10 +208,10 @@ mod tests {
         }
         assert!(told.wait(at(0), Keep::Half).is_some());
         for _ in 0..18 {
-            assert_eq!(told.wait(at(0), Keep::Little), None);
+            assert_eq!(told.wait(at(0), Keep::ForProbes(1)), None);
             told.take();
         }
-        assert!(told.wait(at(0), Keep::Little).is_some());
+        assert!(told.wait(at(0), Keep::ForProbes(1)).is_some());
         assert_eq!(told.wait(at(0), Keep::Nothing), None);
     }
 

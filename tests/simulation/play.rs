@@ -18,6 +18,7 @@ use ordgate::gateway::{Gateway, Session};
 use ordgate::probe;
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
+use ordgate::upstream::names::Names;
 use ordgate::upstream::{Failure, Priority};
 use ordgate::wire::pulse::Pulse;
 use tokio::sync::oneshot;
@@ -117,7 +118,8 @@ impl Play {
         let stand_in = StandIn::default();
         let asked = Some(Arc::new(stand_in.clone()) as Arc<_>);
         let config = config(&weather.setup);
-        let gateway = serve::gateway(config, Vec::new(), clock.clone(), asked).unwrap();
+        let gateway =
+            serve::gateway(config, Vec::new(), Names::default(), clock.clone(), asked).unwrap();
         let mut play = Self {
             judge: Judge::new(weather),
             dice,
@@ -398,6 +400,7 @@ impl Play {
             body: Bytes::from(body),
             empty,
             etag: Some(tag.into_bytes().into()),
+            endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
         };
         self.reply(id, Ok(answer));

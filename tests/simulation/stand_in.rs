@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{Ask, Failure, Priority};
+use ordgate::upstream::{Ask, Failure, Priority, Wish};
 use tokio::sync::oneshot;
 
 use crate::world::Target;
@@ -34,13 +34,13 @@ impl Ask for StandIn {
     fn ask<'a>(
         &'a self,
         target: &'a str,
-        priority: Priority,
+        wish: Wish,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {
             text: target.to_owned(),
             target: Target::read(target),
-            priority,
+            priority: wish.priority,
             reply,
         });
         Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })

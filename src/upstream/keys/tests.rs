@@ -8,13 +8,11 @@ fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys
     let number = |n| NonZeroU32::new(n).unwrap();
     let keys = ApiKey::list(list).unwrap_or_default();
     let budget = || Budget::new(number(per_minute), number(per_second));
-    Keys::new(keys, budget, clock.clone())
+    Keys::new(keys, budget, Line::new(10, clock.clone()), clock.clone())
 }
 
 fn spent_for(millis: u64) -> Denied {
-    Denied::Spent {
-        retry_after: Duration::from_millis(millis),
-    }
+    Denied::For(Duration::from_millis(millis))
 }
 
 #[test]
@@ -35,6 +33,7 @@ fn a_key_is_never_shown() {
     let pool = Keys::new(
         keys.clone(),
         || Budget::new(NonZeroU32::MIN, NonZeroU32::MIN),
+        Line::new(10, clock.clone()),
         clock,
     );
     let shown = format!("{keys:?} {:?} {:?}", pool.standings(), keys[0].value);
@@ -63,93 +62,64 @@ fn what_gives_a_key_away() {
     }
 }
 
-#[tokio::test]
-async fn the_key_with_the_most_left_is_used() {
+#[test]
+fn the_key_with_the_most_left_is_used() {
     let clock = Clock::manual();
     let keys = keys("a,b", 2, 2, &clock);
     let mut names = Vec::new();
     for _ in 0..4 {
-        names.push(
-            keys.take(Duration::ZERO, Priority::Miss)
-                .await
-                .ok()
-                .map(|g| g.name().to_owned()),
-        );
+        names.push(keys.take(Priority::Miss).ok().map(|g| g.name().to_owned()));
     }
     let expected = ["key-1", "key-2", "key-1", "key-2"].map(|n| Some(n.to_owned()));
     assert_eq!(names, expected);
-    let spent = keys
-        .take(Duration::ZERO, Priority::Miss)
-        .await
-        .err()
-        .unwrap();
+    let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(60_050));
 }
 
-#[tokio::test]
-async fn a_key_that_comes_twice_has_one_budget() {
+#[test]
+fn a_key_that_comes_twice_has_one_budget() {
     let clock = Clock::manual();
     let keys = keys("a,a,b,a", 1, 1, &clock);
     let mut names = Vec::new();
-    while let Ok(grant) = keys.take(Duration::ZERO, Priority::Miss).await {
+    while let Ok(grant) = keys.take(Priority::Miss) {
         names.push(grant.name().to_owned());
     }
     assert_eq!(names, ["key-1", "key-3"], "named by their places");
 }
 
-#[tokio::test]
-async fn a_cooling_key_is_left_alone() {
+#[test]
+fn a_cooling_key_is_left_alone() {
     let clock = Clock::manual();
     let keys = keys("a,b", 10, 10, &clock);
-    keys.take(Duration::ZERO, Priority::Miss)
-        .await
+    keys.take(Priority::Miss)
         .ok()
         .unwrap()
         .cool(Duration::from_secs(7));
     for _ in 0..3 {
-        assert_eq!(
-            keys.take(Duration::ZERO, Priority::Miss)
-                .await
-                .ok()
-                .unwrap()
-                .name(),
-            "key-2"
-        );
+        assert_eq!(keys.take(Priority::Miss).ok().unwrap().name(), "key-2");
     }
-    keys.take(Duration::ZERO, Priority::Miss)
-        .await
+    keys.take(Priority::Miss)
         .ok()
         .unwrap()
         .cool(Duration::from_secs(9));
-    let spent = keys
-        .take(Duration::ZERO, Priority::Miss)
-        .await
-        .err()
-        .unwrap();
+    let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(7000));
     clock.advance(Duration::from_secs(7));
-    assert_eq!(
-        keys.take(Duration::ZERO, Priority::Miss)
-            .await
-            .ok()
-            .unwrap()
-            .name(),
-        "key-1"
-    );
+    assert_eq!(keys.take(Priority::Miss).ok().unwrap().name(), "key-1");
 }
 
-#[tokio::test]
-async fn what_a_key_has_spent_outlives_its_withdrawal() {
+#[test]
+fn what_a_key_has_spent_outlives_its_withdrawal() {
     let clock = Clock::manual();
     let number = |n| NonZeroU32::new(n).unwrap();
     let keys = keys("", 1, 1, &clock);
-    let without = keys.take(Duration::ZERO, Priority::Miss).await.ok();
+    let without = keys.take(Priority::Miss).ok();
     let replace = |list: &str| {
         let list = ApiKey::list(list).unwrap_or_default();
         keys.replace(list, number(1), number(1));
     };
-    let take = async || {
-        let grant = keys.take(Duration::ZERO, Priority::Miss).await.ok();
+    let take = || {
+        let grant = keys.take(Priority::Miss).ok();
         grant.map(|grant| grant.name().to_owned())
     };
     for (list, expected) in [
@@ -161,87 +131,56 @@ async fn what_a_key_has_spent_outlives_its_withdrawal() {
         ("", None),
     ] {
         replace(list);
-        assert_eq!(take().await.as_deref(), expected, "{list}");
+        assert_eq!(take().as_deref(), expected, "{list}");
     }
     let given_away = keys.given_away(b"second-key");
     assert!(given_away.is_some(), "it may yet come back in an answer");
     let elsewhere = keys.elsewhere();
     elsewhere.replace(ApiKey::list("third-key").unwrap(), number(1), number(1));
-    let spent = elsewhere.take(Duration::ZERO, Priority::Miss).await;
+    let spent = elsewhere.take(Priority::Miss);
     assert!(spent.is_err(), "whoever counts may be the same");
     drop(without);
     clock.advance(Duration::from_secs(61));
-    assert_eq!(take().await.as_deref(), Some("none"));
+    assert_eq!(take().as_deref(), Some("none"));
     clock.advance(WITHDRAWN);
     replace("");
     assert!(keys.given_away(b"second-key").is_none());
 }
 
-#[tokio::test]
-async fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
+#[test]
+fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
     let clock = Clock::manual();
     let keys = keys("a", 10, 10, &clock);
-    let take = || async { keys.take(Duration::ZERO, Priority::Miss).await };
-    let (early, late) = (take().await.ok().unwrap(), take().await.ok().unwrap());
+    let take = || keys.take(Priority::Miss);
+    let (early, late) = (take().ok().unwrap(), take().ok().unwrap());
     early.refused(StatusCode::UNAUTHORIZED);
     let refused = |status| Some(Denied::Refused(status));
-    assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+    assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     // What was under way then neither heals nor hurts it.
     late.accepted();
     late.refused(StatusCode::FORBIDDEN);
     assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
-    let trial = take().await.ok().unwrap();
-    assert_eq!(take().await.err(), refused(StatusCode::UNAUTHORIZED));
+    let trial = take().ok().unwrap();
+    assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     trial.refused(StatusCode::FORBIDDEN);
     drop(trial);
     assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
     clock.advance(Duration::from_secs(120));
     // One that is given up tells nothing, but has been a trial.
-    drop(take().await.ok().unwrap());
+    drop(take().ok().unwrap());
     assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
-    take().await.ok().unwrap().accepted();
+    take().ok().unwrap().accepted();
     assert_eq!(keys.standings()[0].state(), "ready");
-    assert!(take().await.is_ok() && take().await.is_ok());
+    assert!(take().is_ok() && take().is_ok());
 }
 
-#[tokio::test]
-async fn without_keys_there_is_a_budget_as_well() {
+#[test]
+fn without_keys_there_is_a_budget_as_well() {
     let clock = Clock::manual();
     let keys = keys("", 1, 1, &clock);
-    let grant = keys
-        .take(Duration::ZERO, Priority::Miss)
-        .await
-        .ok()
-        .unwrap();
+    let grant = keys.take(Priority::Miss).ok().unwrap();
     assert!(grant.header().is_none() && !keys.are_there());
-    assert!(
-        keys.take(Duration::ZERO, Priority::Miss).await.is_err(),
-        "one is under way"
-    );
-}
-
-#[tokio::test]
-async fn who_waits_is_woken_when_a_request_ends() {
-    // One under way fills the second's window; when it ends, a second has
-    // to pass. The machine's clock and tokio's agree here.
-    let clock = Clock::machine();
-    let keys = keys("a", 100, 1, &clock);
-    let grant = keys
-        .take(Duration::ZERO, Priority::Miss)
-        .await
-        .ok()
-        .unwrap();
-    let waiting = {
-        let keys = keys.clone();
-        tokio::spawn(async move {
-            keys.take(Duration::from_secs(5), Priority::Miss)
-                .await
-                .is_ok()
-        })
-    };
-    tokio::task::yield_now().await;
-    drop(grant);
-    assert!(waiting.await.unwrap());
+    assert!(keys.take(Priority::Miss).is_err(), "one is under way");
 }

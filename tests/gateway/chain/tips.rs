@@ -240,7 +240,7 @@ async fn an_upstream_that_is_gone_is_asked_once_for_each() {
     let failed = || tally.failed.load(SeqCst);
     // The first may find that a connection has ended.
     gateway.get(&lower).await;
-    for _ in 0..3 {
+    for _ in 0..2 {
         let before = failed();
         let stale = gateway.get(&lower).await;
         let status = stale.must("cache-status");

@@ -201,8 +201,8 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
         upstream.asked(4).await;
         let mut waiting = gateway.client().await;
         waiting.ask("GET", &token(7), &[]).await;
-        let in_flight = || gateway.server().gateway().upstream.in_flight();
-        until("another waits", || in_flight() == 2).await;
+        let waiting = || gateway.server().gateway().upstream.line().len();
+        until("another waits", || waiting() == 1).await;
         assert_eq!(upstream.count(), 4, "one request tries");
         gate.open();
         upstream.asked(5).await;

@@ -10,6 +10,7 @@ use ordgate::config::{Config, Problem};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Fresh, Options, Server, StartError};
 use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::names::Names;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -19,6 +20,7 @@ use super::{Answer, Client, Upstream};
 pub(crate) struct Setup {
     source: Source,
     sandbox: Option<Sandbox>,
+    names: Names,
     clock: Clock,
 }
 
@@ -82,6 +84,7 @@ impl Setup {
                 token: None,
             },
             sandbox: None,
+            names: Names::default(),
             clock: Clock::machine(),
         }
     }
@@ -136,6 +139,7 @@ impl Setup {
             config_name: "test.toml".to_owned(),
             reread: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
+            names: self.names,
             clock: self.clock.clone(),
         })?;
         Ok(Gateway {

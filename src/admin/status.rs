@@ -1,0 +1,139 @@
+//! `/status`: how the gateway stands, as JSON. Keys go by their names.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::Admin;
+use crate::gateway::Gateway;
+use crate::upstream::breaker::Stance;
+use crate::upstream::endpoint::Fare;
+use crate::upstream::tally::Reason;
+use crate::upstream::{Priority, Upstream};
+
+/// What `/status` says.
+pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
+    let totals = &gateway.meter.totals;
+    let size = gateway.cache.store().size();
+    let routes = gateway.routes.routes();
+    let counts = gateway.meter.counts();
+    let stale = counts.iter().filter(|count| count.outcome == "stale");
+    let stale: u64 = stale.map(|count| count.requests).sum();
+    let requests = counts.iter().map(|count| {
+        json!({
+            "route": count.route.and_then(|at| routes.get(at)).map(|route| &*route.name),
+            "outcome": count.outcome,
+            "class": count.class,
+            "requests": count.requests,
+        })
+    });
+    let sliceable = gateway
+        .paged()
+        .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "state": if *admin.drain.borrow() { "draining" } else { "ready" },
+        "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
+        "listen": admin.listen.to_string(),
+        "workers": admin.workers,
+        "config": admin.config,
+        "reload": admin.reloads.status(),
+        "connections": {
+            "open": totals.connections.load(Relaxed),
+            "accepted": totals.accepted.load(Relaxed),
+            "turned_away": totals.turned_away.load(Relaxed),
+        },
+        "callers": totals.callers.load(Relaxed),
+        "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
+        "chain": {
+            "tips": gateway.standings(),
+            "purges": gateway.cache.store().purges(),
+            "routes": sliceable.collect::<Vec<_>>(),
+        },
+        "collapse": { "keys": gateway.fill.collapse.len() },
+        "remembered_errors": gateway.fill.lapses(),
+        "upstream": upstream(&gateway.upstream),
+        "stale_answers": stale,
+        "requests": requests.collect::<Vec<_>>(),
+    })
+}
+
+fn upstream(upstream: &Upstream) -> Value {
+    let tally = upstream.tally();
+    let fares = upstream.fares();
+    let present = fares.iter().find(|fare| fare.is_present);
+    let keys = upstream.standings().into_iter().map(|standing| {
+        json!({
+            "name": standing.name,
+            "budget_left": standing.left,
+            "cooling_seconds": standing.cooling.as_secs_f64(),
+            "state": standing.state(),
+        })
+    });
+    let mut breaker = present.map_or(Value::Null, |fare| stance(fare.stance));
+    breaker["refused"] = tally.broken.load(Relaxed).into();
+    let sent = Reason::ALL.map(|reason| {
+        let name = reason.name().replace('-', "_");
+        (name, tally.sent_for(reason).into())
+    });
+    json!({
+        "url": present.map(|fare| &fare.name),
+        "endpoints": fares.iter().map(endpoint).collect::<Vec<_>>(),
+        "switches": tally.switches.load(Relaxed),
+        "in_flight": upstream.in_flight(),
+        "queue": queue(upstream),
+        "sent": tally.sent(),
+        "sent_for": Map::from_iter(sent),
+        "answered": tally.answered.load(Relaxed),
+        "failed": tally.failed.load(Relaxed),
+        "spent": tally.spent.load(Relaxed),
+        "crowded": tally.crowded.load(Relaxed),
+        "retries_refused": tally.unretried.load(Relaxed),
+        "breaker": breaker,
+        "keys": keys.collect::<Vec<_>>(),
+    })
+}
+
+fn endpoint(fare: &Fare) -> Value {
+    json!({
+        "url": fare.name,
+        "asked": fare.is_present,
+        "condition": fare.condition.name(),
+        "breaker": stance(fare.stance),
+        "in_flight": fare.in_flight,
+        "in_flight_limit": fare.limit,
+        "sent": fare.sent,
+        "failed": fare.failed,
+        "lag_blocks": fare.lag,
+        "first_byte_seconds": quantiles(fare.quantiles),
+    })
+}
+
+fn stance(stance: Stance) -> Value {
+    json!({
+        "state": stance.state(),
+        "open_seconds": match stance {
+            Stance::Open(left) => left.as_secs_f64(),
+            Stance::Closed | Stance::HalfOpen => 0.0,
+        },
+    })
+}
+
+/// Those who wait, and how long those have waited of late who passed.
+fn queue(upstream: &Upstream) -> Value {
+    let line = upstream.line();
+    let waited = Priority::ALL.map(|priority| {
+        let name = priority.name().replace('-', "_");
+        (name, quantiles(line.waited_of_late(priority)))
+    });
+    json!({ "waiting": line.len(), "waited_seconds": Map::from_iter(waited) })
+}
+
+fn quantiles(quantiles: [(f64, Option<Duration>); 3]) -> Value {
+    let named = quantiles.map(|(share, time)| {
+        let name = format!("p{:.0}", share * 100.0);
+        (name, json!(time.map(|time| time.as_secs_f64())))
+    });
+    Value::Object(Map::from_iter(named))
+}

@@ -1,0 +1,206 @@
+//! Whether a request that has failed is sent again, where, and after what
+//! pause. Pure but for what it is told.
+//!
+//! GET is safe to repeat (RFC 9110 §9.2.2), yet of use only where the cause may
+//! have gone: a connection that ended, a server that is just being restarted.
+//! A server that is slow or has failed at this request is not helped by another
+//! one; where there is a second endpoint, that one is asked.
+//!
+//! Deliberately absent: how many of all requests may be repeats
+//! (`upstream::retry`), and the budget, which each of them is paid from.
+
+use super::{Failure, TimedOut, Unreachable};
+
+/// What has come of a request so far.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Course {
+    /// Where it has been.
+    been: Vec<usize>,
+    /// Where it goes next, if that is said.
+    next: Option<usize>,
+    /// How often it was sent again to where it had been.
+    repeats: u32,
+    /// How often a key was of no use.
+    keys: usize,
+    /// Whether it goes nowhere else.
+    is_bound: bool,
+}
+
+/// How a request goes on that has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Again {
+    /// With another key, at once.
+    OtherKey,
+    /// At this endpoint, at once.
+    Elsewhere(usize),
+    /// Where it was, after a pause; so often it has been sent again before.
+    Here(u32),
+}
+
+/// What another attempt could be good for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// Nothing: it is ours, or about what was asked.
+    None,
+    /// Another key.
+    OtherKey,
+    /// Another endpoint.
+    OtherEndpoint,
+    /// Another endpoint, or the same again.
+    Repeat,
+}
+
+impl Course {
+    /// One that goes to this endpoint alone.
+    pub(super) fn only(at: usize) -> Self {
+        Self {
+            next: Some(at),
+            is_bound: true,
+            ..Self::default()
+        }
+    }
+
+    /// Where it goes next, if that is said.
+    pub(super) fn next(&self) -> Option<usize> {
+        self.next
+    }
+
+    /// It has failed so at an endpoint. `another` knows a further endpoint that
+    /// it has not been to; `keys` and `most` bound how often it goes on.
+    pub(super) fn fail(
+        &mut self,
+        failure: &Failure,
+        at: usize,
+        another: impl FnOnce(&[usize]) -> Option<usize>,
+        keys: usize,
+        most: u32,
+    ) -> Option<Again> {
+        let remedy = failure.remedy();
+        if remedy == Remedy::OtherKey && self.keys + 1 < keys {
+            self.keys += 1;
+            return Some(Again::OtherKey);
+        }
+        if self.is_bound {
+            return None;
+        }
+        if !self.been.contains(&at) {
+            self.been.push(at);
+        }
+        let elsewhere = matches!(remedy, Remedy::OtherEndpoint | Remedy::Repeat);
+        if elsewhere && let Some(another) = another(&self.been) {
+            self.next = Some(another);
+            return Some(Again::Elsewhere(another));
+        }
+        if remedy == Remedy::Repeat && self.repeats < most {
+            self.next = None;
+            self.repeats += 1;
+            return Some(Again::Here(self.repeats - 1));
+        }
+        None
+    }
+}
+
+impl Failure {
+    /// What another attempt could be good for.
+    pub(super) fn remedy(&self) -> Remedy {
+        match self {
+            Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
+            Self::Terminated
+            | Self::Incomplete
+            | Self::Unreachable(Unreachable::Refused | Unreachable::Name | Unreachable::Other) => {
+                Remedy::Repeat
+            }
+            Self::ServerError {
+                status,
+                retry_after: None,
+            } if matches!(status.as_u16(), 502..=504) => Remedy::Repeat,
+            Self::ServerError { .. }
+            | Self::Unreachable(Unreachable::Tls | Unreachable::Certificate)
+            | Self::TimedOut(TimedOut::Connect | TimedOut::FirstByte)
+            | Self::Protocol
+            | Self::NotJson
+            | Self::Redirect(_)
+            | Self::Retired => Remedy::OtherEndpoint,
+            Self::UnexpectedStatus(status) if !status.is_client_error() => Remedy::OtherEndpoint,
+            Self::UnexpectedStatus(_)
+            | Self::TimedOut(TimedOut::Whole)
+            | Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::TooLarge
+            | Self::KeyEchoed
+            | Self::Abandoned
+            | Self::Unsettled => Remedy::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::StatusCode;
+
+    use super::*;
+
+    fn server_error(status: u16, retry_after: Option<u64>) -> Failure {
+        Failure::ServerError {
+            status: StatusCode::from_u16(status).unwrap(),
+            retry_after: retry_after.map(Duration::from_secs),
+        }
+    }
+
+    #[test]
+    fn what_is_sent_again_and_where() {
+        let refused = Failure::Unreachable(Unreachable::Refused);
+        let slow = Failure::TimedOut(TimedOut::FirstByte);
+        let throttled = Failure::Throttled {
+            retry_after: Duration::from_secs(3),
+        };
+        let forbidden = Failure::KeyRefused(StatusCode::FORBIDDEN);
+        let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
+        let here = Some(Again::Here(0));
+        let there = Some(Again::Elsewhere(1));
+        // With one endpoint and one key; with two endpoints; with two keys.
+        let rows = [
+            (Failure::Terminated, [here, there, here]),
+            (Failure::Incomplete, [here, there, here]),
+            (refused, [here, there, here]),
+            (server_error(502, None), [here, there, here]),
+            (server_error(503, None), [here, there, here]),
+            (server_error(503, Some(9)), [None, there, None]),
+            (server_error(500, None), [None, there, None]),
+            (slow, [None, there, None]),
+            (Failure::Protocol, [None, there, None]),
+            (Failure::Retired, [None, there, None]),
+            (Failure::TooLarge, [None, None, None]),
+            (not_found, [None, None, None]),
+            (throttled, [None, None, Some(Again::OtherKey)]),
+            (forbidden, [None, None, Some(Again::OtherKey)]),
+        ];
+        for (failure, expected) in rows {
+            let one = Course::default().fail(&failure, 0, |_| None, 1, 2);
+            let two = Course::default().fail(&failure, 0, |_| Some(1), 1, 2);
+            let keys = Course::default().fail(&failure, 0, |_| None, 2, 2);
+            assert_eq!([one, two, keys], expected, "{failure:?}");
+        }
+    }
+
+    #[test]
+    fn it_comes_to_an_end() {
+        let another = |been: &[usize]| (0..2).find(|at| !been.contains(at));
+        let mut course = Course::default();
+        let mut at = 0;
+        let mut ways = Vec::new();
+        while let Some(again) = course.fail(&Failure::Terminated, at, another, 3, 2) {
+            at = course.next().unwrap_or(0);
+            ways.push(again);
+        }
+        let expected = [Again::Elsewhere(1), Again::Here(0), Again::Here(1)];
+        assert_eq!(ways, expected);
+        let mut course = Course::default();
+        let refused = Failure::KeyRefused(StatusCode::UNAUTHORIZED);
+        let keys = std::iter::from_fn(|| course.fail(&refused, 0, another, 3, 2));
+        assert_eq!(keys.count(), 2);
+    }
+}

@@ -1,0 +1,299 @@
+//! Asking for a canonical target: the attempts, one after another or, where one
+//! is slow, beside each other, until an answer can be handed on or nothing more
+//! is to be gained.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::{Either, select};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT};
+use http::{HeaderValue, Request};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::again::{Again, Course};
+use super::answer::{self, Answer};
+use super::cause;
+use super::endpoint::{Endpoint, Passage};
+use super::keys::Grant;
+use super::pass::{RequestBody, no_body};
+use super::reported;
+use super::retry::pause;
+use super::tally::Reason;
+use super::{Failure, Priority, TimedOut, Upstream, Wish};
+
+/// Answers of late that the time of a hedge is taken from, at the least.
+const LEAST_SAMPLES: u64 = 20;
+/// The least that is waited before a hedge: what comes sooner gains nothing.
+const LEAST_HEDGE: Duration = Duration::from_millis(5);
+
+impl Upstream {
+    /// Asks for a canonical target and judges the answer.
+    ///
+    /// # Errors
+    /// How it failed. It does so within the sum of `queue_timeout` and
+    /// `timeout`.
+    pub async fn fetch(&self, target: &str, wish: Wish) -> Result<Answer, Failure> {
+        self.fetch_on(target, wish, Course::default()).await
+    }
+
+    /// Asks a standby, and nobody else, for a status path.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn ask_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
+        let course = Course::only(at);
+        let wish = Wish::own(Priority::Probe);
+        self.fetch_on(target, wish, course).await
+    }
+
+    async fn fetch_on(
+        &self,
+        target: &str,
+        wish: Wish,
+        mut course: Course,
+    ) -> Result<Answer, Failure> {
+        let patience = self.settings.queue_timeout;
+        let mut admitted = self.admit(wish, &course, patience).await?;
+        let deadline = Instant::now() + self.settings.timeout;
+        self.retries().deposit(self.clock.now());
+        let mut reason = Reason::Wished(wish.priority);
+        loop {
+            let (passage, grant) = admitted;
+            let at = self.place_of(passage.endpoint());
+            let asked = match self.hedge_after(wish, passage.endpoint()) {
+                None => self.attempt(target, passage, grant, reason, deadline).await,
+                Some(after) => {
+                    self.hedged(target, (passage, grant), reason, deadline, after)
+                        .await
+                }
+            };
+            let failure = match asked {
+                Ok(mut answer) => {
+                    self.tally.count_answered();
+                    answer.endpoint = at as u16;
+                    return Ok(answer);
+                }
+                Err(failure) => failure,
+            };
+            let Some(next) = self
+                .goes_on(&mut course, &failure, at, wish, deadline)
+                .await
+            else {
+                self.tally.count_failed();
+                return Err(failure);
+            };
+            (admitted, reason) = (next, Reason::Retry);
+        }
+    }
+
+    /// The way on for a request that has failed at an endpoint; none where it
+    /// has failed for good.
+    pub(super) async fn goes_on(
+        &self,
+        course: &mut Course,
+        failure: &Failure,
+        at: usize,
+        wish: Wish,
+        deadline: Instant,
+    ) -> Option<(Passage, Grant)> {
+        let another = |been: &[usize]| {
+            let choice = self.choice();
+            choice.another(&self.conditions(), been)
+        };
+        let (keys, most) = (self.keys.ways(), self.settings.retry.limit);
+        let again = course.fail(failure, at, another, keys, most)?;
+        if let Again::Here(before) = again {
+            if !self.retries().withdraw(self.clock.now()) {
+                self.tally.count_unretried();
+                return None;
+            }
+            let pause = pause(before, self.chance());
+            if Instant::now() + pause >= deadline {
+                return None;
+            }
+            tokio::time::sleep(pause).await;
+        }
+        let patience = self.settings.queue_timeout;
+        let patience = patience.min(deadline.saturating_duration_since(Instant::now()));
+        let admitted = self.admit(wish, course, patience).await;
+        // Who may not go on is told why it failed in the first place.
+        admitted.ok()
+    }
+
+    /// One attempt, and after a while another beside it, if there is much to
+    /// spare; the first answer counts.
+    async fn hedged(
+        &self,
+        target: &str,
+        (passage, grant): (Passage, Grant),
+        reason: Reason,
+        deadline: Instant,
+        after: Duration,
+    ) -> Result<Answer, Failure> {
+        let endpoint = passage.endpoint().clone();
+        let first = self.attempt(target, passage, grant, reason, deadline);
+        tokio::pin!(first);
+        if let Ok(asked) = timeout(after, &mut first).await {
+            return asked;
+        }
+        let spare = Priority::LookAhead;
+        let passage = endpoint.admit(spare).ok();
+        let beside = passage.and_then(|passage| Some((passage, self.keys.take(spare).ok()?)));
+        let Some((passage, grant)) = beside else {
+            return first.await;
+        };
+        let second = self.attempt(target, passage, grant, Reason::Hedge, deadline);
+        tokio::pin!(second);
+        match select(first, second).await {
+            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
+            // The other may yet do better.
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(_), first)) => first.await,
+        }
+    }
+
+    /// After what time a request is sent a second time; never for what nobody
+    /// waits for.
+    fn hedge_after(&self, wish: Wish, endpoint: &Endpoint) -> Option<Duration> {
+        let hedge = &self.settings.hedge;
+        let is_waited_for = matches!(wish.priority, Priority::Miss | Priority::Revalidation);
+        if !hedge.enabled || !is_waited_for {
+            return None;
+        }
+        let share = f64::from(hedge.percentile.get()) / 100.0;
+        let after = endpoint.quantile(share, LEAST_SAMPLES)?;
+        Some(after.max(LEAST_HEDGE))
+    }
+
+    /// Sends a request, and tells the passage what came of it.
+    async fn attempt(
+        &self,
+        target: &str,
+        mut passage: Passage,
+        grant: Grant,
+        reason: Reason,
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
+        let asked = self.ask_once(target, &mut passage, grant, reason);
+        let asked = timeout_at(deadline, asked).await;
+        let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
+        self.note_retirement(&passage, asked.as_ref().err());
+        drop(passage.end(asked.as_ref().err()));
+        asked
+    }
+
+    /// 410: an alarm, and others are asked.
+    pub(super) fn note_retirement(&self, passage: &Passage, failure: Option<&Failure>) {
+        if failure == Some(&Failure::Retired) && passage.endpoint().retire() {
+            tracing::error!(
+                upstream = passage.endpoint().name(),
+                "the upstream answers 410 Gone: it has been retired, and another is needed; what is final goes on being served"
+            );
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        target: &str,
+        passage: &mut Passage,
+        grant: Grant,
+        reason: Reason,
+    ) -> Result<Answer, Failure> {
+        let begun = self.clock.now();
+        let request = self.request(target, passage.endpoint(), &grant)?;
+        passage.send();
+        self.tally.send(reason);
+        let head = timeout(
+            self.settings.first_byte_timeout,
+            self.client.request(request),
+        );
+        let response = match head.await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(cause::failure(target, &error)),
+            Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+        };
+        passage.heard();
+        let (head, body) = response.into_parts();
+        let wall = self.clock.wall(self.clock.now());
+        let judged = answer::judge_head(head.status, &head.headers, wall);
+        let said = reported::read(head.status, &head.headers, wall);
+        grant.hear(&said);
+        match &judged {
+            // A quota that is spent has its own rest.
+            Ok(()) | Err(Failure::Throttled { .. }) if said.quota_spent.is_some() => {}
+            Ok(()) => grant.accepted(),
+            Err(Failure::Throttled { retry_after }) => {
+                grant.accepted();
+                grant.cool(*retry_after);
+            }
+            Err(Failure::KeyRefused(status)) => grant.refused(*status),
+            Err(_) => {}
+        }
+        // The upstream has counted the request by now, so its window begins.
+        drop(grant);
+        judged?;
+        let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
+        let took = self.clock.now().since(begun);
+        let answer = answer::judge(head.status, &head.headers, body, took)?;
+        self.keep_secret(answer)
+    }
+
+    /// Lets an answer pass that has no key of ours in it. These two are all of
+    /// an answer that is handed on; it is searched once, however often it is
+    /// served.
+    fn keep_secret(&self, answer: Answer) -> Result<Answer, Failure> {
+        self.search([&*answer.body, answer.content_type.as_bytes()])?;
+        Ok(answer)
+    }
+
+    fn request(
+        &self,
+        target: &str,
+        endpoint: &Endpoint,
+        grant: &Grant,
+    ) -> Result<Request<RequestBody>, Failure> {
+        let mut request = Request::new(no_body());
+        *request.uri_mut() = endpoint.uri(target)?;
+        let fields = request.headers_mut();
+        fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // No codings are undone here, so none may come.
+        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        fields.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),
+        );
+        self.add_key(grant, fields);
+        Ok(request)
+    }
+
+    async fn read(
+        &self,
+        length: Option<&HeaderValue>,
+        mut body: Incoming,
+    ) -> Result<Bytes, Failure> {
+        let most = self.settings.max_body_bytes;
+        let said = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
+        if said.is_some_and(|said| said > most) {
+            return Err(Failure::TooLarge);
+        }
+        // What is said is believed up to a point; the rest grows as it comes.
+        let expected = said.unwrap_or(0).min(1 << 20);
+        let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else {
+                return Err(Failure::Incomplete);
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            if (whole.len() + data.len()) as u64 > most {
+                return Err(Failure::TooLarge);
+            }
+            whole.extend_from_slice(&data);
+        }
+        // Exactly as large as it is: it may be kept for a long time.
+        Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
+    }
+}

@@ -1,0 +1,460 @@
+//! One base URL of the upstream: where it is, how it fares, and how many
+//! requests it has under way.
+//!
+//! [`Endpoint::admit`] lets a request go there, as a [`Passage`]; what comes of
+//! the request is told to the passage, which gives its place back when it is
+//! dropped. An endpoint outlives reloads that keep its URL.
+//!
+//! Invariants: no more requests are under way than the adaptive limit has, but
+//! for probes of the tip; nothing is sent while the breaker is open.
+//!
+//! Deliberately absent: which endpoint is asked (`upstream::choice`), and with
+//! what key.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use http::Uri;
+
+use super::breaker::{self, Breaker, Change, Health, Pass, Stance};
+use super::choice::Condition;
+use super::concurrency::Concurrency;
+use super::latency::Latency;
+use super::line::{Hold, Line, Until};
+use super::{Failure, Priority};
+use crate::clock::{Clock, Moment};
+
+/// A base URL, and how the server behind it fares.
+pub struct Endpoint {
+    url: Uri,
+    /// What stands before every target.
+    prefix: String,
+    name: String,
+    state: Mutex<State>,
+    line: Arc<Line>,
+    clock: Clock,
+    /// What has been sent here, and how much of that has failed.
+    sent: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct State {
+    breaker: Breaker,
+    settings: breaker::Settings,
+    concurrency: Concurrency,
+    latency: Latency,
+    in_flight: u32,
+    /// Until when it counts as retired.
+    retired_until: Moment,
+    heights: Vec<Height>,
+}
+
+/// What an endpoint has said of a tip.
+#[derive(Clone, Debug)]
+struct Height {
+    /// The status path that says it.
+    path: Box<str>,
+    height: u32,
+    at: Moment,
+}
+
+/// How many requests an endpoint may have under way, at the least and at the
+/// most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InFlight {
+    /// However slow it gets.
+    pub least: u32,
+    /// However well it fares.
+    pub most: u32,
+}
+
+/// How an endpoint fares, for those who look.
+#[derive(Clone, Debug)]
+pub struct Fare {
+    /// Scheme, authority and path.
+    pub name: String,
+    /// Whether it is the one that is asked.
+    pub is_present: bool,
+    /// In what condition it is.
+    pub condition: Condition,
+    /// Whether its breaker lets anything pass.
+    pub stance: Stance,
+    /// Requests under way.
+    pub in_flight: u32,
+    /// How many there may be just now.
+    pub limit: u32,
+    /// Requests sent since the start.
+    pub sent: u64,
+    /// How many of them failed for reasons of the endpoint's.
+    pub failed: u64,
+    /// By how many blocks it lags behind the best.
+    pub lag: u32,
+    /// The time to the first byte that half, nine in ten and ninety-nine in a
+    /// hundred of the answers of late have taken at the most.
+    pub quantiles: [(f64, Option<Duration>); 3],
+    /// All of these times since the start.
+    pub histogram: Histogram,
+}
+
+/// The sum in seconds, the count, and how many took so many seconds at the most.
+pub type Histogram = (f64, u64, Vec<(f64, u64)>);
+
+/// The quantiles that are shown.
+const SHOWN: [f64; 3] = [0.5, 0.9, 0.99];
+/// How long an endpoint that has answered 410 counts as retired.
+const RETIRED: Duration = Duration::from_hours(1);
+/// For how long a height that was said counts in comparison with others.
+const REMEMBERED: Duration = Duration::from_mins(5);
+
+impl Endpoint {
+    /// An endpoint that nothing is known of.
+    pub fn new(
+        url: Uri,
+        settings: breaker::Settings,
+        in_flight: InFlight,
+        line: Arc<Line>,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let prefix = url.path().trim_end_matches('/').to_owned();
+        let name = url.to_string().trim_end_matches('/').to_owned();
+        Arc::new(Self {
+            prefix,
+            name,
+            url,
+            state: Mutex::new(State {
+                breaker: Breaker::new(settings.clone(), chance()),
+                settings,
+                concurrency: Concurrency::new(in_flight.least, in_flight.most),
+                latency: Latency::default(),
+                in_flight: 0,
+                retired_until: Moment::default(),
+                heights: Vec::new(),
+            }),
+            line,
+            clock,
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// Holds to these from now on. How it has fared by other measures says
+    /// nothing.
+    pub fn bound(&self, settings: &breaker::Settings, in_flight: InFlight) {
+        let mut state = self.state();
+        if state.settings != *settings {
+            state.breaker = Breaker::new(settings.clone(), chance());
+            state.settings = settings.clone();
+        }
+        state.concurrency.bound(in_flight.least, in_flight.most);
+    }
+
+    /// Its base URL.
+    pub fn url(&self) -> &Uri {
+        &self.url
+    }
+
+    /// Its base URL as a text, in logs and metrics.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The absolute form of a target, as it has it.
+    ///
+    /// # Errors
+    /// Where a target is none; those of the walk were checked before.
+    pub fn uri(&self, target: &str) -> Result<Uri, Failure> {
+        let mut parts = self.url.clone().into_parts();
+        let target = format!("{}{target}", self.prefix);
+        parts.path_and_query = Some(target.parse().map_err(|_checked| Failure::Protocol)?);
+        Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)
+    }
+
+    /// The target of a path and query that it has named: without the base
+    /// URL's path.
+    pub fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
+        path_and_query
+            .strip_prefix(&*self.prefix)
+            .unwrap_or(path_and_query)
+    }
+
+    /// Lets a request go there.
+    ///
+    /// # Errors
+    /// Where it is left alone, or has enough to do.
+    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Passage, Hold> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let is_spare = priority == Priority::LookAhead;
+        let pass = state
+            .breaker
+            .admit(now, is_spare)
+            .map_err(|retry_after| Hold {
+                why: Failure::BreakerOpen { retry_after },
+                until: Until::Never,
+            })?;
+        // Probes are few, one for each tip, and what they learn is worth more
+        // than any answer.
+        let has_place = priority != Priority::Probe;
+        if has_place && state.in_flight >= state.concurrency.limit() {
+            state.breaker.end(pass, Health::Unknown, now);
+            return Err(Hold {
+                why: Failure::TooManyInFlight,
+                until: Until::OneEnds,
+            });
+        }
+        let place = has_place.then(|| {
+            state.in_flight += 1;
+            Place {
+                endpoint: self.clone(),
+                is_told: true,
+            }
+        });
+        drop(state);
+        Ok(Passage {
+            endpoint: self.clone(),
+            pass,
+            place,
+            sent: None,
+            is_timed: false,
+            health: Health::Unknown,
+        })
+    }
+
+    /// In what condition it is, where the best of all endpoints have these
+    /// heights.
+    pub fn condition(&self, best: &[(Box<str>, u32)], max_lag: u32, now: Moment) -> Condition {
+        let state = self.state();
+        if state.retired_until > now {
+            return Condition::Retired;
+        }
+        match state.breaker.stance(now) {
+            Stance::Open(_) => Condition::Broken,
+            Stance::HalfOpen => Condition::Doubtful,
+            Stance::Closed if state.lag(best) > max_lag => Condition::Lagging,
+            Stance::Closed => Condition::Sound,
+        }
+    }
+
+    /// What it has said of a tip lately.
+    pub fn says_height(&self, path: &str, height: u32, now: Moment) {
+        let mut state = self.state();
+        let said = Height {
+            path: path.into(),
+            height,
+            at: now,
+        };
+        match state.heights.iter_mut().find(|known| *known.path == *path) {
+            Some(known) => *known = said,
+            None => state.heights.push(said),
+        }
+    }
+
+    /// Adds what it has said of tips to the best that any has said.
+    pub fn add_heights(&self, best: &mut Vec<(Box<str>, u32)>, now: Moment) {
+        for said in &self.state().heights {
+            if now.since(said.at) > REMEMBERED {
+                continue;
+            }
+            match best.iter_mut().find(|(path, _)| *path == said.path) {
+                Some((_, height)) => *height = (*height).max(said.height),
+                None => best.push((said.path.clone(), said.height)),
+            }
+        }
+    }
+
+    /// It has said that it serves no longer; answers whether that is news.
+    pub fn retire(&self) -> bool {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let is_news = state.retired_until <= now;
+        state.retired_until = now + RETIRED;
+        is_news
+    }
+
+    /// Whether its breaker lets anything pass.
+    pub fn stance(&self) -> Stance {
+        self.state().breaker.stance(self.clock.now())
+    }
+
+    /// Requests under way.
+    pub fn in_flight(&self) -> u32 {
+        self.state().in_flight
+    }
+
+    /// The time to the first byte that this share of the answers of late has
+    /// taken at the most; `None` where there are too few to say.
+    pub fn quantile(&self, share: f64, least_samples: u64) -> Option<Duration> {
+        let now = self.clock.now();
+        let state = self.state();
+        state
+            .latency
+            .quantile_of_at_least(share, least_samples, now)
+    }
+
+    /// How it fares.
+    pub fn fare(&self, is_present: bool, best: &[(Box<str>, u32)], max_lag: u32) -> Fare {
+        let now = self.clock.now();
+        let condition = self.condition(best, max_lag, now);
+        let state = self.state();
+        Fare {
+            name: self.name.clone(),
+            is_present,
+            condition,
+            stance: state.breaker.stance(now),
+            in_flight: state.in_flight,
+            limit: state.concurrency.limit(),
+            sent: self.sent.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            lag: state.lag(best),
+            quantiles: SHOWN.map(|share| (share, state.latency.quantile(share, now))),
+            histogram: state.latency.buckets(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// By how many blocks it lags behind the best; one that has said nothing
+    /// of a tip does not lag.
+    fn lag(&self, best: &[(Box<str>, u32)]) -> u32 {
+        let behind = |said: &Height| {
+            let best = best.iter().find(|(path, _)| *path == said.path);
+            best.map_or(0, |(_, height)| height.saturating_sub(said.height))
+        };
+        self.heights.iter().map(behind).max().unwrap_or(0)
+    }
+}
+
+/// A number that differs between processes, of which jitter is made.
+fn chance() -> u64 {
+    RandomState::default().hash_one(())
+}
+
+/// A place among the requests under way.
+pub struct Place {
+    endpoint: Arc<Endpoint>,
+    /// Whether those who wait learn that it is free.
+    is_told: bool,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        {
+            let mut state = self.endpoint.state();
+            state.in_flight = state.in_flight.saturating_sub(1);
+        }
+        if self.is_told {
+            self.endpoint.line.stir();
+        }
+    }
+}
+
+/// A request that was let pass. What came of it is told when it ends; one that
+/// is dropped before tells nothing.
+pub struct Passage {
+    endpoint: Arc<Endpoint>,
+    pass: Pass,
+    place: Option<Place>,
+    /// When it was sent: what fails before is no fault of the endpoint's.
+    sent: Option<(Moment, u32)>,
+    /// Whether its time counts already, or does not.
+    is_timed: bool,
+    health: Health,
+}
+
+impl Passage {
+    /// Where it leads.
+    pub fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
+    }
+
+    /// It is not sent after all, for want of something else. Those who wait are
+    /// not told: who backs out is the one whose turn it is.
+    pub fn back_out(mut self) {
+        if let Some(place) = &mut self.place {
+            place.is_told = false;
+        }
+    }
+
+    /// It is sent.
+    pub fn send(&mut self) {
+        let in_flight = self.endpoint.in_flight();
+        self.sent = Some((self.endpoint.clock.now(), in_flight));
+        self.endpoint.sent.fetch_add(1, Relaxed);
+    }
+
+    /// Its answer has begun to come.
+    pub fn heard(&mut self) {
+        self.is_timed = true;
+        if let Some((sent, in_flight)) = self.sent {
+            let now = self.endpoint.clock.now();
+            let took = now.since(sent);
+            let mut state = self.endpoint.state();
+            state.latency.record(took, now);
+            state.concurrency.record(took, in_flight, now);
+        }
+    }
+
+    /// It has come to its end; answers with its place, which is held until
+    /// that is dropped.
+    pub fn end(mut self, failure: Option<&Failure>) -> Option<Place> {
+        if self.sent.is_some() {
+            self.health = failure.map_or(Health::Well, Failure::health);
+            // What is refused at once was not quick to answer.
+            self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
+            if self.health == Health::Failed {
+                self.endpoint.failed.fetch_add(1, Relaxed);
+            }
+            if failure.is_some_and(Failure::is_overload) {
+                let now = self.endpoint.clock.now();
+                self.endpoint.state().concurrency.overloaded(now);
+            }
+        }
+        self.place.take()
+    }
+
+    /// It has come to its end, and says nothing of the endpoint; answers with
+    /// its place.
+    pub fn end_untold(mut self) -> Option<Place> {
+        self.is_timed = true;
+        self.place.take()
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let endpoint = &self.endpoint;
+        let now = endpoint.clock.now();
+        let mut state = endpoint.state();
+        if let Some((sent, _)) = self.sent.filter(|_| !self.is_timed) {
+            // It was given up: it would have taken so long at the least.
+            state.latency.record(now.since(sent), now);
+        }
+        let changed = state.breaker.end(self.pass, self.health, now);
+        drop(state);
+        let upstream = endpoint.name();
+        match changed {
+            None => return,
+            Some(Change::Opened(pause)) => tracing::error!(
+                upstream,
+                ?pause,
+                "the upstream goes on failing: it is left alone for a while, and another is asked or what is stale is served"
+            ),
+            Some(Change::Reopened(pause)) => {
+                tracing::warn!(
+                    upstream,
+                    ?pause,
+                    "the upstream still fails, and is left alone again"
+                );
+            }
+            Some(Change::Closed) => tracing::info!(upstream, "the upstream is well again"),
+        }
+        endpoint.line.stir();
+    }
+}

@@ -1,0 +1,408 @@
+//! Those who wait for the upstream: for a place among the requests under way,
+//! or for budget. Whoever's turn it is tries; the others wait for their turn,
+//! each no longer than its patience.
+//!
+//! Invariants: no wait is without a deadline; whoever goes, served or not,
+//! wakes the next; whatever may let somebody pass calls [`Line::stir`].
+//!
+//! Deliberately absent: the order (`upstream::queue`), and what is tried.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use super::latency::Latency;
+use super::queue::{Full, Number, Queue};
+use super::{Failure, Priority, Wish};
+use crate::clock::{Clock, Moment};
+
+/// The line before one upstream.
+pub struct Line {
+    inner: Mutex<Inner>,
+    /// How long those have waited who passed, by priority.
+    waited: Mutex<[Latency; Priority::ALL.len()]>,
+    clock: Clock,
+}
+
+struct Inner {
+    queue: Queue,
+    waiting: HashMap<Number, Arc<Waiting>>,
+    /// Why whoever's turn it was could not pass, and when that was.
+    held: Option<(Instant, Failure)>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    woken: Notify,
+    /// It has had to go for another.
+    is_out: AtomicBool,
+}
+
+/// Why one cannot pass just now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// What it is told if it waits no longer.
+    pub why: Failure,
+    /// Until when.
+    pub until: Until,
+}
+
+/// Until when one cannot pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// For so long at the least.
+    After(Duration),
+    /// Until a request that is under way ends.
+    OneEnds,
+    /// Waiting is of no use.
+    Never,
+}
+
+/// A place in the line; it is left when this is dropped.
+struct Place<'l> {
+    line: &'l Line,
+    wish: Wish,
+    number: Number,
+    waiting: Arc<Waiting>,
+    served: AtomicBool,
+}
+
+impl Line {
+    /// Nobody waits, and so many may.
+    pub fn new(most: usize, clock: Clock) -> Arc<Self> {
+        Arc::new(Self {
+            inner: Mutex::new(Inner {
+                queue: Queue::new(most),
+                waiting: HashMap::new(),
+                held: None,
+            }),
+            waited: Mutex::default(),
+            clock,
+        })
+    }
+
+    /// So many may wait from now on.
+    pub fn bound(&self, most: usize) {
+        self.inner().queue.bound(most);
+    }
+
+    /// Passes as soon as it is this one's turn and `attempt` lets it, within so
+    /// long. One of the least priority does not wait, since it can do without.
+    ///
+    /// # Errors
+    /// Why it could not pass.
+    pub async fn pass<T>(
+        &self,
+        wish: Wish,
+        patience: Duration,
+        mut attempt: impl FnMut() -> Result<T, Hold>,
+    ) -> Result<T, Failure> {
+        let came = self.clock.now();
+        let deadline = Instant::now() + patience;
+        let waits = wish.priority != Priority::LookAhead;
+        if !self.inner().queue.has_before(wish.priority) {
+            match attempt() {
+                Ok(passed) => {
+                    self.passed(wish.priority, came);
+                    return Ok(passed);
+                }
+                Err(hold) if !waits || !hold.ends_within(patience) => return Err(hold.why),
+                Err(_) => {}
+            }
+        } else if !waits {
+            return Err(Failure::TooManyInFlight);
+        }
+        let place = self.enter(wish)?;
+        loop {
+            let woken = place.waiting.woken.notified();
+            tokio::pin!(woken);
+            // From here on no waking is missed.
+            woken.as_mut().enable();
+            if place.waiting.is_out.load(Ordering::Acquire) {
+                return Err(self.why());
+            }
+            let mut until = deadline;
+            if self.inner().queue.first() == Some(place.number) {
+                match attempt() {
+                    Ok(passed) => {
+                        place.served.store(true, Ordering::Relaxed);
+                        self.passed(wish.priority, came);
+                        return Ok(passed);
+                    }
+                    Err(hold) => {
+                        let now = Instant::now();
+                        self.inner().held = Some((now, hold.why.clone()));
+                        if now >= deadline || !hold.ends_within(deadline - now) {
+                            return Err(hold.why);
+                        }
+                        if let Until::After(pause) = hold.until {
+                            until = now + pause;
+                        }
+                    }
+                }
+            } else if Instant::now() >= deadline {
+                return Err(self.why());
+            }
+            let _woken = timeout_at(until, woken).await;
+        }
+    }
+
+    /// Something has changed: whoever's turn it is may look again.
+    pub fn stir(&self) {
+        self.inner().wake();
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.inner().queue.len()
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How long of those of a priority who passed of late half, nine in ten and
+    /// ninety-nine in a hundred have waited at the most.
+    pub fn waited_of_late(&self, priority: Priority) -> [(f64, Option<Duration>); 3] {
+        let now = self.clock.now();
+        let waited = self.waited();
+        [0.5, 0.9, 0.99].map(|share| (share, waited[priority.rank()].quantile(share, now)))
+    }
+
+    /// How long those have waited who passed, for each priority.
+    pub fn waited(&self) -> MutexGuard<'_, [Latency; Priority::ALL.len()]> {
+        self.waited.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn passed(&self, priority: Priority, came: Moment) {
+        let now = self.clock.now();
+        self.waited()[priority.rank()].record(now.since(came), now);
+    }
+
+    fn enter(&self, wish: Wish) -> Result<Place<'_>, Failure> {
+        let mut inner = self.inner();
+        let (number, out) = match inner.queue.enter(wish) {
+            Ok(entered) => entered,
+            Err(Full) => {
+                drop(inner);
+                return Err(self.why());
+            }
+        };
+        let waiting = Arc::<Waiting>::default();
+        inner.waiting.insert(number, waiting.clone());
+        if let Some(out) = out.and_then(|out| inner.waiting.remove(&out)) {
+            out.is_out.store(true, Ordering::Release);
+            out.woken.notify_one();
+        }
+        Ok(Place {
+            line: self,
+            wish,
+            number,
+            waiting,
+            served: AtomicBool::new(false),
+        })
+    }
+
+    /// What holds up the line, as who leaves it is told.
+    fn why(&self) -> Failure {
+        match &self.inner().held {
+            Some((at, Failure::Spent { retry_after })) => Failure::Spent {
+                retry_after: retry_after.saturating_sub(at.elapsed()),
+            },
+            Some((_, why)) => why.clone(),
+            None => Failure::TooManyInFlight,
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn wake(&self) {
+        let first = self
+            .queue
+            .first()
+            .and_then(|first| self.waiting.get(&first));
+        if let Some(first) = first {
+            first.woken.notify_one();
+        }
+    }
+}
+
+impl Hold {
+    /// Whether it may be over within so long.
+    fn ends_within(&self, patience: Duration) -> bool {
+        match self.until {
+            Until::After(pause) => pause <= patience,
+            Until::OneEnds => !patience.is_zero(),
+            Until::Never => false,
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.line.inner();
+        inner
+            .queue
+            .leave(self.wish, self.number, self.served.load(Ordering::Relaxed));
+        inner.waiting.remove(&self.number);
+        inner.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+    use crate::identify::Caller;
+
+    fn wish(priority: Priority, caller: u32) -> Wish {
+        Wish {
+            priority,
+            caller: Some(Caller::V4(caller)),
+        }
+    }
+
+    fn hold(until: Until) -> Hold {
+        Hold {
+            why: Failure::Spent {
+                retry_after: Duration::from_secs(9),
+            },
+            until,
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(5);
+
+    /// Lets so many pass as there are permits.
+    struct Permits(AtomicU32);
+
+    impl Permits {
+        fn attempt(&self) -> Result<(), Hold> {
+            let less = |n: u32| n.checked_sub(1);
+            let taken = self
+                .0
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+            taken.map(drop).map_err(|_none| hold(Until::OneEnds))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_passes_in_turns_as_there_is_room() {
+        let line = Line::new(100, Clock::manual());
+        let permits = Arc::new(Permits(AtomicU32::new(0)));
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = Vec::new();
+        for (priority, caller) in [
+            (Priority::Miss, 1),
+            (Priority::Miss, 1),
+            (Priority::Miss, 1),
+            (Priority::Miss, 2),
+            (Priority::Revalidation, 3),
+            (Priority::Probe, 4),
+        ] {
+            let (line, permits, order) = (line.clone(), permits.clone(), order.clone());
+            let before = line.len();
+            tasks.push(tokio::spawn({
+                let line = line.clone();
+                async move {
+                    let wish = wish(priority, caller);
+                    line.pass(wish, LONG, || permits.attempt()).await.unwrap();
+                    order.lock().unwrap().push(caller);
+                }
+            }));
+            while line.len() == before {
+                tokio::task::yield_now().await;
+            }
+        }
+        for passed in 1..=6 {
+            permits.0.fetch_add(1, Ordering::SeqCst);
+            line.stir();
+            while order.lock().unwrap().len() < passed {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert_eq!(*order.lock().unwrap(), [4, 1, 2, 1, 1, 3]);
+        assert!(line.is_empty());
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_longer_than_its_patience() {
+        let line = Line::new(100, Clock::manual());
+        let never = || Err::<(), _>(hold(Until::OneEnds));
+        let began = Instant::now();
+        let first = line.pass(wish(Priority::Miss, 1), LONG, never);
+        let second = line.pass(wish(Priority::Miss, 2), LONG / 2, never);
+        let (first, second) = tokio::join!(first, second);
+        let spent = |left| Failure::Spent {
+            retry_after: Duration::from_secs(left),
+        };
+        assert_eq!(first, Err(spent(9)));
+        assert!(matches!(second, Err(Failure::Spent { .. })));
+        assert_eq!(began.elapsed(), LONG);
+        assert!(line.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn waiting_that_is_of_no_use_is_not_done() {
+        let line = Line::new(100, Clock::manual());
+        let began = Instant::now();
+        for until in [Until::Never, Until::After(LONG * 2)] {
+            let held = || Err::<(), _>(hold(until));
+            let passed = line.pass(wish(Priority::Miss, 1), LONG, held).await;
+            assert!(passed.is_err(), "{until:?}");
+        }
+        let held = || Err::<(), _>(hold(Until::OneEnds));
+        let ahead = line.pass(wish(Priority::LookAhead, 1), LONG, held).await;
+        assert!(ahead.is_err(), "it does not wait");
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_is_known_is_waited_for() {
+        let line = Line::new(100, Clock::manual());
+        let began = Instant::now();
+        let attempt = || match began.elapsed() < Duration::from_secs(2) {
+            true => Err(hold(Until::After(Duration::from_secs(2) - began.elapsed()))),
+            false => Ok(()),
+        };
+        let passed = line.pass(wish(Priority::Miss, 1), LONG, attempt).await;
+        assert_eq!(passed, Ok(()));
+        assert!(began.elapsed() < Duration::from_millis(2010));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_to_go_is_told_at_once() {
+        let line = Line::new(2, Clock::manual());
+        let never = || Err::<(), _>(hold(Until::OneEnds));
+        let began = Instant::now();
+        let greedy = wish(Priority::Miss, 1);
+        let (one, other) = (line.pass(greedy, LONG, never), async {
+            let out = line.pass(greedy, LONG, never).await;
+            (out, began.elapsed())
+        });
+        let late = async {
+            tokio::task::yield_now().await;
+            line.pass(wish(Priority::Miss, 2), LONG, never).await
+        };
+        let (_, (out, after), _) = tokio::join!(one, other, late);
+        assert!(out.is_err());
+        assert_eq!(after, Duration::ZERO);
+        // One that is dropped leaves as well.
+        let dropped = line.pass(greedy, LONG, never);
+        assert!(tokio::time::timeout(LONG / 5, dropped).await.is_err());
+        assert!(line.is_empty());
+    }
+}

@@ -1,0 +1,191 @@
+//! How the upstream is called, and whether it can be.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, Uri};
+use serde::Serialize;
+
+use super::breaker;
+use super::endpoint::InFlight;
+use super::keys::ApiKey;
+use super::tls::TlsError;
+
+/// How the upstream is called.
+#[derive(Clone, Debug, Serialize)]
+pub struct Settings {
+    /// The base URLs, the preferred one first: of each `http` or `https`, an
+    /// authority, and perhaps a path that stands before every target. Nothing
+    /// can be asked without.
+    #[serde(
+        rename = "url",
+        serialize_with = "urls",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub urls: Vec<Uri>,
+    /// By how many blocks one of them may lag behind another and still be
+    /// asked.
+    pub max_lag: u32,
+    /// How long a preferred one has to be sound before it is asked again.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub return_after: Duration,
+    /// The field that carries the key.
+    #[serde(serialize_with = "display")]
+    pub api_key_header: HeaderName,
+    /// A file of keys, where they do not come from the environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_keys_file: Option<PathBuf>,
+    /// Whether a key may travel over plain http to another machine.
+    pub allow_plain_http: bool,
+    /// A PEM file of certificate authorities to trust beside the usual ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// For each key: requests in any 60 seconds.
+    pub requests_per_minute: NonZeroU32,
+    /// For each key: requests in any second.
+    pub requests_per_second: NonZeroU32,
+    /// Requests under way at once, at each base URL.
+    pub max_in_flight: NonZeroU32,
+    /// The bound goes down to so many where more only make it slower.
+    pub min_in_flight: NonZeroU32,
+    /// How long a request waits for budget and for a place among those.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub queue_timeout: Duration,
+    /// How many may wait so at once.
+    pub max_queue: NonZeroU32,
+    /// How long connecting may take, TLS included.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub connect_timeout: Duration,
+    /// How long the first byte of an answer may take.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub first_byte_timeout: Duration,
+    /// How long the whole of an answer may take, retries among it.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub timeout: Duration,
+    /// How long an unused connection is kept.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub idle_timeout: Duration,
+    /// The longest body that is accepted, in bytes.
+    pub max_body_bytes: u64,
+    /// When and how often a request is sent again.
+    pub retry: Retry,
+    /// When a request is sent a second time before the first is answered.
+    pub hedge: Hedge,
+    /// When it is not asked at all, since it goes on failing.
+    pub breaker: breaker::Settings,
+}
+
+/// When and how often a request is sent again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Retry {
+    /// How often one request is, at the most; 0 for never.
+    pub limit: u32,
+    /// How many in a hundred requests are, at the most.
+    pub share: u32,
+}
+
+/// When a request is sent a second time before the first is answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hedge {
+    /// Whether one ever is.
+    pub enabled: bool,
+    /// After the time that so many in a hundred answers of late have taken at
+    /// the most.
+    pub percentile: NonZeroU32,
+}
+
+/// Why an upstream cannot be called at all.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// There is nobody to ask.
+    #[error(
+        "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
+    )]
+    NoUrl,
+    /// A key would travel readable by anyone.
+    #[error(
+        "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
+    )]
+    PlainHttp(Uri),
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+impl Settings {
+    /// Whether it can be called so, with these keys.
+    ///
+    /// # Errors
+    /// Where there is no URL, or a key would travel in the clear.
+    pub fn check(&self, keys: &[ApiKey]) -> Result<(), SetupError> {
+        if self.urls.is_empty() {
+            return Err(SetupError::NoUrl);
+        }
+        if keys.is_empty() || self.allow_plain_http {
+            return Ok(());
+        }
+        match self.urls.iter().find(|url| is_exposed(url)) {
+            Some(url) => Err(SetupError::PlainHttp(url.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// How many requests each base URL may have under way.
+    pub fn in_flight(&self) -> InFlight {
+        InFlight {
+            least: self.min_in_flight.get(),
+            most: self.max_in_flight.get(),
+        }
+    }
+}
+
+/// Whether what is sent there can be read on the way: plain http to another
+/// machine.
+fn is_exposed(url: &Uri) -> bool {
+    if url.scheme_str() != Some("http") {
+        return false;
+    }
+    let host = url
+        .host()
+        .unwrap_or("")
+        .trim_start_matches('[')
+        .trim_end_matches(']');
+    let loopback = host
+        .parse::<std::net::IpAddr>()
+        .map(|address| address.is_loopback());
+    !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
+}
+
+/// One URL as it is, several as a list.
+fn urls<S: serde::Serializer>(urls: &[Uri], to: S) -> Result<S::Ok, S::Error> {
+    match urls {
+        [url] => to.collect_str(url),
+        urls => to.collect_seq(urls.iter().map(ToString::to_string)),
+    }
+}
+
+fn display<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_a_key_would_be_exposed() {
+        for (url, exposed) in [
+            ("http://127.0.0.1:3999", false),
+            ("http://127.9.9.9", false),
+            ("http://[::1]:80/api", false),
+            ("http://localhost:80", false),
+            ("https://api.example", false),
+            ("http://api.example", true),
+            ("http://10.0.0.1", true),
+            ("http://localhost.example", true),
+        ] {
+            assert_eq!(is_exposed(&url.parse().unwrap()), exposed, "{url}");
+        }
+    }
+}

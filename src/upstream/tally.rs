@@ -1,0 +1,108 @@
+//! What is counted of asking the upstream.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Failure, Priority};
+
+/// Why a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is wished so.
+    Wished(Priority),
+    /// The one before has failed.
+    Retry,
+    /// The one before is slow.
+    Hedge,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Wished(Priority::Probe),
+        Self::Wished(Priority::Miss),
+        Self::Wished(Priority::Revalidation),
+        Self::Wished(Priority::LookAhead),
+        Self::Retry,
+        Self::Hedge,
+    ];
+
+    /// Its word in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wished(priority) => priority.name(),
+            Self::Retry => "retry",
+            Self::Hedge => "hedge",
+        }
+    }
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Wished(priority) => priority.rank(),
+            Self::Retry => Priority::ALL.len(),
+            Self::Hedge => Priority::ALL.len() + 1,
+        }
+    }
+}
+
+/// What has been sent and what came of it.
+#[derive(Debug, Default)]
+pub struct Tally {
+    sent: [AtomicU64; Reason::ALL.len()],
+    /// Answers that could be handed on.
+    pub answered: AtomicU64,
+    /// Failures after sending, those that a retry made good not among them.
+    pub failed: AtomicU64,
+    /// Refused for want of budget, never sent.
+    pub spent: AtomicU64,
+    /// Refused since as many were under way, or waited, as may; never sent.
+    pub crowded: AtomicU64,
+    /// Not sent, since the upstream goes on failing.
+    pub broken: AtomicU64,
+    /// Not sent again, since too many were lately.
+    pub unretried: AtomicU64,
+    /// How often another endpoint was turned to for good.
+    pub switches: AtomicU64,
+}
+
+impl Tally {
+    /// A request is sent.
+    pub fn send(&self, reason: Reason) {
+        self.sent[reason.index()].fetch_add(1, Relaxed);
+    }
+
+    /// Requests sent for a reason.
+    pub fn sent_for(&self, reason: Reason) -> u64 {
+        self.sent[reason.index()].load(Relaxed)
+    }
+
+    /// Requests sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.iter().map(|sent| sent.load(Relaxed)).sum()
+    }
+
+    /// A request is not sent, for such a reason.
+    pub(super) fn refuse(&self, why: &Failure) {
+        let spent = matches!(why, Failure::Spent { .. });
+        let broken = matches!(why, Failure::BreakerOpen { .. });
+        let counts = [
+            (&self.spent, spent),
+            (&self.broken, broken),
+            (&self.crowded, *why == Failure::TooManyInFlight),
+        ];
+        for (count, _) in counts.into_iter().filter(|(_, is_it)| *is_it) {
+            count.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub(super) fn count_answered(&self) {
+        self.answered.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_failed(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn count_unretried(&self) {
+        self.unretried.fetch_add(1, Relaxed);
+    }
+}

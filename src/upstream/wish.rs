@@ -1,0 +1,65 @@
+//! What is wished of the upstream: how urgently, and for whom.
+
+use crate::identify::Caller;
+
+/// How urgent a request is: what there is of the budget goes to the more urgent
+/// first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// What the tip is. It needs no place among the requests under way, and a
+    /// share of the budget is kept for it.
+    Probe,
+    /// What a client waits for and nothing else can answer.
+    Miss,
+    /// Whether something stored, which may stand in, still holds.
+    Revalidation,
+    /// What may be asked for. It does not wait, and leaves half of the budget.
+    LookAhead,
+}
+
+impl Priority {
+    /// All, the most urgent first.
+    pub const ALL: [Self; 4] = [Self::Probe, Self::Miss, Self::Revalidation, Self::LookAhead];
+
+    /// Its place among them.
+    pub const fn rank(self) -> usize {
+        self as usize
+    }
+
+    /// Its word in logs and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Miss => "miss",
+            Self::Revalidation => "revalidation",
+            Self::LookAhead => "look-ahead",
+        }
+    }
+}
+
+/// A wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Wish {
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Whose turn it takes; `None` for ordgate's own.
+    pub caller: Option<Caller>,
+}
+
+impl Wish {
+    /// One of ordgate's own.
+    pub const fn own(priority: Priority) -> Self {
+        Self {
+            priority,
+            caller: None,
+        }
+    }
+
+    /// A client's.
+    pub const fn of(caller: Caller, priority: Priority) -> Self {
+        Self {
+            priority,
+            caller: Some(caller),
+        }
+    }
+}
