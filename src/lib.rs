@@ -11,7 +11,7 @@
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
 //! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
 //! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
-//! | doors | [`listener`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
+//! | doors | [`listener`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
 //!
 //! # Glossary
 //!
@@ -58,6 +58,7 @@ pub mod reload;
 pub mod respond;
 pub mod route;
 pub mod sandbox;
+pub mod secrets;
 pub mod serve;
 pub mod telemetry;
 pub mod units;

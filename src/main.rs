@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use ordgate::admin::Token;
 use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
 use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
+use ordgate::secrets::{self, Secret};
 use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::{openapi, telemetry, units};
@@ -390,7 +391,11 @@ fn purge(flags: PurgeFlags) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    match runtime.block_on(client::purge(admin, token.as_deref(), &wanted)) {
+    match runtime.block_on(client::purge(
+        admin,
+        token.as_ref().map(|token| token.as_str()),
+        &wanted,
+    )) {
         Ok(purged) => {
             say(&format!("{purged:#}\n"))?;
             Ok(ExitCode::SUCCESS)
@@ -429,11 +434,12 @@ fn load(path: Option<&Path>) -> Result<(Config, String)> {
 }
 
 fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
-    let from_environment = variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
+    let from_environment =
+        secrets::variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
     match (from_environment, file) {
         (Some(text), _) => ApiKey::list(&text).context("ORDGATE_API_KEYS"),
         (None, Some(path)) => {
-            let text = secrets("upstream.api_keys_file", path)?;
+            let text = secrets::file("upstream.api_keys_file", path)?;
             let name = path.display();
             ApiKey::list(&text).with_context(|| format!("upstream.api_keys_file {name}"))
         }
@@ -447,10 +453,10 @@ fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
 }
 
 /// The admin token's text: from the environment, or from a file.
-fn admin_secret(file: Option<&Path>) -> Result<Option<String>> {
-    let text = match (variable("ORDGATE_ADMIN_TOKEN")?, file) {
+fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
+    let text = match (secrets::variable("ORDGATE_ADMIN_TOKEN")?, file) {
         (Some(text), _) => Some(text),
-        (None, Some(path)) => Some(secrets("admin.token_file", path)?),
+        (None, Some(path)) => Some(secrets::file("admin.token_file", path)?),
         (None, None) => None,
     };
     match text {
@@ -459,22 +465,6 @@ fn admin_secret(file: Option<&Path>) -> Result<Option<String>> {
         }
         text => Ok(text),
     }
-}
-
-/// A variable of the environment that holds a secret. The error does not show
-/// what it is.
-fn variable(name: &str) -> Result<Option<String>> {
-    let value = std::env::var_os(name).map(std::ffi::OsString::into_string);
-    let not_text = |_secret| anyhow!("{name} is not UTF-8; visible ASCII is allowed");
-    value.transpose().map_err(not_text)
-}
-
-/// Reads a file of secrets. Some editors begin a file with a byte order mark,
-/// which is no part of what is in it.
-fn secrets(what: &str, path: &Path) -> Result<String> {
-    let read = std::fs::read_to_string(path);
-    let text = read.with_context(|| format!("cannot read {what} {}", path.display()))?;
-    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 /// Takes as many file descriptors as the system allows, and accepts no more

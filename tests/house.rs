@@ -301,6 +301,7 @@ fn libraries_are_named_where_they_belong() {
         ("matchit", &["route"]),
         ("prometheus_client", &["telemetry::metrics"]),
         ("tracing_subscriber", &["telemetry"]),
+        ("zeroize", &["secrets", "upstream::api_key"]),
     ] {
         let named = |source: &Source| {
             let mut paths = source.code.lines().filter(|line| {
