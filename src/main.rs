@@ -16,6 +16,7 @@ use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::{Fresh, Options, Server, bind};
+use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
@@ -237,6 +238,8 @@ impl std::fmt::Display for Invalid {
 }
 
 fn serve(flags: Serve) -> Result<ExitCode> {
+    // Before there are threads.
+    let handed = supervisor::handed()?;
     let (config, config_name) = effective(&flags)?;
     telemetry::begin(&config.log)?;
     let sandbox = flags.sandbox.then(|| {
@@ -247,18 +250,19 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         Sandbox::new(settings)
     });
     let examples = sandbox.as_ref().map(Sandbox::examples);
+    let supervisor = Supervisor::of_environment();
     let server = Server::start(Options {
         fresh: equip(config)?,
         config_name,
         reread: Box::new(move || reread(&flags)),
         sandbox,
         clock: Clock::machine(),
+        handed,
+        supervisor: supervisor.clone(),
     })?;
     let public = server.public();
-    let mut ready = format!(
-        "ordgate is ready on http://{public} (admin on http://{})\n",
-        server.admin()
-    );
+    let admin = server.admin();
+    let mut ready = format!("ordgate is ready on http://{public} (admin on http://{admin})\n");
     if let Some(examples) = examples {
         ready.push_str("A sandbox is its upstream. Try:\n");
         for path in [examples.token(), examples.transaction(), examples.block()] {
@@ -275,6 +279,8 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         let mut hang_up = signal(SignalKind::hangup())?;
         // Who reads this may send a signal at once.
         say(&ready)?;
+        supervisor.ready(&format!("serving on {public}, admin on {admin}"));
+        tokio::spawn(supervisor.clone().reassure(server.runtimes()));
         let interrupted = loop {
             tokio::select! {
                 _ = terminate.recv() => break false,
@@ -288,6 +294,7 @@ fn serve(flags: Serve) -> Result<ExitCode> {
             }
         };
         tracing::info!("draining: no more connections are accepted, what is under way finishes");
+        supervisor.stopping();
         server.drain();
         std::thread::spawn(move || {
             server.wait();

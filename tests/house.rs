@@ -301,6 +301,8 @@ fn libraries_are_named_where_they_belong() {
         ("matchit", &["route"]),
         ("prometheus_client", &["telemetry::metrics"]),
         ("tracing_subscriber", &["telemetry"]),
+        ("listenfd", &["supervisor::handed"]),
+        ("sd_notify", &["supervisor"]),
         ("zeroize", &["secrets", "upstream::api_key"]),
     ] {
         let named = |source: &Source| {

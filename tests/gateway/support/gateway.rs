@@ -9,6 +9,7 @@ use ordgate::clock::Clock;
 use ordgate::config::{Config, Problem};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Fresh, Options, Server, StartError};
+use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -137,6 +138,8 @@ impl Setup {
             reread: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
             clock: self.clock.clone(),
+            handed: Handed::default(),
+            supervisor: Supervisor::default(),
         })?;
         Ok(Gateway {
             public: server.public(),
