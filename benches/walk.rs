@@ -20,6 +20,7 @@ use ordgate::config::Config;
 use ordgate::gateway::{Session, Walk};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{Fresh, Options, Server};
+use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::wire::head::{Bounds, Scan};
 use ordgate::wire::pulse::Pulse;
 
@@ -145,6 +146,8 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         names: ordgate::upstream::names::Names::default(),
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),
+        handed: Handed::default(),
+        supervisor: Supervisor::default(),
     })
     .expect("the server starts");
     let gateway = server.gateway().clone();

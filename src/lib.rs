@@ -11,7 +11,7 @@
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
 //! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
 //! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
-//! | doors | [`listener`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
+//! | doors | [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
 //!
 //! # Glossary
 //!
@@ -33,6 +33,8 @@
 //! - **purge**: to see to it that what is stored, or on its way, is never
 //!   answered with again.
 //! - **reload**: to take up a new configuration and new secrets while serving.
+//! - **supervisor**: whoever has started the process and looks after it, such as
+//!   systemd.
 //! - **upstream**: the server that ordgate calls.
 
 pub mod access_log;
@@ -58,7 +60,9 @@ pub mod reload;
 pub mod respond;
 pub mod route;
 pub mod sandbox;
+pub mod secrets;
 pub mod serve;
+pub mod supervisor;
 pub mod telemetry;
 pub mod units;
 pub mod upstream;

@@ -68,6 +68,16 @@ pub type Present = Arc<ArcSwap<Gateway>>;
 /// Whether the gateway is to stop: `true` once it drains.
 pub type Drain = signal::Receiver<bool>;
 
+/// Whose the connections are that the kernel holds for a listening socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backlog {
+    /// This process's alone: it serves them before it goes.
+    Ours,
+    /// Also those of the process that comes next, to which they are left: the
+    /// socket goes on listening.
+    Shared,
+}
+
 /// How long a connection without a request is kept once the gateway drains: a
 /// request that was on its way is answered, and the answer says that it is the
 /// last.
@@ -117,7 +127,12 @@ impl Door {
 
     /// Accepts until the gateway drains. Each connection is a task of the
     /// runtime that this runs on.
-    pub async fn accept(self: Arc<Self>, listener: TcpListener, mut drain: Drain) {
+    pub async fn accept(
+        self: Arc<Self>,
+        listener: TcpListener,
+        backlog: Backlog,
+        mut drain: Drain,
+    ) {
         let stop = drain.clone();
         let mut draining = pin!(drain.wait_for(|drain| *drain));
         loop {
@@ -138,6 +153,9 @@ impl Door {
                     }
                 }
             }
+        }
+        if backlog == Backlog::Shared {
+            return;
         }
         // Whoever has been let in by the kernel is not turned out.
         while let Poll::Ready(Ok((stream, peer))) =

@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
 use ordgate::admin::Token;
 use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
 use ordgate::config::{self, Config, base_url};
 use ordgate::sandbox::{self, Sandbox};
+use ordgate::secrets::{self, Secret};
 use ordgate::serve::{Fresh, Options, Server, bind};
+use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
 use ordgate::{openapi, telemetry, units};
@@ -245,6 +247,8 @@ impl std::fmt::Display for Invalid {
 }
 
 fn serve(flags: Serve) -> Result<ExitCode> {
+    // Before there are threads.
+    let handed = supervisor::handed()?;
     let (config, config_name) = effective(&flags)?;
     telemetry::begin(&config.log)?;
     let sandbox = flags.sandbox.then(|| {
@@ -255,6 +259,7 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         Sandbox::new(settings)
     });
     let examples = sandbox.as_ref().map(Sandbox::examples);
+    let supervisor = Supervisor::of_environment();
     let server = Server::start(Options {
         fresh: equip(config)?,
         config_name,
@@ -262,12 +267,12 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         sandbox,
         names: Names::default(),
         clock: Clock::machine(),
+        handed,
+        supervisor: supervisor.clone(),
     })?;
     let public = server.public();
-    let mut ready = format!(
-        "ordgate is ready on http://{public} (admin on http://{})\n",
-        server.admin()
-    );
+    let admin = server.admin();
+    let mut ready = format!("ordgate is ready on http://{public} (admin on http://{admin})\n");
     if let Some(examples) = examples {
         ready.push_str("A sandbox is its upstream. Try:\n");
         for path in [examples.token(), examples.transaction(), examples.block()] {
@@ -284,6 +289,8 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         let mut hang_up = signal(SignalKind::hangup())?;
         // Who reads this may send a signal at once.
         say(&ready)?;
+        supervisor.ready(&format!("serving on {public}, admin on {admin}"));
+        tokio::spawn(supervisor.clone().reassure(server.runtimes()));
         let interrupted = loop {
             tokio::select! {
                 _ = terminate.recv() => break false,
@@ -297,6 +304,7 @@ fn serve(flags: Serve) -> Result<ExitCode> {
             }
         };
         tracing::info!("draining: no more connections are accepted, what is under way finishes");
+        supervisor.stopping();
         server.drain();
         std::thread::spawn(move || {
             server.wait();
@@ -400,7 +408,11 @@ fn purge(flags: PurgeFlags) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    match runtime.block_on(client::purge(admin, token.as_deref(), &wanted)) {
+    match runtime.block_on(client::purge(
+        admin,
+        token.as_ref().map(|token| token.as_str()),
+        &wanted,
+    )) {
         Ok(purged) => {
             say(&format!("{purged:#}\n"))?;
             Ok(ExitCode::SUCCESS)
@@ -439,11 +451,12 @@ fn load(path: Option<&Path>) -> Result<(Config, String)> {
 }
 
 fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
-    let from_environment = variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
+    let from_environment =
+        secrets::variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
     match (from_environment, file) {
         (Some(text), _) => ApiKey::list(&text).context("ORDGATE_API_KEYS"),
         (None, Some(path)) => {
-            let text = secrets("upstream.api_keys_file", path)?;
+            let text = secrets::file("upstream.api_keys_file", path)?;
             let name = path.display();
             ApiKey::list(&text).with_context(|| format!("upstream.api_keys_file {name}"))
         }
@@ -457,10 +470,10 @@ fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
 }
 
 /// The admin token's text: from the environment, or from a file.
-fn admin_secret(file: Option<&Path>) -> Result<Option<String>> {
-    let text = match (variable("ORDGATE_ADMIN_TOKEN")?, file) {
+fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
+    let text = match (secrets::variable("ORDGATE_ADMIN_TOKEN")?, file) {
         (Some(text), _) => Some(text),
-        (None, Some(path)) => Some(secrets("admin.token_file", path)?),
+        (None, Some(path)) => Some(secrets::file("admin.token_file", path)?),
         (None, None) => None,
     };
     match text {
@@ -469,22 +482,6 @@ fn admin_secret(file: Option<&Path>) -> Result<Option<String>> {
         }
         text => Ok(text),
     }
-}
-
-/// A variable of the environment that holds a secret. The error does not show
-/// what it is.
-fn variable(name: &str) -> Result<Option<String>> {
-    let value = std::env::var_os(name).map(std::ffi::OsString::into_string);
-    let not_text = |_secret| anyhow!("{name} is not UTF-8; visible ASCII is allowed");
-    value.transpose().map_err(not_text)
-}
-
-/// Reads a file of secrets. Some editors begin a file with a byte order mark,
-/// which is no part of what is in it.
-fn secrets(what: &str, path: &Path) -> Result<String> {
-    let read = std::fs::read_to_string(path);
-    let text = read.with_context(|| format!("cannot read {what} {}", path.display()))?;
-    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 /// Takes as many file descriptors as the system allows, and accepts no more

@@ -1,5 +1,5 @@
 //! Reloads, as the operator sees them: one at a time, each told in the log, to
-//! who has asked for it, and in `/status`.
+//! who has asked for it, to the supervisor, and in `/status`.
 //!
 //! `serve` says what a reload does, the admin side and a signal ask for one.
 //!
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cache::date;
 use crate::clock::{Clock, Moment};
+use crate::supervisor::Supervisor;
 
 /// What a reload has taken up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +47,7 @@ pub type Apply = Box<dyn Fn() -> Reloaded + Send + Sync>;
 pub struct Reloads {
     apply: Apply,
     clock: Clock,
+    supervisor: Supervisor,
     turn: Mutex<()>,
     past: Mutex<Past>,
 }
@@ -59,10 +61,11 @@ struct Past {
 
 impl Reloads {
     /// None so far.
-    pub fn new(apply: Apply, clock: Clock) -> Self {
+    pub fn new(apply: Apply, clock: Clock, supervisor: Supervisor) -> Self {
         Self {
             apply,
             clock,
+            supervisor,
             turn: Mutex::default(),
             past: Mutex::default(),
         }
@@ -75,6 +78,7 @@ impl Reloads {
     /// before then.
     pub fn run(&self) -> Reloaded {
         let turn = lock(&self.turn);
+        self.supervisor.reloading();
         let reloaded = (self.apply)();
         match &reloaded {
             Ok(done) => {
@@ -87,12 +91,18 @@ impl Reloads {
                 for note in &done.notes {
                     tracing::warn!("reloaded, but: {note}");
                 }
+                self.supervisor
+                    .ready("serving, by the configuration of the last reload");
             }
             Err(problems) => {
                 for problem in problems {
                     tracing::error!("not reloaded: {problem}");
                 }
                 tracing::error!("not reloaded: the configuration from before goes on");
+                let why = problems.first().map_or("", |problem| &**problem);
+                self.supervisor.ready(&format!(
+                    "serving as before: the last reload was refused: {why}"
+                ));
             }
         }
         let mut past = lock(&self.past);

@@ -23,19 +23,20 @@ use socket2::{Domain, Protocol, Socket, Type};
 use successor::{Fixed, Patience, Successor};
 pub use successor::{Fresh, Reread};
 use tokio::net::TcpListener;
-use tokio::runtime::{Builder, Runtime as Tokio};
+use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::{Runtime, base_url};
 use crate::gateway::Gateway;
-use crate::listener::{Door, Drain, Present};
+use crate::listener::{Backlog, Door, Drain, Present};
 use crate::probe;
 use crate::probe::standby;
 use crate::reload::{Reloaded, Reloads};
 use crate::sandbox::Sandbox;
+use crate::supervisor::{Handed, Supervisor};
 use crate::upstream::SetupError;
 use crate::upstream::names::Names;
 
@@ -54,6 +55,10 @@ pub struct Options {
     pub names: Names,
     /// What time it is.
     pub clock: Clock,
+    /// Sockets that listen already.
+    pub handed: Handed,
+    /// Who is told of reloads.
+    pub supervisor: Supervisor,
 }
 
 /// Why a server does not start.
@@ -69,7 +74,7 @@ pub enum StartError {
     },
     /// The admin side would be open to the network.
     #[error(
-        "admin.listen is {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or listen on 127.0.0.1"
+        "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
     )]
     OpenAdmin(SocketAddr),
     /// The upstream cannot be called.
@@ -83,6 +88,14 @@ pub enum StartError {
         /// Why.
         error: io::Error,
     },
+}
+
+impl StartError {
+    /// Why nobody may be let in at an address without a token, where that is so.
+    fn open_admin(address: SocketAddr, token: Option<&Token>) -> Option<Self> {
+        let is_open = !address.ip().to_canonical().is_loopback() && token.is_none();
+        is_open.then_some(Self::OpenAdmin(address))
+    }
 }
 
 /// What may be behind a socket's refusal, where its kind tells.
@@ -106,6 +119,8 @@ pub struct Server {
     drain: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
     drain_timeout: Arc<Patience>,
+    backlog: Backlog,
+    runtimes: Vec<Handle>,
     workers: Vec<JoinHandle<()>>,
     helpers: Vec<JoinHandle<()>>,
 }
@@ -129,6 +144,8 @@ impl Server {
             sandbox,
             names,
             clock,
+            handed,
+            supervisor,
         } = options;
         let Fresh {
             mut config,
@@ -141,14 +158,19 @@ impl Server {
         for warning in config.warnings(!keys.is_empty()) {
             tracing::warn!("{warning}");
         }
-        if !config.admin.listen.ip().is_loopback() && admin_token.is_none() {
-            return Err(StartError::OpenAdmin(config.admin.listen));
-        }
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let mut helpers = Vec::new();
-        let (public_socket, public) = bind(config.server.listen)?;
-        let (admin_socket, admin_address) = bind(config.admin.listen)?;
+        let backlog = match handed.public {
+            Some(_) => Backlog::Shared,
+            None => Backlog::Ours,
+        };
+        let public_socket = socket("server.listen", config.server.listen, handed.public)?;
+        let admin_socket = socket("admin.listen", config.admin.listen, handed.admin)?;
+        let (public, admin_address) = (address(&public_socket)?, address(&admin_socket)?);
+        if let Some(why) = StartError::open_admin(admin_address, admin_token.as_ref()) {
+            return Err(why);
+        }
         if let Some(sandbox) = sandbox {
             let (socket, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
             config.upstream.urls = base_url(&format!("http://{address}")).into_iter().collect();
@@ -181,6 +203,7 @@ impl Server {
             reread,
             config_name: config_name.clone(),
             fixed,
+            admin: admin_address,
             sandbox: sandbox_url,
             present: present.clone(),
             door: door.clone(),
@@ -188,7 +211,7 @@ impl Server {
             drain_timeout: drain_timeout.clone(),
             changed,
         };
-        let reloads = Reloads::new(Box::new(move || successor.take_over()), clock);
+        let reloads = Reloads::new(Box::new(move || successor.take_over()), clock, supervisor);
         let reloads = Arc::new(reloads);
         let admin = Arc::new(Admin {
             present: present.clone(),
@@ -201,7 +224,9 @@ impl Server {
             drain: draining.clone(),
         });
         let mut stop = stopping.clone();
-        helpers.push(thread("control", current_thread()?, async move {
+        let control = current_thread()?;
+        let runtimes = vec![control.handle().clone()];
+        helpers.push(thread("control", control, async move {
             let listener = match TcpListener::from_std(admin_socket) {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "the admin socket is no use"),
@@ -228,6 +253,8 @@ impl Server {
             drain,
             stopped,
             drain_timeout,
+            backlog,
+            runtimes,
             workers: Vec::new(),
             helpers,
         };
@@ -270,12 +297,15 @@ impl Server {
         let (door, drain) = (door.clone(), drain.clone());
         let totals = self.first.meter.totals.clone();
         let drain_timeout = self.drain_timeout.clone();
+        let backlog = self.backlog;
+        self.runtimes.push(runtime.handle().clone());
         self.workers.push(thread("worker", runtime, async move {
             let mut accepting = Vec::new();
             for socket in sockets {
                 match TcpListener::from_std(socket) {
                     Ok(listener) => {
-                        accepting.push(tokio::spawn(door.clone().accept(listener, drain.clone())));
+                        let accept = door.clone().accept(listener, backlog, drain.clone());
+                        accepting.push(tokio::spawn(accept));
                     }
                     Err(error) => tracing::error!(%error, "the public socket is no use"),
                 }
@@ -339,6 +369,11 @@ impl Server {
         &self.reloads
     }
 
+    /// The runtimes that all of it runs on.
+    pub fn runtimes(&self) -> Vec<Handle> {
+        self.runtimes.clone()
+    }
+
     /// Stops accepting, and lets what is under way finish.
     pub fn drain(&self) {
         self.drain.send_replace(true);
@@ -380,6 +415,33 @@ async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
             return std::future::pending().await;
         }
     }
+}
+
+/// The socket of a side: the one that was handed over, or one on the address that
+/// is configured.
+fn socket(
+    key: &str,
+    configured: SocketAddr,
+    handed: Option<std::net::TcpListener>,
+) -> Result<std::net::TcpListener, StartError> {
+    let Some(socket) = handed else {
+        return Ok(bind(configured)?.0);
+    };
+    let address = address(&socket)?;
+    if address != configured {
+        tracing::info!(
+            "{key} is {configured}, but a socket on {address} was handed over: that one is used"
+        );
+    }
+    Ok(socket)
+}
+
+fn address(socket: &std::net::TcpListener) -> Result<SocketAddr, StartError> {
+    let address = socket.local_addr();
+    address.map_err(|error| StartError::System {
+        what: "the address of a socket",
+        error,
+    })
 }
 
 /// A listening socket that tokio can take, and where it really listens.

@@ -304,6 +304,9 @@ fn libraries_are_named_where_they_belong() {
             &["telemetry::metrics", "telemetry::metrics::upstream"],
         ),
         ("tracing_subscriber", &["telemetry"]),
+        ("listenfd", &["supervisor::handed"]),
+        ("sd_notify", &["supervisor"]),
+        ("zeroize", &["secrets", "upstream::api_key"]),
     ] {
         let named = |source: &Source| {
             let mut paths = source.code.lines().filter(|line| {

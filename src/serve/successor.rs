@@ -87,6 +87,8 @@ pub(super) struct Successor {
     pub(super) reread: Reread,
     pub(super) config_name: String,
     pub(super) fixed: Fixed,
+    /// Where the admin side really listens.
+    pub(super) admin: SocketAddr,
     /// The sandbox's URL, where that is the upstream.
     pub(super) sandbox: Option<Uri>,
     pub(super) present: Present,
@@ -108,8 +110,8 @@ impl Successor {
         if let Some(url) = &self.sandbox {
             config.upstream.urls = vec![url.clone()];
         }
-        if !self.fixed.admin.ip().is_loopback() && admin_token.is_none() {
-            return Err(vec![StartError::OpenAdmin(self.fixed.admin).to_string()]);
+        if let Some(why) = StartError::open_admin(self.admin, admin_token.as_ref()) {
+            return Err(vec![why.to_string()]);
         }
         let mut notes = self.fixed.differs(&config);
         notes.extend(config.warnings(!keys.is_empty()));

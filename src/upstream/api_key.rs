@@ -1,14 +1,22 @@
 //! A key of the provider: how a list of them is read, and what gives one away.
 //!
-//! Invariant: no byte of a key leaves the process but in the upstream request's
+//! Invariants: no byte of a key leaves the process but in the upstream request's
 //! header. An [`ApiKey`] has no `Display`, its `Debug` says its name alone, and
-//! its header value is marked sensitive.
+//! its header value is marked sensitive. And a key's bytes are in one place in
+//! memory, which whoever uses the key shares, and which is zeroed when the last
+//! of them lets go.
+//!
+//! What is beyond our reach: hyper copies the key into the buffer of each
+//! request that it writes, and the kernel into those of its sockets. Neither
+//! zeroes them.
 
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderValue;
-use memchr::memmem::Finder;
+use memchr::memmem;
+use zeroize::{Zeroize, Zeroizing};
 
 /// A key of the provider.
 #[derive(Clone)]
@@ -47,12 +55,12 @@ impl ApiKey {
         let mut keys: Vec<Self> = Vec::new();
         for (at, part) in parts.filter(|part| !part.is_empty()).enumerate() {
             let visible = part.bytes().all(|b| b.is_ascii_graphic());
-            let value = HeaderValue::from_str(part).ok().filter(|_| visible);
-            let mut value = value.ok_or(BadKeys::Character(at + 1))?;
+            let bytes = Zeroizing::new(part.as_bytes().to_vec());
+            let value = sealed(bytes).filter(|_| visible);
+            let value = value.ok_or(BadKeys::Character(at + 1))?;
             if keys.iter().any(|key| key.value == value) {
                 continue;
             }
-            value.set_sensitive(true);
             keys.push(Self {
                 name: format!("key-{}", at + 1).into(),
                 value,
@@ -72,17 +80,20 @@ impl ApiKey {
     /// What gives it away: itself, and as a JSON string spells it, with the
     /// escapes that must be and with the one that some writers add.
     pub(super) fn traces(&self) -> Vec<Trace> {
-        let plain = self.value.to_str().unwrap_or("");
+        let plain = self.value.as_bytes();
         if plain.len() < LEAST_SEARCHED {
             return Vec::new();
         }
-        let escaped = plain.replace('\\', r"\\").replace('"', r#"\""#);
-        let slashed = escaped.replace('/', r"\/");
-        let mut forms = vec![plain.to_owned(), escaped, slashed];
-        forms.dedup();
-        let trace = |form: String| Trace {
+        let spellings = [&br#"\""#[..], br#"\"/"#].map(|marks| escaped(plain, marks));
+        let mut forms = vec![self.value.clone()];
+        for form in spellings.into_iter().filter_map(sealed) {
+            if !forms.contains(&form) {
+                forms.push(form);
+            }
+        }
+        let trace = |form| Trace {
             name: self.name.clone(),
-            finder: Finder::new(form.as_bytes()).into_owned(),
+            form,
         };
         forms.into_iter().map(trace).collect()
     }
@@ -91,9 +102,133 @@ impl ApiKey {
 /// A text that gives a key away, and whose it is.
 pub(super) struct Trace {
     pub(super) name: Arc<str>,
-    pub(super) finder: Finder<'static>,
+    form: HeaderValue,
+}
+
+impl Trace {
+    /// Whether some bytes have it in them. What speeds the search up is made for
+    /// each: kept, it would be another copy, which nobody zeroes.
+    pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
+        memmem::find(bytes, self.form.as_bytes()).is_some()
+    }
 }
 
 /// The shortest key that is searched for: a shorter one would be found in
 /// answers by chance.
 const LEAST_SEARCHED: usize = 8;
+
+/// A header value that shares these bytes with its clones, without another copy;
+/// they are zeroed with the last. `None` where no field can carry them.
+fn sealed<B>(bytes: Zeroizing<B>) -> Option<HeaderValue>
+where
+    B: AsRef<[u8]> + Zeroize + Send + 'static,
+{
+    let shared = Bytes::from_owner(bytes);
+    let mut value = HeaderValue::from_maybe_shared(shared).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A text with a backslash before each of some marks.
+fn escaped(plain: &[u8], marks: &[u8]) -> Zeroizing<Vec<u8>> {
+    // Room for all of it: what grows leaves its beginning behind.
+    let mut text = Zeroizing::new(Vec::with_capacity(2 * plain.len()));
+    for byte in plain {
+        if marks.contains(byte) {
+            text.push(b'\\');
+        }
+        text.push(*byte);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// What there was in places that were zeroed.
+    type Left = Arc<Mutex<Vec<Vec<u8>>>>;
+
+    /// Bytes that tell what they are when they have been zeroed.
+    struct Watched {
+        bytes: Vec<u8>,
+        left: Left,
+    }
+
+    impl AsRef<[u8]> for Watched {
+        fn as_ref(&self) -> &[u8] {
+            &self.bytes
+        }
+    }
+
+    impl Zeroize for Watched {
+        fn zeroize(&mut self) {
+            self.bytes.as_mut_slice().zeroize();
+            self.left.lock().unwrap().push(self.bytes.clone());
+        }
+    }
+
+    fn watched(text: &str) -> (Zeroizing<Watched>, Left) {
+        let left = Left::default();
+        let watched = Watched {
+            bytes: text.into(),
+            left: left.clone(),
+        };
+        (Zeroizing::new(watched), left)
+    }
+
+    #[test]
+    fn who_uses_a_key_shares_its_bytes() {
+        let keys = ApiKey::list("s3cret-value,s3cret/va\"l\\ue").unwrap();
+        let place = |value: &HeaderValue| value.as_bytes().as_ptr();
+        for (key, forms) in keys.iter().zip([1, 3]) {
+            let clone = key.clone();
+            assert_eq!(place(&clone.value), place(&key.value));
+            assert!(clone.value.is_sensitive());
+            let mut fields = http::HeaderMap::new();
+            fields.insert("x-api-key", key.value.clone());
+            assert_eq!(place(&fields["x-api-key"]), place(&key.value));
+            let traces = key.traces();
+            assert_eq!(traces.len(), forms);
+            assert_eq!(place(&traces[0].form), place(&key.value), "the plain form");
+            assert!(traces.iter().all(|trace| trace.form.is_sensitive()));
+        }
+    }
+
+    #[test]
+    fn a_key_is_zeroed_with_the_last_who_uses_it() {
+        let (bytes, left) = watched("s3cret-value");
+        let place = bytes.as_ref().as_ptr();
+        let value = sealed(bytes).unwrap();
+        assert_eq!(value.as_bytes().as_ptr(), place, "nothing was copied");
+        let key = ApiKey {
+            name: "key-1".into(),
+            value,
+        };
+        let traces = key.traces();
+        let mut fields = http::HeaderMap::new();
+        fields.insert("x-api-key", key.value.clone());
+        drop(key);
+        drop(fields);
+        assert!(left.lock().unwrap().is_empty(), "it is searched for yet");
+        assert!(traces[0].is_in(b"{\"key\":\"s3cret-value\"}"));
+        drop(traces);
+        assert_eq!(*left.lock().unwrap(), [[0; 12]]);
+    }
+
+    #[test]
+    fn what_no_field_can_carry_is_zeroed_too() {
+        let (bytes, left) = watched("s3cret\u{7f}");
+        assert_eq!(sealed(bytes), None);
+        assert_eq!(*left.lock().unwrap(), [[0; 7]]);
+    }
+
+    #[test]
+    fn escapes_find_room() {
+        let text = escaped(br#"\\\"""//"#, br#"\"/"#);
+        assert_eq!(*text, br#"\\\\\\\"\"\"\/\/"#);
+        assert_eq!(text.capacity(), 16);
+    }
+}

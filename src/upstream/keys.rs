@@ -264,7 +264,7 @@ impl Keys {
 
     /// The name of a key that some bytes give away, where they do.
     pub fn given_away(&self, bytes: &[u8]) -> Option<Arc<str>> {
-        let found = |trace: &&Trace| trace.finder.find(bytes).is_some();
+        let found = |trace: &&Trace| trace.is_in(bytes);
         let pool = self.pool();
         pool.traces
             .iter()

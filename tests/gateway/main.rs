@@ -47,3 +47,5 @@ mod chain;
 mod reload;
 
 mod operations;
+
+mod supervisor;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 
 use ordgate::config::Config;
 use rustix::process::Signal;
@@ -190,6 +191,36 @@ async fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
         .request("GET", "/status", &token)
         .await;
     assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn a_file_of_secrets_that_others_can_read_is_refused() {
+    for (section, key) in [("upstream", "api_keys_file"), ("admin", "token_file")] {
+        let (held, secret) = file("s3cret-value\n");
+        let config = |secret: &str| file(&format!("[{section}]\n{key} = \"{secret}\"\n"));
+        let (_config, path) = config(&secret);
+        for mode in [0o600, 0o440, 0o644, 0o660] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(held.path(), permissions).unwrap();
+            let left = Process::run(&["check", "--config", &path], &[]);
+            let allowed = mode == 0o600 || mode == 0o440;
+            assert_eq!(left.code() == Some(0), allowed, "{}", left.errors);
+            assert!(!left.errors.contains("s3cret"), "{}", left.errors);
+        }
+        let left = Process::run(&["serve", "--sandbox", "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = format!(
+            "ordgate: {section}.{key} {secret} has mode 0660, and so its group can change it; \
+             allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): \
+             chmod 600 {secret}\n"
+        );
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+        let directory = tempfile::tempdir().unwrap();
+        let (_config, path) = config(&directory.path().display().to_string());
+        let left = Process::run(&["serve", "--sandbox", "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert!(left.errors.contains("is a directory"), "{}", left.errors);
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use ordgate::clock::Clock;
 use ordgate::config::{Config, Problem};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Fresh, Options, Server, StartError};
+use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -141,6 +142,8 @@ impl Setup {
             sandbox: self.sandbox,
             names: self.names,
             clock: self.clock.clone(),
+            handed: Handed::default(),
+            supervisor: Supervisor::default(),
         })?;
         Ok(Gateway {
             public: server.public(),

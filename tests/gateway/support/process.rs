@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,8 @@ use std::sync::{Arc, Mutex};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::PATIENCE;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ordgate");
 
 /// A running binary; it is killed when it is dropped.
 pub(crate) struct Process {
@@ -46,18 +49,57 @@ impl Process {
 
     /// The same, where a variable need not be text.
     pub(crate) fn start_with(arguments: &[&str], variables: &[(&str, &OsStr)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ordgate"));
-        for name in ["ORDGATE_API_KEYS", "ORDGATE_ADMIN_TOKEN", "ORDGATE_LOG"] {
+        let mut command = Command::new(BINARY);
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(arguments);
+        Self::spawn(command, variables)
+    }
+
+    /// Starts the binary as a supervisor does that hands over one socket or two,
+    /// with their names, if they have any. Of two, the second takes the place of
+    /// standard error, which comes with standard output then.
+    pub(crate) fn start_handed(
+        sockets: Vec<OwnedFd>,
+        names: Option<&str>,
+        arguments: &[&str],
+    ) -> Self {
+        let script = match sockets.len() {
+            1 => "exec 3<&0 0</dev/null; export LISTEN_FDS=1",
+            _ => "exec 3<&0 4<&2 0</dev/null 2>&1; export LISTEN_FDS=2",
+        };
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", &format!("{script} LISTEN_PID=$$; exec \"$0\" \"$@\"")])
+            .arg(BINARY)
+            .args(arguments);
+        let mut sockets = sockets.into_iter();
+        command.stdin(sockets.next().unwrap());
+        command.stderr(sockets.next().map_or_else(Stdio::piped, Stdio::from));
+        let names = names.map(|names| ("LISTEN_FDNAMES", OsStr::new(names)));
+        Self::spawn(command, names.as_slice())
+    }
+
+    fn spawn(mut command: Command, variables: &[(&str, &OsStr)]) -> Self {
+        for name in [
+            "ORDGATE_API_KEYS",
+            "ORDGATE_ADMIN_TOKEN",
+            "ORDGATE_LOG",
+            "NOTIFY_SOCKET",
+            "WATCHDOG_USEC",
+            "WATCHDOG_PID",
+            "LISTEN_FDS",
+            "LISTEN_PID",
+            "LISTEN_FDNAMES",
+        ] {
             command.env_remove(name);
         }
         let mut child = command
-            .args(arguments)
             .envs(variables.iter().copied())
-            .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
+        // Its own ends of what it was given go with it.
+        drop(command);
         let (say, lines) = channel();
         let (end, ended) = channel();
         let out = Arc::new(Mutex::new(String::new()));
@@ -73,13 +115,15 @@ impl Process {
             }
             let _ = over.send(());
         });
-        let mut pipe = child.stderr.take().unwrap();
+        let pipe = child.stderr.take();
         let keep = errors.clone();
         std::thread::spawn(move || {
             let mut room = [0; 4096];
-            while let Ok(length @ 1..) = pipe.read(&mut room) {
-                let text = String::from_utf8_lossy(&room[..length]);
-                keep.lock().unwrap().push_str(&text);
+            if let Some(mut pipe) = pipe {
+                while let Ok(length @ 1..) = pipe.read(&mut room) {
+                    let text = String::from_utf8_lossy(&room[..length]);
+                    keep.lock().unwrap().push_str(&text);
+                }
             }
             let _ = end.send(());
         });
@@ -105,13 +149,24 @@ impl Process {
     ) -> (Self, SocketAddr, SocketAddr) {
         let ports = ["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
         let process = Self::start(&[&ports, arguments].concat(), variables);
-        let line = process.line();
-        let addresses = line
-            .strip_prefix("ordgate is ready on http://")
-            .and_then(|rest| rest.strip_suffix(')'))
-            .and_then(|rest| rest.split_once(" (admin on http://"));
-        let (public, admin) = addresses.unwrap_or_else(|| panic!("{line}"));
-        (process, public.parse().unwrap(), admin.parse().unwrap())
+        let (public, admin) = process.ready();
+        (process, public, admin)
+    }
+
+    /// Waits for the ready line: where it serves clients, and where the operator.
+    pub(crate) fn ready(&self) -> (SocketAddr, SocketAddr) {
+        loop {
+            let line = self.line();
+            // What it logs comes before where both are one.
+            let Some(rest) = line.strip_prefix("ordgate is ready on http://") else {
+                continue;
+            };
+            let addresses = rest
+                .strip_suffix(')')
+                .and_then(|rest| rest.split_once(" (admin on http://"));
+            let (public, admin) = addresses.unwrap_or_else(|| panic!("{line}"));
+            return (public.parse().unwrap(), admin.parse().unwrap());
+        }
     }
 
     /// The next line of standard output.

@@ -1,0 +1,365 @@
+//! A supervisor, as systemd is one: what it is told, what it hands over, and what
+//! a restart under it costs.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+
+use rustix::process::Signal;
+use tokio::net::UnixDatagram;
+
+use crate::support::{Client, PATIENCE, Process, token, until, within};
+
+/// Who is told, and where.
+struct Told {
+    socket: UnixDatagram,
+    path: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Told {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        Self {
+            socket: UnixDatagram::bind(&path).unwrap(),
+            path: path.display().to_string(),
+            _directory: directory,
+        }
+    }
+
+    /// What is said next.
+    async fn next(&self) -> String {
+        let mut room = [0; 4096];
+        let length = within("a word for the supervisor", self.socket.recv(&mut room)).await;
+        String::from_utf8_lossy(&room[..length.unwrap()]).into_owned()
+    }
+
+    /// That a reload is told from its beginning to its end; how it ended.
+    async fn reload(&self) -> String {
+        let begins = self.next().await;
+        assert!(begins.starts_with("RELOADING=1\nSTATUS="), "{begins}");
+        let time = begins
+            .lines()
+            .find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+        assert!(time.unwrap().parse::<u64>().unwrap() > 0, "{begins}");
+        let ends = self.next().await;
+        assert!(ends.starts_with("READY=1\nSTATUS=serving"), "{ends}");
+        ends
+    }
+}
+
+#[tokio::test]
+async fn it_is_told_of_readiness_reloads_and_the_end() {
+    let told = Told::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let config = file.path().display().to_string();
+    let (process, public, admin) = Process::serve(
+        &["--sandbox", "--config", &config],
+        &[("NOTIFY_SOCKET", &told.path)],
+    );
+    let expected = format!("READY=1\nSTATUS=serving on {public}, admin on {admin}\n");
+    assert_eq!(told.next().await, expected);
+    process.signal(Signal::HUP);
+    let done = told.reload().await;
+    assert!(
+        done.contains("by the configuration of the last reload"),
+        "{done}"
+    );
+    std::fs::write(file.path(), "[server]\nwokers = 1\n").unwrap();
+    let answer = Client::connect(admin)
+        .await
+        .request("POST", "/reload", &[])
+        .await;
+    assert_eq!(answer.status, 422);
+    let refused = told.reload().await;
+    let why = format!("as before: the last reload was refused: {config}:2:1: unknown key");
+    assert!(refused.contains(&why), "{refused}");
+    process.signal(Signal::TERM);
+    let ends = told.next().await;
+    assert!(ends.starts_with("STOPPING=1\nSTATUS=draining"), "{ends}");
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn it_is_told_that_the_process_lives_where_it_wants_to_know() {
+    let told = Told::new();
+    let variables = [("NOTIFY_SOCKET", &*told.path), ("WATCHDOG_USEC", "20000")];
+    for runtime in ["per-core", "work-stealing"] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("[server]\nruntime = \"{runtime}\"\n")).unwrap();
+        let config = file.path().display().to_string();
+        let (process, ..) = Process::serve(&["--sandbox", "--config", &config], &variables);
+        assert!(told.next().await.starts_with("READY=1"));
+        for _ in 0..3 {
+            assert_eq!(told.next().await, "WATCHDOG=1\n");
+        }
+        process.signal(Signal::TERM);
+        let mut word = told.next().await;
+        while word == "WATCHDOG=1\n" {
+            word = told.next().await;
+        }
+        assert!(word.starts_with("STOPPING=1"), "{word}");
+        assert_eq!(process.wait().code(), Some(0));
+        // What was on its way yet is none of the next one's.
+        while told.socket.try_recv(&mut [0; 4096]).is_ok() {}
+    }
+}
+
+#[tokio::test]
+async fn one_that_cannot_be_told_is_done_without() {
+    let (process, public, _) =
+        Process::serve(&["--sandbox"], &[("NOTIFY_SOCKET", "/no/such/socket")]);
+    until("it says so", || {
+        process.errors().contains("the supervisor cannot be told")
+    })
+    .await;
+    process.signal(Signal::HUP);
+    until("it reloads", || {
+        process.errors().contains("reloaded: the new")
+    })
+    .await;
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get("/openapi.json").await.status, 200);
+    drop(client);
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert_eq!(
+        left.errors.matches("cannot be told").count(),
+        1,
+        "{}",
+        left.errors
+    );
+}
+
+#[tokio::test]
+async fn nothing_waits_for_one_that_does_not_listen() {
+    let told = Told::new();
+    // It has been told as much as the kernel keeps for it; each who tells may say
+    // only so much of that.
+    let mut chatter = Vec::new();
+    let mut takes_more = true;
+    while takes_more {
+        let another = UnixDatagram::unbound().unwrap();
+        takes_more = false;
+        while another.try_send_to(b"", Path::new(&told.path)).is_ok() {
+            takes_more = true;
+        }
+        chatter.push(another);
+    }
+    let variables = [("NOTIFY_SOCKET", &*told.path), ("WATCHDOG_USEC", "2000")];
+    let (process, public, admin) = Process::serve(&["--sandbox"], &variables);
+    for _ in 0..3 {
+        let answer = Client::connect(admin)
+            .await
+            .request("POST", "/reload", &[])
+            .await;
+        assert_eq!(answer.status, 200);
+    }
+    assert_eq!(
+        Client::connect(public)
+            .await
+            .get("/openapi.json")
+            .await
+            .status,
+        200
+    );
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+/// A socket that listens, and where.
+fn listening() -> (TcpListener, SocketAddr) {
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    (socket, address)
+}
+
+fn handle(socket: &TcpListener) -> OwnedFd {
+    socket.try_clone().unwrap().into()
+}
+
+const SERVE: [&str; 4] = ["serve", "--sandbox", "--admin", "127.0.0.1:0"];
+
+#[tokio::test]
+async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
+    let (one, first) = listening();
+    let (other, second) = listening();
+    // Nobody could bind these.
+    let arguments = [
+        "serve",
+        "--sandbox",
+        "--listen",
+        "192.0.2.1:80",
+        "--admin",
+        "192.0.2.1:81",
+    ];
+    for (names, public, admin) in [
+        (None, first, second),
+        (Some("ordgate.socket:ordgate.socket"), first, second),
+        (Some("public:admin"), first, second),
+        (Some("admin:public"), second, first),
+    ] {
+        let process = Process::start_handed(vec![handle(&one), handle(&other)], names, &arguments);
+        assert_eq!(process.ready(), (public, admin), "{names:?}");
+        let answer = Client::connect(public).await.get("/openapi.json").await;
+        assert_eq!(answer.status, 200);
+        let answer = Client::connect(admin).await.get("/readyz").await;
+        assert_eq!(answer.status, 200);
+        process.signal(Signal::TERM);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(0), "{}", left.out);
+        for (key, configured, used) in [
+            ("server.listen", "192.0.2.1:80", public),
+            ("admin.listen", "192.0.2.1:81", admin),
+        ] {
+            let expected =
+                format!("{key} is {configured}, but a socket on {used} was handed over: that one");
+            assert!(left.out.contains(&expected), "{}", left.out);
+        }
+    }
+    // One that has a name leaves the other to be bound.
+    let process = Process::start_handed(
+        vec![handle(&one)],
+        Some("admin"),
+        &["serve", "--sandbox", "--listen", "127.0.0.1:0"],
+    );
+    let (public, admin) = process.ready();
+    assert!(admin == first && public != first);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[test]
+fn sockets_that_cannot_be_used_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let unix = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let (held, address) = listening();
+    let stream = TcpStream::connect(address).unwrap();
+    for socket in [unix.into(), file.into(), OwnedFd::from(stream)] {
+        let left = Process::start_handed(vec![socket], None, &SERVE).wait();
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = "ordgate: socket 1 that was handed over is no TCP socket that listens: ";
+        assert!(left.errors.contains(expected), "{}", left.errors);
+        assert_eq!(left.out, "");
+    }
+    let sockets = vec![handle(&held), handle(&held)];
+    let left = Process::start_handed(sockets, Some("public:x"), &SERVE).wait();
+    assert_eq!(left.code(), Some(2), "{}", left.out);
+    assert!(left.out.contains("has the name \"x\""), "{}", left.out);
+    // Handed over or not, the admin side is not for everybody.
+    let open = TcpListener::bind("0.0.0.0:0").unwrap();
+    let left = Process::start_handed(vec![open.into()], Some("admin"), &SERVE).wait();
+    assert_eq!(left.code(), Some(2), "{}", left.errors);
+    assert!(
+        left.errors.contains("ORDGATE_ADMIN_TOKEN"),
+        "{}",
+        left.errors
+    );
+}
+
+/// A client that asks on one new connection after another, in a thread of its
+/// own, and counts what is answered.
+struct Asker {
+    stop: Arc<AtomicBool>,
+    answered: Arc<AtomicUsize>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Asker {
+    fn start(address: SocketAddr, number: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let answered = Arc::new(AtomicUsize::new(0));
+        let (stops, counts) = (stop.clone(), answered.clone());
+        let thread = std::thread::spawn(move || {
+            while !stops.load(SeqCst) {
+                // No token of the sandbox's: what is not found is asked for again
+                // soon, so some are hits, and some are not.
+                let target = token(1000 * number + counts.load(SeqCst) % 20);
+                let answer = ask(address, &target);
+                assert!(answer.starts_with("HTTP/1.1 404 "), "{target}: {answer:?}");
+                counts.fetch_add(1, SeqCst);
+            }
+        });
+        Self {
+            stop,
+            answered,
+            thread,
+        }
+    }
+
+    /// Waits until so many more were answered.
+    async fn goes_on(&self, more: usize) {
+        let before = self.answered.load(SeqCst);
+        until("there are answers", || {
+            self.thread.is_finished() || self.answered.load(SeqCst) >= before + more
+        })
+        .await;
+        assert!(!self.thread.is_finished(), "a request was not answered");
+    }
+}
+
+fn ask(address: SocketAddr, target: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_restart_drops_no_connection() {
+    let (socket, address) = listening();
+    // No bound is in the way of who asks without a pause.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let config = "[upstream]\nrequests_per_minute = 1000000\nrequests_per_second = 1000000\n\
+                  [limit]\nenabled = false\n";
+    std::fs::write(file.path(), config).unwrap();
+    let path = file.path().display().to_string();
+    let arguments = [&SERVE[..], &["--config", &path]].concat();
+    let start = || {
+        let process = Process::start_handed(vec![handle(&socket)], None, &arguments);
+        assert_eq!(process.ready().0, address);
+        process
+    };
+    let stop = |process: Process| {
+        process.signal(Signal::TERM);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+    };
+    let mut process = start();
+    let askers: Vec<_> = (0..3).map(|number| Asker::start(address, number)).collect();
+    for overlaps in [false, true, false, true] {
+        for asker in &askers {
+            asker.goes_on(20).await;
+        }
+        process = match overlaps {
+            // One goes before the next one comes, as systemd does it. Who asks
+            // meanwhile waits in the socket.
+            false => {
+                stop(process);
+                start()
+            }
+            true => {
+                let next = start();
+                stop(process);
+                next
+            }
+        };
+    }
+    for asker in &askers {
+        asker.goes_on(20).await;
+    }
+    for asker in askers {
+        asker.stop.store(true, SeqCst);
+        asker.thread.join().unwrap();
+    }
+    stop(process);
+}
