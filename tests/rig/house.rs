@@ -9,7 +9,7 @@ use ordgate::config::{Config, Problem};
 use ordgate::serve::{Fresh, Options, Server};
 use ordgate::upstream::keys::ApiKey;
 use serde_json::Value;
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::wire::{Answer, Wire, request};
@@ -81,8 +81,16 @@ impl House {
     pub(crate) async fn end(mut self) {
         let server = self.server.take().unwrap();
         server.drain();
-        let ended = timeout(PATIENCE, spawn_blocking(move || server.wait())).await;
+        let (tell, told) = oneshot::channel();
+        // A thread of its own, which is gone with it; the runtime would keep one
+        // for the next.
+        let waiting = std::thread::spawn(move || {
+            server.wait();
+            let _ = tell.send(());
+        });
+        let ended = timeout(PATIENCE, told).await;
         assert!(matches!(ended, Ok(Ok(()))), "a drained server does not end");
+        waiting.join().unwrap();
     }
 }
 

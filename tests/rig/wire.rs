@@ -87,8 +87,13 @@ impl Wire {
         self.stream.write_all(bytes.as_ref()).await
     }
 
-    /// Ends the connection with a reset, not with an end.
+    /// Ends the connection with a reset.
     pub(crate) fn reset(self) {
+        self.will_reset();
+    }
+
+    /// Once it is dropped, the connection ends with a reset.
+    pub(crate) fn will_reset(&self) {
         // One that is gone already needs none.
         let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
     }
