@@ -381,6 +381,11 @@ impl Gateway {
         let said = way.said(&fields);
         let (response, outcome) = match went {
             Ok((mut response, outcome)) => {
+                if let Body::Passing(passing) = response.body_mut() {
+                    // As long as it lasts the connection is neither idle nor
+                    // done.
+                    passing.hold(session.pulse.go_on_working());
+                }
                 if route == Some(Headers::Typed) {
                     self.respond.dress(response.headers_mut(), &said);
                 }

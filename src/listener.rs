@@ -157,11 +157,17 @@ impl Door {
         if backlog == Backlog::Shared {
             return;
         }
-        // Whoever has been let in by the kernel is not turned out.
-        while let Poll::Ready(Ok((stream, peer))) =
-            poll_fn(|cx| Poll::Ready(listener.poll_accept(cx))).await
-        {
-            self.admit(stream, peer, stop.clone());
+        // Whoever has been let in by the kernel is not turned out. The runtime
+        // may not have heard of them yet, so the socket itself is asked.
+        let Ok(listener) = listener.into_std() else {
+            return;
+        };
+        loop {
+            match listener.accept().and_then(take) {
+                Ok((stream, peer)) => self.admit(stream, peer, stop.clone()),
+                Err(error) if is_of_the_connection(&error) => {}
+                Err(_there_are_no_more) => return,
+            }
         }
     }
 
@@ -325,6 +331,12 @@ fn sorry(gateway: &Gateway) -> Vec<u8> {
     text.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
     text.extend_from_slice(&body);
     text
+}
+
+/// A connection that was accepted outside of the runtime.
+fn take((stream, peer): (std::net::TcpStream, SocketAddr)) -> io::Result<(TcpStream, SocketAddr)> {
+    stream.set_nonblocking(true)?;
+    Ok((TcpStream::from_std(stream)?, peer))
 }
 
 fn is_of_the_connection(error: &io::Error) -> bool {

@@ -39,6 +39,8 @@ pub(super) struct Guard<S> {
     /// How long an answer may still take once the client has closed its side.
     grace: Duration,
     stuck: bool,
+    /// Whether hyper has yet to learn that the client has closed its side.
+    withheld: bool,
     refusing: Refusing,
     lingered: Option<usize>,
 }
@@ -67,6 +69,7 @@ impl<S> Guard<S> {
             clock,
             grace,
             stuck: false,
+            withheld: false,
             refusing: Refusing::No,
             lingered: None,
         }
@@ -126,20 +129,26 @@ impl<S: AsyncRead + Unpin> Guard<S> {
 
 impl<S> Guard<S> {
     /// The client has closed its side. hyper would drop what it is about to
-    /// answer, so it learns of that only once all is answered, or when
-    /// its grace is over: a client that waits is served, one that has gone does
-    /// not hold its place for as long as the upstream takes.
-    fn end(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+    /// answer, so it learns of that only once all is answered and written, or
+    /// when its grace is over: a client that waits is served, one that has gone
+    /// does not hold its place for as long as the upstream takes.
+    fn end(&mut self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let now = self.clock.now();
-        match self.pulse.ended_since() {
-            None => {
-                self.pulse.set_ended_since(now);
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            }
-            Some(since) if self.pulse.is_busy() && now.since(since) < self.grace => Poll::Pending,
-            Some(_) => Poll::Ready(Ok(())),
+        let Some(since) = self.pulse.ended_since() else {
+            self.pulse.set_ended_since(now);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        };
+        self.withheld = self.is_answering() && now.since(since) < self.grace;
+        match self.withheld {
+            true => Poll::Pending,
+            false => Poll::Ready(Ok(())),
         }
+    }
+
+    /// Whether an answer is under way, or written only in part.
+    fn is_answering(&self) -> bool {
+        self.pulse.is_busy() || self.stuck
     }
 }
 
@@ -227,7 +236,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+        let guard = self.get_mut();
+        ready!(Pin::new(&mut guard.io).poll_flush(cx))?;
+        if guard.withheld && !guard.is_answering() {
+            // All is written, and hyper does not read again by itself.
+            guard.withheld = false;
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

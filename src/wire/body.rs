@@ -34,8 +34,8 @@ pub struct Passing {
     pub rest: Incoming,
     /// How long the upstream may say nothing.
     pub patience: Duration,
-    /// What is held until the body has ended: its place among the requests
-    /// under way.
+    /// What is held until the body has ended, such as its place among the
+    /// requests under way.
     pub place: Box<dyn Any + Send>,
     /// Runs while the upstream says nothing.
     pub silence: Option<Pin<Box<Sleep>>>,
@@ -98,6 +98,12 @@ impl http_body::Body for Body {
 }
 
 impl Passing {
+    /// Holds something more until the body has ended.
+    pub fn hold(&mut self, more: impl Any + Send) {
+        let held = std::mem::replace(&mut self.place, Box::new(()));
+        self.place = Box::new((held, more));
+    }
+
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(bytes) = self.begun.pop_front() {
             return Poll::Ready(Some(Ok(Frame::data(bytes))));

@@ -4,6 +4,7 @@
 //! One timer watches a connection, not one for each request; so what the timer
 //! needs to know is kept here, in plain numbers.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::head::HeadFault;
@@ -101,7 +102,13 @@ impl Pulse {
         Working(self)
     }
 
-    /// Whether a request waits for its answer.
+    /// The same for an answer that goes on for a while once it has begun.
+    pub fn go_on_working(self: &Arc<Self>) -> StillWorking {
+        self.busy.fetch_add(1, Relaxed);
+        StillWorking(self.clone())
+    }
+
+    /// Whether a request waits for its answer, or for the rest of it.
     pub fn is_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
     }
@@ -111,6 +118,15 @@ impl Pulse {
 pub struct Working<'p>(&'p Pulse);
 
 impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        self.0.busy.fetch_sub(1, Relaxed);
+    }
+}
+
+/// An answer that goes on, wherever it is kept.
+pub struct StillWorking(Arc<Pulse>);
+
+impl Drop for StillWorking {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Relaxed);
     }

@@ -596,6 +596,139 @@ async fn who_has_said_all_may_still_listen() {
     }
 }
 
+/// A regression: hyper was not woken to learn that the client had said all, so
+/// that the connection of an answered client lasted for `half_closed_timeout`.
+#[tokio::test]
+async fn who_has_said_all_is_let_go_when_answered() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .start();
+    for _miss_then_hit in 0..2 {
+        let gate = Gate::new();
+        upstream.always(Reply::json("{}").behind(&gate));
+        let mut client = gateway.client().await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        gate.open();
+        assert_eq!(client.answer("GET").await.status, 200);
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A regression: once an answer was made, the client's end was told to hyper,
+/// which broke off what was not written yet.
+#[tokio::test]
+async fn who_has_said_all_may_take_its_time() {
+    let upstream = Upstream::start();
+    let body = format!("{{\"long\":\"{}\"}}", "x".repeat(8 << 20));
+    upstream.always(Reply::json(&body));
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .start();
+    for _miss_then_hit in 0..2 {
+        let mut client = Client::connect_narrow(gateway.public).await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        let answer = client.try_answer("GET").await;
+        let answer = answer.expect("the answer breaks off");
+        assert!(answer.body == body.as_bytes(), "{}", answer.body.len());
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A route whose answers pass through as they come.
+const PASSING: &str = r#"
+    [[route]]
+    name = "everything"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
+/// Half of an answer, of which the other half waits for a gate.
+const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\ncache-control: no-store\r\n\r\nhalf";
+
+/// The same where the answer comes in pieces.
+#[tokio::test]
+async fn who_has_said_all_may_wait_for_the_rest() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .config(PASSING)
+        .start();
+    let gate = Gate::new();
+    upstream.always(Reply::raw(HALF).then(&gate, "half"));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/x", &[]).await;
+    client.finish().await;
+    let begun = client.some(20).await;
+    gate.open();
+    let whole = [begun, client.rest().await].concat();
+    assert!(
+        whole.ends_with(b"\r\n\r\nhalfhalf"),
+        "{}",
+        whole.escape_ascii()
+    );
+}
+
+/// A regression: a connection counted as idle while the rest of an answer was
+/// on its way through it.
+#[tokio::test]
+async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.idle_timeout = \"100ms\"")
+        .config(PASSING)
+        .start();
+    let gate = Gate::new();
+    upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
+    let mut idle = gateway.client().await;
+    let mut client = gateway.client().await;
+    client.ask("GET", "/x", &[]).await;
+    let begun = client.some(20).await;
+    // One that is idle ends first, though it was heard of later.
+    assert_eq!(idle.get("/").await.status, 200);
+    assert_eq!(idle.rest().await, b"");
+    gate.open();
+    let whole = [begun, client.rest().await].concat();
+    assert!(
+        whole.ends_with(b"\r\n\r\nhalfhalf"),
+        "{}",
+        whole.escape_ascii()
+    );
+}
+
+/// A regression: a drain broke off an answer of which the rest took longer than
+/// a connection's last call.
+#[tokio::test]
+async fn draining_waits_for_the_rest_of_an_answer() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"60s\"")
+        .config(PASSING)
+        .start();
+    let gate = Gate::new();
+    upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
+    let mut kept = gateway.client().await;
+    let mut client = gateway.client().await;
+    client.ask("GET", "/x", &[]).await;
+    let begun = client.some(20).await;
+    assert_eq!(kept.get("/").await.status, 200);
+    gateway.server().drain();
+    // One that asks for nothing ends with its last call, so that has passed.
+    kept.rest().await;
+    gate.open();
+    let whole = [begun, client.rest().await].concat();
+    assert!(
+        whole.ends_with(b"\r\n\r\nhalfhalf"),
+        "{}",
+        whole.escape_ascii()
+    );
+}
+
 #[tokio::test]
 async fn who_has_gone_does_not_hold_its_place() {
     let upstream = Upstream::start();
@@ -655,6 +788,29 @@ async fn draining_answers_what_was_on_its_way() {
         assert_eq!(answer.status, 200);
         assert_eq!(answer.must("connection"), "close");
         assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A regression: whom the kernel had let in was turned out where the runtime had
+/// not heard of them yet. That is a matter of microseconds, hence the rounds.
+#[tokio::test]
+async fn draining_answers_whom_the_kernel_has_let_in() {
+    let upstream = Upstream::start();
+    for round in 0..40 {
+        let gateway = Setup::before(&upstream)
+            .config("server.drain_timeout = \"60s\"")
+            .start();
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let mut client = gateway.client().await;
+            client.ask("GET", "/openapi.json", &[]).await;
+            clients.push(client);
+        }
+        gateway.server().drain();
+        for client in &mut clients {
+            let answer = client.try_answer("GET").await;
+            assert!(answer.is_some(), "turned out in round {round}");
+        }
     }
 }
 

@@ -113,6 +113,13 @@ impl Reply {
         self
     }
 
+    /// Then these bytes, once the gate opens.
+    pub(crate) fn then(mut self, gate: &Gate, bytes: impl AsRef<[u8]>) -> Self {
+        self.0.push(Step::Wait(gate.clone()));
+        self.0.push(Step::Send(bytes.as_ref().to_vec()));
+        self
+    }
+
     /// A byte at a time, so often, for ever if need be.
     pub(crate) fn drip(mut self, bytes: impl AsRef<[u8]>, every: Duration) -> Self {
         self.0.push(Step::Drip(bytes.as_ref().to_vec(), every));

@@ -1,0 +1,130 @@
+//! Afterwards: no client, no fault. All that was taken must have been given
+//! back, and the gateway must be as good as new.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::check::judge;
+use crate::front::{Front, Sky};
+use crate::house::status;
+use crate::operator::{Operator, key};
+use crate::questions::{About, Question};
+use crate::wire::Wire;
+use crate::world::{HANG, World};
+
+/// How long what was under way may take to end, and the gateway to find that
+/// all is well again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A budget that is in nobody's way.
+const PLENTY: usize = 1_000_000;
+
+/// Waits until all is given back, and sees that all of it can be taken again.
+pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: &[Front]) {
+    let at = operator.house().admin;
+    quiet(world, at).await;
+
+    // Keys that no fault has met, and a breaker that remembers none. The bound
+    // on requests under way stays, and with it the very places that were taken.
+    let keys: Vec<_> = (100..103).map(key).collect();
+    let text = format!(
+        "limit.enabled = false\nserver.max_connections = 16384\n\
+         upstream.requests_per_minute = {PLENTY}\nupstream.requests_per_second = {PLENTY}\n\
+         upstream.breaker.failures = 1000\n"
+    );
+    operator.write(&text, &keys);
+    operator
+        .take_up(Some((PLENTY, PLENTY)), Some(keys), &text)
+        .await;
+
+    let most = operator.max_in_flight();
+    for front in fronts {
+        front.turn(Sky::Hold);
+        front.most();
+    }
+    let began = Instant::now();
+    let mut reached = 0;
+    for round in 0.. {
+        crowd(world, operator, most + 8, round).await;
+        let now = fronts.iter().map(Front::most).sum();
+        reached = reached.max(now);
+        if reached >= most || began.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    if reached != most {
+        world.wrong(format!(
+            "{reached} requests at once have come up, of {most} that may"
+        ));
+    }
+    world.count(
+        "afterwards",
+        format!("{reached} places of {most} taken at once"),
+    );
+    quiet(world, at).await;
+}
+
+/// Asks for so many things at once that nobody has asked for.
+async fn crowd(world: &Arc<World>, operator: &Operator, count: usize, round: usize) {
+    let mut clients = JoinSet::new();
+    let to = operator.house().public;
+    for number in 0..count {
+        let world = world.clone();
+        clients.spawn(async move {
+            let question = Question {
+                method: "GET",
+                target: format!("/ordinals/v1/brc-20/tokens/r{round}-{number}"),
+                fields: String::new(),
+                about: About::NoToken,
+            };
+            let asked = async {
+                let mut wire = Wire::connect(to, None).await.unwrap();
+                wire.send(question.bytes()).await.unwrap();
+                wire.answer("GET").await.unwrap()
+            };
+            let Ok(answer) = timeout(HANG, asked).await else {
+                return world.wrong("it hangs, and all is calm");
+            };
+            world.count("afterwards", format!("answers: {}", answer.status));
+            if let Err(why) = judge(&world, &question, &answer) {
+                world.wrong(format!("all is calm, and yet: {why}: {answer:?}"));
+            }
+        });
+    }
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+}
+
+/// Waits until nothing is under way.
+async fn quiet(world: &World, admin: std::net::SocketAddr) {
+    let began = Instant::now();
+    loop {
+        let status = status(admin).await;
+        let left = left(&status);
+        if left.is_empty() {
+            let callers = status["callers"].as_u64();
+            // All clients have one address.
+            if callers.is_none_or(|callers| callers > 1) {
+                world.wrong(format!("callers: {callers:?}"));
+            }
+            return;
+        }
+        if began.elapsed() > PATIENCE {
+            return world.wrong(format!("all is over, and there is left: {left:?}"));
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// What of the things that end is not at its end.
+fn left(status: &Value) -> Vec<String> {
+    let paths = ["/upstream/in_flight", "/collapse/keys", "/connections/open"];
+    let value = |path: &&str| status.pointer(path) != Some(&Value::from(0));
+    let left = paths.iter().filter(|path| value(path));
+    left.map(|path| format!("{path} {:?}", status.pointer(path)))
+        .collect()
+}

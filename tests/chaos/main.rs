@@ -1,0 +1,158 @@
+//! The chaos run: a gateway between clients with bad manners and an upstream
+//! with worse, which is reloaded, purged, drained and started again meanwhile.
+//!
+//! Whatever happens, every request gets a well-formed answer in time or a clean
+//! end of its connection, nothing wrong is served, no key and no budget gets
+//! out, and afterwards all that was taken is given back.
+//!
+//! What is random follows from a seed, which is printed; when things happen is
+//! the machine's affair, so a seed plays a like game and not the same one:
+//!
+//! ```text
+//! ORDGATE_CHAOS_SECONDS=120 cargo test --test chaos -- --nocapture
+//! ORDGATE_CHAOS_SEED=17 cargo test --test chaos -- --nocapture
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
+mod calm;
+
+mod check;
+
+mod crowd;
+
+#[allow(dead_code, reason = "several targets share it, and each uses its part")]
+#[path = "../simulation/dice.rs"]
+mod dice;
+
+mod faults;
+
+#[allow(dead_code, reason = "several targets share it, and each uses its part")]
+#[path = "../rig/figures.rs"]
+mod figures;
+
+mod front;
+
+#[allow(dead_code, reason = "several targets share it, and each uses its part")]
+#[path = "../rig/house.rs"]
+mod house;
+
+#[allow(dead_code, reason = "several targets share it, and each uses its part")]
+#[path = "../rig/ledger.rs"]
+mod ledger;
+
+mod operator;
+
+mod process;
+
+mod questions;
+
+#[allow(dead_code, reason = "several targets share it, and each uses its part")]
+#[path = "../rig/wire.rs"]
+mod wire;
+
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use front::{Front, Sky};
+use operator::Operator;
+use process::Process;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use world::World;
+
+/// How long a run is, and which, unless the environment says otherwise.
+const SECONDS: u64 = 10;
+const SEED: u64 = 1;
+/// Connections at once, about.
+const CLIENTS: u64 = 32;
+/// Front ends of the one upstream.
+const FRONTS: usize = 2;
+/// How much larger the process may have grown between the end of its warming up
+/// and the end of the run: by its half, and by so much. Its allocator gives
+/// little back, and each server that is started has threads of its own.
+const GROWTH: u64 = 64 << 20;
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}
+
+/// The one test of the target: it measures the whole process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_breaks_whatever_happens() {
+    let seed = number("ORDGATE_CHAOS_SEED").unwrap_or(SEED);
+    let seconds = number("ORDGATE_CHAOS_SECONDS").unwrap_or(SECONDS);
+    eprintln!("ORDGATE_CHAOS_SEED={seed} ORDGATE_CHAOS_SECONDS={seconds}");
+    let before = Process::now();
+    let world = World::new(seed);
+    let fronts: Vec<_> = (0..FRONTS).map(|at| Front::start(&world, at)).collect();
+    let mut operator = Operator::start(&world, &fronts);
+
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        clients.spawn(crowd::live(world.clone(), client));
+    }
+    let began = Instant::now();
+    let span = Duration::from_secs(seconds);
+    let mut warm = None;
+    while began.elapsed() < span {
+        operator.stir().await;
+        if began.elapsed() >= span / 3 && warm.is_none() {
+            warm = Some(Process::now());
+        }
+    }
+    let warm = warm.unwrap_or_else(Process::now);
+    let end = Process::now();
+
+    // The clients first, so that none is left that might be refused.
+    world.over.send_replace(true);
+    while let Some(ended) = clients.join_next().await {
+        ended.unwrap();
+    }
+    for front in &fronts {
+        front.turn(Sky::Calm);
+    }
+    calm::settle(&world, &mut operator, &fronts).await;
+    operator.end().await;
+    for front in fronts {
+        front.end().await;
+    }
+    let over = Process::back_to(&before).await;
+
+    let world = Arc::into_inner(world).expect("somebody has been left behind");
+    let mut table = world.table(&format!(
+        "chaos run: {seconds} s, seed {seed}, {CLIENTS} clients"
+    ));
+    let mib = |bytes: u64| format!("{} MiB", bytes >> 20);
+    let sizes = [&before, &warm, &end, &over].map(|then| mib(then.resident));
+    table.row("resident: before, warm, end, after", sizes.join(", "));
+    let counts = [&before, &warm, &end, &over].map(|then| then.descriptors.to_string());
+    table.row("descriptors", counts.join(", "));
+    let counts = [&before, &warm, &end, &over].map(|then| then.threads.to_string());
+    table.row("threads", counts.join(", "));
+    table.print();
+
+    let wrongs = world.wrongs.into_inner().unwrap();
+    assert!(
+        wrongs.is_empty(),
+        "ORDGATE_CHAOS_SEED={seed}: {} wrongs:\n{}",
+        wrongs.len(),
+        wrongs.join("\n")
+    );
+    assert!(
+        end.resident <= warm.resident + warm.resident / 2 + GROWTH,
+        "the process grows: {warm:?}, {end:?}"
+    );
+    assert_eq!(over.of_servers, 0, "threads of servers are left: {over:?}");
+    assert!(
+        over.descriptors <= before.descriptors && over.threads <= before.threads,
+        "descriptors or threads are left: {before:?}, {over:?}"
+    );
+}

@@ -1,0 +1,406 @@
+//! The operator, who leaves nothing alone: reloads with other settings and other
+//! keys, or with ones that cannot be; purges; drains one server and starts the
+//! next. The chain goes on at the same time.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::dice::Dice;
+use crate::faults::{FIRST_BYTE, WHOLE};
+use crate::front::Front;
+use crate::house::{House, Shelf, Source, admin, merge, shipped};
+use crate::world::{BOUND, Door, SECRET, World};
+
+/// Keys that there ever are.
+const KEYS: u64 = 6;
+/// Between two acts.
+const PAUSE: (u64, u64) = (200, 700);
+/// A drained server ends within this: its requests' deadlines, and what slow
+/// readers take.
+const DRAIN: Duration = Duration::from_secs(20);
+
+pub(crate) struct Operator {
+    world: Arc<World>,
+    dice: Dice,
+    shelf: Shelf,
+    urls: Vec<String>,
+    house: Option<House>,
+    door: Arc<Door>,
+    /// Whether the highest blocks are missing just now.
+    halfway: bool,
+}
+
+impl Operator {
+    pub(crate) fn start(world: &Arc<World>, fronts: &[Front]) -> Self {
+        let mut dice = world.dice("operator", 0);
+        let urls: Vec<_> = fronts
+            .iter()
+            .map(|front| format!("http://{}", front.address))
+            .collect();
+        let keys: Vec<_> = (0..KEYS / 2).map(key).collect();
+        world.use_keys(&keys);
+        let mut config = shipped();
+        let (per_minute, per_second) = (1200, 60);
+        merge(&mut config, &base(per_minute, per_second));
+        merge(&mut config, &upstreams(&urls, 0));
+        world.budget_from_now(per_minute, per_second);
+        let shelf: Shelf = Arc::new(Mutex::new(Source {
+            config,
+            keys: keys.join(","),
+        }));
+        runtime(&shelf, &mut dice);
+        let house = House::start(&shelf);
+        let door = open(world, &house);
+        Self {
+            world: world.clone(),
+            dice,
+            shelf,
+            urls,
+            house: Some(house),
+            door,
+            halfway: false,
+        }
+    }
+
+    pub(crate) fn house(&self) -> &House {
+        self.house.as_ref().unwrap()
+    }
+
+    /// Does something.
+    pub(crate) async fn stir(&mut self) {
+        let (least, most) = PAUSE;
+        sleep(Duration::from_millis(self.dice.between(least, most))).await;
+        match self.dice.below(100) {
+            0..45 => self.reload().await,
+            45..55 => self.reload_what_cannot_be().await,
+            55..75 => self.chain(),
+            75..87 => self.purge().await,
+            87..92 => self.look().await,
+            _ => self.restart().await,
+        }
+    }
+
+    /// A change that can be.
+    async fn reload(&mut self) {
+        let dice = &mut self.dice;
+        let mut text = String::new();
+        let mut budget = None;
+        let mut keys = None;
+        for _ in 0..dice.between(1, 4) {
+            let more = match dice.below(14) {
+                0 => format!(
+                    "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
+                    dice.percent(50),
+                    dice.pick(&[3000, 100_000]),
+                    dice.pick(&[20, 3000, 100_000])
+                ),
+                1 | 2 => {
+                    let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[20, 40, 80]));
+                    budget = Some(chosen);
+                    let (per_minute, per_second) = chosen;
+                    format!(
+                        "upstream.requests_per_minute = {per_minute}\nupstream.requests_per_second = {per_second}\n"
+                    )
+                }
+                3 | 4 => {
+                    let first = dice.between(0, KEYS - 1);
+                    let some = (0..dice.between(1, 5)).map(|at| key((first + at) % KEYS));
+                    keys = Some(some.collect::<Vec<_>>());
+                    String::new()
+                }
+                5 => format!("upstream.max_in_flight = {}\n", dice.pick(&[4, 16, 32])),
+                6 => format!(
+                    "chain.live_ttl = \"{}s\"\nchain.recent_ttl = \"{}s\"\nchain.absent_ttl = \"{}ms\"\n",
+                    dice.between(1, 30),
+                    dice.between(1, 10),
+                    dice.between(100, 1000)
+                ),
+                7 => format!(
+                    "cache.max_bytes = \"{}MiB\"\ncache.stale_wait = \"{}ms\"\n",
+                    dice.pick(&[1, 4, 8]),
+                    dice.between(0, 2000)
+                ),
+                8 => format!(
+                    "upstream.breaker.enabled = {}\nupstream.breaker.failures = {}\nupstream.breaker.max_pause = \"{}ms\"\nupstream.breaker.pause = \"200ms\"\n",
+                    dice.percent(80),
+                    dice.between(2, 10),
+                    dice.between(200, 2000)
+                ),
+                9 => upstreams(&self.urls, dice.below(self.urls.len())),
+                10 => format!(
+                    "server.max_connections = {}\n",
+                    dice.pick(&[24, 16_384, 16_384])
+                ),
+                11 => format!(
+                    "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
+                    dice.percent(50),
+                    dice.percent(50)
+                ),
+                12 => format!(
+                    "chain.look_ahead.next_window = {}\nchain.look_ahead.refresh = {}\n",
+                    dice.percent(50),
+                    dice.pick(&[0, 20])
+                ),
+                _ => {
+                    let mut shelf = self.shelf.lock().unwrap();
+                    let routes = shelf.config["route"].as_array_mut().unwrap();
+                    let route = dice.below(routes.len());
+                    let cache = &mut routes[route]["cache"];
+                    cache["stale_if_error"] = format!("{}s", dice.between(1, 300)).into();
+                    String::new()
+                }
+            };
+            merge(&mut self.shelf.lock().unwrap().config, &more);
+            text.push_str(&more);
+        }
+        if let Some(keys) = &keys {
+            self.shelf.lock().unwrap().keys = keys.join(",");
+        }
+        self.take_up(budget, keys, &text).await;
+    }
+
+    /// Has the gateway take up what is on the shelf.
+    pub(crate) async fn take_up(
+        &mut self,
+        budget: Option<(usize, usize)>,
+        keys: Option<Vec<String>>,
+        text: &str,
+    ) {
+        if let Some((per_minute, per_second)) = budget {
+            self.world.budget_from_now(per_minute, per_second);
+        }
+        if let Some(keys) = &keys {
+            self.world.use_keys(keys);
+        }
+        let answer = self.admin("POST", "/reload").await;
+        if answer.status != 200 {
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            self.world
+                .wrong(format!("a good reload is refused: {text:?}: {said}"));
+        }
+        self.world.budget_settled();
+        self.world.count("operator", "reloads");
+    }
+
+    /// Changes of which one cannot be: none may be taken up.
+    async fn reload_what_cannot_be(&mut self) {
+        let before = self.shelf.lock().unwrap().clone();
+        let served = self.house().server().present();
+        let wrong = *self.dice.pick(&[
+            "nonsense = true",
+            "upstream.requests_per_minute = 0",
+            "upstream.url = \"ftp://127.0.0.1\"",
+            "chain.live_ttl = \"soon\"",
+            "limit.burst = \"many\"",
+            "cache.max_bytes = -1",
+            "keys",
+        ]);
+        {
+            let mut shelf = self.shelf.lock().unwrap();
+            merge(&mut shelf.config, "upstream.requests_per_second = 7777");
+            match wrong {
+                "keys" => shelf.keys = format!("{SECRET}with a blank and \u{7f}"),
+                wrong => merge(&mut shelf.config, wrong),
+            }
+        }
+        let answer = self.admin("POST", "/reload").await;
+        if answer.status != 422 {
+            self.world
+                .wrong(format!("a reload with {wrong:?} gets {}", answer.status));
+        }
+        if !Arc::ptr_eq(&served, &self.house().server().present()) {
+            self.world
+                .wrong(format!("a reload with {wrong:?} has changed something"));
+        }
+        *self.shelf.lock().unwrap() = before;
+        self.world.count("operator", "reloads refused");
+    }
+
+    /// Blocks come, and go.
+    fn chain(&mut self) {
+        let sandbox = &self.world.sandbox;
+        let event = match self.dice.below(10) {
+            _ if self.halfway => {
+                sandbox.apply();
+                self.halfway = false;
+                "second halves of reorgs"
+            }
+            0..6 => {
+                sandbox.advance(self.dice.between(1, 2) as u32);
+                "blocks"
+            }
+            6 | 7 => {
+                sandbox.reorg(self.dice.between(1, 3) as u32);
+                "reorgs"
+            }
+            8 => {
+                sandbox.rollback(self.dice.between(1, 3) as u32);
+                self.halfway = true;
+                "first halves of reorgs"
+            }
+            _ => {
+                sandbox.tokens_ahead();
+                "tokens ahead"
+            }
+        };
+        self.world.count("chain", event);
+    }
+
+    async fn purge(&mut self) {
+        let question = self.world.questions.good(&mut self.dice);
+        let url: String = question
+            .target
+            .bytes()
+            .map(|byte| format!("%{byte:02X}"))
+            .collect();
+        let query = match self.dice.below(5) {
+            0 => "all".to_owned(),
+            1 => "route=rune-block-activity".to_owned(),
+            2 => "tag=ticker:ordi".to_owned(),
+            3 => format!("tag=height:{}%2B", 840_000 + self.dice.below(80)),
+            _ => format!("url={url}"),
+        };
+        let answer = self.admin("POST", &format!("/purge?{query}")).await;
+        if answer.status != 200 {
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            self.world.wrong(format!("a purge by {query}: {said}"));
+        }
+        self.world.count("operator", "purges");
+    }
+
+    /// Looks at all that the admin side shows.
+    async fn look(&mut self) {
+        for target in [
+            "/status",
+            "/metrics",
+            "/healthz",
+            "/readyz",
+            "/explain?url=%2Frunes%2Fv1%2Fblocks%2F840000%2Factivity",
+        ] {
+            let answer = self.admin("GET", target).await;
+            if answer.status != 200 {
+                self.world.wrong(format!("{target} gets {}", answer.status));
+            }
+        }
+        self.world.count("operator", "looks");
+    }
+
+    /// Drains the server, waits for its end, and starts another.
+    async fn restart(&mut self) {
+        self.drain().await;
+        self.world.server.fetch_add(1, SeqCst);
+        runtime(&self.shelf, &mut self.dice);
+        let house = House::start(&self.shelf);
+        self.door = open(&self.world, &house);
+        self.house = Some(house);
+        self.world.count("operator", "drains");
+    }
+
+    async fn drain(&mut self) {
+        let began = Instant::now();
+        // Said first: whoever sees the end of a connection finds it said.
+        self.world.door.send_replace(None);
+        self.door.drained.set(began).unwrap();
+        self.house.take().unwrap().end().await;
+        if began.elapsed() >= DRAIN {
+            self.world
+                .wrong(format!("a drain took {:?}", began.elapsed()));
+        }
+    }
+
+    /// Ends the last server.
+    pub(crate) async fn end(mut self) {
+        self.drain().await;
+    }
+
+    async fn admin(&self, method: &str, target: &str) -> crate::wire::Answer {
+        let answer = admin(self.house().admin, method, target).await;
+        if memchr::memmem::find(&answer.body, SECRET.as_bytes()).is_some() {
+            self.world.wrong(format!("{target} shows a key"));
+        }
+        answer
+    }
+
+    /// Changes what is on the shelf.
+    pub(crate) fn write(&self, text: &str, keys: &[String]) {
+        let mut shelf = self.shelf.lock().unwrap();
+        merge(&mut shelf.config, text);
+        shelf.keys = keys.join(",");
+    }
+
+    /// How many requests upstream there may be at once, as the shelf has it.
+    pub(crate) fn max_in_flight(&self) -> usize {
+        let shelf = self.shelf.lock().unwrap();
+        let most = shelf.config["upstream"]["max_in_flight"].as_integer();
+        usize::try_from(most.unwrap()).unwrap()
+    }
+}
+
+/// A key of the provider's.
+pub(crate) fn key(number: u64) -> String {
+    format!("{SECRET}{number}-5f0c1e")
+}
+
+fn open(world: &World, house: &House) -> Arc<Door> {
+    let door = Arc::new(Door {
+        address: house.public,
+        drained: OnceLock::new(),
+    });
+    world.door.send_replace(Some(door.clone()));
+    door
+}
+
+/// How a server's threads share the work is for its whole life.
+fn runtime(shelf: &Shelf, dice: &mut Dice) {
+    let kind = dice.pick(&["per-core", "work-stealing"]);
+    let text = format!("server.runtime = \"{kind}\"");
+    merge(&mut shelf.lock().unwrap().config, &text);
+}
+
+/// The upstream's base URLs, the one at a place first. As long as there can be
+/// but one, that is it.
+fn upstreams(urls: &[String], first: usize) -> String {
+    format!("upstream.url = \"{}\"\n", urls[first])
+}
+
+/// Short times, so that a run of seconds sees all of them pass; those for
+/// clients are long enough for the slowest that is still in order.
+fn base(per_minute: usize, per_second: usize) -> String {
+    let (first_byte, whole) = (FIRST_BYTE.as_millis(), WHOLE.as_millis());
+    let half_closed = 2 * BOUND.as_secs();
+    let drain = DRAIN.as_secs();
+    format!(
+        r#"
+        [server]
+        listen = "127.0.0.1:0"
+        workers = 2
+        drain_timeout = "{drain}s"
+        half_closed_timeout = "{half_closed}s"
+        [admin]
+        listen = "127.0.0.1:0"
+        [limit]
+        enabled = false
+        [cache]
+        max_bytes = "8MiB"
+        stale_wait = "500ms"
+        [chain]
+        tip.ordinals.every = "500ms"
+        tip.runes.every = "500ms"
+        [upstream]
+        requests_per_minute = {per_minute}
+        requests_per_second = {per_second}
+        queue_timeout = "500ms"
+        connect_timeout = "500ms"
+        first_byte_timeout = "{first_byte}ms"
+        timeout = "{whole}ms"
+        idle_timeout = "2s"
+        max_body_bytes = "1MiB"
+        max_in_flight = 16
+        breaker.pause = "200ms"
+        breaker.max_pause = "1s"
+        "#
+    )
+}

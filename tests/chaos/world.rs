@@ -1,0 +1,279 @@
+//! What all who take part share: the sandbox, what is in force, what is
+//! counted, and what was found wrong.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use ordgate::sandbox::{Sandbox, Settings};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::dice::Dice;
+use crate::figures::{Table, Times};
+use crate::ledger::Ledger;
+use crate::questions::Questions;
+
+/// The sum of a request's deadlines, as the operator configures them: a queue
+/// for a place and one for the budget, the upstream's whole time, the first
+/// probe and a second; each twice, for what was overtaken by a reorg on its way
+/// is asked for again. The rest is for a machine that is busy otherwise.
+pub(crate) const BOUND: Duration = Duration::from_secs(15);
+/// No wait of the test is longer.
+pub(crate) const HANG: Duration = Duration::from_secs(40);
+/// How long a withdrawn key may still be seen: in requests that were under way.
+const WITHDRAWN: Duration = Duration::from_secs(8);
+/// How long before its arrival a request may have been granted.
+const UNDER_WAY: Duration = Duration::from_secs(3);
+/// So many wrongs are kept.
+const MOST_WRONGS: usize = 30;
+
+/// What each key begins with: no byte of an answer may.
+pub(crate) const SECRET: &str = "chaos-secret-";
+/// What faulty bodies have in them: no 200 may.
+pub(crate) const HOSTILE: &str = "HOSTILE";
+/// What stands in requests that do not validate: none may reach the upstream.
+pub(crate) const INVALID: &str = "zzbad";
+
+pub(crate) struct World {
+    pub(crate) seed: u64,
+    pub(crate) began: Instant,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) questions: Questions,
+    /// Where the gateway is; nowhere between two servers.
+    pub(crate) door: watch::Sender<Option<Arc<Door>>>,
+    /// Whether the clients are to go.
+    pub(crate) over: watch::Sender<bool>,
+    pub(crate) wrongs: Mutex<Vec<String>>,
+    pub(crate) ledger: Ledger,
+    /// Which server there is, counted from zero.
+    pub(crate) server: AtomicUsize,
+    toll: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
+    times: Mutex<Times>,
+    keys: Mutex<HashMap<String, Option<Instant>>>,
+    budgets: Mutex<Vec<Budget>>,
+    /// Digests of the bodies that each token has had.
+    given: Mutex<HashMap<String, HashSet<u64>>>,
+    digest: RandomState,
+}
+
+/// The public side of one server.
+pub(crate) struct Door {
+    pub(crate) address: SocketAddr,
+    /// When it began to drain.
+    pub(crate) drained: OnceLock<Instant>,
+}
+
+/// What a key may be used for, and when that was in force at the most.
+struct Budget {
+    from: Instant,
+    until: Option<Instant>,
+    per_minute: usize,
+    per_second: usize,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Arc<Self> {
+        let sandbox = Sandbox::new(Settings {
+            seed,
+            blocks: 80,
+            largest_block: 60,
+            ..Settings::default()
+        });
+        Arc::new(Self {
+            seed,
+            began: Instant::now(),
+            questions: Questions::about(&sandbox),
+            sandbox,
+            door: watch::Sender::new(None),
+            over: watch::Sender::new(false),
+            wrongs: Mutex::default(),
+            ledger: Ledger::default(),
+            server: AtomicUsize::new(0),
+            toll: Mutex::default(),
+            times: Mutex::default(),
+            keys: Mutex::default(),
+            budgets: Mutex::default(),
+            given: Mutex::default(),
+            digest: RandomState::new(),
+        })
+    }
+
+    /// The dice of one who takes part, or of one connection of theirs.
+    pub(crate) fn dice(&self, who: &str, number: u64) -> Dice {
+        let name = who.bytes().fold(0_u64, |sum, byte| {
+            sum.wrapping_mul(31).wrapping_add(byte.into())
+        });
+        Dice::new(self.seed ^ name << 32 ^ number << 8)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// The gateway's door, once there is one; `None` where all is over.
+    pub(crate) async fn door(&self) -> Option<Arc<Door>> {
+        let (mut door, mut over) = (self.door.subscribe(), self.over.subscribe());
+        tokio::select! {
+            open = door.wait_for(Option::is_some) => open.ok().and_then(|open| open.clone()),
+            _ = over.wait_for(|over| *over) => None,
+        }
+    }
+
+    /// Something that must not be.
+    pub(crate) fn wrong(&self, what: impl Into<String>) {
+        let mut wrongs = self.wrongs.lock().unwrap();
+        let what = what.into();
+        let end = what.len().min(600);
+        let what = what.get(..end).unwrap_or(&what);
+        let at = self.began.elapsed().as_secs_f64();
+        if wrongs.len() < MOST_WRONGS {
+            wrongs.push(format!("{at:.3} s: {what}"));
+        }
+    }
+
+    /// Counts one of a kind.
+    pub(crate) fn count(&self, kind: &'static str, name: impl Into<String>) {
+        let mut toll = self.toll.lock().unwrap();
+        *toll
+            .entry(kind)
+            .or_default()
+            .entry(name.into())
+            .or_default() += 1;
+    }
+
+    /// So long has an answer taken.
+    pub(crate) fn took(&self, time: Duration) {
+        self.times.lock().unwrap().add(time);
+    }
+
+    /// These keys are in force from now on, and no others.
+    pub(crate) fn use_keys(&self, present: &[String]) {
+        let mut keys = self.keys.lock().unwrap();
+        for withdrawn in keys.values_mut() {
+            withdrawn.get_or_insert_with(Instant::now);
+        }
+        for key in present {
+            keys.insert(key.clone(), None);
+        }
+    }
+
+    /// A request has come to the upstream with this key: it has to be one of
+    /// ours, and is counted.
+    pub(crate) fn arrive(&self, key: &str) {
+        let known = self.keys.lock().unwrap().get(key).copied();
+        match known {
+            Some(None) => {}
+            Some(Some(at)) if at.elapsed() < WITHDRAWN => {}
+            Some(Some(_)) => self.wrong("a key was used long after it was withdrawn"),
+            None => self.wrong("a request came up without a key of ours"),
+        }
+        // A server that was started again knows nothing of what the one before
+        // has spent.
+        let server = self.server.load(SeqCst);
+        self.ledger.arrive(&format!("{server} {key}"));
+    }
+
+    /// This budget is about to be in force.
+    pub(crate) fn budget_from_now(&self, per_minute: usize, per_second: usize) {
+        self.budgets.lock().unwrap().push(Budget {
+            from: Instant::now(),
+            until: None,
+            per_minute,
+            per_second,
+        });
+    }
+
+    /// Only the last budget is in force any more.
+    pub(crate) fn budget_settled(&self) {
+        let now = Instant::now();
+        let mut budgets = self.budgets.lock().unwrap();
+        let last = budgets.len() - 1;
+        for budget in &mut budgets[..last] {
+            budget.until.get_or_insert(now);
+        }
+    }
+
+    /// Holds what has come against the budgets: whatever came last within a
+    /// window was granted under one that was in force then or shortly before.
+    pub(crate) fn check_budgets(&self) -> (usize, usize) {
+        let budgets = self.budgets.lock().unwrap();
+        let mut most = (0, 0);
+        for (key, arrivals) in self.ledger.keys() {
+            let mut oldest = [0; 2];
+            for (place, at) in arrivals.iter().enumerate() {
+                let spans = [Duration::from_secs(60), Duration::from_secs(1)];
+                let mut counts = [0; 2];
+                for (oldest, (span, count)) in
+                    oldest.iter_mut().zip(spans.into_iter().zip(&mut counts))
+                {
+                    while arrivals[*oldest] + span <= *at {
+                        *oldest += 1;
+                    }
+                    *count = place + 1 - *oldest;
+                }
+                let in_force = budgets.iter().filter(|budget| {
+                    budget.from <= *at && budget.until.is_none_or(|until| until + UNDER_WAY >= *at)
+                });
+                let bounds = in_force.fold((0, 0), |most, budget| {
+                    (most.0.max(budget.per_minute), most.1.max(budget.per_second))
+                });
+                let [minute, second] = counts;
+                most = (most.0.max(minute), most.1.max(second));
+                if minute > bounds.0 || second > bounds.1 {
+                    // Which key it was is told by its server and its place.
+                    let key = key.replace(SECRET, "");
+                    self.wrong(format!(
+                        "key {key}: {minute} in a minute and {second} in a second, of {bounds:?}, at {:?}",
+                        *at - self.began
+                    ));
+                }
+            }
+        }
+        most
+    }
+
+    /// The upstream gives this body for a token.
+    pub(crate) fn give(&self, ticker: &str, body: &[u8]) {
+        let digest = self.digest.hash_one(body);
+        let mut given = self.given.lock().unwrap();
+        match given.get_mut(ticker) {
+            Some(bodies) => {
+                bodies.insert(digest);
+            }
+            None => {
+                given.insert(ticker.to_owned(), HashSet::from([digest]));
+            }
+        }
+    }
+
+    /// Whether it ever has.
+    pub(crate) fn was_given(&self, ticker: &str, body: &[u8]) -> bool {
+        let digest = self.digest.hash_one(body);
+        let given = self.given.lock().unwrap();
+        given.get(ticker).is_some_and(|all| all.contains(&digest))
+    }
+
+    /// All that was counted.
+    pub(crate) fn table(&self, title: &str) -> Table {
+        let mut table = Table::new(title);
+        for (kind, counts) in &*self.toll.lock().unwrap() {
+            let all: u64 = counts.values().sum();
+            table.row(kind, all);
+            for (name, count) in counts {
+                table.row(format!("  {name}"), count);
+            }
+        }
+        let (minute, second) = self.check_budgets();
+        table.row(
+            "most of a key in any 60 s, in any 1 s",
+            format!("{minute}, {second}"),
+        );
+        let times = self.times.lock().unwrap();
+        table.row("time of answers, p50 / p99 / max", times.ranks());
+        table
+    }
+}
