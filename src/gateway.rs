@@ -446,8 +446,10 @@ impl Gateway {
         let wish = Wish::of(
             way.caller,
             match errand.stale {
-                Some(_) => Priority::Revalidation,
-                None => Priority::Miss,
+                // What may not stand in for much longer is as urgent as what
+                // is not there.
+                Some((_, by)) if by < self.stale_bound(&asking.key) / 2 => Priority::Revalidation,
+                Some(_) | None => Priority::Miss,
             },
         );
         let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
@@ -547,6 +549,12 @@ impl Gateway {
             Ok(_) | Err(_) => (fetched, collapsed),
         };
         (fetched, collapsed, None)
+    }
+
+    /// How stale an answer may be where the upstream fails.
+    fn stale_bound(&self, key: &Key) -> Duration {
+        let route = self.route(key);
+        route.map_or(Duration::ZERO, |route| route.cache.stale_if_error)
     }
 
     fn route(&self, key: &Key) -> Option<&Route> {

@@ -106,6 +106,8 @@ pub type Histogram = (f64, u64, Vec<(f64, u64)>);
 const SHOWN: [f64; 3] = [0.5, 0.9, 0.99];
 /// How long an endpoint that has answered 410 counts as retired.
 const RETIRED: Duration = Duration::from_hours(1);
+/// A probe that is given up after so long has failed.
+const OVERDUE: Duration = Duration::from_secs(2);
 /// For how long a height that was said counts in comparison with others.
 const REMEMBERED: Duration = Duration::from_mins(5);
 
@@ -219,6 +221,7 @@ impl Endpoint {
             place,
             sent: None,
             is_timed: false,
+            is_probe: priority == Priority::Probe,
             health: Health::Unknown,
         })
     }
@@ -365,6 +368,7 @@ pub struct Passage {
     sent: Option<(Moment, u32)>,
     /// Whether its time counts already, or does not.
     is_timed: bool,
+    is_probe: bool,
     health: Health,
 }
 
@@ -433,8 +437,14 @@ impl Drop for Passage {
         let now = endpoint.clock.now();
         let mut state = endpoint.state();
         if let Some((sent, _)) = self.sent.filter(|_| !self.is_timed) {
-            // It was given up: it would have taken so long at the least.
-            state.latency.record(now.since(sent), now);
+            // It was given up: it would have taken so long at the least. A
+            // status that takes long is no sign of health; of what clients
+            // ask nobody knows.
+            let took = now.since(sent);
+            state.latency.record(took, now);
+            if self.is_probe && took >= OVERDUE {
+                self.health = Health::Failed;
+            }
         }
         let changed = state.breaker.end(self.pass, self.health, now);
         drop(state);

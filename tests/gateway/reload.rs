@@ -263,9 +263,11 @@ async fn what_is_under_way_is_answered() {
     done(&gateway.reload("cache.max_bytes = \"1MiB\"").await);
     // One cold key, one request, on whichever side of a reload.
     let mut late = gateway.client().await;
+    assert_eq!(late.get("/b").await.status, 200);
+    let present = gateway.server().present();
+    let shared = Arc::strong_count(&present);
     late.ask("GET", "/a", &[]).await;
-    let fill = gateway.server().present().fill.clone();
-    until("it waits", || !fill.collapse.is_empty()).await;
+    until("it waits", || Arc::strong_count(&present) > shared).await;
     done(&gateway.rekey("second-key").await);
     done(&gateway.reload(&route("b", "/two", "")).await);
     assert_eq!(gateway.get("/a").await.status, 404);
