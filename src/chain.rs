@@ -434,7 +434,7 @@ impl Known {
     fn new(source: &Source, bounds: Bounds) -> Self {
         Self {
             first: watch::Sender::new(source.path.is_none()),
-            epoch: AtomicU64::new(1),
+            epoch: AtomicU64::new(ledger::NO_EPOCH),
             confirmed: AtomicU64::new(0),
             ledger: Mutex::new(Ledger::new(bounds)),
             bell: Notify::new(),

@@ -38,7 +38,7 @@ use crate::cache::store::Stored;
 use crate::cache::{Cache, Lookup};
 use crate::chain::{Judged, TipStanding};
 use crate::clock::{Clock, Moment};
-use crate::fill::{Asking, Fill, Found, Provenance};
+use crate::fill::{Asking, Fetched, Fill, Found, Provenance};
 use crate::identify::{Caller, Trust};
 use crate::limit::{Limit, Permit};
 use crate::look_ahead;
@@ -47,7 +47,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Ask, Recall, Relay};
 use crate::respond::{RequestId, Respond, Said};
 use crate::route::{Headers, Methods, Route, RouteTable};
-use crate::upstream::{Priority, Upstream};
+use crate::upstream::{Failure, Priority, TimedOut, Upstream};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
@@ -136,8 +136,12 @@ enum Step {
 struct Errand {
     asking: Asking,
     why: Forward,
-    stale: Option<(Arc<Stored>, Duration)>,
+    stale: Option<Stale>,
 }
+
+/// A stored answer that may be served where no other can be had, and how long
+/// ago it ceased to be fresh.
+type Stale = (Arc<Stored>, Duration);
 
 impl Gateway {
     /// Answers a request. There is always an answer.
@@ -272,10 +276,11 @@ impl Gateway {
                 if_error,
                 ..
             } => {
+                let may_stand_in = if_error && self.fill.is_answer(&asking, &stored);
                 return Ok(Step::Forward(Errand {
                     asking,
                     why: Forward::Stale,
-                    stale: if_error.then_some((stored, by)),
+                    stale: may_stand_in.then_some((stored, by)),
                 }));
             }
             Lookup::Absent => {
@@ -429,23 +434,15 @@ impl Gateway {
         errand: Errand,
         fields: HeaderMap,
     ) -> Response<Body> {
-        let patience = match errand.stale {
-            Some(_) => self.stale_wait,
-            None => self.fill.patience(),
-        };
         let asking = errand.asking;
         let target = asking.by_hash.as_ref().unwrap_or(&asking.key).target();
-        let (fetched, collapsed) = match errand.why == Forward::Bypass {
-            true => (self.fill.pass(&asking.key).await, false),
-            false => self.fill.find(&asking.key, patience).await,
-        };
-        let (fetched, collapsed) = match (&fetched, &asking.by_hash) {
-            // The height belongs to another block by now: the hash itself is
-            // asked for.
-            (Ok(found), Some(by_hash)) if !self.fill.is_answer(&asking, &found.stored) => {
-                self.fill.find(by_hash, patience).await
+        let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
+            (Forward::Bypass, _) => (self.fill.pass(&asking.key).await, false, None),
+            (_, None) => {
+                let (fetched, collapsed) = self.find(&asking, self.fill.patience()).await;
+                (fetched, collapsed, None)
             }
-            (Ok(_) | Err(_), _) => (fetched, collapsed),
+            (_, Some(stale)) => self.find_or(&asking, stale).await,
         };
         if let Ok(found) = &fetched {
             look_ahead::next_window(&self.fill, &asking.key, &found.stored);
@@ -459,7 +456,7 @@ impl Gateway {
             stored,
             collapsed,
         };
-        let (response, outcome, took) = match (fetched, errand.stale) {
+        let (response, outcome, took) = match (fetched, stale) {
             (Ok(Found { stored, from }), _) => {
                 let judged = self.cache.judge(&stored, now);
                 let outcome = match from {
@@ -489,6 +486,40 @@ impl Gateway {
             }
         };
         self.leave(session, &way, Some(outcome), took, response, now)
+    }
+
+    /// Finds out what is asked, within a time.
+    async fn find(&self, asking: &Asking, patience: Duration) -> (Fetched, bool) {
+        let (fetched, collapsed) = self.fill.find(&asking.key, patience).await;
+        match (&fetched, &asking.by_hash) {
+            // The height belongs to another block by now: the hash itself is
+            // asked for.
+            (Ok(found), Some(by_hash)) if !self.fill.is_answer(asking, &found.stored) => {
+                self.fill.find(by_hash, patience).await
+            }
+            (Ok(_) | Err(_), _) => (fetched, collapsed),
+        }
+    }
+
+    /// The same where a stale answer may stand in, and so sooner given up. Says
+    /// whether it still may: a reorg may have undone its block meanwhile, or
+    /// parted height and hash.
+    async fn find_or(&self, asking: &Asking, stale: Stale) -> (Fetched, bool, Option<Stale>) {
+        let (fetched, collapsed) = self.find(asking, self.stale_wait).await;
+        let (stored, _) = &stale;
+        if self.fill.is_answer(asking, stored)
+            && !self.cache.store().has_purged(&asking.key, stored)
+        {
+            return (fetched, collapsed, Some(stale));
+        }
+        let (fetched, collapsed) = match fetched {
+            // It was given up for what is no more.
+            Err(Failure::TimedOut(TimedOut::Whole)) => {
+                self.find(asking, self.fill.patience()).await
+            }
+            Ok(_) | Err(_) => (fetched, collapsed),
+        };
+        (fetched, collapsed, None)
     }
 
     fn route(&self, key: &Key) -> Option<&Route> {

@@ -26,10 +26,11 @@ use foldhash::quality::FixedState;
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
 
-/// A number of an epoch. The first is 1; 0 is none.
+/// A number of an epoch. The first is 1, and begins with the first word of a tip.
 pub type Epoch = u64;
 
-/// No epoch: what is labelled so is never fresh.
+/// No epoch: what is labelled so is stale as soon as a tip is known. Before, times
+/// count.
 pub const NO_EPOCH: Epoch = 0;
 
 /// Where the ledger stood when a request was about to be sent.
@@ -213,7 +214,7 @@ impl Ledger {
     pub fn new(bounds: Bounds) -> Self {
         Self {
             beat: 0,
-            epoch: 1,
+            epoch: NO_EPOCH,
             tip: None,
             said: None,
             tag: None,
@@ -331,11 +332,14 @@ impl Ledger {
     ) -> Option<Told> {
         let tag = tag.map(bare);
         self.count(start, tag);
-        let mut change = Change::default();
+        // What was asked for before the first word of a tip may be of a tip
+        // before that one, even where an answer has shown a block as high.
+        let mut change = Change {
+            begins: height.is_some() && (self.said.is_none() || self.tip.is_none()),
+            ..Change::default()
+        };
         match (self.tip, height) {
-            // Nothing that was fetched before can be told to be of this tip.
-            (None, Some(_)) => change.begins = self.beat > 0,
-            (None, None) => {}
+            (None, _) => {}
             // The index has been emptied.
             (Some(_), None) => change.orphan(0),
             (Some(tip), Some(height)) => {

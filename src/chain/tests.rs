@@ -1,5 +1,6 @@
 //! What stored answers are good for, as tips come and are lost.
 
+use super::ledger::NO_EPOCH;
 use super::*;
 use crate::pages::Block;
 
@@ -80,14 +81,20 @@ fn freshness_by_class_and_epoch() {
 #[test]
 fn without_a_tip_times_count() {
     let chain = chain();
-    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
-    assert_eq!(judge(&chain, &recent, 0, 9), "fresh 1", "never known");
-    assert_eq!(judge(&chain, &recent, 0, 10), "stale 0");
+    let early = Standing::new(Class::Recent, 0, Some((97, 97)), NO_EPOCH);
+    let live = Standing::new(Class::Live, 0, None, NO_EPOCH);
+    assert_eq!(judge(&chain, &early, 0, 9), "fresh 1", "never known");
+    assert_eq!(judge(&chain, &early, 0, 10), "stale 0");
+    assert_eq!(judge(&chain, &live, 15, 19), "fresh 6");
     assert_eq!(
         chain.promise(Class::Recent, 0, at(0)),
         Duration::from_secs(10)
     );
     probe(&chain, 100, 20);
+    // What came before it has no tip to be of.
+    assert_eq!(judge(&chain, &early, 15, 20), "stale 0");
+    assert_eq!(judge(&chain, &live, 15, 26), "stale 1", "its time counted");
+    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
     assert_eq!(
         chain.promise(Class::Recent, 0, at(20)),
         Duration::from_secs(5)

@@ -101,8 +101,21 @@ fn an_epoch_lasts_until_height_or_tag_change() {
 #[test]
 fn what_was_stored_before_the_first_tip_is_of_no_epoch_that_lasts() {
     let mut play = Play::new();
-    assert_eq!(told(play.answer(&[block(90, 0)], "")).epoch, 1);
-    assert_eq!(play.tip(100, 0).unwrap().epoch, 2);
+    assert_eq!(told(play.answer(&[block(90, 0)], "")).epoch, NO_EPOCH);
+    // Nor is what teaches nothing, as a token does, or what comes too late.
+    let mut play = Play::new();
+    assert_eq!(told(play.answer(&[], "")).epoch, NO_EPOCH);
+    let start = play.0.start();
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 1);
+    assert_eq!(play.0.ended(NO_EPOCH), Some(at(1)));
+    assert_eq!(told(play.late(start, &[], "")).epoch, NO_EPOCH);
+    assert!(!play.0.agrees(NO_EPOCH, 90));
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 1, "it is not the first");
+    // Nor is what came when a block of the tip's height had been seen.
+    let mut play = Play::new();
+    assert_eq!(told(play.answer(&[], "")).epoch, NO_EPOCH);
+    assert_eq!(told(play.answer(&[block(100, 0)], "")).epoch, NO_EPOCH);
+    assert_eq!(play.tip(100, 0).unwrap().epoch, 1);
 }
 
 #[test]
@@ -454,7 +467,7 @@ proptest::proptest! {
     fn the_index_is_whole(steps in proptest::collection::vec((0_u8..4, 90_u32..110, 0_u8..3, 0_usize..4), 1..200)) {
         let mut play = Play::new();
         let mut starts = vec![play.0.start()];
-        let mut epoch = 1;
+        let mut epoch = NO_EPOCH;
         for (what, height, branch, age) in steps {
             let start = starts[starts.len().saturating_sub(age + 1)];
             match what {

@@ -2,7 +2,8 @@
 
 use ordgate::sandbox::Settings;
 
-use super::{Ground, acting, before, block, probe_all, targets};
+use super::{Ground, acting, before, block, is_status, probe_all, reply, targets, transaction};
+use crate::support::{Gate, Reply};
 use ordgate::sandbox::Sandbox;
 
 #[tokio::test]
@@ -75,7 +76,7 @@ async fn a_transaction_shows_its_blocks_height() {
     let gateway = before(&upstream, "").await;
     let height = sandbox.tip().height - 20;
     let id = &sandbox.transactions_at(height)[0];
-    gateway.get(&super::transaction(id)).await;
+    gateway.get(&transaction(id)).await;
     let hash = sandbox.hash_at(height).unwrap();
     let by_hash = gateway.get(&block(&hash)).await;
     assert_eq!(
@@ -125,4 +126,69 @@ async fn a_hash_that_was_parted_unnoticed_is_asked_for_itself() {
     ground
         .same(&block(ground.sandbox.hash_at(tip - 2).unwrap()))
         .await;
+}
+
+#[tokio::test]
+async fn a_stale_block_does_not_stand_in_for_another_hash() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    // So few heights are remembered that the block's is soon forgotten.
+    let config = "chain.index_blocks = 16\nchain.final_depth = 1\n";
+    let gateway = before(&upstream, config).await;
+    let height = sandbox.tip().height;
+    let old = sandbox.hash_at(height).unwrap();
+    gateway.get(&block(height)).await;
+    sandbox.advance(20);
+    for above in 1..=20 {
+        gateway.get(&block(height + above)).await;
+    }
+    sandbox.reorg(21);
+    // The reorg is seen, but nothing tells how deep it is.
+    probe_all(&gateway).await;
+    let new = sandbox.hash_at(height).unwrap();
+    assert_ne!(new, old);
+    let id = &sandbox.transactions_at(height)[0];
+    gateway.get(&transaction(id)).await;
+    upstream.always(Reply::status(500, "{}"));
+    // What is stored of the height is the other block.
+    let by_height = gateway.get(&block(height)).await;
+    let status = by_height.must("cache-status");
+    assert!(status.contains("detail=stale-if-error"), "{status}");
+    assert!(by_height.text().contains(&old));
+    let by_hash = gateway.get(&block(&new)).await;
+    assert_eq!(by_hash.status, 502, "{}", by_hash.text());
+}
+
+#[tokio::test]
+async fn what_is_undone_meanwhile_does_not_stand_in() {
+    for by_hash in [false, true] {
+        let sandbox = Sandbox::new(Settings::default());
+        let upstream = acting(&sandbox);
+        let gateway = before(&upstream, "cache.stale_wait = \"20s\"").await;
+        let height = sandbox.tip().height;
+        let old = sandbox.hash_at(height).unwrap();
+        let target = match by_hash {
+            true => block(&old),
+            false => block(height),
+        };
+        gateway.get(&block(height)).await;
+        sandbox.advance(1);
+        probe_all(&gateway).await;
+        let gate = Gate::new();
+        let (held, model) = (gate.clone(), sandbox.clone());
+        upstream.usually(move |seen| match is_status(&seen.target()) {
+            true => reply(&model, &seen.target()),
+            false => Reply::status(500, "{}").behind(&held),
+        });
+        let asked = upstream.count();
+        let mut client = gateway.client().await;
+        client.ask("GET", &target, &[]).await;
+        upstream.asked(asked + 1).await;
+        sandbox.reorg(2);
+        probe_all(&gateway).await;
+        gate.open();
+        let answer = client.answer("GET").await;
+        assert_eq!(answer.status, 502, "{target}: {}", answer.text());
+        assert!(!answer.text().contains(&old));
+    }
 }

@@ -97,6 +97,38 @@ async fn without_a_status_times_count_until_it_is_there() {
 }
 
 #[tokio::test]
+async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
+    let sandbox = sandbox();
+    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
+    let gateway = before(&upstream, "").await;
+    // A token teaches nothing of the chain, a block its own height.
+    let recent = block(sandbox.tip().height);
+    for target in [TICKER, &*recent] {
+        gateway.get(target).await;
+        let hit = gateway.get(target).await;
+        assert!(
+            hit.must("cache-status").starts_with("ordgate; hit"),
+            "{target}"
+        );
+    }
+    broken.store(false, SeqCst);
+    probe_all(&gateway).await;
+    let token = gateway.get(TICKER).await;
+    let said = "ordgate; fwd=stale; fwd-status=200; stored";
+    assert_eq!(token.must("cache-status"), said);
+    let asked = targets(&upstream).len();
+    gateway.get(&recent).await;
+    assert_eq!(targets(&upstream).len(), asked + 1);
+    for target in [TICKER, &*recent] {
+        let hit = gateway.get(target).await;
+        assert!(
+            hit.must("cache-status").starts_with("ordgate; hit"),
+            "{target}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_tip_that_is_lost_later_leaves_the_times() {
     let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
     let sandbox = sandbox();
