@@ -373,10 +373,12 @@ impl Fill {
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
         }
+        let names_blocks = stored.page.as_ref().is_some_and(|p| !p.blocks().is_empty());
         let key = match list.route.places.block {
-            // Where its height is known by now, it is stored under that.
-            Some(_) => self.asking(list.route, list.key.clone()).key,
-            None => list.key.clone(),
+            // Where its height is known by now, it is stored under that; unless it
+            // is of a time when there was nothing of the block.
+            Some(_) if names_blocks => self.asking(list.route, list.key.clone()).key,
+            Some(_) | None => list.key.clone(),
         };
         self.cache.store().insert(key, stored.clone());
         Some(stored)

@@ -2,7 +2,9 @@
 
 use ordgate::sandbox::Settings;
 
-use super::{Ground, acting, before, block, is_status, probe_all, reply, targets, transaction};
+use super::{
+    Ground, acting, before, block, is_status, own, probe_all, reply, targets, transaction,
+};
 use crate::support::{Gate, Reply};
 use ordgate::sandbox::Sandbox;
 
@@ -191,4 +193,31 @@ async fn what_is_undone_meanwhile_does_not_stand_in() {
         assert_eq!(answer.status, 502, "{target}: {}", answer.text());
         assert!(!answer.text().contains(&old));
     }
+}
+
+#[tokio::test]
+async fn what_names_no_block_is_not_stored_by_its_height() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, "").await;
+    let window = |hash: &str| format!("{}?limit=60&offset=0", block(hash));
+    // What is said of a block before it is there.
+    let nothing = reply(&sandbox, &window(&"0".repeat(64)));
+    sandbox.advance(1);
+    let height = sandbox.tip().height;
+    let hash = sandbox.hash_at(height).unwrap();
+    let gate = Gate::new();
+    upstream.once(&window(&hash), nothing.behind(&gate));
+    let asked = upstream.count();
+    let mut client = gateway.client().await;
+    client.ask("GET", &block(&hash), &[]).await;
+    upstream.asked(asked + 1).await;
+    // By the time that it comes, the block's height is known.
+    let id = &sandbox.transactions_at(height)[0];
+    gateway.get(&transaction(id)).await;
+    gate.open();
+    assert_eq!(client.answer("GET").await.status, 200);
+    let by_height = gateway.get(&block(height)).await;
+    let (_, _, truth) = own(&sandbox, &block(height));
+    assert!(by_height.body == truth, "{}", by_height.text());
 }
