@@ -555,7 +555,7 @@ async fn while_many_ask_no_answer_is_of_before_a_purge() {
     for chain in [false, true] {
         let upstream = Upstream::start();
         numbered(&upstream, body);
-        let setup = Setup::before(&upstream).config("server.workers = 2");
+        let setup = Setup::before(&upstream).config("server.workers = 2\nlimit.enabled = false");
         let setup = if chain { setup.chain() } else { setup };
         let gateway = Arc::new(setup.start());
         let over = Arc::new(AtomicBool::new(false));
