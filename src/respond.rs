@@ -266,7 +266,7 @@ impl Respond {
     /// the body out for HEAD and sets `content-length` from it.
     pub fn stored(
         &self,
-        stored: &Stored,
+        stored: Arc<Stored>,
         key: &Key,
         outcome: Outcome,
         said: &Said<'_>,
@@ -274,15 +274,6 @@ impl Respond {
     ) -> Response<Body> {
         let unchanged =
             stored.status == StatusCode::OK && none_match_fails(said.fields, &stored.etag);
-        let body = match unchanged {
-            true => Bytes::new(),
-            false => stored.body.clone(),
-        };
-        let mut response = Response::new(Body::new(body));
-        *response.status_mut() = match unchanged {
-            true => StatusCode::NOT_MODIFIED,
-            false => stored.status,
-        };
         let translated;
         let template = match stored.fields.dialect == self.dialect {
             true => &*stored.fields,
@@ -291,19 +282,20 @@ impl Respond {
                 &translated
             }
         };
-        let fields = response.headers_mut();
-        *fields = template.fields.clone();
+        let mut fields = template.fields.clone();
         for (value, place) in fields.values_mut().zip(&template.places) {
             *value = match place {
                 Place::Constant => continue,
-                Place::Tag => stored.etag.clone(),
+                // A copy, and not another handle: its counter would lie in memory
+                // that nobody else looks at.
+                Place::Tag => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(PLACE),
                 Place::Age => age(aged),
                 Place::CacheStatus => self.cache_status(outcome, key),
                 Place::RequestId => said.request_id.field(),
                 Place::Limit => said.permit.map_or(PLACE, Permit::field),
             };
         }
-        self.allow(fields, said);
+        self.allow(&mut fields, said);
         if unchanged {
             // RFC 9110 §15.4.5: what describes the content stays with it.
             fields.remove(CONTENT_TYPE);
@@ -318,6 +310,13 @@ impl Respond {
         if self.server_timing {
             fields.insert(SERVER_TIMING, timing(outcome, stored.took));
         }
+        let (status, body) = match unchanged {
+            true => (StatusCode::NOT_MODIFIED, Body::default()),
+            false => (stored.status, Body::lent(stored)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = fields;
         response
     }
 

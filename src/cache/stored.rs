@@ -43,6 +43,13 @@ pub struct Stored {
     pub seen: Survived,
 }
 
+/// The body, to be lent to answers.
+impl AsRef<[u8]> for Stored {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
 /// The fields that answers of one kind have in common.
 #[derive(Debug, Default)]
 pub struct Template {
