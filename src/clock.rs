@@ -147,7 +147,8 @@ impl governor::clock::Clock for Clock {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    let seconds = duration.as_secs().saturating_mul(1_000_000_000);
+    seconds.saturating_add(u64::from(duration.subsec_nanos()))
 }
 
 #[cfg(test)]

@@ -151,7 +151,10 @@ impl Gateway {
         B::Error: Into<BodyError>,
     {
         let now = session.pulse.heard();
-        let nth = session.requests.fetch_add(1, Relaxed);
+        // They come one after another, so that a count which is locked would
+        // be dear for nothing.
+        let nth = session.requests.load(Relaxed);
+        session.requests.store(nth + 1, Relaxed);
         let mut way = Way {
             began: now,
             caller: self.trust.caller(session.peer, request.headers()),
@@ -314,9 +317,7 @@ impl Gateway {
         }
         let said = way.said(request.headers());
         let (outcome, age) = (hit(judged), stored.age(judged, now));
-        let response = self
-            .respond
-            .stored(&stored, key.target(), outcome, &said, age);
+        let response = self.respond.stored(stored, key, outcome, &said, age);
         Ok(Step::Done(response, Some(outcome)))
     }
 
@@ -442,7 +443,7 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let asking = errand.asking;
-        let target = asking.by_hash.as_ref().unwrap_or(&asking.key).target();
+        let asked = asking.by_hash.as_ref().unwrap_or(&asking.key);
         let wish = Wish::of(
             way.caller,
             match errand.stale {
@@ -480,15 +481,15 @@ impl Gateway {
                     // Put together from what was stored already.
                     Provenance::Memory => hit(judged),
                 };
-                let age = stored.age(judged, now);
-                let response = self.respond.stored(&stored, target, outcome, &said, age);
-                (response, outcome, Some(stored.took))
+                let (age, took) = (stored.age(judged, now), stored.took);
+                let response = self.respond.stored(stored, asked, outcome, &said, age);
+                (response, outcome, Some(took))
             }
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
                 let age = stored.age(Judged::Stale { by }, now);
-                let response = self.respond.stored(&stored, target, outcome, &said, age);
+                let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, None)
             }
             (Err(failure), None) => {

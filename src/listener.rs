@@ -84,6 +84,9 @@ pub enum Backlog {
 const LAST_CALL: Duration = Duration::from_millis(500);
 /// How long a refused client has to read why.
 const LINGER: Duration = Duration::from_secs(2);
+/// The fields that hyper has room for unless it is told another number. Told
+/// any, it makes that room anew for each request, and not on its stack.
+const HYPERS_FIELDS: usize = 100;
 /// Connections that are being turned away at once; more are just closed.
 const TURNING_AWAY: usize = 256;
 
@@ -219,9 +222,11 @@ impl Door {
         // The guard bounds heads; hyper needs room for one and for what it
         // reads beyond.
         http.max_buf_size((settings.max_head_bytes * 2).max(16 * 1024))
-            .max_headers(settings.max_fields + 1)
             // The guard tells of a client's end when it is time.
             .half_close(false);
+        if settings.max_fields > HYPERS_FIELDS {
+            http.max_headers(settings.max_fields);
+        }
         let mut connection = pin!(http.serve_connection(io, service));
         let told = drain.clone();
         let mut draining = pin!(drain.wait_for(|drain| *drain));
@@ -230,17 +235,19 @@ impl Door {
         let mut closing = false;
         let mut ends = false;
         let mut timer = pin!(tokio::time::sleep(settings.times.shortest()));
+        let mut set = false;
         poll_fn(|cx| {
             loop {
                 // Polled once, it wakes this task when the time comes; until
-                // then a look at the value is all that it takes.
-                if !drains && (!listens || *told.borrow()) {
+                // then a look at a number is all that it takes.
+                if !drains && (!listens || told.has_changed().is_ok_and(|changed| changed)) {
                     listens = true;
                     if draining.as_mut().poll(cx).is_ready() {
                         drains = true;
                         pulse.set_draining();
                         let deadline = tokio::time::Instant::now() + LAST_CALL;
                         timer.as_mut().reset(deadline);
+                        set = false;
                     }
                 }
                 if connection.as_mut().poll(cx).is_ready() {
@@ -257,7 +264,13 @@ impl Door {
                 if !ends && pulse.ended_since().is_some() {
                     ends = true;
                     timer.as_mut().reset(tokio::time::Instant::now() + grace);
+                    set = false;
                 }
+                // So does the timer, each time that it has been set.
+                if set && !timer.is_elapsed() {
+                    return Poll::Pending;
+                }
+                set = true;
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
@@ -275,6 +288,7 @@ impl Door {
                     Verdict::Close => return Poll::Ready(()),
                 };
                 timer.as_mut().reset(tokio::time::Instant::now() + pause);
+                set = false;
             }
         })
         .await;
@@ -319,7 +333,7 @@ fn sorry(gateway: &Gateway) -> Vec<u8> {
     let (head, body) = gateway.respond.refusal(&refusal, None, &said).into_parts();
     let body = match body {
         Body::Whole(Some(body)) => body,
-        Body::Whole(None) | Body::Pieces(_) | Body::Passing(_) => Bytes::new(),
+        Body::Whole(None) | Body::Lent(_) | Body::Pieces(_) | Body::Passing(_) => Bytes::new(),
     };
     let mut text = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
     for (name, value) in &head.headers {

@@ -195,7 +195,7 @@ impl Errand {
                             Recall::Answer { mut response, .. } => {
                                 let outcome =
                                     forwarded(self.why, Some(response.status()), false, true);
-                                let said = relay.respond.cache_status(outcome, ask.key.target());
+                                let said = relay.respond.cache_status(outcome, &ask.key);
                                 say_instead(response.headers_mut(), said);
                                 Ok((response, outcome))
                             }

@@ -3,7 +3,7 @@
 //!
 //! What is the same for every client is put together at fill, as a
 //! [`HeaderMap`] with places for the rest ([`Respond::template`]); a hit clones
-//! it and fills the places.
+//! it and fills the places, without looking any up.
 //!
 //! Deliberately absent: whether to answer so; that is the walk's.
 
@@ -20,12 +20,13 @@ use http::header::{
     ACCESS_CONTROL_REQUEST_METHOD, AGE, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_TYPE, ETAG,
     ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use crate::cache::etag::none_match_fails;
+use crate::cache::key::Key;
 use crate::cache::outcome::{Outcome, age};
-use crate::cache::store::{Stored, Template};
+use crate::cache::store::{Place, Stored, Template};
 use crate::limit::Permit;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
@@ -163,10 +164,8 @@ impl Respond {
         if let Some(template) = templates.get(&key) {
             return template.clone();
         }
-        let template = Arc::new(Template {
-            fields: self.compose(key.0.clone(), promise),
-            dialect: self.dialect,
-        });
+        let fields = self.compose(key.0.clone(), promise);
+        let template = Arc::new(self.with_places(fields));
         if templates.len() < SHARED_TEMPLATES {
             templates.insert(key, template.clone());
         }
@@ -209,21 +208,48 @@ impl Respond {
         }
     }
 
+    fn with_places(&self, fields: HeaderMap) -> Template {
+        let place = |name: &HeaderName| match name {
+            name if name == ETAG => Place::Tag,
+            name if name == AGE => Place::Age,
+            name if name == CACHE_STATUS => Place::CacheStatus,
+            name if name == X_REQUEST_ID => Place::RequestId,
+            name if name == RATELIMIT => Place::Limit,
+            _ => Place::Constant,
+        };
+        Template {
+            places: fields.keys().map(place).collect(),
+            fields,
+            dialect: self.dialect,
+        }
+    }
+
     /// The fields of what was stored under other settings.
     #[cold]
-    fn translate(&self, template: &Template) -> HeaderMap {
+    fn translate(&self, template: &Template) -> Template {
         let mut fields = template.fields.clone();
         // A template has these from `constant` alone.
         for name in [VARY, RATELIMIT_POLICY, RATELIMIT] {
             fields.remove(name);
         }
         self.constant(&mut fields);
-        fields
+        self.with_places(fields)
     }
 
     /// Fills the places that depend on the client.
     fn fill(&self, fields: &mut HeaderMap, said: &Said<'_>) {
         fields.insert(X_REQUEST_ID, said.request_id.field());
+        self.allow(fields, said);
+        if self.limit_policy.is_some() {
+            match said.permit {
+                Some(permit) => fields.insert(RATELIMIT, permit.field()),
+                None => fields.remove(RATELIMIT),
+            };
+        }
+    }
+
+    /// Allows the client's origin, where only some are allowed.
+    fn allow(&self, fields: &mut HeaderMap, said: &Said<'_>) {
         if let Some(origins) = &self.origins {
             match said
                 .fields
@@ -234,62 +260,70 @@ impl Respond {
                 None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),
             };
         }
-        if self.limit_policy.is_some() {
-            match said.permit {
-                Some(permit) => fields.insert(RATELIMIT, permit.field()),
-                None => fields.remove(RATELIMIT),
-            };
-        }
     }
 
     /// A stored response of an age: whole, or 304 where the client has it. hyper leaves
     /// the body out for HEAD and sets `content-length` from it.
     pub fn stored(
         &self,
-        stored: &Stored,
-        target: &str,
+        stored: Arc<Stored>,
+        key: &Key,
         outcome: Outcome,
         said: &Said<'_>,
         aged: Duration,
     ) -> Response<Body> {
         let unchanged =
             stored.status == StatusCode::OK && none_match_fails(said.fields, &stored.etag);
-        let body = match unchanged {
-            true => Bytes::new(),
-            false => stored.body.clone(),
+        let translated;
+        let template = match stored.fields.dialect == self.dialect {
+            true => &*stored.fields,
+            false => {
+                translated = self.translate(&stored.fields);
+                &translated
+            }
         };
-        let mut response = Response::new(Body::new(body));
-        *response.status_mut() = match unchanged {
-            true => StatusCode::NOT_MODIFIED,
-            false => stored.status,
-        };
-        let fields = response.headers_mut();
-        *fields = match stored.fields.dialect == self.dialect {
-            true => stored.fields.fields.clone(),
-            false => self.translate(&stored.fields),
-        };
+        let mut fields = template.fields.clone();
+        for (value, place) in fields.values_mut().zip(&template.places) {
+            *value = match place {
+                Place::Constant => continue,
+                // A copy, and not another handle: its counter would lie in memory
+                // that nobody else looks at.
+                Place::Tag => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(PLACE),
+                Place::Age => age(aged),
+                Place::CacheStatus => self.cache_status(outcome, key),
+                Place::RequestId => said.request_id.field(),
+                Place::Limit => said.permit.map_or(PLACE, Permit::field),
+            };
+        }
+        self.allow(&mut fields, said);
         if unchanged {
             // RFC 9110 §15.4.5: what describes the content stays with it.
             fields.remove(CONTENT_TYPE);
         }
-        match stored.status {
-            StatusCode::OK => fields.insert(ETAG, stored.etag.clone()),
+        if stored.status != StatusCode::OK {
             // The tag is of the body; an error's body is nothing to validate.
-            _ => fields.remove(ETAG),
-        };
-        fields.insert(AGE, age(aged));
-        let key = self.cache_status_key.then_some(target);
-        fields.insert(CACHE_STATUS, outcome.field(key, None));
-        self.fill(fields, said);
+            fields.remove(ETAG);
+        }
+        if said.permit.is_none() && self.limit_policy.is_some() {
+            fields.remove(RATELIMIT);
+        }
         if self.server_timing {
             fields.insert(SERVER_TIMING, timing(outcome, stored.took));
         }
+        let (status, body) = match unchanged {
+            true => (StatusCode::NOT_MODIFIED, Body::default()),
+            false => (stored.status, Body::lent(stored)),
+        };
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = fields;
         response
     }
 
     /// The value of `cache-status`, as the operator wants it.
-    pub fn cache_status(&self, outcome: Outcome, target: &str) -> HeaderValue {
-        outcome.field(self.cache_status_key.then_some(target), None)
+    pub fn cache_status(&self, outcome: Outcome, key: &Key) -> HeaderValue {
+        let target = self.cache_status_key.then(|| key.target());
+        outcome.field(target, None)
     }
 
     /// Adds what answers have on typed routes beside the upstream's fields.
@@ -414,7 +448,7 @@ mod tests {
     fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pairs = pairs.iter().map(|(name, value)| {
             (
-                http::HeaderName::from_static(name),
+                HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             )
         });
@@ -472,6 +506,21 @@ mod tests {
                     .contains("retry-after")
             );
         }
+    }
+
+    #[test]
+    fn a_copy_of_a_template_has_its_places_in_its_order() {
+        let policy = HeaderValue::from_static("\"default\";q=1;w=1");
+        let respond = Respond::new(&Settings::default(), Some(policy));
+        let json = HeaderValue::from_static("application/json");
+        let template = respond.template(json, Promise::Nothing);
+        let copy = template.fields.clone();
+        for ((name, place), own) in copy.keys().zip(&template.places).zip(template.keys()) {
+            let is_place = copy[name].is_empty();
+            assert_eq!(is_place, *place != Place::Constant, "{name}");
+            assert_eq!(name, own);
+        }
+        assert_eq!((copy.len(), template.places.len()), (10, 10));
     }
 
     #[test]

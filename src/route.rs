@@ -16,7 +16,7 @@ use std::mem::discriminant;
 use std::num::NonZeroU32;
 
 use http::{HeaderValue, Method};
-use matchit::{Params, Router};
+use matchit::Router;
 
 use template::{Piece, is_tail};
 pub use template::{Template, TemplateError, parameter_names};
@@ -166,8 +166,30 @@ impl ResponseSchema {
     ];
 }
 
-/// The path parameters' values as they came.
-pub type Captures<'k, 'v> = Params<'k, 'v>;
+/// The path parameters' values as they came, in the path's order.
+#[derive(Debug, Default)]
+pub struct Captures<'p> {
+    /// The first of them, and nearly always all.
+    first: [&'p str; 3],
+    rest: Vec<&'p str>,
+    /// All that is left of the path, where the route has a tail.
+    tail: &'p str,
+}
+
+impl<'p> Captures<'p> {
+    fn put(&mut self, at: usize, value: &'p str) {
+        match self.first.get_mut(at) {
+            Some(place) => *place = value,
+            None => self.rest.push(value),
+        }
+    }
+
+    fn value(&self, at: usize) -> &'p str {
+        let first = self.first.get(at);
+        let value = first.or_else(|| self.rest.get(at - self.first.len()));
+        value.copied().unwrap_or("")
+    }
+}
 
 impl Route {
     /// The key of a page of the block at a height, where this route has whole
@@ -213,22 +235,15 @@ impl Route {
     ///
     /// # Errors
     /// The first parameter that does not validate.
-    pub fn canonical(
-        &self,
-        captures: &Captures<'_, '_>,
-        query: Option<&str>,
-    ) -> Result<Key, Invalid> {
+    pub fn canonical(&self, captures: &Captures<'_>, query: Option<&str>) -> Result<Key, Invalid> {
         let mut key = Key::begin(self.number);
         for piece in &self.upstream_path.0 {
             match piece {
                 Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
-                Piece::Tail => {
-                    let tail = captures.get(TAIL).unwrap_or("");
-                    key.buffer().extend_from_slice(tail.as_bytes());
-                }
+                Piece::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
                 Piece::Param(at) => {
                     let parameter = &self.params[*at];
-                    let raw = captures.iter().nth(*at).map_or("", |(_, value)| value);
+                    let raw = captures.value(*at);
                     parameter
                         .kind
                         .canonical(&parameter.name, raw, false, key.buffer())?;
@@ -243,12 +258,14 @@ impl Route {
             return Ok(key);
         }
         let mut values = [None; MOST_QUERY_PARAMETERS];
-        for pair in query
-            .unwrap_or("")
-            .split('&')
-            .filter(|pair| !pair.is_empty())
-        {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let mut pairs = query.unwrap_or("");
+        while !pairs.is_empty() {
+            let (pair, rest) = cut(pairs, b'&');
+            pairs = rest;
+            if pair.is_empty() {
+                continue;
+            }
+            let (name, value) = cut(pair, b'=');
             match self.declared(name) {
                 Some(at) => {
                     if let Some(first) = values[at].replace(value) {
@@ -282,10 +299,11 @@ impl Route {
     /// The declared query parameter of a name as it came.
     fn declared(&self, raw: &str) -> Option<usize> {
         let position = |name: &str| self.query.iter().position(|p| *p.name == *name);
-        match raw.contains(['%', '+']) {
-            false => position(raw),
+        // No name that is declared has to be encoded.
+        position(raw).or_else(|| match raw.contains(['%', '+']) {
+            false => None,
             true => position(&decode(raw, true)?),
-        }
+        })
     }
 
     /// Whether what is stored under another route of this name, which has gone
@@ -360,7 +378,7 @@ pub struct Found<'t, 'p> {
     /// Its place in the table.
     pub place: u16,
     /// Its path parameters, in the path's order.
-    pub captures: Captures<'t, 'p>,
+    pub captures: Captures<'p>,
 }
 
 impl RouteTable {
@@ -449,20 +467,28 @@ impl RouteTable {
     /// no route, since what follows us might resolve them.
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<Found<'t, 'p>> {
         let found = self.router.at(path).ok()?;
-        if found.params.iter().any(|(_, value)| is_dot_segment(value)) {
-            return None;
+        let mut captures = Captures::default();
+        for (at, (name, value)) in found.params.iter().enumerate() {
+            if is_dot_segment(value) {
+                return None;
+            }
+            captures.put(at, value);
+            if name == TAIL {
+                captures.tail = value;
+            }
         }
         let place = *found.value;
         let route = &self.routes[usize::from(place)];
         // A tail goes up as it came; one under a prefix must stay there.
-        let tail = found.params.get(TAIL).unwrap_or("");
-        if !route.path.starts_with("/{") && tail.split('/').any(is_dot_segment) {
+        let tail = captures.tail;
+        if !tail.is_empty() && !route.path.starts_with("/{") && tail.split('/').any(is_dot_segment)
+        {
             return None;
         }
         Some(Found {
             route,
             place,
-            captures: found.params,
+            captures,
         })
     }
 }
@@ -477,6 +503,15 @@ fn spelling(path: &str) -> (String, Option<String>) {
             (format!("{before}/{{*{TAIL}}}"), Some(format!("{before}/")))
         }
         _ => (path.to_owned(), None),
+    }
+}
+
+/// What stands before the first of a delimiter, and what after it. Names and
+/// values are short: a search that is quick over long texts only begins slowly.
+fn cut(text: &str, delimiter: u8) -> (&str, &str) {
+    match text.bytes().position(|byte| byte == delimiter) {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, ""),
     }
 }
 

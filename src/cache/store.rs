@@ -18,7 +18,7 @@ use super::key::{Key, route_of};
 use super::policy::Policy;
 use super::purge::{Purge, Purges, Sight};
 use super::stored::OVERHEAD;
-pub use super::stored::{Stored, Survived, Template, Variant};
+pub use super::stored::{Place, Stored, Survived, Template, Variant};
 use crate::clock::Moment;
 
 /// The variants of a target, newest last.

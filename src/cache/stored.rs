@@ -43,14 +43,41 @@ pub struct Stored {
     pub seen: Survived,
 }
 
+/// The body, to be lent to answers.
+impl AsRef<[u8]> for Stored {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
+
 /// The fields that answers of one kind have in common.
 #[derive(Debug, Default)]
 pub struct Template {
     /// The fields.
     pub fields: HeaderMap,
+    /// What stands in each of them, in their order: a hit fills them from the
+    /// first to the last, and looks none up.
+    pub places: Box<[Place]>,
     /// The settings that they were made by, as a number: what was stored before
     /// a reload may have others than are said now.
     pub dialect: u64,
+}
+
+/// What stands in a field of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// What the template has there.
+    Constant,
+    /// The ETag.
+    Tag,
+    /// The age.
+    Age,
+    /// How the answer came about.
+    CacheStatus,
+    /// The request's id.
+    RequestId,
+    /// What is left of the caller's limit.
+    Limit,
 }
 
 impl Deref for Template {

@@ -112,7 +112,7 @@ pub(super) fn finish(
     if route.headers == Headers::Typed {
         keep_typed(fields);
     }
-    let said = relay.respond.cache_status(outcome, key.target());
+    let said = relay.respond.cache_status(outcome, key);
     fields.append(CACHE_STATUS, said);
 }
 

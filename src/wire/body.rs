@@ -4,10 +4,11 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep};
@@ -18,8 +19,10 @@ pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of an answer.
 pub enum Body {
-    /// Held whole; what a hit has.
+    /// Held whole.
     Whole(Option<Bytes>),
+    /// Lent whole by what memory holds; what a hit has.
+    Lent(Option<Lent>),
     /// Pieces of what is held, one after the other.
     Pieces(VecDeque<Bytes>),
     /// Passing through, in constant memory.
@@ -41,7 +44,70 @@ pub struct Passing {
     pub silence: Option<Pin<Box<Sleep>>>,
 }
 
+/// What holds bytes, and is held by all who are lent them.
+pub type Lender = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Bytes that are lent. A hit has their holder in its hands anyway; a handle of
+/// their own would cost it another counter, in memory that nobody has looked at
+/// lately.
+pub struct Lent {
+    of: Lender,
+    /// How many of them have been taken.
+    taken: usize,
+}
+
+/// Some bytes of a body.
+pub enum Piece {
+    /// With a handle of their own.
+    Own(Bytes),
+    /// Lent.
+    Lent(Lent),
+}
+
+impl Buf for Lent {
+    fn remaining(&self) -> usize {
+        self.chunk().len()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        let bytes = (*self.of).as_ref();
+        bytes.get(self.taken..).unwrap_or_default()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.taken += count;
+    }
+}
+
+impl Buf for Piece {
+    fn remaining(&self) -> usize {
+        match self {
+            Self::Own(bytes) => bytes.remaining(),
+            Self::Lent(lent) => lent.remaining(),
+        }
+    }
+
+    fn chunk(&self) -> &[u8] {
+        match self {
+            Self::Own(bytes) => bytes.chunk(),
+            Self::Lent(lent) => lent.chunk(),
+        }
+    }
+
+    fn advance(&mut self, count: usize) {
+        match self {
+            Self::Own(bytes) => bytes.advance(count),
+            Self::Lent(lent) => lent.advance(count),
+        }
+    }
+}
+
 impl Body {
+    /// A body that is lent whole.
+    pub fn lent(of: Lender) -> Self {
+        Self::Lent(Some(Lent { of, taken: 0 }))
+    }
+
     /// A body that is held whole.
     pub fn new(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes))
@@ -55,24 +121,32 @@ impl Default for Body {
 }
 
 impl http_body::Body for Body {
-    type Data = Bytes;
+    type Data = Piece;
     type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+    ) -> Poll<Option<Result<Frame<Piece>, BodyError>>> {
         let next = match self.get_mut() {
-            Self::Whole(bytes) => bytes.take().filter(|bytes| !bytes.is_empty()),
-            Self::Pieces(pieces) => pieces.pop_front(),
-            Self::Passing(passing) => return passing.poll(cx),
+            Self::Whole(bytes) => bytes
+                .take()
+                .filter(|bytes| !bytes.is_empty())
+                .map(Piece::Own),
+            Self::Lent(lent) => lent.take().filter(Buf::has_remaining).map(Piece::Lent),
+            Self::Pieces(pieces) => pieces.pop_front().map(Piece::Own),
+            Self::Passing(passing) => {
+                let frame = passing.poll(cx);
+                return frame.map_ok(|frame| frame.map_data(Piece::Own));
+            }
         };
-        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
+        Poll::Ready(next.map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
+            Self::Lent(lent) => !lent.as_ref().is_some_and(Buf::has_remaining),
             Self::Pieces(pieces) => pieces.is_empty(),
             Self::Passing(passing) => passing.begun.is_empty() && passing.rest.is_end_stream(),
         }
@@ -82,6 +156,10 @@ impl http_body::Body for Body {
         let length = |bytes: &Bytes| bytes.len() as u64;
         match self {
             Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, length)),
+            Self::Lent(lent) => {
+                let length = lent.as_ref().map_or(0, Buf::remaining);
+                SizeHint::with_exact(length as u64)
+            }
             Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(length).sum()),
             Self::Passing(passing) => {
                 let begun: u64 = passing.begun.iter().map(length).sum();

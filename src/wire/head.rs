@@ -193,6 +193,18 @@ impl Scan {
     }
 
     fn head(&mut self, rest: &[u8], heads: &mut usize) -> Result<Option<usize>, HeadFault> {
+        if let Some(length) = plain(rest, self.bounds) {
+            *heads += 1;
+            return Ok(Some(length));
+        }
+        self.head_by_lines(rest, heads)
+    }
+
+    fn head_by_lines(
+        &mut self,
+        rest: &[u8],
+        heads: &mut usize,
+    ) -> Result<Option<usize>, HeadFault> {
         // RFC 9112 §2.2: an empty line before the request line is ignored.
         let mut at = 0;
         while let Some(line) = Line::first(&rest[at..])? {
@@ -305,6 +317,73 @@ impl Scan {
     }
 }
 
+/// The length of a head as nearly all are: whole, within its bounds, without a
+/// body, and asking for a path of the plainest characters. It is looked at once,
+/// from its beginning to its end. Of whatever else comes this says nothing: the
+/// lines are taken one by one then, and what is wrong has its name there.
+fn plain(bytes: &[u8], bounds: Bounds) -> Option<usize> {
+    let method = leading(bytes, &TCHAR);
+    if method == 0 || method > LONGEST_METHOD || bytes.get(method) != Some(&b' ') {
+        return None;
+    }
+    let target = &bytes[method + 1..];
+    let length = leading(target, &PLAIN);
+    if target.first() != Some(&b'/') || length > bounds.target {
+        return None;
+    }
+    let mut rest = target[length..].strip_prefix(b" HTTP/1.1\r\n")?;
+    let (mut fields, mut hosts) = (0, 0);
+    while !rest.starts_with(b"\r\n") {
+        let name = &rest[..leading(rest, &TCHAR)];
+        let value = rest[name.len()..].strip_prefix(b":")?;
+        let end = first_control(value)?;
+        match name.len() {
+            0 => return None,
+            4 if name.eq_ignore_ascii_case(b"host") => {
+                hosts += 1;
+                if !is_authority(value[..end].trim_ascii()) {
+                    return None;
+                }
+            }
+            14 if name.eq_ignore_ascii_case(b"content-length") => return None,
+            17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return None,
+            _ => {}
+        }
+        rest = value[end..].strip_prefix(b"\r\n")?;
+        fields += 1;
+    }
+    let length = bytes.len() - rest.len() + 2;
+    (hosts == 1 && fields <= bounds.fields && length <= bounds.head).then_some(length)
+}
+
+/// How many of the first bytes are of a class.
+fn leading(bytes: &[u8], class: &[bool; 256]) -> usize {
+    let other = bytes.iter().position(|byte| !class[usize::from(*byte)]);
+    other.unwrap_or(bytes.len())
+}
+
+/// Where the first control character stands, HTAB among them; eight bytes are
+/// looked at at a time.
+fn first_control(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for (at, eight) in eights.iter().enumerate() {
+        let eight = u64::from_le_bytes(*eight);
+        // A byte's highest bit is set where it has borrowed, being below a
+        // blank, or below 1 once 0x7f is taken away from it. What a borrow may
+        // set wrongly stands behind the byte that has borrowed.
+        let below = eight.wrapping_sub(ONES * u64::from(b' ')) & !eight;
+        let rubout = eight ^ (ONES * 0x7f);
+        let found = (below | (rubout.wrapping_sub(ONES) & !rubout)) & HIGH;
+        if found != 0 {
+            return Some(at * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let control = rest.iter().position(u8::is_ascii_control);
+    control.map(|at| eights.len() * 8 + at)
+}
+
 /// A line that ends in CRLF.
 struct Line<'a> {
     text: &'a [u8],
@@ -348,7 +427,7 @@ impl Framing {
         if target.len() > longest {
             return Err(HeadFault::TargetTooLong);
         }
-        if !is_token(method) || target.is_empty() || method.len() > 32 {
+        if !is_token(method) || target.is_empty() || method.len() > LONGEST_METHOD {
             return Err(HeadFault::BadRequestLine);
         }
         if !is_target(target) {
@@ -439,16 +518,23 @@ const fn class(members: &[u8]) -> [bool; 256] {
     class
 }
 
-/// RFC 9110 §5.6.2.
+/// RFC 9110 §5.6.2: what a token consists of.
+static TCHAR: [bool; 256] = class(b"!#$%&'*+-.^_`|~");
+/// The plainest characters of a target.
+static PLAIN: [bool; 256] = class(b"/?&=%-._~:,+");
+/// What a host may consist of.
+static AUTHORITY: [bool; 256] = class(b".-:[]_%~");
+
+/// The most characters of a method.
+const LONGEST_METHOD: usize = 32;
+
 fn is_token(bytes: &[u8]) -> bool {
-    const TCHAR: [bool; 256] = class(b"!#$%&'*+-.^_`|~");
     !bytes.is_empty() && bytes.iter().all(|byte| TCHAR[usize::from(*byte)])
 }
 
 /// Whether hyper would take it: nearly all targets are paths of none but the
 /// plainest characters; of the others the `http` crate is asked, as hyper does.
 fn is_target(bytes: &[u8]) -> bool {
-    const PLAIN: [bool; 256] = class(b"/?&=%-._~:,+");
     bytes.first() == Some(&b'/') && bytes.iter().all(|byte| PLAIN[usize::from(*byte)])
         || !bytes.contains(&b'#') && http::Uri::try_from(bytes).is_ok()
 }
@@ -476,10 +562,7 @@ fn content_length(value: &[u8]) -> Option<u64> {
 /// Roughly RFC 3986 §3.2.2 with a port: enough that nothing odd is a host. An
 /// empty value is one that RFC 9112 §3.2 allows.
 fn is_authority(value: &[u8]) -> bool {
-    value.iter().all(|b| {
-        b.is_ascii_alphanumeric()
-            || matches!(b, b'.' | b'-' | b':' | b'[' | b']' | b'_' | b'%' | b'~')
-    })
+    value.iter().all(|byte| AUTHORITY[usize::from(*byte)])
 }
 
 fn hex_value(digit: u8) -> u8 {

@@ -229,3 +229,75 @@ fn codes_name_their_faults() {
     assert_eq!(HeadFault::from_code(0), None);
     assert_eq!(HeadFault::from_code(99), None);
 }
+
+/// Some bytes of a head, with what may go wrong in one.
+fn heads() -> impl proptest::strategy::Strategy<Value = String> {
+    use proptest::prelude::{Strategy, prop};
+    let line = prop::sample::select(vec![
+        "GET / HTTP/1.1\r\n",
+        "GET /a/b?c=%20 HTTP/1.1\r\n",
+        "GET /a|b HTTP/1.1\r\n",
+        "GET /#a HTTP/1.1\r\n",
+        "GET / HTTP/1.0\r\n",
+        "GET /\tHTTP/1.1\r\n",
+        "host: a\r\n",
+        "Host: 127.0.0.1:8080 \r\n",
+        "host:\r\n",
+        "host: a/b\r\n",
+        "host: a\n",
+        "accept-charset: utf-8, \u{fc}\r\n",
+        "if-modified-since: a long time ago, or so\r\n",
+        "x: a\tb\r\n",
+        "x: \u{7f}12345678\r\n",
+        "x: 1234567\r8\r\n",
+        "y: 123456789012345678901234567890\r\n",
+        "y : 1\r\n",
+        " y: 1\r\n",
+        "z\r\n",
+        "content-length: 3\r\n",
+        "transfer-encoding: chunked\r\n",
+        "\r\n",
+        "\r\n",
+    ]);
+    prop::collection::vec(line, 0..6).prop_map(|lines| lines.concat())
+}
+
+proptest::proptest! {
+    /// The quick look takes no head otherwise than line by line.
+    #[test]
+    fn what_is_plain_is_so_by_lines(head in heads(), first in 0..3_usize, fields in 1..4_usize, most in 20..200_usize) {
+        let begins = ["GET / HTTP/1.1\r\nhost: a\r\n", "GET / HTTP/1.1\r\n", ""];
+        let text = format!("{}{head}\r\nGET", begins[first]);
+        let bounds = Bounds { head: most, target: 8, fields };
+        let by_lines = Scan::new(bounds).head_by_lines(text.as_bytes(), &mut 0);
+        if let Some(length) = plain(text.as_bytes(), bounds) {
+            let mut scan = Scan::new(bounds);
+            proptest::prop_assert_eq!(scan.head_by_lines(text.as_bytes(), &mut 0), Ok(Some(length)));
+            proptest::prop_assert_eq!(scan.place, Place::Head);
+        } else {
+            let mut scan = Scan::new(bounds);
+            let progress = scan.head(text.as_bytes(), &mut 0);
+            proptest::prop_assert_eq!(progress, by_lines);
+        }
+    }
+
+    #[test]
+    fn the_first_control_character(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
+        let expected = bytes.iter().position(u8::is_ascii_control);
+        proptest::prop_assert_eq!(first_control(&bytes), expected);
+        let rare: Vec<_> = bytes.iter().map(|byte| byte | b' ').collect();
+        let expected = rare.iter().position(u8::is_ascii_control);
+        proptest::prop_assert_eq!(first_control(&rare), expected);
+    }
+}
+
+#[test]
+fn what_nearly_all_send_is_plain() {
+    for head in [
+        "GET /ordinals/v1/brc-20/tokens/ordi HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n",
+        "GET /a?b=c HTTP/1.1\r\nhost: a\r\nAccept: */*\r\nif-none-match: \"a\"\r\n\r\nGET",
+    ] {
+        let end = head.find("\r\n\r\n").map(|at| at + 4);
+        assert_eq!(plain(head.as_bytes(), BOUNDS), end, "{head}");
+    }
+}
