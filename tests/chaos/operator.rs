@@ -45,7 +45,7 @@ impl Operator {
         let mut config = shipped();
         let (per_minute, per_second) = (1200, 60);
         merge(&mut config, &base(per_minute, per_second));
-        merge(&mut config, &upstreams(&urls, 0));
+        merge(&mut config, &upstreams(&urls, 0, urls.len()));
         world.budget_from_now(per_minute, per_second);
         let shelf: Shelf = Arc::new(Mutex::new(Source {
             config,
@@ -129,7 +129,19 @@ impl Operator {
                     dice.between(2, 10),
                     dice.between(200, 2000)
                 ),
-                9 => upstreams(&self.urls, dice.below(self.urls.len())),
+                9 => {
+                    let first = dice.below(self.urls.len());
+                    let most = dice.between(1, self.urls.len() as u64) as usize;
+                    let urls = upstreams(&self.urls, first, most);
+                    format!(
+                        "{urls}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
+                        dice.between(200, 2000),
+                        dice.between(0, 2),
+                        dice.between(0, 2),
+                        dice.percent(50),
+                        dice.pick(&[8, 1024])
+                    )
+                }
                 10 => format!(
                     "server.max_connections = {}\n",
                     dice.pick(&[24, 16_384, 16_384])
@@ -360,10 +372,11 @@ fn runtime(shelf: &Shelf, dice: &mut Dice) {
     merge(&mut shelf.lock().unwrap().config, &text);
 }
 
-/// The upstream's base URLs, the one at a place first. As long as there can be
-/// but one, that is it.
-fn upstreams(urls: &[String], first: usize) -> String {
-    format!("upstream.url = \"{}\"\n", urls[first])
+/// So many of the upstream's base URLs at the most, the one at a place first.
+fn upstreams(urls: &[String], first: usize, most: usize) -> String {
+    let (before, after) = urls.split_at(first);
+    let urls: Vec<_> = after.iter().chain(before).take(most).collect();
+    format!("upstream.url = {urls:?}\n")
 }
 
 /// Short times, so that a run of seconds sees all of them pass; those for
