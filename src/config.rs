@@ -21,6 +21,7 @@ use reader::{Problems, Table};
 use serde::Serialize;
 use toml::de::DeTable;
 
+use crate::cache::policy::Mode;
 use crate::chain::{Source, finality};
 use crate::fill::lapses;
 use crate::identify::Trust;
@@ -197,12 +198,39 @@ impl Config {
                 route.name
             )
         };
-        let routes = self.routes.routes().iter().filter(open);
+        let mut warnings = Vec::new();
         if with_keys {
-            routes.map(warn).collect()
-        } else {
-            Vec::new()
+            warnings.extend(self.routes.routes().iter().filter(open).map(warn));
         }
+        let urls = &self.upstream.urls;
+        let plain = |scheme: &str| urls.iter().any(|url| url.scheme_str() == Some(scheme));
+        if with_keys && plain("http") && plain("https") {
+            warnings.push(
+                "upstream.url has https and http: the API key goes to each of them, and over http readable by anyone on the way".to_owned(),
+            );
+        }
+        let probes = self.probes_each_minute();
+        let budget = self.upstream.requests_per_minute.get();
+        if probes > budget / 4 {
+            warnings.push(format!(
+                "the tips are asked for {probes} times a minute, and no more than a quarter of upstream.requests_per_minute, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer"
+            ));
+        }
+        warnings
+    }
+
+    /// How often a minute the tips that some route goes by are asked for.
+    fn probes_each_minute(&self) -> u32 {
+        let tips = self.chain.tips.iter().enumerate();
+        let used = tips.filter(|(at, tip)| {
+            let mut routes = self.routes.routes().iter();
+            let goes_by = |route: &Route| {
+                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == *at
+            };
+            tip.path.is_some() && routes.any(goes_by)
+        });
+        let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
+        used.map(|(_, tip)| each(tip.every)).sum()
     }
 
     /// The effective configuration as a proxy.toml: every key said. There is

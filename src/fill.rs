@@ -157,7 +157,7 @@ impl Fill {
         patience: Duration,
         wish: Wish,
     ) -> (Fetched, bool) {
-        if let Some(failure) = self.lapses.remembered(key, self.clock.now()) {
+        if let Some(failure) = self.remembered(key) {
             return (Err(failure), false);
         }
         let began = self.cache.store().purges();
@@ -239,6 +239,11 @@ impl Fill {
         (fetched, collapsed)
     }
 
+    /// How a key has gone on failing, where it is not asked for again yet.
+    pub fn remembered(&self, key: &Key) -> Option<Failure> {
+        self.lapses.remembered(key, self.clock.now())
+    }
+
     /// How many keys have failed lately.
     pub fn lapses(&self) -> usize {
         self.lapses.len()
@@ -263,7 +268,7 @@ impl Fill {
 
     /// Fetches anew what is stale, unless another does so already.
     pub fn refresh(self: &Arc<Self>, key: &Key, wish: Wish) {
-        if self.lapses.remembered(key, self.clock.now()).is_some() {
+        if self.remembered(key).is_some() {
             return;
         }
         if let Turn::Lead(lead) = self.collapse.join(key) {

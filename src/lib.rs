@@ -22,6 +22,12 @@
 //! - **current age**, **freshness lifetime**, **fresh**, **stale**, **stored
 //!   response**, **validator**: as in RFC 9111 and RFC 9110.
 //! - **budget**: what the provider lets a key ask.
+//! - **endpoint**: one base URL of the upstream; of several one is asked, the
+//!   others are **standbys**.
+//! - **line**: those who wait for a place among the requests under way, or for
+//!   budget.
+//! - **wish**: how urgently something is asked of the upstream, and for whom.
+//! - **hedge**: a request that is sent a second time, since the first is slow.
 //! - **tip**: the highest block of the chain, as one indexer of the upstream has
 //!   it.
 //! - **epoch**: a stretch of time in which nothing that is known of a tip
@@ -35,7 +41,7 @@
 //! - **reload**: to take up a new configuration and new secrets while serving.
 //! - **supervisor**: whoever has started the process and looks after it, such as
 //!   systemd.
-//! - **upstream**: the server that ordgate calls.
+//! - **upstream**: whoever ordgate calls: the API, at one or several endpoints.
 
 pub mod access_log;
 pub mod admin;

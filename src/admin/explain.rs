@@ -248,6 +248,13 @@ fn fresh(stored: Option<&Stored>, ttl: u64) -> String {
 /// What finding a key out would do.
 fn planned(gateway: &Gateway, key: &Key) -> Next {
     let cut = |why: &str| Next::new("cut from stored windows", why);
+    if let Some(failure) = gateway.fill.remembered(key) {
+        let why = format!(
+            "it has gone on failing ({}), and is not asked for again for a while; a stale answer stands in, where there is one",
+            failure.name()
+        );
+        return Next::new("answer with the error that is remembered", why);
+    }
     match gateway.fill.plan(key) {
         Plan::Confirm(anchor) => Next::asks(
             "one request shows whether the blocks that it names still stand, and then it is fresh again",

@@ -384,6 +384,78 @@ fn a_route_that_passes_all_with_a_key_is_warned_of() {
 }
 
 #[test]
+fn several_base_urls() {
+    let one = Config::parse("p", "upstream.url = \"https://a.example\"\n").unwrap();
+    let two = "upstream.url = [\"https://a.example\", \"https://b.example/api\"]\n";
+    let both = Config::parse("p", two).unwrap();
+    let urls = |config: &Config| {
+        let urls = config.upstream.urls.iter();
+        urls.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(urls(&one), ["https://a.example/"]);
+    assert_eq!(urls(&both), ["https://a.example/", "https://b.example/api"]);
+    for config in [&one, &both] {
+        let printed = config.print().unwrap();
+        let again = Config::parse("p", &printed).unwrap();
+        assert_eq!(urls(&again), urls(config), "{printed}");
+    }
+    for (url, complaint) in [
+        (
+            "[\"https://a.example\", \"ftp://b\"]",
+            "upstream.url has \"ftp://b\"; allowed is an http or https URL",
+        ),
+        (
+            "[\"https://a.example\", \"https://a.example/\"]",
+            "upstream.url has a URL twice",
+        ),
+        ("7", "upstream.url is 7; allowed is"),
+    ] {
+        let found = problems(&format!("upstream.url = {url}\n"));
+        assert!(found[0].contains(complaint), "{found:?}");
+    }
+}
+
+#[test]
+fn bounds_that_go_together() {
+    for (text, complaint) in [
+        (
+            "upstream.max_in_flight = 3\nupstream.min_in_flight = 4",
+            "upstream.min_in_flight is more than upstream.max_in_flight",
+        ),
+        (
+            "cache.error_ttl = \"1m\"\ncache.max_error_ttl = \"30s\"",
+            "cache.max_error_ttl is shorter than cache.error_ttl",
+        ),
+        (
+            "upstream.hedge.percentile = 100",
+            "upstream.hedge.percentile is 100; allowed is a whole number from 1 to 99",
+        ),
+        (
+            "upstream.retry.share = 101",
+            "upstream.retry.share is 101; allowed is a whole number from 0 to 100",
+        ),
+    ] {
+        let found = problems(&format!("{text}\n"));
+        assert!(found[0].contains(complaint), "{found:?}");
+    }
+    // What is not said fits what is.
+    let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
+    assert_eq!(few.upstream.min_in_flight.get(), 2);
+    let long = Config::parse("p", "cache.error_ttl = \"5m\"\n").unwrap();
+    assert_eq!(long.lapses.max_error_ttl, Duration::from_secs(300));
+}
+
+#[test]
+fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
+    let small = Config::parse("p", "upstream.requests_per_minute = 60\n").unwrap();
+    let warnings = small.warnings(false);
+    assert!(warnings[0].contains("24 times a minute"), "{warnings:?}");
+    let seldom = "upstream.requests_per_minute = 60\nchain.tip.ordinals.every = \"10s\"\nchain.tip.runes.every = \"10s\"\n";
+    let seldom = Config::parse("p", seldom).unwrap();
+    assert_eq!(seldom.warnings(false), Vec::<String>::new());
+}
+
+#[test]
 fn routes_that_pass_all_cannot_have_fixed_times() {
     for (route, part) in [
         (
