@@ -85,7 +85,7 @@ pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
     let own: u32 = sources.map(|source| each(source.every)).sum();
     let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
-    let rounds = each(standby::pause(fill, tips));
+    let rounds = each(standby::pace(fill, tips));
     let asked = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
     own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(asked))
 }

@@ -334,6 +334,16 @@ impl Upstream {
             .collect()
     }
 
+    /// Whether nothing speaks against any of them.
+    pub fn standbys_are_sound(&self) -> bool {
+        let (present, conditions) = (self.look(), self.conditions());
+        let mut standbys = conditions
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| *at != present);
+        standbys.all(|(_, condition)| *condition == Condition::Sound)
+    }
+
     /// Notes that a standby says a height.
     pub fn hear_standby(&self, at: usize, path: &str, height: u32) {
         self.endpoints[at].says_height(path, height, self.clock.now());

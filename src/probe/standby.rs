@@ -12,10 +12,11 @@ use super::height;
 use crate::fill::Fill;
 use crate::upstream::Upstream;
 
-/// They are asked less often than the one that is asked for answers.
-pub(super) const SELDOM: u32 = 3;
+/// They are asked less often than the one that is asked for answers, as long as
+/// they are well.
+const SELDOM: u32 = 3;
 /// How often they are asked where no route goes by a tip.
-pub(super) const EVERY: Duration = Duration::from_secs(15);
+const EVERY: Duration = Duration::from_secs(5);
 /// What is asked then: whatever it answers, it is there.
 const ANYTHING: &str = "/";
 
@@ -32,7 +33,12 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
             asked.map(move |tip| probe(fill, upstream, at, tip))
         });
         join_all(probes).await;
-        let due = began + pause(&fill, &tips);
+        let each = match upstream.standbys_are_sound() {
+            true => SELDOM,
+            // One that is well again is not to wait for long to be known so.
+            false => 1,
+        };
+        let due = began + pace(&fill, &tips) * each;
         loop {
             tokio::select! {
                 biased;
@@ -50,11 +56,10 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
     }
 }
 
-/// How long it is from one round to the next.
-pub(super) fn pause(fill: &Fill, tips: &[u16]) -> Duration {
+/// How long it is from one round to the next at the least.
+pub(super) fn pace(fill: &Fill, tips: &[u16]) -> Duration {
     let paces = tips.iter().filter_map(|tip| fill.chain.source(*tip));
-    let soonest = paces.map(|source| source.every).min();
-    soonest.map_or(EVERY, |every| every * SELDOM)
+    paces.map(|source| source.every).min().unwrap_or(EVERY)
 }
 
 /// Asks a standby once.
