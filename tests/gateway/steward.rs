@@ -5,6 +5,7 @@ mod breaker;
 mod faults;
 mod limits;
 mod quarantine;
+mod tls;
 
 use serde_json::Value;
 
