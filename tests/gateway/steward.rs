@@ -4,6 +4,7 @@
 mod breaker;
 mod faults;
 mod limits;
+mod names;
 mod quarantine;
 mod tls;
 
