@@ -2,6 +2,7 @@
 //! says of its limits, and leaves it alone where it refuses or fails.
 
 mod breaker;
+mod failover;
 mod faults;
 mod limits;
 mod names;
