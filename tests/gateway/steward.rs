@@ -4,6 +4,7 @@
 mod breaker;
 mod failover;
 mod faults;
+mod hedge;
 mod limits;
 mod names;
 mod quarantine;
