@@ -1,6 +1,7 @@
 //! What ordgate does for its upstream's sake: it holds to what the upstream
 //! says of its limits, and leaves it alone where it refuses or fails.
 
+mod adaptive;
 mod breaker;
 mod failover;
 mod faults;
