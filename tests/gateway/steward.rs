@@ -6,6 +6,7 @@ mod breaker;
 mod failover;
 mod faults;
 mod hedge;
+mod lapses;
 mod limits;
 mod names;
 mod quarantine;
