@@ -290,7 +290,7 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::BreakerOpen { .. } => {
             "The upstream goes on failing and is left alone for a while; try again when retry-after says"
         }
-        Failure::Unreachable(Unreachable::Tls) => {
+        Failure::Unreachable(Unreachable::Tls | Unreachable::Certificate) => {
             "The upstream's TLS cannot be trusted; the operator has to look"
         }
         Failure::Unreachable(_) => "The upstream cannot be reached",

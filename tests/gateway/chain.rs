@@ -117,7 +117,7 @@ impl Ground {
 }
 
 /// A block's activity by its height or its hash.
-fn block(block: impl std::fmt::Display) -> String {
+pub(crate) fn block(block: impl std::fmt::Display) -> String {
     format!("/runes/v1/blocks/{block}/activity")
 }
 
@@ -182,7 +182,7 @@ fn retagged(sandbox: &Sandbox, target: &str, tag: Option<&str>) -> Reply {
 }
 
 /// A scripted upstream with a sandbox's answers.
-fn acting(sandbox: &Sandbox) -> Upstream {
+pub(crate) fn acting(sandbox: &Sandbox) -> Upstream {
     let upstream = Upstream::start();
     let sandbox = sandbox.clone();
     upstream.usually(move |seen| reply(&sandbox, &seen.target()));
@@ -190,7 +190,7 @@ fn acting(sandbox: &Sandbox) -> Upstream {
 }
 
 /// The shipped routes before a scripted upstream, the first probes ended.
-async fn before(upstream: &Upstream, config: &str) -> Gateway {
+pub(crate) async fn before(upstream: &Upstream, config: &str) -> Gateway {
     let setup = Setup::before(upstream).chain().config(RARELY);
     let gateway = setup.config(config).manual().start();
     settled(&gateway).await;

@@ -1,13 +1,20 @@
 //! What ordgate does for its upstream's sake: it holds to what the upstream
 //! says of its limits, and leaves it alone where it refuses or fails.
 
+mod adaptive;
 mod breaker;
+mod failover;
+mod faults;
+mod hedge;
+mod lapses;
 mod limits;
+mod names;
 mod quarantine;
+mod tls;
 
 use serde_json::Value;
 
-use crate::support::{Answer, Gateway, Setup, Upstream};
+use crate::support::{Answer, Gateway, Setup, Upstream, until};
 
 /// With these keys, a clock that stands still, and little patience.
 fn keyed(upstream: &Upstream, keys: &str) -> Gateway {
@@ -37,4 +44,20 @@ fn must_wait(answer: &Answer, seconds: u64) {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert_eq!(answer.number("retry-after"), seconds, "{answer:?}");
     answer.problem();
+}
+
+/// Waits until nothing is under way: no request, nobody in the line, no key that
+/// is being fetched; and sees to it that the operator is told so.
+async fn rested(gateway: &Gateway, what: &str) {
+    let present = gateway.server().present();
+    let waited = format!("all is at rest after: {what}");
+    until(&waited, || {
+        let upstream = &present.upstream;
+        upstream.in_flight() == 0 && upstream.line().is_empty() && present.fill.collapse.is_empty()
+    })
+    .await;
+    let status = gateway.admin("/status").await.json();
+    assert_eq!(status["upstream"]["in_flight"], 0, "{what}");
+    assert_eq!(status["upstream"]["queue"]["waiting"], 0, "{what}");
+    assert_eq!(status["collapse"]["keys"], 0, "{what}");
 }

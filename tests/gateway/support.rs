@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) use client::{Answer, Client};
 pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
-pub(crate) use upstream::{Gate, Reply, Upstream};
+pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
 
 /// How long anything may take before it counts as a hang. Far above what a busy
 /// machine needs.

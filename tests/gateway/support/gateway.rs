@@ -1,6 +1,7 @@
 //! A gateway in this process, on ports of its own.
 
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use ordgate::admin::Token;
@@ -76,6 +77,11 @@ impl Setup {
         Self::alone().config(&format!("upstream.url = \"{url}\""))
     }
 
+    /// A gateway before several base URLs, the preferred one first.
+    pub(crate) fn before_all(upstreams: &[&Upstream]) -> Self {
+        Self::alone().config(&urls(upstreams))
+    }
+
     /// A gateway without an upstream.
     pub(crate) fn alone() -> Self {
         Self {
@@ -120,6 +126,15 @@ impl Setup {
         self
     }
 
+    /// With names that this knows the addresses of.
+    pub(crate) fn names(
+        mut self,
+        directory: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
+    ) -> Self {
+        self.names = Names::Given(Arc::new(directory));
+        self
+    }
+
     /// With a clock that moves when [`Gateway::advance`] says so.
     pub(crate) fn manual(mut self) -> Self {
         self.clock = Clock::manual();
@@ -153,6 +168,12 @@ impl Setup {
             source,
         })
     }
+}
+
+/// The configuration of several base URLs.
+pub(crate) fn urls(upstreams: &[&Upstream]) -> String {
+    let urls: Vec<_> = upstreams.iter().map(|upstream| upstream.url()).collect();
+    format!("upstream.url = {urls:?}")
 }
 
 /// Percent-encoded whole.

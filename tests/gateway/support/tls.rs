@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_rustls::TlsAcceptor;
@@ -10,15 +10,31 @@ use tokio_rustls::TlsAcceptor;
 /// An authority as PEM, and an acceptor with a certificate of it for
 /// `localhost` and 127.0.0.1.
 pub(crate) fn authority() -> (String, TlsAcceptor) {
+    vouching(|_| {})
+}
+
+/// The same, where something about the server's certificate is otherwise.
+pub(crate) fn vouching(change: impl Fn(&mut CertificateParams)) -> (String, TlsAcceptor) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
 
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
     let key = KeyPair::generate().unwrap();
-    let params = CertificateParams::new(names).unwrap();
+    let mut params = CertificateParams::new(names).unwrap();
+    change(&mut params);
     let certificate = params.signed_by(&key, &issuer).unwrap();
+    (issuer.pem(), acceptor(&certificate, &key))
+}
 
+/// A server with a certificate that nobody else has signed.
+pub(crate) fn self_signed() -> TlsAcceptor {
+    let key = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    acceptor(&params.self_signed(&key).unwrap(), &key)
+}
+
+fn acceptor(certificate: &Certificate, key: &KeyPair) -> TlsAcceptor {
     let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -27,5 +43,5 @@ pub(crate) fn authority() -> (String, TlsAcceptor) {
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], private)
         .unwrap();
-    (issuer.pem(), TlsAcceptor::from(Arc::new(config)))
+    TlsAcceptor::from(Arc::new(config))
 }

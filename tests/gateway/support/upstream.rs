@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -39,6 +39,11 @@ impl Gate {
     }
 }
 
+/// What lets one answer through at a time: a server that does one thing after
+/// another.
+#[derive(Clone, Default)]
+pub(crate) struct Turnstile(Arc<tokio::sync::Mutex<()>>);
+
 /// What the upstream does about one request.
 #[derive(Clone)]
 pub(crate) struct Reply(Vec<Step>);
@@ -48,6 +53,8 @@ enum Step {
     Wait(Gate),
     Send(Vec<u8>),
     Drip(Vec<u8>, Duration),
+    Endless(Vec<u8>),
+    Turn(Turnstile, Duration),
     Close,
     Reset,
     Hang,
@@ -123,6 +130,19 @@ impl Reply {
     /// A byte at a time, so often, for ever if need be.
     pub(crate) fn drip(mut self, bytes: impl AsRef<[u8]>, every: Duration) -> Self {
         self.0.push(Step::Drip(bytes.as_ref().to_vec(), every));
+        self
+    }
+
+    /// The same bytes again and again, for as long as they are taken.
+    pub(crate) fn endless(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        self.0.push(Step::Endless(bytes.as_ref().to_vec()));
+        self
+    }
+
+    /// Held back until those before it have each taken so long, and so long
+    /// itself.
+    pub(crate) fn in_turn(mut self, turnstile: &Turnstile, takes: Duration) -> Self {
+        self.0.insert(0, Step::Turn(turnstile.clone(), takes));
         self
     }
 
@@ -213,16 +233,27 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// One that answers everything with 200 and the target that was asked.
     pub(crate) fn start() -> Self {
-        Self::listen(None)
+        Self::listen(any_port(), None)
+    }
+
+    /// One on a socket on which nobody has listened so far.
+    pub(crate) fn start_on(socket: Socket) -> Self {
+        socket.listen(128).unwrap();
+        Self::listen(socket.into(), None)
+    }
+
+    /// One with the port of another, at a second address of this machine.
+    pub(crate) fn start_beside(other: &Self) -> Self {
+        let address = (BESIDE, other.address.port());
+        Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
     }
 
     /// The same over TLS.
     pub(crate) fn start_tls(acceptor: TlsAcceptor) -> Self {
-        Self::listen(Some(acceptor))
+        Self::listen(any_port(), Some(acceptor))
     }
 
-    fn listen(tls: Option<TlsAcceptor>) -> Self {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    fn listen(socket: std::net::TcpListener, tls: Option<TlsAcceptor>) -> Self {
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
         let shared = Arc::new(Shared {
@@ -327,6 +358,13 @@ pub(crate) fn usual_body(target: &str) -> String {
     format!("{{\"asked\":\"{target}\"}}")
 }
 
+/// An address of this machine at which nobody listens but who says so.
+pub(crate) const BESIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn any_port() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
 /// A port on which nobody listens, and nobody else can, while it is held.
 pub(crate) fn refusing() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -421,6 +459,13 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
                         tick.tick().await;
                         stream.write_all(&[byte]).await?;
                     }
+                }
+                Step::Endless(bytes) => loop {
+                    stream.write_all(&bytes).await?;
+                },
+                Step::Turn(turnstile, takes) => {
+                    let _alone = turnstile.0.lock().await;
+                    tokio::time::sleep(takes).await;
                 }
                 Step::Close => return stream.shutdown().await,
                 Step::Reset => return SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO)),
