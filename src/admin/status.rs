@@ -85,6 +85,7 @@ fn upstream(upstream: &Upstream) -> Value {
         "queue": queue(upstream),
         "sent": tally.sent(),
         "sent_for": Map::from_iter(sent),
+        "retried": tally.sent_for(Reason::Retry),
         "answered": tally.answered.load(Relaxed),
         "failed": tally.failed.load(Relaxed),
         "spent": tally.spent.load(Relaxed),

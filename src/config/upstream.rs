@@ -1,0 +1,138 @@
+//! `[upstream]`: where the API is, and how it is asked.
+
+use std::num::NonZeroU32;
+
+use http::{HeaderName, Uri};
+
+use super::reader::Table;
+use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
+use crate::upstream::breaker;
+use crate::upstream::{Hedge, Retry, Settings};
+
+/// Fields of a request that mean something already: the key would break the
+/// message, or be taken for something else by who is on the way.
+const TAKEN: [&str; 13] = [
+    "accept",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "expect",
+    "host",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+    "via",
+];
+
+/// Reads the table.
+pub(super) fn read(table: Table<'_>) -> Settings {
+    const URL: &str = "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"";
+    const HEADER: &str = "the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\", and none of framing, of the connection, of proxies or of every request";
+    let header = |text: &str| {
+        let name = HeaderName::from_bytes(text.as_bytes()).ok()?;
+        let taken = TAKEN.contains(&name.as_str()) || name.as_str().starts_with("proxy-");
+        (!taken).then_some(name)
+    };
+    let name = table.parsed("api_key_header", HEADER, header);
+    let time = |key, default| table.duration(key, MILLI..=DAY, default);
+    let mut urls = match table.is_string("url") || !table.has("url") {
+        true => table.parsed("url", URL, base_url).map(|(url, _)| vec![url]),
+        false => table.strings("url", URL, base_url),
+    }
+    .unwrap_or_default();
+    let given = urls.len();
+    urls.dedup();
+    if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) || urls.len() < given {
+        let name = table.name("url");
+        let message = format!("{name} has a URL twice; each once is allowed");
+        table.problem(table.span(), message);
+    }
+    let max_in_flight = count(&table, "max_in_flight", 100_000, 32);
+    let least = NonZeroU32::new(4).map_or(max_in_flight, |four| four.min(max_in_flight));
+    let min_in_flight = count(&table, "min_in_flight", 100_000, least.get());
+    if min_in_flight > max_in_flight {
+        let message = format!(
+            "{} is more than {}; allowed is as many at the most",
+            table.name("min_in_flight"),
+            table.name("max_in_flight")
+        );
+        table.problem(table.span(), message);
+    }
+    let settings = Settings {
+        urls,
+        max_lag: integer(&table, "max_lag", 0..=1000, 2),
+        return_after: time("return_after", seconds(30)),
+        api_key_header: name.map_or(HeaderName::from_static("x-api-key"), |(name, _)| name),
+        api_keys_file: path(&table, "api_keys_file"),
+        allow_plain_http: table.boolean("allow_plain_http", false),
+        ca_file: path(&table, "ca_file"),
+        requests_per_minute: count(&table, "requests_per_minute", 1_000_000, 500),
+        requests_per_second: count(&table, "requests_per_second", 1_000_000, 20),
+        max_in_flight,
+        min_in_flight,
+        queue_timeout: time("queue_timeout", seconds(2)),
+        max_queue: count(&table, "max_queue", 1_000_000, 1024),
+        connect_timeout: time("connect_timeout", seconds(5)),
+        first_byte_timeout: time("first_byte_timeout", seconds(60)),
+        timeout: time("timeout", seconds(90)),
+        idle_timeout: time("idle_timeout", seconds(60)),
+        max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, 16 << 20),
+        retry: retry(table.table("retry")),
+        hedge: hedge(table.table("hedge")),
+        breaker: breaker(table.table("breaker")),
+    };
+    table.finish();
+    settings
+}
+
+fn retry(table: Table<'_>) -> Retry {
+    let settings = Retry {
+        limit: integer(&table, "limit", 0..=10, 1),
+        share: integer(&table, "share", 0..=100, 20),
+    };
+    table.finish();
+    settings
+}
+
+fn hedge(table: Table<'_>) -> Hedge {
+    let settings = Hedge {
+        enabled: table.boolean("enabled", false),
+        percentile: count(&table, "percentile", 99, 95),
+    };
+    table.finish();
+    settings
+}
+
+fn breaker(table: Table<'_>) -> breaker::Settings {
+    let (pause, max_pause) = least_and_most(&table, ["pause", "max_pause"], [1, 60]);
+    let settings = breaker::Settings {
+        enabled: table.boolean("enabled", true),
+        failures: count(&table, "failures", 1_000_000, 10),
+        share: count(&table, "share", 100, 80),
+        window: table.duration("window", MILLI..=DAY, seconds(30)),
+        pause,
+        max_pause,
+    };
+    table.finish();
+    settings
+}
+
+/// Reads the upstream's base URL.
+pub fn base_url(text: &str) -> Option<Uri> {
+    let url: Uri = text.parse().ok()?;
+    let scheme = matches!(url.scheme_str(), Some("http" | "https"));
+    let authority = url.authority().is_some_and(|authority| {
+        let rest = authority.as_str().strip_prefix(authority.host());
+        rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port))
+    });
+    let bare = url.query().is_none() && !text.contains('#');
+    (scheme && authority && bare).then_some(url)
+}
+
+fn is_port(text: &str) -> bool {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    digits && text.parse::<u16>().is_ok_and(|port| port != 0)
+}
