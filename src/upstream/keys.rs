@@ -478,4 +478,6 @@ impl Drop for Grant {
 }
 
 #[cfg(test)]
+mod proof;
+#[cfg(test)]
 mod tests;
