@@ -1,7 +1,10 @@
 //! What ordgate does for its upstream's sake: it holds to what the upstream
-//! says of its limits, and leaves it alone where it refuses or fails.
+//! says of its limits, keeps to its budget and shares it fairly, and leaves it
+//! alone where it refuses or fails.
 
 mod breaker;
+mod budget;
+mod fairness;
 mod limits;
 mod quarantine;
 
