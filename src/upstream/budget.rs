@@ -41,6 +41,13 @@ pub struct Place {
     ended: u64,
 }
 
+impl Place {
+    /// Its number among all that were sent.
+    pub const fn number(self) -> u64 {
+        self.sent
+    }
+}
+
 /// The share of a window that a request has to leave for those that are more
 /// urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,15 +86,6 @@ impl Keep {
     }
 }
 
-/// What a request is refused with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// Until so long from now, when another may be sent.
-    For(Duration),
-    /// Until a request under way ends: they fill the window alone.
-    UntilOneEnds,
-}
-
 impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(per_minute: NonZeroU32, per_second: NonZeroU32) -> Self {
@@ -110,25 +108,30 @@ impl Budget {
     /// others is left; [`end`](Self::end) must follow.
     ///
     /// # Errors
-    /// Where none is left: how long that lasts at the least.
-    pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Wait> {
+    /// Where none is left: how long that lasts at the least, and no longer
+    /// where nothing is under way.
+    pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Duration> {
+        if let Some(wait) = self.wait(now, keep) {
+            return Err(wait);
+        }
+        self.minute.under_way += 1;
+        self.second.under_way += 1;
+        self.told.take();
+        self.sent += 1;
+        Ok(())
+    }
+
+    /// How long there will be nothing for a request that leaves this share;
+    /// `None` where there is.
+    pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
         let minute = keep.of_minute(self.minute.most as u64) as usize;
         let second = keep.of_second(self.second.most as u64) as usize;
         let waits = [
             self.minute.wait(now, minute),
             self.second.wait(now, second),
-            self.told.wait(now, keep).map(Wait::For),
+            self.told.wait(now, keep),
         ];
-        match waits.into_iter().flatten().reduce(Wait::longer) {
-            Some(wait) => Err(wait),
-            None => {
-                self.minute.under_way += 1;
-                self.second.under_way += 1;
-                self.told.take();
-                self.sent += 1;
-                Ok(())
-            }
-        }
+        waits.into_iter().flatten().max()
     }
 
     /// The place of the request that was taken last.
@@ -160,25 +163,17 @@ impl Budget {
         self.ended += 1;
     }
 
+    /// Whether a request that was taken has not ended yet.
+    pub fn is_under_way(&self) -> bool {
+        self.minute.under_way > 0
+    }
+
     /// How many requests this minute's window still holds, and the upstream
     /// still takes.
     pub fn left(&mut self, now: Moment) -> usize {
         let told = self.told.left(now).map(usize::try_from);
         let told = told.and_then(Result::ok).unwrap_or(usize::MAX);
         self.minute.left(now).min(told)
-    }
-}
-
-impl Wait {
-    /// The longer of two; a time that is known tells more than one that is not.
-    fn longer(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::For(one), Self::For(other)) => Self::For(one.max(other)),
-            (Self::For(one), Self::UntilOneEnds) | (Self::UntilOneEnds, Self::For(one)) => {
-                Self::For(one)
-            }
-            (Self::UntilOneEnds, Self::UntilOneEnds) => Self::UntilOneEnds,
-        }
     }
 }
 
@@ -213,15 +208,17 @@ impl Window {
     }
 
     /// How long there will be nothing for a request that leaves so many.
-    fn wait(&mut self, now: Moment, keep: usize) -> Option<Wait> {
+    fn wait(&mut self, now: Moment, keep: usize) -> Option<Duration> {
         let left = self.left(now);
         // After a change for the less, more may be spent than there is.
         let over = (self.under_way + self.ended.len()).saturating_sub(self.most);
         let short = keep.checked_sub(left)? + over;
         // So many more than one have to leave the window.
         Some(match self.ended.get(short) {
-            Some(last) => Wait::For((*last + self.span).since(now)),
-            None => Wait::UntilOneEnds,
+            Some(last) => (*last + self.span).since(now),
+            // One that is under way has to end first, and counts for a whole
+            // window then.
+            None => self.span,
         })
     }
 
@@ -251,18 +248,22 @@ mod tests {
         let mut budget = budget(3, 2);
         assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
         assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
-        assert_eq!(budget.take(at(0), Keep::Nothing), Err(Wait::UntilOneEnds));
+        assert_eq!(
+            budget.take(at(0), Keep::Nothing),
+            Err(Duration::from_millis(1050)),
+            "however soon one of them ends"
+        );
         budget.end(at(100));
         budget.end(at(200));
         assert_eq!(
             budget.take(at(300), Keep::Nothing),
-            Err(Wait::For(Duration::from_millis(850)))
+            Err(Duration::from_millis(850))
         );
         assert_eq!(budget.take(at(1150), Keep::Nothing), Ok(()));
         assert_eq!(budget.left(at(1150)), 0);
         assert_eq!(
             budget.take(at(1200), Keep::Nothing),
-            Err(Wait::For(Duration::from_millis(58_950)))
+            Err(Duration::from_millis(58_950))
         );
         budget.end(at(1300));
         assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
@@ -278,7 +279,7 @@ mod tests {
         }
         budget.bound(number(2), number(10));
         let wait = Duration::from_millis(60_050 + 20 - 40);
-        assert_eq!(budget.take(at(40), Keep::Nothing), Err(Wait::For(wait)));
+        assert_eq!(budget.take(at(40), Keep::Nothing), Err(wait));
         budget.bound(number(5), number(10));
         assert_eq!(budget.take(at(40), Keep::Nothing), Ok(()));
         assert_eq!(budget.left(at(40)), 0);
@@ -323,12 +324,11 @@ mod tests {
             for _ in 0..sent {
                 match budget.take(at(now), Keep::Nothing) {
                     Ok(()) => budget.end(at(now)),
-                    Err(Wait::For(wait)) => {
+                    Err(wait) => {
                         now += u64::try_from(wait.as_millis()).unwrap();
                         prop_assert!(budget.take(at(now), Keep::Nothing).is_ok());
                         budget.end(at(now));
                     }
-                    Err(Wait::UntilOneEnds) => prop_assert!(false, "none is under way"),
                 }
                 now += gap;
             }

@@ -14,7 +14,7 @@ use http::{HeaderValue, StatusCode};
 use super::Priority;
 use super::api_key::Trace;
 pub use super::api_key::{ApiKey, BadKeys};
-use super::budget::{Budget, Keep, Place, Wait};
+use super::budget::{Budget, Keep, Place};
 use super::line::Line;
 use super::reported::Reported;
 use super::rest::{Rest, Why};
@@ -67,8 +67,6 @@ pub struct Grant {
     keys: Arc<Keys>,
     slot: Arc<Slot>,
     place: Place,
-    /// Whether it sees if the key works again.
-    is_trial: bool,
 }
 
 /// Why there is no key to ask with.
@@ -76,19 +74,10 @@ pub struct Grant {
 pub enum Denied {
     /// No budget is left: there will be some after so long, at the earliest.
     For(Duration),
-    /// Nor until a request under way has ended.
+    /// Nor until a request under way has ended: it tries the only key.
     UntilOneEnds,
     /// The upstream has refused every key, with this status at last.
     Refused(StatusCode),
-}
-
-impl From<Wait> for Denied {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::For(wait) => Self::For(wait),
-            Wait::UntilOneEnds => Self::UntilOneEnds,
-        }
-    }
 }
 
 impl Denied {
@@ -230,14 +219,12 @@ impl Keys {
             let mut state = slot.state();
             let unfit = match state.take(now, keep) {
                 Ok(()) => {
-                    let is_trial = state.rest.is_some();
                     let place = state.budget.place();
                     drop(state);
                     return Ok(Grant {
                         keys: self.clone(),
                         slot: slot.clone(),
                         place,
-                        is_trial,
                     });
                 }
                 Err(unfit) => unfit,
@@ -307,10 +294,13 @@ impl Pool {
             false => keys.into_iter().map(|key| slot(Some(key))).collect(),
         };
         let present = self.slots.iter().map(|slot| (now, slot.clone()));
+        // Its state is another's as well where it is in service elsewhere.
+        let is_in_use =
+            |slot: &Slot| Arc::strong_count(&slot.state) > 1 || slot.state().budget.is_under_way();
         let before = self
             .withdrawn
             .iter()
-            .filter(|(at, slot)| now.since(*at) < WITHDRAWN || Arc::strong_count(&slot.state) > 1);
+            .filter(|(at, slot)| now.since(*at) < WITHDRAWN || is_in_use(slot));
         let mut withdrawn: Vec<_> = present.chain(before.cloned()).collect();
         withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.is_of(&gone.key)));
         let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
@@ -338,11 +328,13 @@ impl State {
         }
         let cooling = self.cooling(now);
         if !cooling.is_zero() {
-            return Err(Denied::For(cooling));
+            // There may be no budget for longer.
+            let spent = self.budget.wait(now, keep).unwrap_or_default();
+            return Err(Denied::For(cooling.max(spent)));
         }
-        self.budget.take(now, keep)?;
+        self.budget.take(now, keep).map_err(Denied::For)?;
         if let Some(rest) = &mut self.rest {
-            rest.begin_trial();
+            rest.begin_trial(self.budget.place().number());
         }
         Ok(())
     }
@@ -392,7 +384,7 @@ impl Grant {
         };
         // What was sent before the key began to rest tells nothing new.
         let news = state.rest.is_none();
-        if news || self.is_trial {
+        if news || self.is_trial(&state) {
             state.rest = Some(Rest::quota_spent(lasts, now));
         }
         drop(state);
@@ -419,7 +411,7 @@ impl Grant {
         let before = state.rest;
         state.rest = Some(match before {
             None => Rest::refused(status, now),
-            Some(rest) if self.is_trial && rest.is_tried() => rest.refused_again(status, now),
+            Some(rest) if self.is_trial(&state) => rest.refused_again(status, now),
             // It was sent before the key began to rest.
             Some(rest) => rest,
         });
@@ -442,7 +434,7 @@ impl Grant {
     /// Says that the upstream has accepted the key.
     pub fn accepted(&self) {
         let mut state = self.slot().state();
-        let rested = self.is_trial && state.rest.is_some_and(|rest| rest.is_tried());
+        let rested = self.is_trial(&state);
         if rested {
             state.rest = None;
         }
@@ -454,6 +446,13 @@ impl Grant {
 
     fn slot(&self) -> &Slot {
         &self.slot
+    }
+
+    /// Whether it sees if the key works again, and nothing has been said of
+    /// that yet.
+    fn is_trial(&self, state: &State) -> bool {
+        let number = self.place.number();
+        state.rest.is_some_and(|rest| rest.is_tried_by(number))
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
@@ -469,10 +468,8 @@ impl Drop for Grant {
         let now = self.keys.clock.now();
         let mut state = self.slot().state();
         state.budget.end(now);
-        if let Some(rest) = &mut state.rest
-            && self.is_trial
-            && rest.is_tried()
-        {
+        let is_trial = self.is_trial(&state);
+        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
             rest.unsettled(now);
         }
         drop(state);
@@ -480,5 +477,7 @@ impl Drop for Grant {
     }
 }
 
+#[cfg(test)]
+mod proof;
 #[cfg(test)]
 mod tests;

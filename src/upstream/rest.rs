@@ -38,8 +38,8 @@ pub struct Rest {
     /// The pause that is under way, or was the last.
     pause: Duration,
     until: Moment,
-    /// Whether a request is trying it.
-    tried: bool,
+    /// The number of the request that is trying it.
+    tried: Option<u64>,
 }
 
 impl Rest {
@@ -58,7 +58,7 @@ impl Rest {
             why,
             pause,
             until: now + pause,
-            tried: false,
+            tried: None,
         }
     }
 
@@ -81,22 +81,28 @@ impl Rest {
 
     /// Whether a request is trying the key.
     pub fn is_tried(&self) -> bool {
-        self.tried
+        self.tried.is_some()
+    }
+
+    /// Whether the request of this number is trying the key. Another may have
+    /// tried it in a rest before this one, and be under way yet.
+    pub fn is_tried_by(&self, number: u64) -> bool {
+        self.tried == Some(number)
     }
 
     /// Whether a request may try the key.
     pub fn is_over(&self, now: Moment) -> bool {
-        !self.tried && self.left(now).is_zero()
+        self.tried.is_none() && self.left(now).is_zero()
     }
 
-    /// A request tries the key.
-    pub fn begin_trial(&mut self) {
-        self.tried = true;
+    /// The request of this number tries the key.
+    pub fn begin_trial(&mut self, number: u64) {
+        self.tried = Some(number);
     }
 
     /// A trial has ended, and has told nothing of the key.
     pub fn unsettled(&mut self, now: Moment) {
-        self.tried = false;
+        self.tried = None;
         self.until = now + UNSETTLED;
     }
 }
@@ -115,7 +121,8 @@ mod tests {
         assert_eq!(rest.left(at(0)), MOST_WAIT);
         assert!(!rest.is_over(at(3599)));
         assert!(rest.is_over(at(3600)));
-        rest.begin_trial();
+        rest.begin_trial(7);
+        assert!(rest.is_tried_by(7) && !rest.is_tried_by(6));
         assert!(rest.is_tried() && !rest.is_over(at(3601)));
         rest.unsettled(at(3610));
         assert!(!rest.is_tried() && !rest.is_over(at(3669)));
@@ -131,7 +138,7 @@ mod tests {
             assert_eq!(rest.left(at(now)), Duration::from_secs(pause));
             now += pause;
             assert!(rest.is_over(at(now)) && !rest.is_over(at(now - 1)));
-            rest.begin_trial();
+            rest.begin_trial(1);
             rest = rest.refused_again(forbidden, at(now));
         }
         assert_eq!(rest.why, Why::Refused(forbidden));

@@ -6,8 +6,8 @@
 //! counts as if it were not.
 //!
 //! Invariant: while a word holds, no more requests are let through than it has
-//! left; another word takes its place only where it is stricter. An end that
-//! the upstream has not named is proved by a number that rises.
+//! left; another word takes its place only where it is stricter, for as long. An
+//! end that the upstream has not named is proved by a number that rises.
 //!
 //! Deliberately absent: our own count, which is `upstream::budget`'s, and holds
 //! beside this one.
@@ -41,6 +41,16 @@ struct Held {
     heard: u64,
 }
 
+impl Held {
+    /// Whether it holds for as long as another, and is as strict. One whose end
+    /// is not known may be over before: it stands for its like alone, which is
+    /// over then as well.
+    fn stands_for(&self, other: &Self) -> bool {
+        let alike = self.window == other.window && !other.told;
+        self.left <= other.left && self.until >= other.until && (self.told || alike)
+    }
+}
+
 /// A word on its way in.
 #[derive(Clone, Copy, Debug)]
 pub struct Hearing {
@@ -68,26 +78,26 @@ impl Told {
             let of_it = held.window == word.window && !held.told && !word.told;
             !(of_it && left > held.left && hearing.asked > held.heard)
         });
-        let stricter = |held: &Held| held.left <= left && held.until >= until;
-        if self.words.iter().any(stricter) {
+        let heard = Held {
+            window: word.window,
+            left,
+            most: left,
+            until,
+            told: word.told,
+            heard: hearing.sent,
+        };
+        if self.words.iter().any(|held| held.stands_for(&heard)) {
             return;
         }
         let mut most = left;
         self.words.retain(|held| {
-            let replaced = held.left >= left && held.until <= until;
+            let replaced = heard.stands_for(held);
             if replaced && held.window == word.window {
                 most = most.max(held.most);
             }
             !replaced
         });
-        self.words.push(Held {
-            window: word.window,
-            left,
-            most,
-            until,
-            told: word.told,
-            heard: hearing.sent,
-        });
+        self.words.push(Held { most, ..heard });
         if self.words.len() > MOST_WORDS {
             let loosest = (0..self.words.len()).max_by_key(|at| self.words[*at].left);
             self.words.swap_remove(loosest.unwrap_or(0));
@@ -196,6 +206,25 @@ mod tests {
         told.hear(&word(499, 60, false), hearing(3, 3, 0), at(200));
         assert_eq!(told.left(at(200)), Some(499));
         assert_eq!(told.left(at(60_200)), None);
+    }
+
+    #[test]
+    fn a_word_whose_end_is_not_known_does_not_stand_for_one_whose_end_is() {
+        let hour = Word {
+            window: Window::Hour,
+            ..word(5, 3000, true)
+        };
+        let minute = |left| word(left, 3600, false);
+        // Before it or after it, and then the number rises.
+        for words in [[minute(3), hour], [hour, minute(3)]] {
+            let mut told = Told::default();
+            for word in words {
+                told.hear(&word, hearing(1, 1, 0), at(0));
+            }
+            assert_eq!(told.left(at(0)), Some(3));
+            told.hear(&minute(499), hearing(2, 2, 0), at(100));
+            assert_eq!(told.left(at(100)), Some(5), "{told:?}");
+        }
     }
 
     #[test]

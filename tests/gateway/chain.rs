@@ -165,7 +165,7 @@ fn own(sandbox: &Sandbox, target: &str) -> (u16, String, Vec<u8>) {
 }
 
 /// The reply of a sandbox.
-fn reply(sandbox: &Sandbox, target: &str) -> Reply {
+pub(crate) fn reply(sandbox: &Sandbox, target: &str) -> Reply {
     let (status, fields, body) = own(sandbox, target);
     Reply::with(status, &fields, body)
 }
@@ -204,7 +204,7 @@ fn targets(upstream: &Upstream) -> Vec<String> {
     targets
 }
 
-fn is_status(target: &str) -> bool {
+pub(crate) fn is_status(target: &str) -> bool {
     STATUSES.contains(&target)
 }
 

@@ -1,9 +1,12 @@
 //! What ordgate does for its upstream's sake: it holds to what the upstream
-//! says of its limits, and leaves it alone where it refuses or fails.
+//! says of its limits, keeps to its budget and shares it fairly, and leaves it
+//! alone where it refuses or fails.
 
 mod adaptive;
 mod breaker;
+mod budget;
 mod failover;
+mod fairness;
 mod faults;
 mod hedge;
 mod lapses;

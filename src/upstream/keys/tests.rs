@@ -184,3 +184,60 @@ fn without_keys_there_is_a_budget_as_well() {
     assert!(grant.header().is_none() && !keys.are_there());
     assert!(keys.take(Priority::Miss).is_err(), "one is under way");
 }
+
+#[test]
+fn a_trial_of_an_earlier_rest_says_nothing_of_a_later_one() {
+    let clock = Clock::manual();
+    let keys = keys("first-key", 10, 10, &clock);
+    let (minute, number) = (Duration::from_secs(60), |n| NonZeroU32::new(n).unwrap());
+    let replace = |list: &str| {
+        let list = ApiKey::list(list).unwrap_or_default();
+        keys.replace(list, number(10), number(10));
+    };
+    let take = || keys.take(Priority::Miss);
+    take().ok().unwrap().refused(StatusCode::FORBIDDEN);
+    clock.advance(minute);
+    let early = take().ok().unwrap();
+    // The key is brought back, and is refused anew, while that is under way.
+    replace("second-key");
+    replace("first-key");
+    take().ok().unwrap().refused(StatusCode::FORBIDDEN);
+    clock.advance(minute);
+    let trial = take().ok().unwrap();
+    early.accepted();
+    assert_eq!(keys.standings()[0].state(), "quarantined");
+    drop(early);
+    clock.advance(minute);
+    assert!(take().is_err(), "one tries it still");
+    trial.accepted();
+    assert!(take().is_ok());
+}
+
+#[test]
+fn who_is_told_to_wait_for_a_cooling_key_is_told_of_its_budget_too() {
+    let clock = Clock::manual();
+    let keys = keys("a", 1, 1, &clock);
+    keys.take(Priority::Miss)
+        .ok()
+        .unwrap()
+        .cool(Duration::from_secs(7));
+    let spent = keys.take(Priority::Miss).err().unwrap();
+    assert_eq!(spent, spent_for(60_050));
+}
+
+#[test]
+fn a_request_under_way_outlives_the_memory_of_its_key() {
+    let clock = Clock::manual();
+    let keys = keys("first-key", 1, 1, &clock);
+    let number = |n| NonZeroU32::new(n).unwrap();
+    let replace = |list: &str| {
+        keys.replace(ApiKey::list(list).unwrap(), number(1), number(1));
+    };
+    let under_way = keys.take(Priority::Miss).ok();
+    for list in ["second-key", "third-key", "first-key"] {
+        replace(list);
+        clock.advance(WITHDRAWN);
+    }
+    assert!(keys.take(Priority::Miss).is_err(), "it counts still");
+    drop(under_way);
+}
