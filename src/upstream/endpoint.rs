@@ -395,7 +395,10 @@ impl Passage {
 
     /// Its answer has begun to come.
     pub fn heard(&mut self) {
-        self.is_timed = true;
+        // A status is no measure of what other answers take.
+        if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
+            return;
+        }
         if let Some((sent, in_flight)) = self.sent {
             let now = self.endpoint.clock.now();
             let took = now.since(sent);
@@ -441,8 +444,9 @@ impl Drop for Passage {
             // status that takes long is no sign of health; of what clients
             // ask nobody knows.
             let took = now.since(sent);
-            state.latency.record(took, now);
-            if self.is_probe && took >= OVERDUE {
+            if !self.is_probe {
+                state.latency.record(took, now);
+            } else if took >= OVERDUE {
                 self.health = Health::Failed;
             }
         }
