@@ -133,6 +133,11 @@ impl Upstream {
                 return None;
             }
             tokio::time::sleep(pause).await;
+        } else if matches!(again, Again::Elsewhere(_))
+            && let Ok(admitted) = self.try_admit(wish.priority, course)
+        {
+            // It has had its turn in the line, and takes nobody's place there.
+            return Some(admitted);
         }
         let patience = self.settings.queue_timeout;
         let patience = patience.min(deadline.saturating_duration_since(Instant::now()));
