@@ -723,3 +723,68 @@ async fn the_operator_is_told_all_of_it() {
     assert_eq!(client.answer("GET").await.status, 200);
     rested(&gateway, "status").await;
 }
+
+/// What obeys the origin's fields passes on whatever an origin says; what it
+/// could not say anything to goes elsewhere, if it is safe to repeat.
+#[tokio::test]
+async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
+    let rows = [
+        ("GET", Reply::nothing().reset(), 200, [1, 1]),
+        ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
+        ("POST", Reply::nothing().reset(), 502, [1, 0]),
+        ("PUT", Reply::nothing().close(), 502, [1, 0]),
+        ("DELETE", Reply::nothing().hang(), 504, [1, 0]),
+        ("GET", Reply::nothing().hang(), 200, [1, 1]),
+        ("GET", Reply::status(500, "{}"), 500, [1, 0]),
+        ("GET", Reply::status(410, "{}"), 410, [1, 0]),
+    ];
+    for (method, reply, expected, asked) in rows {
+        let upstreams = pair();
+        let [one, other] = &upstreams;
+        let gateway = Setup::before_all(&[one, other])
+            .config(crate::respect::ALL)
+            .config(SOON)
+            .config("upstream.first_byte_timeout = \"300ms\"")
+            .manual()
+            .start();
+        one.always(reply);
+        let target = "/some/tokens/here";
+        let answer = gateway.request(method, target, &[]).await;
+        assert_eq!(answer.status, expected, "{method}");
+        assert_eq!(upstreams.each_ref().map(tokens), asked, "{method}");
+        rested(&gateway, method).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_final_outlives_a_turn_to_one_that_is_a_little_behind() {
+    let sandboxes = [2, 0].map(|ahead| {
+        let sandbox = Sandbox::new(Settings::default());
+        sandbox.advance(ahead);
+        sandbox
+    });
+    let upstreams = sandboxes.each_ref().map(chain::acting);
+    let [one, other] = &upstreams;
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 3).await;
+    let tip = sandboxes[0].tip().height;
+    let [deep, recent] = [60, 3].map(|below| chain::block(tip - below));
+    let [final_body, recent_body] = [&deep, &recent].map(|target| gateway.get(target));
+    let (final_body, recent_body) = (final_body.await.body, recent_body.await.body);
+    one.always(Reply::nothing().reset());
+    until("another is asked", || asked(&gateway) == 1).await;
+    // It has told its own tip.
+    let probed = other.count();
+    until("the tip is probed there", || other.count() >= probed + 4).await;
+    let answer = gateway.get(&deep).await;
+    assert!(
+        answer
+            .must("cache-status")
+            .starts_with("ordgate; hit; ttl=")
+    );
+    assert_eq!(answer.body, final_body);
+    // What is recent is there as well, wherever it is from.
+    let answer = gateway.get(&recent).await;
+    assert_eq!((answer.status, answer.body), (200, recent_body));
+    rested(&gateway, "a turn").await;
+}
