@@ -269,8 +269,19 @@ impl Upstream {
     }
 
     fn try_admit(&self, priority: Priority, course: &Course) -> Result<(Passage, Grant), Hold> {
-        let endpoint = &self.endpoints[course.next().unwrap_or_else(|| self.look())];
-        let passage = endpoint.admit(priority)?;
+        let present = self.look();
+        let at = course.next().unwrap_or(present);
+        let passage = self.endpoints[at]
+            .admit(priority)
+            .map_err(|hold| match at {
+                at if at == present => hold,
+                // The others in the line wait for the one that is asked: who waited
+                // at their head for a place elsewhere would hold them up.
+                _ => Hold {
+                    until: Until::Never,
+                    ..hold
+                },
+            })?;
         match self.keys.take(priority) {
             Ok(grant) => Ok((passage, grant)),
             Err(denied) => {

@@ -67,8 +67,8 @@ async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let source = tip.and_then(|tip| fill.chain.source(tip));
     let Some((source, path)) = source.and_then(|source| Some((source, source.path.as_deref()?)))
     else {
-        // What comes of it, the endpoint's breaker has heard.
-        let _whatever = upstream.ask_standby(at, ANYTHING).await;
+        // What comes of it, the endpoint's breaker hears.
+        upstream.knock(at, ANYTHING).await;
         return;
     };
     match upstream.ask_standby(at, path).await {

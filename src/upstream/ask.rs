@@ -48,6 +48,25 @@ impl Upstream {
         self.fetch_on(target, wish, course).await
     }
 
+    /// Sees whether a standby is there: whatever it answers, it is.
+    pub async fn knock(&self, at: usize, target: &str) {
+        let (wish, course) = (Wish::own(Priority::Probe), Course::only(at));
+        let patience = self.settings.queue_timeout;
+        let Ok((mut passage, grant)) = self.admit(wish, &course, patience).await else {
+            return;
+        };
+        let reason = Reason::Wished(wish.priority);
+        let asked = self.ask_once(target, &mut passage, grant, reason);
+        let asked = timeout(self.settings.timeout, asked).await;
+        let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
+        let failure = asked.err().filter(|failure| !failure.is_answer());
+        match failure {
+            None => self.tally.count_answered(),
+            Some(_) => self.tally.count_failed(),
+        }
+        drop(passage.end(failure.as_ref()));
+    }
+
     async fn fetch_on(
         &self,
         target: &str,
@@ -114,6 +133,11 @@ impl Upstream {
                 return None;
             }
             tokio::time::sleep(pause).await;
+        } else if matches!(again, Again::Elsewhere(_))
+            && let Ok(admitted) = self.try_admit(wish.priority, course)
+        {
+            // It has had its turn in the line, and takes nobody's place there.
+            return Some(admitted);
         }
         let patience = self.settings.queue_timeout;
         let patience = patience.min(deadline.saturating_duration_since(Instant::now()));

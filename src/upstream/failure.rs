@@ -198,6 +198,32 @@ impl Failure {
         }
     }
 
+    /// Whether somebody has answered, who may have nothing to say to what was
+    /// asked but is there: a page, a redirect, anything but trouble of its own.
+    pub fn is_answer(&self) -> bool {
+        match self {
+            Self::NotJson
+            | Self::TooLarge
+            | Self::KeyEchoed
+            | Self::Redirect(_)
+            | Self::UnexpectedStatus(_)
+            | Self::KeyRefused(_)
+            | Self::Throttled { .. }
+            | Self::Retired => true,
+            Self::Spent { .. }
+            | Self::TooManyInFlight
+            | Self::BreakerOpen { .. }
+            | Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Terminated
+            | Self::Incomplete
+            | Self::Protocol
+            | Self::ServerError { .. }
+            | Self::Abandoned
+            | Self::Unsettled => false,
+        }
+    }
+
     /// Whether the upstream had more to do than it can.
     pub fn is_overload(&self) -> bool {
         match self {

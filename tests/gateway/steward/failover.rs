@@ -187,6 +187,108 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
     }
 }
 
+#[tokio::test]
+async fn whatever_a_standby_says_to_a_knock_it_is_there() {
+    let html = "content-type: text/html\r\n";
+    let rows = [
+        ("a page", Reply::with(200, html, "<html>"), "sound"),
+        ("no page", Reply::with(404, html, "<html>"), "sound"),
+        (
+            "a redirect",
+            Reply::with(302, "location: /docs\r\n", ""),
+            "sound",
+        ),
+        (
+            "nothing",
+            Reply::raw("HTTP/1.1 204 No Content\r\n\r\n"),
+            "sound",
+        ),
+        ("gone", Reply::status(410, "{}"), "sound"),
+        ("503", Reply::status(503, "{}"), "broken"),
+        ("reset", Reply::nothing().reset(), "broken"),
+    ];
+    for (name, reply, condition) in rows {
+        let upstreams = pair();
+        upstreams[1].once("/", reply);
+        let gateway = before(&upstreams, "upstream.breaker.failures = 1");
+        upstreams[1].asked(1).await;
+        let told = || {
+            let gateway = gateway.server().gateway();
+            let tally = gateway.upstream.tally();
+            tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
+        };
+        until("the knock has ended", told).await;
+        assert_eq!(fares(&gateway)[1].condition.name(), condition, "{name}");
+        assert_eq!(upstreams[1].targets(), ["/"], "{name}");
+        rested(&gateway, name).await;
+    }
+}
+
+/// A regression: who had to go elsewhere waited at the head of the line for a
+/// place there, and all who wanted the one that is asked waited behind.
+#[tokio::test]
+async fn who_finds_no_place_elsewhere_holds_up_nobody() {
+    let upstreams = pair();
+    let [one, other] = &upstreams;
+    let gateway = before(
+        &upstreams,
+        "upstream.max_in_flight = 1\nupstream.min_in_flight = 1\nupstream.queue_timeout = \"20s\"",
+    );
+    let gate = Gate::new();
+    for number in 0..2 {
+        one.once(&token(number), Reply::status(500, "{}"));
+        other.once(&token(number), Reply::json("{}").behind(&gate));
+    }
+    let mut first = gateway.client().await;
+    first.ask("GET", &token(0), &[]).await;
+    until("the other is asked", || tokens(other) == 1).await;
+    // The other has no place: it is as if there were none.
+    let began = Instant::now();
+    assert_eq!(gateway.get(&token(1)).await.status, 502);
+    for number in 2..6 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(upstreams.each_ref().map(tokens), [6, 1]);
+    gate.open();
+    assert_eq!(first.answer("GET").await.status, 200);
+    rested(&gateway, "no place").await;
+}
+
+/// It has had its turn: those who wait for the preferred one are not before it.
+#[tokio::test]
+async fn who_goes_elsewhere_does_not_stand_in_line_again() {
+    let upstreams = pair();
+    let [one, other] = &upstreams;
+    let gateway = before(
+        &upstreams,
+        "upstream.max_in_flight = 2\nupstream.min_in_flight = 2\nupstream.queue_timeout = \"20s\"",
+    );
+    let [held, fails] = [Gate::new(), Gate::new()];
+    one.always(Reply::json("{}").behind(&held));
+    one.once(&token(0), Reply::status(500, "{}").behind(&fails));
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let mut client = gateway.client().await;
+        client.ask("GET", &token(number), &[]).await;
+        clients.push(client);
+        until("it is asked, or waits", || {
+            let waiting = gateway.server().gateway().upstream.line().len();
+            tokens(one) + waiting == number + 1
+        })
+        .await;
+    }
+    fails.open();
+    // Three wait, of whom one takes the place that it has left.
+    assert_eq!(clients.remove(0).answer("GET").await.status, 200);
+    assert_eq!(tokens(other), 1);
+    held.open();
+    for mut client in clients {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    rested(&gateway, "a line").await;
+}
+
 /// Status paths that say these heights, and tokens.
 fn at_height(upstream: &Upstream, ordinals: &Arc<AtomicU64>, runes: &Arc<AtomicU64>) {
     let (ordinals, runes) = (ordinals.clone(), runes.clone());
@@ -620,4 +722,69 @@ async fn the_operator_is_told_all_of_it() {
     gate.open();
     assert_eq!(client.answer("GET").await.status, 200);
     rested(&gateway, "status").await;
+}
+
+/// What obeys the origin's fields passes on whatever an origin says; what it
+/// could not say anything to goes elsewhere, if it is safe to repeat.
+#[tokio::test]
+async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
+    let rows = [
+        ("GET", Reply::nothing().reset(), 200, [1, 1]),
+        ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
+        ("POST", Reply::nothing().reset(), 502, [1, 0]),
+        ("PUT", Reply::nothing().close(), 502, [1, 0]),
+        ("DELETE", Reply::nothing().hang(), 504, [1, 0]),
+        ("GET", Reply::nothing().hang(), 200, [1, 1]),
+        ("GET", Reply::status(500, "{}"), 500, [1, 0]),
+        ("GET", Reply::status(410, "{}"), 410, [1, 0]),
+    ];
+    for (method, reply, expected, asked) in rows {
+        let upstreams = pair();
+        let [one, other] = &upstreams;
+        let gateway = Setup::before_all(&[one, other])
+            .config(crate::respect::ALL)
+            .config(SOON)
+            .config("upstream.first_byte_timeout = \"300ms\"")
+            .manual()
+            .start();
+        one.always(reply);
+        let target = "/some/tokens/here";
+        let answer = gateway.request(method, target, &[]).await;
+        assert_eq!(answer.status, expected, "{method}");
+        assert_eq!(upstreams.each_ref().map(tokens), asked, "{method}");
+        rested(&gateway, method).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_final_outlives_a_turn_to_one_that_is_a_little_behind() {
+    let sandboxes = [2, 0].map(|ahead| {
+        let sandbox = Sandbox::new(Settings::default());
+        sandbox.advance(ahead);
+        sandbox
+    });
+    let upstreams = sandboxes.each_ref().map(chain::acting);
+    let [one, other] = &upstreams;
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 3).await;
+    let tip = sandboxes[0].tip().height;
+    let [deep, recent] = [60, 3].map(|below| chain::block(tip - below));
+    let [final_body, recent_body] = [&deep, &recent].map(|target| gateway.get(target));
+    let (final_body, recent_body) = (final_body.await.body, recent_body.await.body);
+    one.always(Reply::nothing().reset());
+    until("another is asked", || asked(&gateway) == 1).await;
+    // It has told its own tip.
+    let probed = other.count();
+    until("the tip is probed there", || other.count() >= probed + 4).await;
+    let answer = gateway.get(&deep).await;
+    assert!(
+        answer
+            .must("cache-status")
+            .starts_with("ordgate; hit; ttl=")
+    );
+    assert_eq!(answer.body, final_body);
+    // What is recent is there as well, wherever it is from.
+    let answer = gateway.get(&recent).await;
+    assert_eq!((answer.status, answer.body), (200, recent_body));
+    rested(&gateway, "a turn").await;
 }

@@ -154,6 +154,13 @@ fn quick() -> Vec<Fault> {
             "a head without end",
             Reply::raw(OK).endless(format!("x: {}\r\n", "y".repeat(1000))),
         ),
+        wrong(
+            "101 that nobody asked for",
+            Reply::raw(
+                "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+            ),
+        )
+        .received(101),
         wrong("garbage", Reply::raw("telling garbage\r\n\r\n").close()),
         wrong("HTML with 200", Reply::with(200, html, "<html>telling")),
         wrong(
@@ -224,6 +231,11 @@ fn slow() -> Vec<Fault> {
         late(
             "a first byte that comes too late",
             Reply::json(r#"{"late":"1"}"#).behind(&Gate::new()),
+        )
+        .until(400),
+        late(
+            "hints and no answer",
+            Reply::nothing().drip("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(2000), every),
         )
         .until(400),
         late("a body that does not come", Reply::raw(&long).hang()).until(800),
