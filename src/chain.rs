@@ -275,6 +275,13 @@ impl Chain {
         }
     }
 
+    /// To be said before a status: which endpoint of the upstream says it.
+    pub fn heard_from(&self, tip: u16, endpoint: u16) {
+        if let Some(tip) = self.tips.get(usize::from(tip)) {
+            tip.ledger().heard_from(endpoint);
+        }
+    }
+
     /// A status path has answered a request that was sent at a moment. `None`
     /// where it should be asked again at once.
     pub fn status(

@@ -136,6 +136,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     if let Some(height) = height {
         fill.upstream.hear_height(&answer, path, height);
     }
+    chain.heard_from(tip, answer.endpoint);
     let now = fill.clock.now();
     match chain.status(tip, start, sent, height, answer.etag.as_deref(), now) {
         Some(told) => {

@@ -291,7 +291,7 @@ fn upstream(failure: &Failure) -> &'static str {
             "The upstream goes on failing and is left alone for a while; try again when retry-after says"
         }
         Failure::Unreachable(Unreachable::Tls | Unreachable::Certificate) => {
-            "The upstream's TLS cannot be trusted; the operator has to look"
+            "There is no TLS with the upstream that could be trusted; the operator has to look"
         }
         Failure::Unreachable(_) => "The upstream cannot be reached",
         Failure::TimedOut(_) => "The upstream did not answer in time",

@@ -198,6 +198,8 @@ impl Upstream {
         let carries_alike =
             own.urls.iter().all(stays) && settings.api_key_header == own.api_key_header;
         let chooses_alike = settings.urls == own.urls && settings.return_after == own.return_after;
+        let place = |url: &Uri| own.urls.iter().position(|known| known == url);
+        let places: Vec<_> = settings.urls.iter().map(place).collect();
         Ok(Self {
             client,
             names: before.names.clone(),
@@ -205,7 +207,10 @@ impl Upstream {
             endpoints: endpoints(&settings, &before.endpoints, &before.line, &before.clock),
             choice: match chooses_alike {
                 true => before.choice.clone(),
-                false => choice(&settings),
+                false => {
+                    let next = before.choice().next(&places, settings.return_after);
+                    Arc::new(Mutex::new(next))
+                }
             },
             switched: before.switched.clone(),
             keys: match carries_alike {

@@ -108,6 +108,10 @@ pub struct Ledger {
     sure: u64,
     /// When the tip was lost, if it is.
     lost: Option<Moment>,
+    /// Which endpoint of the upstream has said the tip last, and whether the
+    /// one that says it next is another.
+    speaker: Option<u16>,
+    turned: bool,
     bounds: Bounds,
 }
 
@@ -229,6 +233,8 @@ impl Ledger {
             tick: 0,
             sure: 0,
             lost: None,
+            speaker: None,
+            turned: false,
             bounds,
         }
     }
@@ -319,6 +325,13 @@ impl Ledger {
         self.lost = lost;
     }
 
+    /// To be said before a status is told: which endpoint says it. One that is
+    /// behind the one before undoes nothing; it has not got there yet.
+    pub fn heard_from(&mut self, endpoint: u16) {
+        self.turned = self.speaker.is_some_and(|speaker| speaker != endpoint);
+        self.speaker = Some(endpoint);
+    }
+
     /// What the status path has answered: the tip's height, unless the index is
     /// empty, and its tag. Answers with what was learned; `None` where a height
     /// that was seen in passing makes it doubtful, and it has to be asked
@@ -332,6 +345,7 @@ impl Ledger {
     ) -> Option<Told> {
         let tag = tag.map(bare);
         self.count(start, tag);
+        let turned = std::mem::take(&mut self.turned);
         // What was asked for before the first word of a tip may be of a tip
         // before that one, even where an answer has shown a block as high.
         let mut change = Change {
@@ -340,6 +354,11 @@ impl Ledger {
         };
         match (self.tip, height) {
             (None, _) => {}
+            // Nothing of the one before is known to be undone: but what is
+            // asked from now on is of another tip.
+            (Some(tip), height) if turned => {
+                change.begins |= height != Some(tip.height) || tag != self.tag.as_deref();
+            }
             // The index has been emptied.
             (Some(_), None) => change.orphan(0),
             (Some(tip), Some(height)) => {
@@ -440,9 +459,11 @@ impl Ledger {
                 change.orphan(block.height);
             }
         }
-        // What had items and has none was undone.
+        // What had items and has none was undone; unless another endpoint is
+        // asked by now, which has not come so far.
         if let Some(height) = facts.empty
             && self.heights.get(&height).is_some_and(|seen| seen.items)
+            && self.tip.is_none_or(|tip| height <= tip.height)
         {
             change.orphan(height);
         }

@@ -96,6 +96,23 @@ impl Choice {
         }
     }
 
+    /// The choice among others, of which each says at which place it stood here,
+    /// if it did: what is known of them stays known, and the one that is asked
+    /// stays so.
+    #[must_use]
+    pub fn next(&self, places: &[Option<usize>], return_after: Duration) -> Self {
+        let known = |place: &Option<usize>| {
+            let record = place.and_then(|place| self.records.get(place));
+            record.copied().unwrap_or_default()
+        };
+        let present = places.iter().position(|place| *place == Some(self.present));
+        Self {
+            present: present.unwrap_or(0),
+            return_after,
+            records: places.iter().map(known).collect(),
+        }
+    }
+
     /// The one that is asked.
     pub fn present(&self) -> usize {
         self.present
@@ -227,6 +244,23 @@ mod tests {
         choice.look(&[Doubtful, Sound], at(now + 1030));
         choice.look(&[Sound, Sound], at(now + 1031));
         assert_eq!(choice.look(&[Sound, Sound], at(now + 1060)), None);
+    }
+
+    #[test]
+    fn what_is_known_outlives_a_change_of_the_list() {
+        let mut choice = Choice::new(2, AFTER);
+        choice.look(&[Broken, Sound], at(0));
+        choice.look(&[Sound, Sound], at(1));
+        // Another one is preferred to both, and has nothing to prove by its age.
+        let mut more = choice.next(&[None, Some(0), Some(1)], AFTER);
+        assert_eq!(more.present(), 2);
+        assert_eq!(more.look(&[Sound; 3], at(30)), None);
+        let back = more.look(&[Sound; 3], at(31));
+        assert_eq!(back, Some(Switch { from: 2, to: 1 }));
+        let first = more.look(&[Sound; 3], at(60));
+        assert_eq!(first, Some(Switch { from: 1, to: 0 }));
+        let fewer = more.next(&[Some(1)], AFTER);
+        assert_eq!(fewer.present(), 0, "the one that was asked is gone");
     }
 
     #[test]

@@ -48,6 +48,11 @@ impl Play {
         self.status(height, &tag(height, branch))
     }
 
+    fn turn(&mut self, endpoint: u16, height: u32, branch: u8) -> Told {
+        self.0.heard_from(endpoint);
+        self.tip(height, branch).unwrap()
+    }
+
     fn answer(&mut self, blocks: &[Block], tag: &str) -> Verdict {
         let start = self.0.start();
         self.late(start, blocks, tag)
@@ -486,4 +491,46 @@ proptest::proptest! {
             }
         }
     }
+}
+
+/// To turn to an endpoint that is a block behind looked like a reorg.
+#[test]
+fn another_endpoint_that_is_behind_undoes_nothing() {
+    let mut play = Play::new();
+    play.turn(0, 99, 0);
+    play.answer(&[block(99, 0)], "");
+    play.turn(0, 100, 0);
+    play.answer(&[block(100, 0)], "");
+    let before = play.0.epoch();
+    let behind = play.turn(1, 99, 0);
+    assert_eq!(behind.orphaned, None);
+    assert_eq!(behind.tip, Some(99));
+    assert_eq!(behind.epoch, before + 1, "what it says is of another tip");
+    // It does not have the block yet.
+    let start = play.0.start();
+    let facts = Facts {
+        blocks: &[],
+        empty: Some(100),
+        tag: None,
+    };
+    let Verdict::Told(told) = play.0.answer(start, facts, at(2)) else {
+        panic!("it is no contradiction");
+    };
+    assert_eq!(told.orphaned, None);
+    // It comes to it, and from there on it is believed as the one before was.
+    assert_eq!(play.turn(1, 100, 0).orphaned, None);
+    assert!(
+        play.turn(1, 99, 0).orphaned.is_some(),
+        "the same one goes back"
+    );
+    // A block that is another one is a reorg, whoever says so.
+    play.turn(1, 100, 0);
+    play.turn(1, 101, 0);
+    assert_eq!(
+        play.turn(0, 101, 1).orphaned.map(|from| from <= 101),
+        Some(true)
+    );
+    // Two that are at one are of one epoch.
+    let epoch = play.0.epoch();
+    assert_eq!(play.turn(1, 101, 1).epoch, epoch);
 }
