@@ -163,6 +163,11 @@ impl Budget {
         self.ended += 1;
     }
 
+    /// How many requests a minute takes.
+    pub fn per_minute(&self) -> usize {
+        self.minute.most
+    }
+
     /// Whether a request that was taken has not ended yet.
     pub fn is_under_way(&self) -> bool {
         self.minute.under_way > 0

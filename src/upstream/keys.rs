@@ -101,6 +101,8 @@ pub struct Standing {
     pub name: String,
     /// Requests left in this minute.
     pub left: usize,
+    /// Requests that a minute takes.
+    pub per_minute: usize,
     /// How long the upstream wants none at all.
     pub cooling: Duration,
     /// Why it is out of service, if it is.
@@ -242,6 +244,7 @@ impl Keys {
             Standing {
                 name: slot.name().to_owned(),
                 left: state.budget.left(now),
+                per_minute: state.budget.per_minute(),
                 cooling: state.cooling(now),
                 rests: state.rest.map(|rest| rest.why),
             }
