@@ -198,18 +198,23 @@ impl Upstream {
         &self,
         target: &str,
         passage: &mut Passage,
-        grant: Grant,
+        mut grant: Grant,
         reason: Reason,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let request = self.request(target, passage.endpoint(), &grant)?;
         passage.send();
+        grant.send();
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
             self.client.request(request),
         );
-        let response = match head.await {
+        let head = head.await;
+        if head.is_ok() {
+            grant.settle();
+        }
+        let response = match head {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(cause::failure(target, &error)),
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),

@@ -67,6 +67,8 @@ pub struct Grant {
     keys: Arc<Keys>,
     slot: Arc<Slot>,
     place: Place,
+    /// Whether its request is sent, and nothing has come of it yet.
+    is_out: bool,
 }
 
 /// Why there is no key to ask with.
@@ -227,6 +229,7 @@ impl Keys {
                         keys: self.clone(),
                         slot: slot.clone(),
                         place,
+                        is_out: false,
                     });
                 }
                 Err(unfit) => unfit,
@@ -376,6 +379,17 @@ impl Grant {
         self.slot().name()
     }
 
+    /// Its request is sent.
+    pub fn send(&mut self) {
+        self.is_out = true;
+    }
+
+    /// An answer has come to its request, or the connection has ended: the
+    /// upstream has counted it, or never will.
+    pub fn settle(&mut self) {
+        self.is_out = false;
+    }
+
     /// Holds the key to what the upstream has said of its limits, before the
     /// request ends.
     pub fn hear(&self, reported: &Reported) {
@@ -470,7 +484,10 @@ impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
         let mut state = self.slot().state();
-        state.budget.end(now);
+        match self.is_out {
+            true => state.budget.give_up(now),
+            false => state.budget.end(now),
+        }
         let is_trial = self.is_trial(&state);
         if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
             rest.unsettled(now);
