@@ -200,14 +200,7 @@ impl Keys {
     /// # Errors
     /// Where there is none just now.
     pub fn take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Denied> {
-        let now = self.clock.now();
-        let probes = self.probes.load(Ordering::Relaxed);
-        let keep = match priority {
-            Priority::Probe => Keep::Nothing,
-            Priority::Miss => Keep::ForProbes(probes),
-            Priority::Revalidation => Keep::ForMisses(probes),
-            Priority::LookAhead => Keep::Half,
-        };
+        let (now, keep) = (self.clock.now(), self.keep(priority));
         let pool = self.pool();
         let rank = |(place, slot): (usize, &Arc<Slot>)| {
             let mut state = slot.state();
@@ -237,6 +230,27 @@ impl Keys {
             best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
         }
         Err(best.unwrap_or(Denied::UntilOneEnds))
+    }
+
+    /// Why no request can be sent just now; `None` where one can.
+    pub fn denied(&self, priority: Priority) -> Option<Denied> {
+        let (now, keep) = (self.clock.now(), self.keep(priority));
+        let pool = self.pool();
+        let each = pool.slots.iter();
+        let denied = each.map(|slot| slot.state().may(now, keep).err());
+        // One that is not denied is as good as it gets.
+        denied.reduce(|one, other| Some(one?.better(other?)))?
+    }
+
+    /// What a request of this priority leaves for others.
+    fn keep(&self, priority: Priority) -> Keep {
+        let probes = self.probes.load(Ordering::Relaxed);
+        match priority {
+            Priority::Probe => Keep::Nothing,
+            Priority::Miss => Keep::ForProbes(probes),
+            Priority::Revalidation => Keep::ForMisses(probes),
+            Priority::LookAhead => Keep::Half,
+        }
     }
 
     /// How each key stands.
@@ -325,6 +339,16 @@ impl State {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
     fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Denied> {
+        self.may(now, keep)?;
+        self.budget.take(now, keep).map_err(Denied::For)?;
+        if let Some(rest) = &mut self.rest {
+            rest.begin_trial(self.budget.place().number());
+        }
+        Ok(())
+    }
+
+    /// Whether a request may be taken.
+    fn may(&mut self, now: Moment, keep: Keep) -> Result<(), Denied> {
         if let Some(rest) = &self.rest {
             match rest.why {
                 Why::Refused(status) if !rest.is_over(now) => return Err(Denied::Refused(status)),
@@ -333,16 +357,11 @@ impl State {
             }
         }
         let cooling = self.cooling(now);
-        if !cooling.is_zero() {
-            // There may be no budget for longer.
-            let spent = self.budget.wait(now, keep).unwrap_or_default();
-            return Err(Denied::For(cooling.max(spent)));
+        let spent = self.budget.wait(now, keep).unwrap_or_default();
+        match cooling.max(spent) {
+            Duration::ZERO => Ok(()),
+            wait => Err(Denied::For(wait)),
         }
-        self.budget.take(now, keep).map_err(Denied::For)?;
-        if let Some(rest) = &mut self.rest {
-            rest.begin_trial(self.budget.place().number());
-        }
-        Ok(())
     }
 
     /// How long there is to be no request.

@@ -386,7 +386,7 @@ impl World {
             }
             Said::Refused => {
                 one.grant.refused(StatusCode::FORBIDDEN);
-                if VALUES[value] != "" && known.rest.as_ref().is_none_or(tries) {
+                if !VALUES[value].is_empty() && known.rest.as_ref().is_none_or(tries) {
                     known.rest = Some(Resting {
                         until: now + 60_000,
                         tried_by: None,
