@@ -67,6 +67,7 @@ fn upstream(upstream: &Upstream) -> Value {
         json!({
             "name": standing.name,
             "budget_left": standing.left,
+            "budget": standing.per_minute,
             "cooling_seconds": standing.cooling.as_secs_f64(),
             "state": standing.state(),
         })

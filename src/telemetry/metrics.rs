@@ -96,7 +96,7 @@ impl Collector for Reading {
         });
         counter(
             "ordgate_requests",
-            "Requests answered, by route, by how the answer came about, and by class of status",
+            "Requests answered, by route, by how the answer came about (from what is stored, fresh or stale, by asking the upstream, or by refusing), and by class of status",
             requests.collect(),
         )?;
         let totals = &gateway.meter.totals;
@@ -177,12 +177,12 @@ impl Collector for Reading {
         )?;
         gauge(
             "ordgate_callers",
-            "Clients that the limiter remembers",
+            "Callers that the limit remembers, as of its last pruning",
             single(totals.callers.load(Relaxed) as f64),
         )?;
         gauge(
             "ordgate_collapse_keys",
-            "Keys that are being fetched",
+            "Cache keys that are being fetched",
             single(gateway.fill.collapse.len() as f64),
         )?;
         let heights = standings.iter().filter_map(|tip| {

@@ -16,7 +16,7 @@ use super::again::{Again, Course};
 use super::answer::{self, Answer};
 use super::cause;
 use super::endpoint::{Endpoint, Passage};
-use super::keys::Grant;
+use super::keys::{Denied, Grant};
 use super::pass::{RequestBody, no_body};
 use super::reported;
 use super::retry::pause;
@@ -101,9 +101,20 @@ impl Upstream {
                 .await
             else {
                 self.tally.count_failed();
-                return Err(failure);
+                return Err(self.when_again(failure, wish.priority));
             };
             (admitted, reason) = (next, Reason::Retry);
+        }
+    }
+
+    /// A failure that says when to come back, as all keys have it: another may
+    /// be free sooner, or this one's budget spent for longer.
+    fn when_again(&self, failure: Failure, priority: Priority) -> Failure {
+        match (&failure, self.keys.denied(priority)) {
+            (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
+                Failure::Throttled { retry_after }
+            }
+            _ => failure,
         }
     }
 
@@ -222,18 +233,23 @@ impl Upstream {
         &self,
         target: &str,
         passage: &mut Passage,
-        grant: Grant,
+        mut grant: Grant,
         reason: Reason,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let request = self.request(target, passage.endpoint(), &grant)?;
         passage.send();
+        grant.send();
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
             self.client.request(request),
         );
-        let response = match head.await {
+        let head = head.await;
+        if head.is_ok() {
+            grant.settle();
+        }
+        let response = match head {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return Err(cause::failure(target, &error)),
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),

@@ -7,7 +7,8 @@
 //! moment between its being granted and its being answered, and we cannot know
 //! which: until it has ended it counts, and from then on for a whole window. So
 //! whatever the delays on the way, no window of the upstream's own clock holds
-//! too many. What the upstream itself says is left (`upstream::told`) holds
+//! too many. One that is given up unanswered may reach it yet, and counts as
+//! under way for a while longer. What the upstream itself says is left (`upstream::told`) holds
 //! beside that, and can only be stricter.
 //!
 //! Deliberately absent: waiting, and which key; those are `upstream::keys`'.
@@ -23,6 +24,9 @@ use crate::clock::Moment;
 /// Added to each window, for clocks that tick coarsely or run slow.
 const SLACK: Duration = Duration::from_millis(50);
 
+/// For so long a request that was given up may still be on its way.
+pub const LATE: Duration = Duration::from_secs(1);
+
 /// The budget of one key.
 #[derive(Debug)]
 pub struct Budget {
@@ -32,6 +36,8 @@ pub struct Budget {
     /// Requests taken so far, and how many of them have ended.
     sent: u64,
     ended: u64,
+    /// When those have ended for certain that were given up, the first first.
+    given_up: VecDeque<Moment>,
 }
 
 /// Where in the order of things a request was sent.
@@ -95,6 +101,7 @@ impl Budget {
             told: Told::default(),
             sent: 0,
             ended: 0,
+            given_up: VecDeque::new(),
         }
     }
 
@@ -124,6 +131,7 @@ impl Budget {
     /// How long there will be nothing for a request that leaves this share;
     /// `None` where there is.
     pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
+        self.settle(now);
         let minute = keep.of_minute(self.minute.most as u64) as usize;
         let second = keep.of_second(self.second.most as u64) as usize;
         let waits = [
@@ -145,6 +153,7 @@ impl Budget {
     /// Takes in what the upstream has said in its answer to a request, which
     /// has not ended yet.
     pub fn hear(&mut self, words: &[Word], place: Place, now: Moment) {
+        self.settle(now);
         let others = self.minute.under_way.saturating_sub(1) as u64;
         let hearing = Hearing {
             asked: place.sent,
@@ -156,11 +165,34 @@ impl Budget {
         }
     }
 
-    /// Says that a request which was taken has been answered or given up.
+    /// Says that a request which was taken has been answered, or never sent.
     pub fn end(&mut self, now: Moment) {
-        self.minute.end(now);
-        self.second.end(now);
+        self.settle(now);
+        self.end_at(now);
+    }
+
+    /// Says that a request which was sent has been given up unanswered.
+    pub fn give_up(&mut self, now: Moment) {
+        self.settle(now);
+        self.given_up.push_back(now + LATE);
+    }
+
+    /// Those that were given up long enough ago have ended.
+    fn settle(&mut self, now: Moment) {
+        while let Some(end) = self.given_up.pop_front_if(|end| *end <= now) {
+            self.end_at(end);
+        }
+    }
+
+    fn end_at(&mut self, end: Moment) {
+        self.minute.end(end);
+        self.second.end(end);
         self.ended += 1;
+    }
+
+    /// How many requests a minute takes.
+    pub fn per_minute(&self) -> usize {
+        self.minute.most
     }
 
     /// Whether a request that was taken has not ended yet.
@@ -171,6 +203,7 @@ impl Budget {
     /// How many requests this minute's window still holds, and the upstream
     /// still takes.
     pub fn left(&mut self, now: Moment) -> usize {
+        self.settle(now);
         let told = self.told.left(now).map(usize::try_from);
         let told = told.and_then(Result::ok).unwrap_or(usize::MAX);
         self.minute.left(now).min(told)
@@ -267,6 +300,19 @@ mod tests {
         );
         budget.end(at(1300));
         assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
+    }
+
+    #[test]
+    fn what_is_given_up_counts_for_longer() {
+        let mut budget = budget(2, 1);
+        assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+        budget.give_up(at(100));
+        assert!(budget.take(at(2149), Keep::Nothing).is_err());
+        assert!(!budget.is_under_way());
+        assert_eq!(budget.take(at(2150), Keep::Nothing), Ok(()));
+        budget.end(at(2150));
+        assert_eq!(budget.left(at(61_149)), 0);
+        assert_eq!(budget.left(at(61_150)), 1);
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub struct Grant {
     keys: Arc<Keys>,
     slot: Arc<Slot>,
     place: Place,
+    /// Whether its request is sent, and nothing has come of it yet.
+    is_out: bool,
 }
 
 /// Why there is no key to ask with.
@@ -101,6 +103,8 @@ pub struct Standing {
     pub name: String,
     /// Requests left in this minute.
     pub left: usize,
+    /// Requests that a minute takes.
+    pub per_minute: usize,
     /// How long the upstream wants none at all.
     pub cooling: Duration,
     /// Why it is out of service, if it is.
@@ -196,14 +200,7 @@ impl Keys {
     /// # Errors
     /// Where there is none just now.
     pub fn take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Denied> {
-        let now = self.clock.now();
-        let probes = self.probes.load(Ordering::Relaxed);
-        let keep = match priority {
-            Priority::Probe => Keep::Nothing,
-            Priority::Miss => Keep::ForProbes(probes),
-            Priority::Revalidation => Keep::ForMisses(probes),
-            Priority::LookAhead => Keep::Half,
-        };
+        let (now, keep) = (self.clock.now(), self.keep(priority));
         let pool = self.pool();
         let rank = |(place, slot): (usize, &Arc<Slot>)| {
             let mut state = slot.state();
@@ -225,6 +222,7 @@ impl Keys {
                         keys: self.clone(),
                         slot: slot.clone(),
                         place,
+                        is_out: false,
                     });
                 }
                 Err(unfit) => unfit,
@@ -232,6 +230,27 @@ impl Keys {
             best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
         }
         Err(best.unwrap_or(Denied::UntilOneEnds))
+    }
+
+    /// Why no request can be sent just now; `None` where one can.
+    pub fn denied(&self, priority: Priority) -> Option<Denied> {
+        let (now, keep) = (self.clock.now(), self.keep(priority));
+        let pool = self.pool();
+        let each = pool.slots.iter();
+        let denied = each.map(|slot| slot.state().may(now, keep).err());
+        // One that is not denied is as good as it gets.
+        denied.reduce(|one, other| Some(one?.better(other?)))?
+    }
+
+    /// What a request of this priority leaves for others.
+    fn keep(&self, priority: Priority) -> Keep {
+        let probes = self.probes.load(Ordering::Relaxed);
+        match priority {
+            Priority::Probe => Keep::Nothing,
+            Priority::Miss => Keep::ForProbes(probes),
+            Priority::Revalidation => Keep::ForMisses(probes),
+            Priority::LookAhead => Keep::Half,
+        }
     }
 
     /// How each key stands.
@@ -242,6 +261,7 @@ impl Keys {
             Standing {
                 name: slot.name().to_owned(),
                 left: state.budget.left(now),
+                per_minute: state.budget.per_minute(),
                 cooling: state.cooling(now),
                 rests: state.rest.map(|rest| rest.why),
             }
@@ -319,6 +339,16 @@ impl State {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
     fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Denied> {
+        self.may(now, keep)?;
+        self.budget.take(now, keep).map_err(Denied::For)?;
+        if let Some(rest) = &mut self.rest {
+            rest.begin_trial(self.budget.place().number());
+        }
+        Ok(())
+    }
+
+    /// Whether a request may be taken.
+    fn may(&mut self, now: Moment, keep: Keep) -> Result<(), Denied> {
         if let Some(rest) = &self.rest {
             match rest.why {
                 Why::Refused(status) if !rest.is_over(now) => return Err(Denied::Refused(status)),
@@ -327,16 +357,11 @@ impl State {
             }
         }
         let cooling = self.cooling(now);
-        if !cooling.is_zero() {
-            // There may be no budget for longer.
-            let spent = self.budget.wait(now, keep).unwrap_or_default();
-            return Err(Denied::For(cooling.max(spent)));
+        let spent = self.budget.wait(now, keep).unwrap_or_default();
+        match cooling.max(spent) {
+            Duration::ZERO => Ok(()),
+            wait => Err(Denied::For(wait)),
         }
-        self.budget.take(now, keep).map_err(Denied::For)?;
-        if let Some(rest) = &mut self.rest {
-            rest.begin_trial(self.budget.place().number());
-        }
-        Ok(())
     }
 
     /// How long there is to be no request.
@@ -371,6 +396,17 @@ impl Grant {
     /// The key's name in logs and metrics.
     pub fn name(&self) -> &str {
         self.slot().name()
+    }
+
+    /// Its request is sent.
+    pub fn send(&mut self) {
+        self.is_out = true;
+    }
+
+    /// An answer has come to its request, or the connection has ended: the
+    /// upstream has counted it, or never will.
+    pub fn settle(&mut self) {
+        self.is_out = false;
     }
 
     /// Holds the key to what the upstream has said of its limits, before the
@@ -467,7 +503,10 @@ impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
         let mut state = self.slot().state();
-        state.budget.end(now);
+        match self.is_out {
+            true => state.budget.give_up(now),
+            false => state.budget.end(now),
+        }
         let is_trial = self.is_trial(&state);
         if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
             rest.unsettled(now);

@@ -120,7 +120,7 @@ impl Upstream {
     async fn pass_once(
         &self,
         passage: &mut Passage,
-        grant: Grant,
+        mut grant: Grant,
         target: &str,
         method: Method,
         fields: HeaderMap,
@@ -145,11 +145,16 @@ impl Upstream {
         request.headers_mut().remove(&self.settings.api_key_header);
         self.add_key(&grant, request.headers_mut());
         passage.send();
+        grant.send();
         self.tally.send(reason);
         let mut answered = self.client.request(request);
         let response = loop {
             let head = timeout(self.settings.first_byte_timeout, &mut answered);
-            match head.await {
+            let head = head.await;
+            if head.is_ok() {
+                grant.settle();
+            }
+            match head {
                 Ok(Ok(response)) => break response,
                 Ok(Err(error)) => return Err(cause::failure(target, &error)),
                 // A long body may take its time as long as it moves.

@@ -109,6 +109,7 @@ async fn the_status_tells_how_it_stands() {
     let keys = status["upstream"]["keys"].as_array().unwrap();
     let left: Vec<_> = keys.iter().map(|key| key["budget_left"].clone()).collect();
     assert_eq!(left, [9, 10]);
+    assert!(keys.iter().all(|key| key["budget"] == 10), "{keys:?}");
     assert_eq!(status["requests"][0]["outcome"], "miss");
 }
 

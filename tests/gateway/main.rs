@@ -36,6 +36,8 @@ mod key_leak;
 
 mod admin;
 
+mod deploy;
+
 mod purge;
 
 mod explain;

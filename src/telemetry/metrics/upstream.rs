@@ -51,14 +51,8 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
     keys(&upstream.standings(), to)?;
     gauge(
         to,
-        "ordgate_upstream_in_flight",
-        "Upstream requests under way",
-        vec![(Vec::new(), f64::from(upstream.in_flight()))],
-    )?;
-    gauge(
-        to,
         "ordgate_remembered_errors",
-        "Keys that have failed lately; one that goes on failing is asked for now and then",
+        "Cache keys that have failed lately; one that goes on failing is asked for now and then",
         vec![(Vec::new(), gateway.fill.lapses() as f64)],
     )
 }
@@ -98,7 +92,7 @@ fn counts(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counter(
         to,
         "ordgate_upstream_switches",
-        "How often another upstream was turned to",
+        "How often another upstream was turned to, since the one before was not sound or a preferred one was sound again",
         vec![(Vec::new(), read(&tally.switches))],
     )
 }
@@ -166,6 +160,12 @@ fn endpoints(fares: &[Fare], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     )?;
     gauge(
         to,
+        "ordgate_upstream_in_flight",
+        "Requests that an upstream has under way",
+        each(|fare| f64::from(fare.in_flight)),
+    )?;
+    gauge(
+        to,
         "ordgate_upstream_in_flight_limit",
         "How many requests an upstream may have under way just now",
         each(|fare| f64::from(fare.limit)),
@@ -217,8 +217,14 @@ fn keys(standings: &[Standing], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     )?;
     gauge(
         to,
+        "ordgate_upstream_budget",
+        "Requests that a minute takes at the most, for each key by name",
+        each(|key| key.per_minute as f64),
+    )?;
+    gauge(
+        to,
         "ordgate_upstream_cooling_seconds",
-        "How long the upstream wants no requests, for each key by name",
+        "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name",
         each(|key| key.cooling.as_secs_f64()),
     )?;
     let states = standings.iter().flat_map(|key| {

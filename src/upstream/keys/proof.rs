@@ -1,8 +1,9 @@
 //! That no key is ever asked for more than its budget, whatever happens to the
 //! keys meanwhile.
 //!
-//! The claim. A request counts from its grant to its end; at which moment of
-//! that the upstream counts it, we do not know. When a request is granted, no
+//! The claim. A request counts from its grant to its end, or for a while longer
+//! where it is given up; at which moment of that the upstream counts it, we do
+//! not know. When a request is granted, no
 //! more than the bound then in force count of those that had not ended a second
 //! (a minute) ago, this one among them. It follows that no window of a second
 //! (a minute), wherever it begins and at whatever moments the upstream counts,
@@ -30,7 +31,7 @@ use proptest::test_runner::TestCaseError;
 use super::{ApiKey, Denied, Grant, Keys, WITHDRAWN};
 use crate::clock::{Clock, Moment};
 use crate::upstream::Priority;
-use crate::upstream::budget::Budget;
+use crate::upstream::budget::{Budget, LATE};
 use crate::upstream::line::Line;
 use crate::upstream::reported::{Reported, Window, Word};
 
@@ -50,8 +51,10 @@ enum Step {
     Pause(u64),
     /// So many requests are wished, each of which would take so long.
     Ask(Priority, Vec<u64>),
-    /// One that is under way ends before its time, answered or given up.
+    /// One that is under way ends before its time, answered or never sent.
     End(usize),
+    /// One that is under way is given up; it may reach the upstream yet.
+    GiveUp(usize),
     /// One that is under way is answered.
     Answer(usize, Said),
     /// One that is under way fails and is sent again.
@@ -117,6 +120,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_u64..4_000_000).prop_map(Step::Pause),
         12 => (priority, vec(takes.clone(), 1..8)).prop_map(|(p, t)| Step::Ask(p, t)),
         3 => any::<usize>().prop_map(Step::End),
+        2 => any::<usize>().prop_map(Step::GiveUp),
         8 => (any::<usize>(), said()).prop_map(|(at, said)| Step::Answer(at, said)),
         2 => (any::<usize>(), takes).prop_map(|(at, takes)| Step::Retry(at, takes)),
         2 => (0_u8..8, 8_u32..30, 2_u32..7, proptest::bool::weighted(0.2))
@@ -254,6 +258,15 @@ impl World {
         drop(one.grant);
     }
 
+    fn give_up(&mut self, at: usize) {
+        let one = &mut self.under_way[at];
+        one.grant.send();
+        let place = one.at;
+        self.end(at);
+        let late = u64::try_from(LATE.as_millis()).unwrap();
+        self.history[place].to = Some(self.now() + late);
+    }
+
     /// How many requests of a value may have been counted since a moment.
     fn counted(&self, value: usize, since: Option<u64>) -> usize {
         let counts = |sent: &&Sent| {
@@ -373,7 +386,7 @@ impl World {
             }
             Said::Refused => {
                 one.grant.refused(StatusCode::FORBIDDEN);
-                if VALUES[value] != "" && known.rest.as_ref().is_none_or(tries) {
+                if !VALUES[value].is_empty() && known.rest.as_ref().is_none_or(tries) {
                     known.rest = Some(Resting {
                         until: now + 60_000,
                         tried_by: None,
@@ -441,6 +454,7 @@ impl World {
             }
             Step::End(at) if there > 0 => self.end(at % there),
             Step::Answer(at, said) if there > 0 => self.answer(at % there, said),
+            Step::GiveUp(at) if there > 0 => self.give_up(at % there),
             Step::Retry(at, takes) if there > 0 => {
                 self.end(at % there);
                 self.ask(Priority::Miss, *takes)?;
@@ -448,7 +462,7 @@ impl World {
             Step::Reload(keys, minute, second, away) => {
                 self.reload(*keys, *minute, *second, *away);
             }
-            Step::End(_) | Step::Answer(..) | Step::Retry(..) => {}
+            Step::End(_) | Step::GiveUp(_) | Step::Answer(..) | Step::Retry(..) => {}
         }
         Ok(())
     }
@@ -458,6 +472,8 @@ impl World {
         while !self.under_way.is_empty() {
             self.end(0);
         }
+        // What was given up has ended as well by then.
+        self.clock.advance(LATE);
         for priority in Priority::ALL {
             let wait = loop {
                 match self.keys.take(priority) {

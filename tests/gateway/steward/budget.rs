@@ -9,10 +9,10 @@ use std::time::Duration;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::MissedTickBehavior;
 
-use super::{keyed, metric};
+use super::{key, keyed, metric};
 use crate::chain::{is_status, reply};
 use crate::support::upstream::Seen;
-use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
+use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token, until};
 
 /// The largest bounds that are ever configured.
 const MINUTE: usize = 30;
@@ -202,10 +202,8 @@ async fn who_comes_back_when_it_is_told_to_is_served() {
         let wait = loop {
             let answer = gateway.get(&token(number)).await;
             number += 1;
-            match (answer.status, answer.field("proxy-status")) {
-                (200, _) => gateway.advance(round * 11 % 130),
-                // This one says what the upstream has said.
-                (_, Some(why)) if why.contains("received-status=429") => {}
+            match answer.status {
+                200 => gateway.advance(round * 11 % 130),
                 _ => break answer.number("retry-after"),
             }
         };
@@ -224,4 +222,45 @@ async fn who_comes_back_when_it_is_told_to_is_served() {
     }
     let spent = metric(&gateway, "ordgate_upstream_results_total{result=\"spent\"}").await;
     assert!(spent.parse::<u32>().unwrap() >= 40);
+}
+
+#[tokio::test]
+async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "first-key");
+    let hedging = "upstream.hedge = { enabled = true, percentile = 50 }\n\
+                   upstream.requests_per_minute = 100";
+    assert_eq!(gateway.reload(hedging).await.status, 200);
+    for number in 0..30 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let hedges = "ordgate_upstream_requests_total{reason=\"hedge\"}";
+    let before: usize = metric(&gateway, hedges).await.parse().unwrap();
+    let gate = Gate::new();
+    upstream.once(&token(90), Reply::json("{}").behind(&gate));
+    assert_eq!(gateway.get(&token(90)).await.status, 200, "by the second");
+    let sent: usize = metric(&gateway, hedges).await.parse().unwrap();
+    assert_eq!(sent, before + 1);
+    let both = upstream.targets().into_iter().filter(|t| *t == token(90));
+    assert_eq!(both.count(), 2);
+    let left = || async { key(&gateway, 0).await["budget_left"].as_u64().unwrap() };
+    let all = gateway.admin("/status").await.json()["upstream"]["sent"].clone();
+    assert_eq!(left().await, 100 - all.as_u64().unwrap());
+    // With less than half left there is nothing to spare, however slow it is.
+    let mut number = 200;
+    while left().await > 49 {
+        gateway.get(&token(number)).await;
+        number += 1;
+    }
+    let sent = metric(&gateway, hedges).await;
+    upstream.once(&token(91), Reply::json("{}").behind(&gate));
+    let mut slow = gateway.client().await;
+    slow.ask("GET", &token(91), &[]).await;
+    for _ in 0..20 {
+        gateway.get(&token(number)).await;
+        number += 1;
+    }
+    gate.open();
+    assert_eq!(slow.answer("GET").await.status, 200);
+    assert_eq!(metric(&gateway, hedges).await, sent);
 }
