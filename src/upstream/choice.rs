@@ -98,7 +98,7 @@ impl Choice {
 
     /// The choice among others, of which each says at which place it stood here,
     /// if it did: what is known of them stays known, and the one that is asked
-    /// stays so.
+    /// stays so, unless one is preferred to it now that was not before.
     #[must_use]
     pub fn next(&self, places: &[Option<usize>], return_after: Duration) -> Self {
         let known = |place: &Option<usize>| {
@@ -106,6 +106,8 @@ impl Choice {
             record.copied().unwrap_or_default()
         };
         let present = places.iter().position(|place| *place == Some(self.present));
+        let is_as_before = |place: &Option<usize>| place.is_some_and(|at| at < self.present);
+        let present = present.filter(|present| places[..*present].iter().all(is_as_before));
         Self {
             present: present.unwrap_or(0),
             return_after,
@@ -251,16 +253,21 @@ mod tests {
         let mut choice = Choice::new(2, AFTER);
         choice.look(&[Broken, Sound], at(0));
         choice.look(&[Sound, Sound], at(1));
-        // Another one is preferred to both, and has nothing to prove by its age.
-        let mut more = choice.next(&[None, Some(0), Some(1)], AFTER);
-        assert_eq!(more.present(), 2);
+        let mut more = choice.next(&[Some(0), Some(1), None], AFTER);
+        assert_eq!(more.present(), 1);
         assert_eq!(more.look(&[Sound; 3], at(30)), None);
         let back = more.look(&[Sound; 3], at(31));
-        assert_eq!(back, Some(Switch { from: 2, to: 1 }));
-        let first = more.look(&[Sound; 3], at(60));
-        assert_eq!(first, Some(Switch { from: 1, to: 0 }));
-        let fewer = more.next(&[Some(1)], AFTER);
-        assert_eq!(fewer.present(), 0, "the one that was asked is gone");
+        assert_eq!(back, Some(Switch { from: 1, to: 0 }));
+        let present = |places: &[_]| choice.next(places, AFTER).present();
+        assert_eq!(present(&[Some(1), Some(0)]), 0);
+        assert_eq!(present(&[Some(0)]), 0, "the one that was asked is gone");
+        assert_eq!(
+            present(&[None, Some(0), Some(1)]),
+            0,
+            "another is preferred"
+        );
+        let other = Choice::new(2, AFTER);
+        assert_eq!(other.next(&[Some(1), Some(0)], AFTER).present(), 0, "too");
     }
 
     #[test]

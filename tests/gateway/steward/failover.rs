@@ -712,8 +712,9 @@ async fn the_operator_is_told_all_of_it() {
         assert_eq!(end["lag_blocks"], lag);
         assert!(end["sent"].as_u64().is_some_and(|sent| sent > 0), "{end}");
         assert_eq!(end["failed"], 0);
+        // Statuses are no measure of what answers take.
         for share in ["p50", "p90", "p99"] {
-            assert!(end["first_byte_seconds"][share].is_number(), "{end}");
+            assert!(end["first_byte_seconds"][share].is_null(), "{end}");
         }
         let asked = format!("ordgate_upstream_asked{{upstream=\"{}\"}}", upstream.url());
         let value = if is_asked { "1.0" } else { "0.0" };
