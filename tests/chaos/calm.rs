@@ -28,19 +28,20 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
     quiet(world, at).await;
 
     // Keys that no fault has met, and a breaker that remembers none. The bound
-    // on requests under way stays, and with it the very places that were taken.
+    // on requests under way stays, and with it the very places that were taken;
+    // it does not adapt any more.
+    let most = operator.max_in_flight();
     let keys: Vec<_> = (100..103).map(key).collect();
     let text = format!(
         "limit.enabled = false\nserver.max_connections = 16384\n\
          upstream.requests_per_minute = {PLENTY}\nupstream.requests_per_second = {PLENTY}\n\
-         upstream.breaker.failures = 1000\n"
+         upstream.breaker.failures = 1000\nupstream.min_in_flight = {most}\n"
     );
     operator.write(&text, &keys);
     operator
         .take_up(Some((PLENTY, PLENTY)), Some(keys), &text)
         .await;
 
-    let most = operator.max_in_flight();
     for front in fronts {
         front.turn(Sky::Hold);
         front.most();
