@@ -226,27 +226,9 @@ impl Failure {
 
     /// Whether the upstream had more to do than it can.
     pub fn is_overload(&self) -> bool {
-        match self {
-            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => true,
-            Self::ServerError { status, .. } => matches!(status.as_u16(), 503 | 504),
-            Self::TimedOut(TimedOut::Connect)
-            | Self::Spent { .. }
-            | Self::TooManyInFlight
-            | Self::BreakerOpen { .. }
-            | Self::Unreachable(_)
-            | Self::Terminated
-            | Self::Incomplete
-            | Self::TooLarge
-            | Self::Protocol
-            | Self::NotJson
-            | Self::KeyEchoed
-            | Self::Redirect(_)
-            | Self::UnexpectedStatus(_)
-            | Self::KeyRefused(_)
-            | Self::Throttled { .. }
-            | Self::Retired
-            | Self::Abandoned
-            | Self::Unsettled => false,
+        match self.upstream_status() {
+            Some(status) => matches!(status.as_u16(), 503 | 504),
+            None => matches!(self, Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The door: what is not one clear request is refused or cut off, and never
 //! reaches the upstream; who is slow is not waited for.
 
+use crate::respect;
 use crate::support::client::request;
 use crate::support::{
     BLOCK, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until, within,
@@ -637,19 +638,14 @@ async fn who_has_said_all_may_take_its_time() {
     }
 }
 
-/// A route whose answers pass through as they come.
-const PASSING: &str = r#"
-    [[route]]
-    name = "everything"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
-
 /// Half of an answer, of which the other half waits for a gate.
 const HALF: &str = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\ncache-control: no-store\r\n\r\nhalf";
+
+/// That both halves have come.
+fn is_whole(answer: &[u8]) {
+    let shown = answer.escape_ascii();
+    assert!(answer.ends_with(b"\r\n\r\nhalfhalf"), "{shown}");
+}
 
 /// The same where the answer comes in pieces.
 #[tokio::test]
@@ -657,7 +653,7 @@ async fn who_has_said_all_may_wait_for_the_rest() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.half_closed_timeout = \"1d\"")
-        .config(PASSING)
+        .config(respect::ALL)
         .start();
     let gate = Gate::new();
     upstream.always(Reply::raw(HALF).then(&gate, "half"));
@@ -666,12 +662,7 @@ async fn who_has_said_all_may_wait_for_the_rest() {
     client.finish().await;
     let begun = client.some(20).await;
     gate.open();
-    let whole = [begun, client.rest().await].concat();
-    assert!(
-        whole.ends_with(b"\r\n\r\nhalfhalf"),
-        "{}",
-        whole.escape_ascii()
-    );
+    is_whole(&[begun, client.rest().await].concat());
 }
 
 /// A regression: a connection counted as idle while the rest of an answer was
@@ -681,7 +672,7 @@ async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.idle_timeout = \"100ms\"")
-        .config(PASSING)
+        .config(respect::ALL)
         .start();
     let gate = Gate::new();
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
@@ -693,12 +684,7 @@ async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
     assert_eq!(idle.get("/").await.status, 200);
     assert_eq!(idle.rest().await, b"");
     gate.open();
-    let whole = [begun, client.rest().await].concat();
-    assert!(
-        whole.ends_with(b"\r\n\r\nhalfhalf"),
-        "{}",
-        whole.escape_ascii()
-    );
+    is_whole(&[begun, client.rest().await].concat());
 }
 
 /// A regression: a drain broke off an answer of which the rest took longer than
@@ -708,7 +694,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.drain_timeout = \"60s\"")
-        .config(PASSING)
+        .config(respect::ALL)
         .start();
     let gate = Gate::new();
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
@@ -721,12 +707,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     // One that asks for nothing ends with its last call, so that has passed.
     kept.rest().await;
     gate.open();
-    let whole = [begun, client.rest().await].concat();
-    assert!(
-        whole.ends_with(b"\r\n\r\nhalfhalf"),
-        "{}",
-        whole.escape_ascii()
-    );
+    is_whole(&[begun, client.rest().await].concat());
 }
 
 #[tokio::test]

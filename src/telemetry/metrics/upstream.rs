@@ -52,7 +52,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
     gauge(
         to,
         "ordgate_remembered_errors",
-        "Cache keys that have failed lately; one that goes on failing is asked for now and then",
+        "Cache keys that have failed lately; one that goes on failing is asked for less and less",
         vec![(Vec::new(), gateway.fill.lapses() as f64)],
     )
 }
