@@ -1,14 +1,20 @@
 //! What the tests stand on: an upstream that does as it is told, a gateway in
-//! this process, and a client that sends bytes and reads answers.
+//! this process, and a client that sends bytes and reads answers. `tests/hostile`
+//! uses it as well, which is why the modules below say their paths.
 //!
 //! Every wait has a deadline, so that a hang is a failure with a name and not a
 //! suite that never ends. Nothing here sleeps to let something happen: who
 //! waits, waits for the thing itself.
 
+#[path = "support/client.rs"]
 pub(crate) mod client;
+#[path = "support/gateway.rs"]
 pub(crate) mod gateway;
+#[path = "support/process.rs"]
 pub(crate) mod process;
+#[path = "support/tls.rs"]
 pub(crate) mod tls;
+#[path = "support/upstream.rs"]
 pub(crate) mod upstream;
 
 use std::future::Future;

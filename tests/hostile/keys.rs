@@ -1,0 +1,1 @@
+//! Provider keys: quarantine that one client could cause, and what origins echo.

@@ -1,0 +1,32 @@
+//! A hostile client beside an honest one: whatever the one sends, or does not
+//! read, the other's requests are answered within its own limits.
+//!
+//! Each test attacks a running gateway over loopback sockets, and asserts what
+//! the honest client received as counts. Timings are never asserted.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "these are tests throughout, helpers included: a failure is a panic"
+)]
+
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "tests/gateway shares it, and each target uses its part"
+)]
+#[path = "../gateway/support.rs"]
+mod support;
+
+mod connections;
+
+mod uploads;
+
+mod readers;
+
+mod admission;
+
+mod keys;
+
+mod requests;

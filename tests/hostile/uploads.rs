@@ -1,0 +1,1 @@
+//! Request bodies: malformed, aborted, or sent a byte at a time.
