@@ -8,10 +8,14 @@
 //! look at the block before proves that all below it still stand
 //! (`fill::confirm`).
 //!
+//! Clients wait for answers, and answers for exchanges with the upstream; an
+//! exchange waits for no other fetch ([`crate::collapse`]). So no two fetches ever
+//! wait for each other, whatever keys they share.
+//!
 //! Invariants: what was overtaken by a reorg or a purge while it was under way
 //! is neither stored nor handed out, but asked for again; a client's disconnect
 //! cancels nobody's answer, since what is fetched belongs to no connection; no
-//! wait is without a deadline.
+//! wait is without a deadline, which is the client's own.
 
 mod assemble;
 mod confirm;
@@ -24,6 +28,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
+use tokio::time::Instant;
 
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
@@ -33,7 +38,7 @@ use crate::cache::{Cache, Lookup};
 use crate::chain::ledger::Epoch;
 use crate::chain::{Chain, Judged};
 use crate::clock::Clock;
-use crate::collapse::{Collapse, Lead, Turn};
+use crate::collapse::{Client, Collapse, Exchanges, Lead, Unfetched, Wait};
 use crate::respond::{Promise, Respond};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
@@ -149,20 +154,15 @@ impl Fill {
     }
 
     /// Finds out for a client what memory does not have; and says whether
-    /// another had asked already. Gives up after `patience`, counted from when
-    /// that one asked. What has gone on failing is not asked for at all.
-    pub async fn find(
-        self: &Arc<Self>,
-        key: &Key,
-        patience: Duration,
-        wish: Wish,
-    ) -> (Fetched, bool) {
+    /// another had asked already. Gives up when the wait is over. What has gone
+    /// on failing is not asked for at all.
+    pub async fn find(self: &Arc<Self>, key: &Key, wait: Wait, wish: Wish) -> (Fetched, bool) {
         if let Some(failure) = self.remembered(key) {
             return (Err(failure), false);
         }
         let began = self.cache.store().purges();
         let since = self.epoch(key);
-        let (mut found, mut collapsed) = self.join(key, patience, wish).await;
+        let (mut found, mut collapsed) = self.join(key, wait, wish).await;
         for again in 1..OVERTAKEN {
             let first = again == 1 && collapsed;
             let another = match &found {
@@ -170,17 +170,15 @@ impl Fill {
                     self.is_of_before(key, &found.stored, began)
                         || first && self.is_overtaken(&found.stored, since)
                 }
-                // Who led may have looked ahead, for which there was nothing to
-                // spare.
-                Err(
-                    Failure::Spent { .. } | Failure::TooManyInFlight | Failure::BreakerOpen { .. },
-                ) => first && self.chain.look_ahead().is_on(),
-                Err(_) => false,
+                // The leader's client was let ask for no more, or the leader
+                // looked ahead. That says nothing of this client.
+                Err(Failure::BreakerOpen { .. }) => collapsed && self.chain.look_ahead().is_on(),
+                Err(failure) => collapsed && failure.is_of_client(),
             };
             if !another {
                 return (found, collapsed);
             }
-            (found, collapsed) = self.join(key, patience, wish).await;
+            (found, collapsed) = self.join(key, wait, wish).await;
         }
         match &found {
             Ok(of_before) if self.is_of_before(key, &of_before.stored, began) => {
@@ -221,22 +219,54 @@ impl Fill {
         purged(key) || own.as_ref().is_some_and(purged)
     }
 
-    async fn join(self: &Arc<Self>, key: &Key, patience: Duration, wish: Wish) -> (Fetched, bool) {
-        let (follow, collapsed) = match self.collapse.join(key) {
-            Turn::Follow(follow) => (follow, true),
-            Turn::Lead(lead) => {
-                let follow = lead.follow();
-                tokio::spawn(self.clone().lead(key.clone(), lead, wish));
-                (follow, false)
+    async fn join(self: &Arc<Self>, key: &Key, wait: Wait, wish: Wish) -> (Fetched, bool) {
+        let (fill, own) = (self.clone(), key.clone());
+        let lead = move |lead| fill.lead(own, lead, wish);
+        let fetched = self.collapse.fetch(&Client, key.as_bytes(), wait, lead);
+        match fetched.await {
+            Ok(fetched) => (fetched.value, fetched.collapsed),
+            Err(unfetched) => (Err(unfetched.into()), false),
+        }
+    }
+
+    /// Asks the upstream for exactly a key of a route in mode `chain`, or waits
+    /// for who does: for an answer that is made of it. The request waits for no
+    /// other fetch. What is stored and fresh will do, unless it is to be
+    /// fetched anew.
+    async fn exchange(
+        self: &Arc<Self>,
+        answer: &Lead<Fetched>,
+        key: &Key,
+        wish: Wish,
+        anew: bool,
+    ) -> Fetched {
+        let since = self.epoch(key);
+        let wait = Wait::until(Instant::now() + self.patience());
+        for again in 0..OVERTAKEN {
+            let (fill, own) = (self.clone(), key.clone());
+            let lead = async move |lead: Lead<Fetched, Exchanges>| {
+                let found = match fill.fresh(&own).filter(|_| !anew) {
+                    Some(stored) => Ok(Found {
+                        stored,
+                        from: Provenance::Memory,
+                    }),
+                    None => fill.learn(&own, wish).await,
+                };
+                lead.finish(found);
+            };
+            let fetched = self
+                .collapse
+                .fetch(answer, key.as_bytes(), wait, lead)
+                .await?;
+            let another = match &fetched.value {
+                Ok(found) => again == 0 && self.is_overtaken(&found.stored, since),
+                Err(failure) => failure.is_of_client(),
+            };
+            if !fetched.collapsed || !another {
+                return fetched.value;
             }
-        };
-        let deadline = follow.began() + patience;
-        let fetched = match tokio::time::timeout_at(deadline, follow.wait()).await {
-            Ok(Ok(fetched)) => fetched,
-            Ok(Err(_abandoned)) => Err(Failure::Abandoned),
-            Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
-        };
-        (fetched, collapsed)
+        }
+        Err(Failure::Unsettled)
     }
 
     /// How a key has gone on failing, where it is not asked for again yet.
@@ -271,7 +301,7 @@ impl Fill {
         if self.remembered(key).is_some() {
             return;
         }
-        if let Turn::Lead(lead) = self.collapse.join(key) {
+        if let Some(lead) = self.collapse.lead(key.as_bytes()) {
             tokio::spawn(self.clone().lead(key.clone(), lead, wish));
         }
     }
@@ -285,7 +315,7 @@ impl Fill {
                 stored,
                 from: Provenance::Memory,
             }),
-            None => self.obtain(&key, wish).await,
+            None => self.obtain(&lead, &key, wish).await,
         };
         match &found {
             Ok(_) => self.lapses.forget(&key),
@@ -305,12 +335,12 @@ impl Fill {
         }
     }
 
-    async fn obtain(self: &Arc<Self>, key: &Key, wish: Wish) -> Fetched {
+    async fn obtain(self: &Arc<Self>, lead: &Lead<Fetched>, key: &Key, wish: Wish) -> Fetched {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
         match route.cache.mode {
-            Mode::Chain => self.obtain_of_chain(key, route, wish).await,
+            Mode::Chain => self.obtain_of_chain(lead, key, route, wish).await,
             // What obeys the origin goes another way.
             Mode::Off | Mode::Respect | Mode::Override => self.fetch(key, &route.cache, wish).await,
         }
@@ -361,6 +391,15 @@ impl Fill {
             standing: None,
             page: None,
             seen: Survived::until(mark),
+        }
+    }
+}
+
+impl From<Unfetched> for Failure {
+    fn from(unfetched: Unfetched) -> Self {
+        match unfetched {
+            Unfetched::Abandoned => Self::Abandoned,
+            Unfetched::TooLate => Self::TimedOut(TimedOut::Whole),
         }
     }
 }

@@ -28,6 +28,7 @@ use http::header::{CONNECTION, ORIGIN};
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
+use tokio::time::Instant;
 
 use crate::access_log::{AccessLog, Visit};
 use crate::cache::key::Key;
@@ -38,6 +39,7 @@ use crate::cache::store::Stored;
 use crate::cache::{Cache, Lookup};
 use crate::chain::{Judged, TipStanding};
 use crate::clock::{Clock, Moment};
+use crate::collapse::Wait;
 use crate::fill::{Asking, Fetched, Fill, Found, Provenance};
 use crate::identify::{Caller, Trust};
 use crate::limit::{Limit, Permit};
@@ -382,10 +384,10 @@ impl Gateway {
         let said = way.said(&fields);
         let (response, outcome) = match went {
             Ok((mut response, outcome)) => {
-                if let Body::Passing(passing) = response.body_mut() {
+                if let Body::Streamed(reader) = response.body_mut() {
                     // As long as it lasts the connection is neither idle nor
                     // done.
-                    passing.hold(session.pulse.go_on_working());
+                    reader.hold(session.pulse.go_on_working());
                 }
                 if route == Some(Headers::Typed) {
                     self.respond.dress(response.headers_mut(), &said);
@@ -442,6 +444,7 @@ impl Gateway {
         errand: Errand,
         fields: HeaderMap,
     ) -> Response<Body> {
+        let arrived = Instant::now();
         let asking = errand.asking;
         let asked = asking.by_hash.as_ref().unwrap_or(&asking.key);
         let wish = Wish::of(
@@ -456,10 +459,11 @@ impl Gateway {
         let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
             (Forward::Bypass, _) => (self.fill.pass(&asking.key, wish).await, false, None),
             (_, None) => {
-                let (fetched, collapsed) = self.find(&asking, self.fill.patience(), wish).await;
+                let wait = Wait::until(arrived + self.fill.patience());
+                let (fetched, collapsed) = self.find(&asking, wait, wish).await;
                 (fetched, collapsed, None)
             }
-            (_, Some(stale)) => self.find_or(&asking, stale, wish).await,
+            (_, Some(stale)) => self.find_or(&asking, stale, arrived, wish).await,
         };
         if let Ok(found) = &fetched {
             look_ahead::next_window(&self.fill, &asking.key, &found.stored);
@@ -506,13 +510,13 @@ impl Gateway {
     }
 
     /// Finds out what is asked, within a time.
-    async fn find(&self, asking: &Asking, patience: Duration, wish: Wish) -> (Fetched, bool) {
-        let (fetched, collapsed) = self.fill.find(&asking.key, patience, wish).await;
+    async fn find(&self, asking: &Asking, wait: Wait, wish: Wish) -> (Fetched, bool) {
+        let (fetched, collapsed) = self.fill.find(&asking.key, wait, wish).await;
         match (&fetched, &asking.by_hash) {
             // The height belongs to another block by now: the hash itself is
             // asked for.
             (Ok(found), Some(by_hash)) if !self.fill.is_answer(asking, &found.stored) => {
-                self.fill.find(by_hash, patience, wish).await
+                self.fill.find(by_hash, wait, wish).await
             }
             (Ok(_) | Err(_), _) => (fetched, collapsed),
         }
@@ -525,9 +529,16 @@ impl Gateway {
         &self,
         asking: &Asking,
         stale: Stale,
+        arrived: Instant,
         wish: Wish,
     ) -> (Fetched, bool, Option<Stale>) {
-        let (fetched, collapsed) = self.find(asking, self.stale_wait, wish).await;
+        // Where the upstream has been asked for a while already, it is slow:
+        // the stale answer need not wait for it again.
+        let wait = Wait {
+            deadline: arrived + self.stale_wait,
+            since_began: Some(self.stale_wait),
+        };
+        let (fetched, collapsed) = self.find(asking, wait, wish).await;
         let (stored, _) = &stale;
         if self.fill.is_answer(asking, stored)
             && !self.cache.store().has_purged(&asking.key, stored)
@@ -539,7 +550,7 @@ impl Gateway {
             Err(Failure::TimedOut(TimedOut::Whole)) => {
                 self.find(
                     asking,
-                    self.fill.patience(),
+                    Wait::until(arrived + self.fill.patience()),
                     Wish {
                         priority: Priority::Miss,
                         ..wish

@@ -2,27 +2,33 @@
 //! `respect`, and `headers = "all"`.
 //!
 //! The gateway comes here once it knows the route and the key. `recall` says,
-//! without waiting, what memory has; `Errand::run` goes forward. The rules are
-//! in `cache`'s rooms, each under its RFC's sentence; what happens in which
-//! order is here.
+//! without waiting, what memory has; `Errand::run` goes forward: with others
+//! for one answer where that may be stored (`shared`), alone otherwise. The
+//! rules are in `cache`'s rooms, each under its RFC's sentence; what happens in
+//! which order is here. Answers are sent while they are stored (`pump`).
 //!
 //! Invariant: what is stored was read whole. What is not stored passes through
-//! in constant memory.
+//! in bounded memory.
 
 mod keep;
+mod pump;
 mod read;
 mod recall;
 mod serve;
+mod shared;
+mod uncacheable;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, DATE, EXPECT, HOST, HeaderName, HeaderValue,
-    IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
+    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, DATE, EXPECT, HOST, HeaderName,
+    HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use http::{HeaderMap, Method, Response, StatusCode, Version};
-use tokio::sync::oneshot;
+use http_body::Body as _;
+use tokio::time::Instant;
 
 use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
@@ -33,27 +39,46 @@ use crate::cache::status::Forward;
 use crate::cache::store::{Mark, Variant};
 use crate::cache::targeted::TargetList;
 use crate::cache::validator::make_conditional;
-use crate::cache::{Cache, date, hop, validator};
+use crate::cache::{Cache, date, hop};
 use crate::clock::Clock;
-use crate::collapse::{Collapse, Turn};
+use crate::collapse::{Collapse, Lead};
 use crate::identify::Caller;
 use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{judge_body, judge_head};
-use crate::upstream::{Exchange, Failure, Priority, RequestBody, TimedOut, Upstream, Wish};
+use crate::upstream::{self, Exchange, Failure, Priority, RequestBody, TimedOut, Upstream, Wish};
 use crate::wire::Body;
-use crate::wire::body::Passing;
-use read::{Read, one_length, read};
-use recall::choose;
+use crate::wire::stream::Stream;
+use pump::{AHEAD, Keep, Lingering, Pump};
+use read::{one_length, read};
 pub(crate) use recall::{Recall, recall};
-use serve::{finish, say_instead, serve};
+use serve::{finish, serve, serve_streamed};
+pub use shared::{Announced, Begun};
+use uncacheable::Uncacheable;
 
 /// What ordgate is called in `via` and `cache-status`.
 const NAME: &str = "ordgate";
 
-/// The keys that are being fetched: `true` once what came was stored.
-pub type Fetching = Collapse<Result<bool, Failure>>;
+/// What goes on across reloads.
+#[derive(Clone)]
+pub struct Ongoing {
+    /// The keys that are being fetched.
+    pub fetching: Arc<Collapse<Announced>>,
+    uncacheable: Arc<Uncacheable>,
+    lingering: Arc<Lingering>,
+}
+
+impl Ongoing {
+    /// Nothing as yet; so many bodies may go on without a slot.
+    pub fn new(most_lingering: u32) -> Self {
+        Self {
+            fetching: Collapse::new(),
+            uncacheable: Arc::default(),
+            lingering: Lingering::new(most_lingering),
+        }
+    }
+}
 
 /// What relaying needs of the house.
 pub struct Relay {
@@ -61,10 +86,14 @@ pub struct Relay {
     pub routes: Arc<RouteTable>,
     /// What is in memory.
     pub cache: Cache,
-    /// The keys that are being fetched.
-    pub fetching: Arc<Fetching>,
-    /// Who knows what we do not.
+    /// What goes on across reloads.
+    pub ongoing: Ongoing,
+    /// Where requests go.
+    pub origin: Arc<dyn upstream::Ask>,
+    /// Its settings, its addresses and its keys.
     pub upstream: Arc<Upstream>,
+    /// How long a stale answer waits for a fresh one.
+    pub stale_wait: Duration,
     /// How answers are said.
     pub respond: Arc<Respond>,
     /// Whose cache directives are obeyed.
@@ -121,164 +150,49 @@ pub(crate) struct Errand {
 struct Came {
     response: Response<Body>,
     outcome: Outcome,
-    stored: bool,
+    /// What those are told who wait for the same key.
+    announced: Announced,
 }
 
+/// What came of going forward, or how that failed.
+type Went = Result<Came, (Failure, Outcome)>;
+
 impl Errand {
-    /// Goes forward: with others for one cold key, alone otherwise.
+    /// Goes forward: with others where they may have one answer, alone
+    /// otherwise.
     ///
     /// # Errors
     /// How the upstream failed, and nothing stored may stand in.
     pub(crate) async fn run(
-        self,
-        relay: &Arc<Relay>,
-    ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
-        let route = self.ask.key.route();
-        let Some(route) = relay.routes.get(route) else {
-            let nothing = forwarded(self.why, None, false, false);
-            return Err((Refusal::NoRoute, nothing));
-        };
-        if !self.collapses() {
-            return self.alone(relay, route, false).await;
-        }
-        match relay.fetching.join(&self.ask.key) {
-            Turn::Lead(lead) => {
-                // Between our looking and our leading, another leader may have
-                // come and gone.
-                let (ask, now) = (&self.ask, relay.clock.now());
-                if let Recall::Answer {
-                    response, outcome, ..
-                } = recall(relay, route, &ask.method, &ask.fields, &ask.key, now)
-                {
-                    lead.finish(Ok(true));
-                    return Ok((response, outcome));
-                }
-                // What is fetched belongs to no connection; what passes through
-                // goes to this one alone.
-                let (give, take) = oneshot::channel();
-                let (relay, why) = (relay.clone(), self.why);
-                tokio::spawn(async move {
-                    let key = self.ask.key.clone();
-                    let Some(route) = relay.routes.get(key.route()) else {
-                        return;
-                    };
-                    let came = self.forward(&relay, route, false).await;
-                    lead.finish(match &came {
-                        Ok(came) => Ok(came.stored),
-                        Err((failure, _)) => Err(failure.clone()),
-                    });
-                    // Nobody takes it where the client has gone.
-                    let _ = give.send(came);
-                });
-                match take.await {
-                    Ok(came) => told(came),
-                    Err(_gone) => {
-                        let refusal = Refusal::Upstream(Failure::Abandoned);
-                        Err((refusal, forwarded(why, None, false, false)))
-                    }
-                }
-            }
-            Turn::Follow(follow) => {
-                let patience = relay.upstream.patience() + Duration::from_secs(1);
-                let fetched = match tokio::time::timeout(patience, follow.wait()).await {
-                    Ok(Ok(fetched)) => fetched,
-                    Ok(Err(_abandoned)) => Err(Failure::Abandoned),
-                    Err(_elapsed) => Err(Failure::TimedOut(TimedOut::Whole)),
-                };
-                match fetched {
-                    Ok(true) => {
-                        let now = relay.clock.now();
-                        let ask = &self.ask;
-                        let recalled =
-                            recall(relay, route, &ask.method, &ask.fields, &ask.key, now);
-                        match recalled {
-                            Recall::Answer { mut response, .. } => {
-                                let outcome =
-                                    forwarded(self.why, Some(response.status()), false, true);
-                                let said = relay.respond.cache_status(outcome, &ask.key);
-                                say_instead(response.headers_mut(), said);
-                                Ok((response, outcome))
-                            }
-                            // Not for this request, or not without validation.
-                            Recall::Forward { .. } | Recall::OnlyIfCached => {
-                                self.alone(relay, route, false).await
-                            }
-                        }
-                    }
-                    Ok(false) => self.alone(relay, route, false).await,
-                    Err(failure) => {
-                        let outcome = forwarded(self.why, failure.upstream_status(), false, true);
-                        Err((Refusal::Upstream(failure), outcome))
-                    }
-                }
-            }
-        }
-    }
-
-    /// Validates what was served stale (RFC 5861 §3), unless another does so
-    /// already.
-    pub(crate) async fn refresh(mut self, relay: Arc<Relay>) {
-        let Turn::Lead(lead) = relay.fetching.join(&self.ask.key) else {
-            return;
-        };
-        let Some(route) = relay.routes.get(self.ask.key.route()) else {
-            return;
-        };
-        let none = HeaderMap::new();
-        self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
-        self.ask.method = Method::GET;
-        self.ask.fields.remove(http::header::CACHE_CONTROL);
-        // Another may have validated it since it was served.
-        let (ask, now) = (&self.ask, relay.clock.now());
-        if let Recall::Answer { refresh: false, .. } =
-            recall(&relay, route, &ask.method, &ask.fields, &ask.key, now)
-        {
-            lead.finish(Ok(true));
-            return;
-        }
-        let came = self.forward(&relay, route, false).await;
-        lead.finish(match came {
-            Ok(came) => Ok(came.stored),
-            Err((failure, _)) => Err(failure),
-        });
-    }
-
-    /// Whether others may wait for this request's answer: a plain GET for what
-    /// nobody has.
-    fn collapses(&self) -> bool {
-        let fields = &self.ask.fields;
-        let directives = RequestDirectives::of(fields);
-        let own = [
-            RANGE,
-            IF_NONE_MATCH,
-            IF_MODIFIED_SINCE,
-            http::header::AUTHORIZATION,
-        ];
-        self.why == Forward::UriMiss
-            && self.ask.method == Method::GET
-            && !directives.no_store
-            && !directives.no_cache
-            && !validator::for_the_origin(fields)
-            && !own.iter().any(|name| fields.contains_key(name))
-    }
-
-    async fn alone(
-        self,
-        relay: &Arc<Relay>,
-        route: &Route,
-        again: bool,
-    ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
-        told(Box::pin(self.forward(relay, route, again)).await)
-    }
-
-    /// Sends the request up and makes of the answer what the rules say.
-    async fn forward(
         mut self,
         relay: &Arc<Relay>,
-        route: &Route,
-        unconditional: bool,
-    ) -> Result<Came, (Failure, Outcome)> {
+    ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
+        let deadline = Instant::now() + relay.patience();
         let body = self.ask.body.take();
+        let went = match body {
+            None => Arc::new(self).share(relay, deadline).await,
+            Some(_) => match relay.routes.get(self.ask.key.route()) {
+                Some(route) => self.forward(relay, route, body, false, &mut None).await,
+                None => Err((Failure::Abandoned, forwarded(self.why, None, false, false))),
+            },
+        };
+        match went {
+            Ok(came) => Ok((came.response, came.outcome)),
+            Err((failure, outcome)) => Err((Refusal::Upstream(failure), outcome)),
+        }
+    }
+
+    /// Sends the request up and makes of the answer what the rules say. Who
+    /// leads others announces an answer to them as soon as its head has come,
+    /// if it is sent while it is stored.
+    async fn forward(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        body: Option<RequestBody>,
+        unconditional: bool,
+        lead: &mut Option<Lead<Announced>>,
+    ) -> Went {
         let had_body = body.is_some();
         let (fields, conditional) = self.fields_up(relay, route, unconditional, had_body);
         let method = match route.headers {
@@ -294,7 +208,7 @@ impl Errand {
         let mark = relay.cache.store().mark();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
-            .upstream
+            .origin
             .exchange(method, self.ask.key.target(), fields, body, wish)
             .await;
         let received = relay.clock.wall(relay.clock.now());
@@ -313,12 +227,14 @@ impl Errand {
             {
                 return Ok(came);
             }
-            return self.came(relay, route, exchange, times).await;
+            return self.came(relay, route, exchange, times, lead).await;
         }
         match self.validated(relay, route, &exchange.head, times) {
             Some(came) => Ok(came),
             // It speaks of something that is not stored (any more).
-            None if !unconditional && !had_body => Box::pin(self.forward(relay, route, true)).await,
+            None if !unconditional && !had_body => {
+                Box::pin(self.forward(relay, route, None, true, lead)).await
+            }
             None => self.failed(relay, route, Failure::Protocol, Origin::Failed),
         }
     }
@@ -395,7 +311,8 @@ impl Errand {
         let outcome = Outcome::StaleIfError {
             ttl: chosen.reuse.ttl(now),
         };
-        Some(self.with(relay, route, chosen, outcome, now, true))
+        let announced = Announced::Failed(None, origin);
+        Some(self.with(relay, route, chosen, outcome, now, announced))
     }
 
     fn with(
@@ -405,7 +322,7 @@ impl Errand {
         variant: &Variant,
         outcome: Outcome,
         now: SystemTime,
-        stored: bool,
+        announced: Announced,
     ) -> Came {
         let ask = &self.ask;
         let response = serve(
@@ -421,50 +338,44 @@ impl Errand {
         Came {
             response,
             outcome,
-            stored,
+            announced,
         }
     }
 
-    fn failed(
-        &self,
-        relay: &Relay,
-        route: &Route,
-        failure: Failure,
-        origin: Origin,
-    ) -> Result<Came, (Failure, Outcome)> {
+    fn failed(&self, relay: &Relay, route: &Route, failure: Failure, origin: Origin) -> Went {
         failure.report(self.ask.key.target());
         let outcome = forwarded(self.why, failure.upstream_status(), false, false);
         self.stand_in(relay, route, origin)
             .ok_or((failure, outcome))
     }
 
-    /// An answer of the upstream's own: stored where it may be, passed on
-    /// otherwise.
+    /// An answer of the upstream's own: stored where it may be, and sent
+    /// meanwhile; passed on otherwise.
     async fn came(
         &self,
         relay: &Arc<Relay>,
         route: &Route,
         exchange: Exchange,
         times: Times,
-    ) -> Result<Came, (Failure, Outcome)> {
+        lead: &mut Option<Lead<Announced>>,
+    ) -> Went {
         let Exchange { head, body, place } = exchange;
         let status = head.status;
         let mut fields = head.headers;
-        if route.headers == Headers::Typed
-            && let Err(failure) = judge_head(status, &fields, times.received)
-        {
-            return self.failed(relay, route, failure, Origin::Disconnected);
+        let fails = |failure| self.failed(relay, route, failure, Origin::Disconnected);
+        let typed = route.headers == Headers::Typed;
+        if typed && let Err(failure) = judge_head(status, &fields, times.received) {
+            return fails(failure);
         }
         let values = fields.values().map(HeaderValue::as_bytes);
         if let Err(failure) = relay.upstream.search(values) {
-            return self.failed(relay, route, failure, Origin::Disconnected);
+            return fails(failure);
         }
         let length = match one_length(head.version, &mut fields) {
             Ok(length) => length,
-            Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
+            Err(failure) => return fails(failure),
         };
         self.invalidate(relay, route, status, &fields, times.mark);
-        let kept = self.may_store(relay, route, status, &fields, &relay.targets);
         // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
         fields
             .entry(DATE)
@@ -472,55 +383,158 @@ impl Errand {
         hop::add_via(&mut fields, head.version, NAME);
         let settings = relay.upstream.settings();
         let most = settings.max_body_bytes.min(relay.cache.store().most_body());
-        let typed = route.headers == Headers::Typed;
-        let body = match kept || typed {
-            true if length.is_none_or(|length| length <= most) => {
-                let read = tokio::time::timeout(settings.timeout, read(body, most)).await;
-                match read {
-                    Ok(Ok(read)) => read,
-                    Ok(Err(failure)) => {
-                        return self.failed(relay, route, failure, Origin::Disconnected);
-                    }
-                    Err(_elapsed) => {
-                        let failure = Failure::TimedOut(TimedOut::Whole);
-                        return self.failed(relay, route, failure, Origin::Disconnected);
-                    }
-                }
+        if typed {
+            // It is to be JSON, and whether it is shows only at its end.
+            let read = tokio::time::timeout(settings.timeout, read(body, most)).await;
+            let body = match read {
+                Ok(Ok(body)) => body,
+                Ok(Err(failure)) => return fails(failure),
+                Err(_elapsed) => return fails(Failure::TimedOut(TimedOut::Whole)),
+            };
+            drop(place);
+            if let Err(failure) = relay.upstream.search([&*body]) {
+                return fails(failure);
             }
-            _ => Read::Beyond(std::collections::VecDeque::new(), body),
+            if let Err(failure) = judge_body(&body) {
+                return fails(failure);
+            }
+            return Ok(self.whole(relay, route, status, &fields, body, times));
+        }
+        let is_events = is_event_stream(&fields);
+        let (variant, kept) = self.variant(relay, route, status, &fields, Bytes::new(), times);
+        let kept = kept && !is_events && length.is_none_or(|length| length <= most);
+        let stream = match kept {
+            true => Stream::kept(),
+            false => Stream::passing(AHEAD),
         };
-        let (begun, rest) = match body {
-            Read::Whole(body) => {
+        let is_empty = body.is_end_stream();
+        let silence = settings.first_byte_timeout;
+        let mut pump = Pump::new(stream, body, length, silence, place);
+        if !kept {
+            return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
+        }
+        // A small answer is there whole already. While there is a stale one to
+        // fall back on, it is worth waiting a little for the end.
+        let fallback = self.stand_in(relay, route, Origin::Disconnected).is_some();
+        let whole = match fallback {
+            true => pump.begin_for(relay.stale_wait, most).await,
+            false => pump.begin(most).await,
+        };
+        match whole {
+            Err(failure) => fails(failure),
+            Ok(true) => {
+                let body = pump.stream.whole().unwrap_or_default();
                 if let Err(failure) = relay.upstream.search([&*body]) {
-                    return self.failed(relay, route, failure, Origin::Disconnected);
+                    return fails(failure);
                 }
-                if typed && let Err(failure) = judge_body(&body) {
-                    return self.failed(relay, route, failure, Origin::Disconnected);
-                }
-                return Ok(self.whole(relay, route, status, &fields, body, times));
+                Ok(self.whole(relay, route, status, &fields, body, times))
             }
-            Read::Beyond(..) if typed => {
-                return self.failed(relay, route, Failure::TooLarge, Origin::Disconnected);
+            Ok(false) => {
+                let length = length.filter(|_| !is_empty);
+                let begun = Begun::new(variant, pump.stream.clone(), length);
+                Ok(self.stream(relay, route, (fields, begun), pump, times, lead))
             }
-            Read::Beyond(begun, rest) => (begun, rest),
+        }
+    }
+
+    /// Sends an answer while it is being stored, to this client and to those
+    /// who wait for the same.
+    fn stream(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        (fields, begun): (HeaderMap, Begun),
+        pump: Pump,
+        times: Times,
+        lead: &mut Option<Lead<Announced>>,
+    ) -> Came {
+        let begun = Arc::new(begun);
+        let outcome = forwarded(self.why, Some(begun.variant.status), true, false);
+        let announced = match self.is_for_others(&begun.variant, times.received) {
+            true => Announced::Begun(begun.clone()),
+            false => self.is_not_for_others(relay),
         };
+        let lead = lead.take();
+        if let Some(lead) = &lead {
+            lead.announce(announced.clone());
+        }
+        let response = serve_streamed(relay, route, &begun, &self.ask, outcome, times.received);
+        let settings = relay.upstream.settings();
+        let (own, at) = (self.as_get(self.ask.fields.clone()), relay.clone());
+        let (gone, key) = (relay.clone(), self.ask.key.clone());
+        let keep = Keep {
+            most: settings.max_body_bytes.min(relay.cache.store().most_body()),
+            deadline: Instant::now() + settings.timeout,
+            store: Box::new(move |body| {
+                if let Some(route) = at.routes.get(own.ask.key.route()) {
+                    own.whole(&at, route, begun.variant.status, &fields, body, times);
+                }
+                // From here on those who ask find it stored.
+                drop(lead);
+            }),
+            give_up: Box::new(move || {
+                let now = gone.clock.now();
+                gone.ongoing.uncacheable.remember(key.as_bytes(), now);
+            }),
+        };
+        let lingering = relay.ongoing.lingering.clone();
+        tokio::spawn(pump.run(Some(keep), self.ask.caller, lingering, false));
+        Came {
+            response: response.unwrap_or_default(),
+            outcome,
+            announced,
+        }
+    }
+
+    /// Passes an answer on that is not stored.
+    fn pass(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        (status, mut fields): (StatusCode, HeaderMap),
+        pump: Pump,
+        length: Option<u64>,
+        is_endless: bool,
+    ) -> Came {
         hop::strip(&mut fields);
         let outcome = forwarded(self.why, Some(status), false, false);
         finish(relay, route, &mut fields, &self.ask.key, outcome);
-        let mut response = Response::new(Body::Passing(Box::new(Passing {
-            begun,
-            rest,
-            patience: settings.first_byte_timeout,
-            place,
-            silence: None,
-        })));
+        // Nothing has been read of it yet, so its beginning is there.
+        let reader = pump.stream.reader(length);
+        let body = reader.map_or_else(Body::default, |reader| Body::Streamed(Box::new(reader)));
+        let lingering = relay.ongoing.lingering.clone();
+        tokio::spawn(pump.run(None, self.ask.caller, lingering, is_endless));
+        let mut response = Response::new(body);
         *response.status_mut() = status;
         *response.headers_mut() = fields;
-        Ok(Came {
+        let announced = match status.is_server_error() {
+            // That may pass at once.
+            true => Announced::Unshared,
+            false => self.is_not_for_others(relay),
+        };
+        Came {
             response,
             outcome,
-            stored: false,
-        })
+            announced,
+        }
+    }
+}
+
+/// Whether an answer is a stream of events, which has no end to wait for.
+fn is_event_stream(fields: &HeaderMap) -> bool {
+    let media = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
+    media.is_some_and(|media| {
+        media
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
+}
+
+impl Relay {
+    /// The longest that a client waits for its answer to begin.
+    fn patience(&self) -> Duration {
+        self.origin.patience() + Duration::from_secs(1)
     }
 }
 
@@ -539,15 +553,6 @@ fn forwarded(why: Forward, status: Option<StatusCode>, stored: bool, collapsed: 
         status,
         stored,
         collapsed,
-    }
-}
-
-fn told(
-    came: Result<Came, (Failure, Outcome)>,
-) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
-    match came {
-        Ok(came) => Ok((came.response, came.outcome)),
-        Err((failure, outcome)) => Err((Refusal::Upstream(failure), outcome)),
     }
 }
 

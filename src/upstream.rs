@@ -55,7 +55,7 @@ use connector::Timely;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -63,7 +63,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use keys::{ApiKey, Denied, Grant, Keys, Standing};
 use line::{Hold, Line, Until};
 use names::Names;
-pub use pass::{Exchange, RequestBody, no_body};
+pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
 use retry::RetryBudget;
 pub use settings::{Hedge, Retry, Settings, SetupError};
 use tally::Tally;
@@ -83,7 +83,17 @@ pub trait Ask: Send + Sync {
         wish: Wish,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// The longest that it takes.
+    /// Passes a request on as it is, for routes that obey the origin's fields.
+    fn exchange<'a>(
+        &'a self,
+        method: Method,
+        target: &'a str,
+        fields: HeaderMap,
+        body: Option<RequestBody>,
+        wish: Wish,
+    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>>;
+
+    /// The longest that either takes until an answer begins.
     fn patience(&self) -> Duration;
 
     /// Takes in that an answer of a status path says a height: of several
@@ -100,6 +110,17 @@ impl Ask for Upstream {
         wish: Wish,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(self.fetch(target, wish))
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        method: Method,
+        target: &'a str,
+        fields: HeaderMap,
+        body: Option<RequestBody>,
+        wish: Wish,
+    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+        Box::pin(self.exchange(method, target, fields, body, wish))
     }
 
     fn patience(&self) -> Duration {

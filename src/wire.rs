@@ -6,6 +6,7 @@
 pub mod body;
 pub mod head;
 pub mod pulse;
+pub mod stream;
 
 pub use body::Body;
 use http::HeaderName;

@@ -119,7 +119,7 @@ fn explain(gateway: &Gateway, url: &str) -> Result<Value, Invalid> {
     said.insert("key".into(), key.target().into());
     let now = gateway.clock.now();
     if route.headers == Headers::All || route.cache.mode == Mode::Respect {
-        let under_way = gateway.relay.fetching.has(&key);
+        let under_way = gateway.relay.ongoing.fetching.has(key.as_bytes());
         said.insert("under_way".into(), under_way.into());
         relayed(gateway, route, &key, now, &mut said);
     } else {
@@ -152,7 +152,7 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
         said.insert("key".into(), key.target().into());
         said.insert("key_by_hash".into(), by_hash.target().into());
     }
-    said.insert("under_way".into(), fill.collapse.has(key).into());
+    said.insert("under_way".into(), fill.collapse.has(key.as_bytes()).into());
     let stored = gateway.cache.store().get(key);
     let described = stored
         .as_deref()

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::learn::promise;
-use super::{Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
+use super::{Fetched, Fill, Found, Provenance, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::store::{Stored, Survived};
@@ -26,14 +26,14 @@ use crate::chain::Standing;
 use crate::chain::finality::Class;
 use crate::chain::runs::Place;
 use crate::clock::Moment;
-use crate::collapse::Turn;
+use crate::collapse::Lead;
 use crate::pages::{
     self, Hash, Page, Window, agree, check_window, ends_before, hash, of_one_block, touches,
     windows,
 };
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
-use crate::upstream::{Failure, TimedOut, Wish};
+use crate::upstream::{Failure, Wish};
 
 /// Which routes' upstream gives windows.
 pub(super) struct Sliceable(Box<[Mutex<Option<Distrust>>]>);
@@ -118,11 +118,12 @@ impl Fill {
     /// Finds out a key of a route in mode `chain`.
     pub(super) async fn obtain_of_chain(
         self: &Arc<Self>,
+        lead: &Lead<Fetched>,
         key: &Key,
         route: &Route,
         wish: Wish,
     ) -> Fetched {
-        if self.confirm(key, route, wish).await?
+        if self.confirm(lead, key, route, wish).await?
             && let Some(stored) = self.fresh(key)
         {
             return Ok(Found {
@@ -140,18 +141,18 @@ impl Fill {
         if self.is_sliceable(key.route())
             && let Some(list) = List::of(key, route, wish)
         {
-            let refused = match self.assemble(&list).await {
+            let refused = match self.assemble(lead, &list).await {
                 ControlFlow::Break(found) => return found,
                 ControlFlow::Continue(refused) => refused,
             };
-            let found = self.learn(key, route, wish).await?;
+            let found = self.exchange(lead, key, wish, false).await?;
             // It was the window that was wrong.
             if let Some(why) = refused.filter(|_| found.stored.status == StatusCode::OK) {
                 self.give_up_windows(&list, &why);
             }
             return Ok(found);
         }
-        self.learn(key, route, wish).await
+        self.exchange(lead, key, wish, false).await
     }
 
     /// Whether a route's pages are cut from windows just now.
@@ -161,11 +162,15 @@ impl Fill {
 
     /// Answers a page from windows; goes on where the upstream has to be asked
     /// for the page itself, and says how it has refused a window, if it has.
-    async fn assemble(self: &Arc<Self>, list: &List<'_>) -> ControlFlow<Fetched, Option<String>> {
+    async fn assemble(
+        self: &Arc<Self>,
+        lead: &Lead<Fetched>,
+        list: &List<'_>,
+    ) -> ControlFlow<Fetched, Option<String>> {
         for attempt in 0..=DISAGREEMENTS {
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
-            let (parts, from) = match self.windows(list, anew).await {
+            let (parts, from) = match self.windows(lead, list, anew).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(Unfit::NoWindow(why))) => {
                     self.give_up_windows(list, &why);
@@ -208,7 +213,12 @@ impl Fill {
     }
 
     /// The windows that a page is cut from, stored ones where they are fresh.
-    async fn windows(self: &Arc<Self>, list: &List<'_>, anew: bool) -> Result<Windows, Failure> {
+    async fn windows(
+        self: &Arc<Self>,
+        lead: &Lead<Fetched>,
+        list: &List<'_>,
+        anew: bool,
+    ) -> Result<Windows, Failure> {
         // A list that ends before costs nothing, if a window shows it.
         if !anew && let Some(part) = self.end_of(list) {
             return Ok(Ok((vec![part], Provenance::Memory)));
@@ -220,7 +230,7 @@ impl Fill {
                     let from = Provenance::Memory;
                     Ok((offset, Found { stored, from }))
                 }
-                None => Ok((offset, self.window(list, offset, anew).await?)),
+                None => Ok((offset, self.window(lead, list, offset, anew).await?)),
             }
         });
         let mut parts = Parts::new();
@@ -309,7 +319,13 @@ impl Fill {
     }
 
     /// Fetches a window, or waits for who does.
-    async fn window(self: &Arc<Self>, list: &List<'_>, offset: u64, anew: bool) -> Fetched {
+    async fn window(
+        self: &Arc<Self>,
+        lead: &Lead<Fetched>,
+        list: &List<'_>,
+        offset: u64,
+        anew: bool,
+    ) -> Fetched {
         let Some(key) = list.window(offset) else {
             return Err(Failure::Abandoned);
         };
@@ -317,53 +333,7 @@ impl Fill {
             || self
                 .fresh(&key)
                 .is_some_and(|part| !list.fits(&part, offset));
-        // Whoever leads the page leads its only window as well.
-        match key == *list.key {
-            true => self.learn(&key, list.route, list.wish).await,
-            false => self.share(&key, list.route, list.wish, anew).await,
-        }
-    }
-
-    /// Asks for exactly a key, or waits for who does.
-    pub(super) async fn share(
-        self: &Arc<Self>,
-        key: &Key,
-        route: &Route,
-        wish: Wish,
-        anew: bool,
-    ) -> Fetched {
-        let since = self.epoch(key);
-        let mut may_be_overtaken = true;
-        for _ in 0..OVERTAKEN {
-            match self.collapse.join(key) {
-                Turn::Lead(lead) => {
-                    let found = match self.fresh(key).filter(|_| !anew) {
-                        Some(stored) => Ok(Found {
-                            stored,
-                            from: Provenance::Memory,
-                        }),
-                        None => self.learn(key, route, wish).await,
-                    };
-                    lead.finish(found.clone());
-                    return found;
-                }
-                Turn::Follow(follow) => {
-                    let patience = self.upstream.patience() + Duration::from_secs(1);
-                    match tokio::time::timeout(patience, follow.wait()).await {
-                        Ok(Ok(Ok(found)))
-                            if may_be_overtaken && self.is_overtaken(&found.stored, since) =>
-                        {
-                            may_be_overtaken = false;
-                        }
-                        Ok(Ok(found)) => return found,
-                        // Who led has gone: somebody else has to.
-                        Ok(Err(_abandoned)) => {}
-                        Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::Whole)),
-                    }
-                }
-            }
-        }
-        Err(Failure::Abandoned)
+        self.exchange(lead, &key, list.wish, anew).await
     }
 
     /// Cuts a page from windows that agree, and stores it.

@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use super::Fill;
+use super::{Fetched, Fill};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::store::Stored;
+use crate::collapse::Lead;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
 use crate::upstream::{Failure, Wish};
@@ -28,16 +29,17 @@ impl Fill {
     /// Where the upstream failed in a way in which it would fail again.
     pub(super) async fn confirm(
         self: &Arc<Self>,
+        lead: &Lead<Fetched>,
         key: &Key,
         route: &Route,
         wish: Wish,
     ) -> Result<bool, Failure> {
-        let Some((anchor, source)) = self.proof(key, route) else {
+        let Some((anchor, _)) = self.proof(key, route) else {
             return Ok(false);
         };
         // Whatever comes of it, the ledger has learned it; where nothing does,
         // the key itself is asked for, and tells why.
-        match self.share(&anchor, source, wish, true).await {
+        match self.exchange(lead, &anchor, wish, true).await {
             Err(failure) if failure.is_of_all() => Err(failure),
             Ok(_) | Err(_) => Ok(true),
         }

@@ -86,7 +86,13 @@ impl Fill {
     /// Asks the upstream for exactly this key, learns what the answer tells of
     /// the chain, and stores it: under its height, where it was asked for by a
     /// hash whose height it has shown.
-    pub(super) async fn learn(&self, key: &Key, route: &Route, wish: Wish) -> Fetched {
+    ///
+    /// This is the only exchange with the upstream in mode `chain`; it waits
+    /// for no other fetch.
+    pub(super) async fn learn(&self, key: &Key, wish: Wish) -> Fetched {
+        let Some(route) = self.route(key) else {
+            return Err(Failure::Abandoned);
+        };
         let tip = route.cache.tip;
         self.chain.settled(tip, FIRST_PROBE).await;
         for _ in 0..OVERTAKEN {

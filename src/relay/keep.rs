@@ -8,6 +8,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 
 use super::serve::finish;
+use super::shared::Announced;
 use super::{Ask, Came, Errand, Relay, Times, forwarded, sent};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
@@ -42,14 +43,16 @@ impl Errand {
             Identified::Stored(places) => places,
             Identified::Unnamed => {
                 let chosen = self.chosen.as_ref().or(variants.last())?;
-                return Some(self.with(relay, route, chosen, outcome(false), now, true));
+                let announced = self.announces(relay, chosen, now);
+                return Some(self.with(relay, route, chosen, outcome(false), now, announced));
             }
             // A 304 that names another validator than the one that was asked
             // about still says that what was asked about will do (RFC 9111
             // §4.3.3); it must not update it (§4.3.4).
             Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
                 let chosen = self.chosen.as_ref()?;
-                return Some(self.with(relay, route, chosen, outcome(false), now, true));
+                let announced = self.announces(relay, chosen, now);
+                return Some(self.with(relay, route, chosen, outcome(false), now, announced));
             }
             Identified::Other => return None,
         };
@@ -102,7 +105,11 @@ impl Errand {
             }
         }
         let (variant, kept) = answer?;
-        Some(self.with(relay, route, &variant, outcome(kept), now, kept))
+        let announced = match kept {
+            true => self.announces(relay, &variant, now),
+            false => Announced::Unshared,
+        };
+        Some(self.with(relay, route, &variant, outcome(kept), now, announced))
     }
 
     /// Makes what would be stored of a response; and whether it may be.
@@ -200,7 +207,8 @@ impl Errand {
         let outcome = forwarded(self.why, Some(status), kept, false);
         let now = times.received;
         if kept {
-            return self.with(relay, route, &variant, outcome, now, true);
+            let announced = self.announces(relay, &variant, now);
+            return self.with(relay, route, &variant, outcome, now, announced);
         }
         let mut answer = fields.clone();
         hop::strip(&mut answer);
@@ -208,10 +216,14 @@ impl Errand {
         let mut response = Response::new(Body::new(variant.body.clone()));
         *response.status_mut() = status;
         *response.headers_mut() = answer;
+        let announced = match status.is_server_error() {
+            true => Announced::Unshared,
+            false => self.is_not_for_others(relay),
+        };
         Came {
             response,
             outcome,
-            stored: false,
+            announced,
         }
     }
 

@@ -6,18 +6,14 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
 use http_body_util::BodyExt;
 
-use crate::upstream::Failure;
+use crate::upstream::{Failure, ResponseBody};
 
-/// How far a body has been read.
-pub(super) enum Read {
-    Whole(Bytes),
-    /// There is more than is kept: what was read, and the rest.
-    Beyond(std::collections::VecDeque<Bytes>, hyper::body::Incoming),
-}
-
-pub(super) async fn read(mut body: hyper::body::Incoming, most: u64) -> Result<Read, Failure> {
-    let mut pieces = std::collections::VecDeque::new();
-    let mut length = 0;
+/// Reads a body whole.
+///
+/// # Errors
+/// Where it breaks off, or is larger than `most` bytes.
+pub(super) async fn read(mut body: ResponseBody, most: u64) -> Result<Bytes, Failure> {
+    let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return Err(Failure::Incomplete);
@@ -26,17 +22,12 @@ pub(super) async fn read(mut body: hyper::body::Incoming, most: u64) -> Result<R
         let Ok(data) = frame.into_data() else {
             continue;
         };
-        length += data.len() as u64;
-        pieces.push_back(data);
-        if length > most {
-            return Ok(Read::Beyond(pieces, body));
+        if (whole.len() + data.len()) as u64 > most {
+            return Err(Failure::TooLarge);
         }
+        whole.extend_from_slice(&data);
     }
-    let mut whole = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-    for piece in pieces {
-        whole.extend_from_slice(&piece);
-    }
-    Ok(Read::Whole(whole.into()))
+    Ok(whole.into())
 }
 
 /// The length that an answer says, and leaves it saying it once: who reads it

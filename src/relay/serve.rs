@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::header::{AGE, CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
-use super::Relay;
+use super::shared::Begun;
+use super::{Ask, Relay};
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -75,6 +76,45 @@ pub(super) fn serve(
     *response.status_mut() = status;
     *response.headers_mut() = answer;
     response
+}
+
+/// Answers with a response that is still being stored: whole, or as 304; `None`
+/// where this request wants a part of it, or its beginning is not there.
+pub(super) fn serve_streamed(
+    relay: &Relay,
+    route: &Route,
+    begun: &Begun,
+    ask: &Ask,
+    outcome: Outcome,
+    now: SystemTime,
+) -> Option<Response<Body>> {
+    let variant = &begun.variant;
+    let representation = Representation {
+        status: variant.status,
+        headers: &variant.fields,
+        received: variant.received,
+    };
+    let (status, mut answer, body) = match evaluate(&ask.method, &ask.fields, &representation) {
+        validator::Outcome::NotModified => (
+            StatusCode::NOT_MODIFIED,
+            not_modified_fields(&variant.fields),
+            Body::default(),
+        ),
+        validator::Outcome::Full | validator::Outcome::Forward => {
+            let reader = begun.stream.reader(begun.length)?;
+            let mut fields = variant.fields.clone();
+            if let Some(length) = begun.length {
+                fields.insert(CONTENT_LENGTH, length.into());
+            }
+            (variant.status, fields, Body::Streamed(Box::new(reader)))
+        }
+    };
+    answer.insert(AGE, variant.reuse.aging().field(now));
+    finish(relay, route, &mut answer, &ask.key, outcome);
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = answer;
+    Some(response)
 }
 
 pub(super) fn slice(body: &Bytes, span: range::Span) -> Bytes {

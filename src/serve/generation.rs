@@ -25,7 +25,6 @@ use crate::cache::policy::Mode;
 use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::collapse::Collapse;
 use crate::config::Config;
 use crate::fill::Fill;
 use crate::gateway::{Document, Gateway};
@@ -33,7 +32,7 @@ use crate::limit::Limit;
 use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
-use crate::relay::Relay;
+use crate::relay::{self, Relay};
 use crate::reload::Done;
 use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
@@ -82,9 +81,9 @@ pub fn gateway(
         clock,
     );
     let meter = Meter::new(routes.routes().len());
-    let fetching = Collapse::new();
+    let ongoing = relay::Ongoing::new(config.upstream.max_in_flight.get());
     Ok(assemble(
-        config, limit, fill, upstream, fetching, meter, seed,
+        config, limit, fill, upstream, ongoing, meter, seed,
     ))
 }
 
@@ -146,8 +145,8 @@ pub(super) fn after(
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
-    let fetching = before.relay.fetching.clone();
-    let gateway = assemble(config, limit, fill, upstream, fetching, meter, before.seed);
+    let ongoing = before.relay.ongoing.clone();
+    let gateway = assemble(config, limit, fill, upstream, ongoing, meter, before.seed);
     Ok((gateway, done))
 }
 
@@ -199,7 +198,7 @@ fn assemble(
     limit: Option<Limit>,
     fill: Arc<Fill>,
     upstream: Arc<Upstream>,
-    fetching: Arc<crate::relay::Fetching>,
+    ongoing: relay::Ongoing,
     meter: Meter,
     seed: u64,
 ) -> Arc<Gateway> {
@@ -211,7 +210,9 @@ fn assemble(
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
-            fetching,
+            ongoing,
+            origin: fill.upstream.clone(),
+            stale_wait: config.stale_wait,
             upstream: upstream.clone(),
             respond: fill.respond.clone(),
             targets: targets(config.targeted),

@@ -146,6 +146,12 @@ impl Failure {
         }
     }
 
+    /// Whether it says only that the client on whose behalf the upstream was to
+    /// be asked may not ask just now: another client may.
+    pub fn is_of_client(&self) -> bool {
+        matches!(self, Self::Spent { .. } | Self::TooManyInFlight)
+    }
+
     /// Whether another target would have failed just so: nothing of this one is
     /// the cause.
     pub const fn is_of_all(&self) -> bool {

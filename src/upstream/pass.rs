@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
-use http_body_util::combinators::BoxBody;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
@@ -23,6 +23,9 @@ use crate::wire::body::BodyError;
 /// The body of a request on its way to the upstream.
 pub type RequestBody = BoxBody<Bytes, BodyError>;
 
+/// The body of an answer, as it comes.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+
 /// No body.
 pub fn no_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed()
@@ -33,7 +36,7 @@ pub struct Exchange {
     /// Status and fields.
     pub head: response::Parts,
     /// The body.
-    pub body: Incoming,
+    pub body: ResponseBody,
     /// The request's place among those under way, to be kept until the body
     /// has ended.
     pub place: Box<dyn Any + Send>,
@@ -72,7 +75,7 @@ impl Upstream {
                     let (head, body) = response.into_parts();
                     return Ok(Exchange {
                         head,
-                        body,
+                        body: body.map_err(Into::into).boxed_unsync(),
                         place: Box::new(place),
                     });
                 }

@@ -1,17 +1,15 @@
-//! The body of an answer: what memory holds, or what passes through.
+//! The body of an answer: what memory holds, or what is on its way from the
+//! upstream.
 
-use std::any::Any;
 use std::collections::VecDeque;
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
-use tokio::time::{Instant, Sleep};
+use http_body::{Frame, SizeHint};
+
+use super::stream::Reader;
 
 /// Why a body ends before its end. hyper closes the client's connection then,
 /// so that the client knows.
@@ -25,23 +23,8 @@ pub enum Body {
     Lent(Option<Lent>),
     /// Pieces of what is held, one after the other.
     Pieces(VecDeque<Bytes>),
-    /// Passing through, in constant memory.
-    Passing(Box<Passing>),
-}
-
-/// A body on its way from the upstream to one client.
-pub struct Passing {
-    /// What has been read of it already.
-    pub begun: VecDeque<Bytes>,
-    /// The rest.
-    pub rest: Incoming,
-    /// How long the upstream may say nothing.
-    pub patience: Duration,
-    /// What is held until the body has ended, such as its place among the
-    /// requests under way.
-    pub place: Box<dyn Any + Send>,
-    /// Runs while the upstream says nothing.
-    pub silence: Option<Pin<Box<Sleep>>>,
+    /// On its way from the upstream.
+    Streamed(Box<Reader>),
 }
 
 /// What holds bytes, and is held by all who are lent them.
@@ -135,8 +118,8 @@ impl http_body::Body for Body {
                 .map(Piece::Own),
             Self::Lent(lent) => lent.take().filter(Buf::has_remaining).map(Piece::Lent),
             Self::Pieces(pieces) => pieces.pop_front().map(Piece::Own),
-            Self::Passing(passing) => {
-                let frame = passing.poll(cx);
+            Self::Streamed(reader) => {
+                let frame = reader.poll(cx);
                 return frame.map_ok(|frame| frame.map_data(Piece::Own));
             }
         };
@@ -148,7 +131,7 @@ impl http_body::Body for Body {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Lent(lent) => !lent.as_ref().is_some_and(Buf::has_remaining),
             Self::Pieces(pieces) => pieces.is_empty(),
-            Self::Passing(passing) => passing.begun.is_empty() && passing.rest.is_end_stream(),
+            Self::Streamed(reader) => reader.is_end(),
         }
     }
 
@@ -161,46 +144,7 @@ impl http_body::Body for Body {
                 SizeHint::with_exact(length as u64)
             }
             Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(length).sum()),
-            Self::Passing(passing) => {
-                let begun: u64 = passing.begun.iter().map(length).sum();
-                let rest = passing.rest.size_hint();
-                let mut hint = SizeHint::new();
-                hint.set_lower(begun + rest.lower());
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(begun + upper);
-                }
-                hint
-            }
-        }
-    }
-}
-
-impl Passing {
-    /// Holds something more until the body has ended.
-    pub fn hold(&mut self, more: impl Any + Send) {
-        let held = std::mem::replace(&mut self.place, Box::new(()));
-        self.place = Box::new((held, more));
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(bytes) = self.begun.pop_front() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
-        }
-        match Pin::new(&mut self.rest).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                self.silence = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
-            }
-            Poll::Pending => {
-                let deadline = Instant::now() + self.patience;
-                let silence = self
-                    .silence
-                    .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-                match silence.as_mut().poll(cx) {
-                    Poll::Ready(()) => Poll::Ready(Some(Err("the upstream fell silent".into()))),
-                    Poll::Pending => Poll::Pending,
-                }
-            }
+            Self::Streamed(reader) => reader.size_hint(),
         }
     }
 }

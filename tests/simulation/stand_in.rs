@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use http::{HeaderMap, Method};
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{Ask, Failure, Priority, Wish};
+use ordgate::upstream::{Ask, Exchange, Failure, Priority, RequestBody, Wish};
 use tokio::sync::oneshot;
 
 use crate::world::Target;
@@ -44,6 +45,17 @@ impl Ask for StandIn {
             reply,
         });
         Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        _method: Method,
+        _target: &'a str,
+        _fields: HeaderMap,
+        _body: Option<RequestBody>,
+        _wish: Wish,
+    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::Terminated) })
     }
 
     fn patience(&self) -> Duration {

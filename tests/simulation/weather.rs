@@ -54,10 +54,15 @@ const SETUP: Setup = Setup {
 };
 
 /// Configurations that are played; few, so that each is read once.
-pub(crate) const SETUPS: [Setup; 5] = [
+pub(crate) const SETUPS: [Setup; 6] = [
     SETUP,
     Setup {
         window: 60,
+        ..SETUP
+    },
+    // Large enough that a block is proved by one item of it, not by a window.
+    Setup {
+        window: 200,
         ..SETUP
     },
     Setup {
@@ -159,6 +164,7 @@ impl Setup {
                 "upstream_page = 60",
                 &format!("upstream_page = {}", self.window),
             )
+            .replace("max = 60", &format!("max = {}", self.window.max(60)))
             .replace("stale_if_error = \"5m\"", &cache);
         let tip = |name: &str| {
             format!(

@@ -40,13 +40,14 @@ async fn what_breaks_off_is_not_stored() {
     for reply in [Reply::raw(STORE).close(), Reply::raw(chunked).close()] {
         let gateway = before(&upstream);
         upstream.once("/v", reply);
-        let answer = gateway.get("/v").await;
-        assert_eq!(answer.status, 502);
-        assert!(
-            answer
-                .must("proxy-status")
-                .contains("http_response_incomplete")
-        );
+        // It is sent while it is stored, so it may have begun when it breaks
+        // off; then it must not pass for whole.
+        let mut client = gateway.client().await;
+        client.ask("GET", "/v", &[]).await;
+        let said = text(&client.rest().await);
+        let refused = said.starts_with("HTTP/1.1 502") && said.contains("http_response_incomplete");
+        let broken = said.is_empty() || said.starts_with("HTTP/1.1 200");
+        assert!(refused || broken && !said.ends_with("0\r\n\r\n"), "{said}");
         let next = gateway.get("/v").await;
         assert!(
             next.must("cache-status")
@@ -66,7 +67,10 @@ async fn a_silent_origin_is_not_waited_for_for_ever() {
     let said = text(&client.rest().await);
     assert!(said.ends_with("half"), "{said}");
     upstream.once("/v", Reply::raw(STORE).hang());
-    assert_eq!(gateway.get("/v").await.status, 504);
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    let said = text(&client.rest().await);
+    assert!(said.ends_with("half"), "it is broken off: {said}");
     upstream.once("/v", Reply::nothing().hang());
     assert_eq!(gateway.request("POST", "/v", &[]).await.status, 504);
     assert_eq!(gateway.get("/v").await.status, 200);

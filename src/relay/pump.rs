@@ -1,0 +1,392 @@
+//! Carrying a body from the upstream to the clients that read it and, where it
+//! may be stored, to the store: sent while it is being stored.
+//!
+//! A request holds its slot among the upstream requests under way until its
+//! body has come, or its client has shown to be slow. What goes on for longer
+//! than that (a slow client, a stream of events) goes on without a slot, as one
+//! of a bounded number of [`Lingering`] bodies, of which no client has more than
+//! a share.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::Body as _;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::identify::Caller;
+use crate::upstream::{Failure, ResponseBody};
+use crate::wire::stream::{Room, Stream};
+
+/// Bytes that are read of a body before its client has taken those that came
+/// before: enough that neither side waits for the other.
+pub(super) const AHEAD: u64 = 256 * 1024;
+/// A client that takes nothing for so long is slow: its answer gives its slot
+/// back.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// A body on its way, as far as it has been read.
+pub(super) struct Pump {
+    pub(super) stream: Arc<Stream>,
+    body: ResponseBody,
+    /// The length that the body is said to have.
+    length: Option<u64>,
+    received: u64,
+    /// How long the upstream may say nothing.
+    patience: Duration,
+    slot: Option<Box<dyn Any + Send>>,
+    /// Whether all of it has come.
+    is_over: bool,
+}
+
+/// What is to be done with a body that may be stored.
+pub(super) struct Keep {
+    /// Bytes of it that are stored at the most.
+    pub(super) most: u64,
+    /// When it must have come.
+    pub(super) deadline: Instant,
+    /// Stores it.
+    pub(super) store: Box<dyn FnOnce(Bytes) + Send>,
+    /// It is too large, or too slow, to be stored.
+    pub(super) give_up: Box<dyn FnOnce() + Send>,
+}
+
+/// What came next of a body.
+enum Next {
+    Data(Bytes),
+    End(Option<HeaderMap>),
+    Broken,
+    /// The upstream has said nothing for too long.
+    Silent,
+    /// Nobody wants it any more.
+    Deserted,
+    /// It has not come in the time in which it could be stored.
+    Late,
+}
+
+impl Pump {
+    pub(super) fn new(
+        stream: Arc<Stream>,
+        body: ResponseBody,
+        length: Option<u64>,
+        patience: Duration,
+        slot: Box<dyn Any + Send>,
+    ) -> Self {
+        let mut pump = Self {
+            stream,
+            body,
+            length,
+            received: 0,
+            patience,
+            slot: Some(slot),
+            is_over: false,
+        };
+        if pump.body.is_end_stream() {
+            pump.end(None);
+        }
+        pump
+    }
+
+    /// Takes in what has come already, `most` bytes of it at the most, without
+    /// waiting. Says whether that is all.
+    ///
+    /// # Errors
+    /// Where the body is broken.
+    pub(super) async fn begin(&mut self, most: u64) -> Result<bool, Failure> {
+        let at_once = poll_fn(|cx| {
+            loop {
+                if self.is_over {
+                    return Poll::Ready(Ok(true));
+                }
+                if self.received >= most {
+                    return Poll::Ready(Ok(false));
+                }
+                match Pin::new(&mut self.body).poll_frame(cx) {
+                    Poll::Pending => return Poll::Ready(Ok(false)),
+                    Poll::Ready(frame) => {
+                        let next = self.read(frame);
+                        if let Err(failure) = self.take(next) {
+                            return Poll::Ready(Err(failure));
+                        }
+                    }
+                }
+            }
+        });
+        at_once.await
+    }
+
+    /// Goes on for so long at the most. Says whether all has come.
+    ///
+    /// # Errors
+    /// Where the body is broken.
+    pub(super) async fn begin_for(&mut self, time: Duration, most: u64) -> Result<bool, Failure> {
+        let begun = async {
+            while !self.begin(most).await? && self.received < most {
+                let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+                let next = self.read(frame);
+                self.take(next)?;
+            }
+            Ok(self.is_over)
+        };
+        timeout(time, begun).await.unwrap_or(Ok(false))
+    }
+
+    /// Carries it on to its end, and stores it as `keep` says. What is endless,
+    /// such as a stream of events, has no slot from the start where that may
+    /// be.
+    pub(super) async fn run(
+        mut self,
+        mut keep: Option<Keep>,
+        client: Caller,
+        lingering: Arc<Lingering>,
+        is_endless: bool,
+    ) {
+        let mut lingers = None;
+        if is_endless {
+            self.linger(client, &lingering, &mut lingers);
+        }
+        loop {
+            if keep.is_none() && !self.has_room(client, &lingering, &mut lingers).await {
+                return;
+            }
+            match self.next(keep.as_ref().map(|keep| keep.deadline)).await {
+                Next::Data(data) => {
+                    if let Some(own) = keep.take_if(|keep| self.received > keep.most) {
+                        (own.give_up)();
+                        self.push(data);
+                        self.stream.bound(own.most);
+                        continue;
+                    }
+                    // Who has read an answer to its end may ask for it again at
+                    // once: it is stored before its last byte is sent.
+                    if self.length != Some(self.received) {
+                        self.push(data);
+                        continue;
+                    }
+                    if let Some(keep) = keep.take() {
+                        store(&self.stream, &data, keep);
+                    }
+                    self.push(data);
+                    return self.end(None);
+                }
+                Next::End(trailers) => {
+                    if let Some(keep) = keep.take() {
+                        store(&self.stream, &[], keep);
+                    }
+                    return self.end(trailers);
+                }
+                Next::Late => {
+                    if let Some(keep) = keep.take() {
+                        (keep.give_up)();
+                        self.stream.bound(keep.most);
+                    }
+                    self.linger(client, &lingering, &mut lingers);
+                }
+                Next::Broken => return self.stream.fail("the upstream's answer broke off"),
+                Next::Silent => return self.stream.fail("the upstream fell silent"),
+                Next::Deserted => return,
+            }
+        }
+    }
+
+    /// Goes on without a slot, where that may be.
+    fn linger(
+        &mut self,
+        client: Caller,
+        lingering: &Arc<Lingering>,
+        lingers: &mut Option<Lingers>,
+    ) {
+        if lingers.is_none() {
+            *lingers = lingering.enter(client);
+        }
+        if lingers.is_some() {
+            self.slot = None;
+        }
+    }
+
+    /// Waits until readers have taken enough of what has come; `false` where
+    /// there are none any more, or none that ever goes on.
+    async fn has_room(
+        &mut self,
+        client: Caller,
+        lingering: &Arc<Lingering>,
+        lingers: &mut Option<Lingers>,
+    ) -> bool {
+        let stream = self.stream.clone();
+        let room = || poll_fn(|cx| stream.poll_room(cx, AHEAD));
+        if let Ok(room) = timeout(SLOW, room()).await {
+            return room == Room::Free;
+        }
+        self.linger(client, lingering, lingers);
+        if lingers.is_none() {
+            self.stream
+                .fail("too many clients read their answers slowly");
+            return false;
+        }
+        match timeout(self.patience, room()).await {
+            Ok(room) => room == Room::Free,
+            Err(_elapsed) => {
+                self.stream.fail("the client does not read its answer");
+                false
+            }
+        }
+    }
+
+    /// Waits for what comes next: of what is kept, until a deadline; of what is
+    /// not, as long as somebody reads it.
+    async fn next(&mut self, keep_until: Option<Instant>) -> Next {
+        let silent = sleep_until(Instant::now() + self.patience);
+        let late = keep_until.map(sleep_until);
+        let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
+        poll_fn(|cx| {
+            if keep_until.is_none() && self.stream.poll_deserted(cx).is_ready() {
+                return Poll::Ready(Next::Deserted);
+            }
+            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+                return Poll::Ready(self.read(frame));
+            }
+            if let Some(late) = late.as_mut().as_pin_mut()
+                && late.poll(cx).is_ready()
+            {
+                return Poll::Ready(Next::Late);
+            }
+            silent.as_mut().poll(cx).map(|()| Next::Silent)
+        })
+        .await
+    }
+
+    fn read<E>(&mut self, frame: Option<Result<http_body::Frame<Bytes>, E>>) -> Next {
+        match frame {
+            None => Next::End(None),
+            Some(Err(_)) => Next::Broken,
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => {
+                    self.received += data.len() as u64;
+                    Next::Data(data)
+                }
+                Err(other) => Next::End(other.into_trailers().ok()),
+            },
+        }
+    }
+
+    fn push(&self, data: Bytes) {
+        self.stream.push(data);
+    }
+
+    /// Takes in what has come before it runs.
+    fn take(&mut self, next: Next) -> Result<(), Failure> {
+        match next {
+            Next::Data(data) => {
+                self.push(data);
+                if self.length == Some(self.received) {
+                    self.end(None);
+                }
+                Ok(())
+            }
+            Next::End(trailers) => {
+                self.end(trailers);
+                Ok(())
+            }
+            Next::Broken | Next::Silent | Next::Deserted | Next::Late => Err(Failure::Incomplete),
+        }
+    }
+
+    fn end(&mut self, trailers: Option<HeaderMap>) {
+        self.is_over = true;
+        self.slot = None;
+        self.stream.finish(trailers);
+    }
+}
+
+fn store(stream: &Stream, last: &[u8], keep: Keep) {
+    if let Some(body) = stream.whole() {
+        let body = match last {
+            [] => body,
+            last => [&body, last].concat().into(),
+        };
+        (keep.store)(body);
+    }
+}
+
+/// The bodies that go on without a slot, by client.
+pub(super) struct Lingering {
+    most: usize,
+    clients: Mutex<HashMap<Caller, usize>>,
+}
+
+/// One of them; it is over when this is dropped.
+pub(super) struct Lingers {
+    of: Arc<Lingering>,
+    client: Caller,
+}
+
+impl Lingering {
+    /// None, and so many at the most.
+    pub(super) fn new(most: u32) -> Arc<Self> {
+        Arc::new(Self {
+            most: most as usize,
+            clients: Mutex::default(),
+        })
+    }
+
+    /// One more body of a client's goes on without a slot. A client has a
+    /// quarter of them at the most, and one at the least.
+    pub(super) fn enter(self: &Arc<Self>, client: Caller) -> Option<Lingers> {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let all: usize = clients.values().sum();
+        let own = clients.entry(client).or_default();
+        if all >= self.most || *own >= (self.most / 4).max(1) {
+            if *own == 0 {
+                clients.remove(&client);
+            }
+            return None;
+        }
+        *own += 1;
+        Some(Lingers {
+            of: self.clone(),
+            client,
+        })
+    }
+}
+
+impl Drop for Lingers {
+    fn drop(&mut self) {
+        let clients = &self.of.clients;
+        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = clients.get_mut(&self.client) {
+            *own -= 1;
+            if *own == 0 {
+                clients.remove(&self.client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_client_has_more_than_a_share_of_what_lingers() {
+        let lingering = Lingering::new(8);
+        let enter = |client| lingering.enter(Caller::V4(client));
+        let mut held: Vec<_> = (0..2).map(|_| enter(1).unwrap()).collect();
+        assert!(enter(1).is_none());
+        for client in 2..=4 {
+            held.extend([enter(client).unwrap(), enter(client).unwrap()]);
+        }
+        assert!(enter(5).is_none(), "there are as many as may be");
+        held.remove(0);
+        held.push(enter(5).unwrap());
+        drop(held);
+        assert!(lingering.clients.lock().unwrap().is_empty());
+        let one = Lingering::new(1);
+        assert!(one.enter(Caller::V4(1)).is_some());
+    }
+}

@@ -1,0 +1,343 @@
+//! One answer for all who ask for a key at the same time, on routes that obey
+//! the origin's fields (RFC 9111 §4, "collapsed requests").
+//!
+//! Only what may be stored and reused is shared. Who asks for something else
+//! than the leader has asked for (another variant, say) leads a fetch of its
+//! own; what is known not to be shareable is asked for by each client alone,
+//! without waiting.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::{AUTHORIZATION, RANGE};
+use http::{HeaderMap, Method};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use super::recall::choose;
+use super::serve::{say_instead, serve_streamed};
+use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions, recall, sent};
+use crate::cache::directives::RequestDirectives;
+use crate::cache::policy::Mode;
+use crate::cache::reuse::{Decision, Origin, decide};
+use crate::cache::status::Forward;
+use crate::cache::store::Variant;
+use crate::cache::validator;
+use crate::cache::vary::Nominated;
+use crate::collapse::{Client, Lead, Unfetched, Wait};
+use crate::route::{Headers, Route};
+use crate::upstream::Failure;
+use crate::wire::stream::Stream;
+
+/// What a leader tells those who wait for its key.
+#[derive(Clone)]
+pub enum Announced {
+    /// It is stored: look again.
+    Stored,
+    /// It is being stored, and may be read meanwhile.
+    Begun(Arc<Begun>),
+    /// What came is not for others: each has to ask alone.
+    Unshared,
+    /// The upstream has failed: what is stored may stand in.
+    Failed(Option<Failure>, Origin),
+}
+
+/// An answer whose head has come and whose body is on its way.
+pub struct Begun {
+    /// The answer as it will be stored, without its body.
+    pub(super) variant: Variant,
+    /// Its body.
+    pub(super) stream: Arc<Stream>,
+    /// The length that its body is said to have.
+    pub(super) length: Option<u64>,
+}
+
+impl Begun {
+    pub(super) fn new(variant: Variant, stream: Arc<Stream>, length: Option<u64>) -> Self {
+        Self {
+            variant,
+            stream,
+            length,
+        }
+    }
+}
+
+/// How often one client joins others before it asks alone.
+const ROUNDS: usize = 4;
+
+impl Errand {
+    /// Goes forward with all who want the same, or alone where it may not.
+    pub(super) async fn share(self: Arc<Self>, relay: &Arc<Relay>, deadline: Instant) -> Went {
+        let Some(route) = relay.routes.get(self.ask.key.route()) else {
+            let nothing = forwarded(self.why, None, false, false);
+            return Err((Failure::Abandoned, nothing));
+        };
+        let mut nominated = None;
+        for _ in 0..ROUNDS {
+            let Some(key) = self.shared_key(relay, route, nominated.as_ref()) else {
+                break;
+            };
+            let (wait, fetching) = (Wait::until(deadline), &relay.ongoing.fetching);
+            let announced = if self.may_lead() {
+                let (give, take) = oneshot::channel();
+                let (own, to) = (self.clone(), relay.clone());
+                let lead = move |lead| own.lead(to, lead, Some(give));
+                match fetching.fetch(&Client, &key, wait, lead).await {
+                    Ok(fetched) if fetched.collapsed => Ok(fetched.value),
+                    Ok(_own) => {
+                        return match timeout_at(deadline, take).await {
+                            Ok(Ok(went)) => went,
+                            Ok(Err(_)) | Err(_) => self.gave_up(relay, route, Unfetched::Abandoned),
+                        };
+                    }
+                    Err(unfetched) => Err(unfetched),
+                }
+            } else {
+                match fetching.follow(&key, wait).await {
+                    Some(announced) => announced,
+                    None => break,
+                }
+            };
+            match announced.map(|announced| self.follow(relay, route, announced)) {
+                Ok(Followed::Done(went)) => return *went,
+                Ok(Followed::Again(by)) => nominated = by,
+                Ok(Followed::Alone) => break,
+                Err(Unfetched::Abandoned) if !self.may_lead() => {}
+                Err(unfetched) => return self.gave_up(relay, route, unfetched),
+            }
+        }
+        self.forward(relay, route, None, false, &mut None).await
+    }
+
+    fn gave_up(&self, relay: &Relay, route: &Route, unfetched: Unfetched) -> Went {
+        self.failed(relay, route, unfetched.into(), Origin::Disconnected)
+    }
+
+    /// Validates what was served stale (RFC 5861 §3), unless another does so
+    /// already.
+    pub(crate) async fn refresh(mut self, relay: Arc<Relay>) {
+        let Some(route) = relay.routes.get(self.ask.key.route()) else {
+            return;
+        };
+        let none = HeaderMap::new();
+        self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
+        self.ask.method = Method::GET;
+        self.ask.fields.remove(http::header::CACHE_CONTROL);
+        let key = self.key_of(&relay, route, None);
+        if let Some(lead) = relay.ongoing.fetching.lead(&key) {
+            Arc::new(self).lead(relay, lead, None).await;
+        }
+    }
+
+    /// Fetches for all who wait. What is fetched belongs to no connection; what
+    /// is not for others goes to the client that leads.
+    async fn lead(
+        self: Arc<Self>,
+        relay: Arc<Relay>,
+        lead: Lead<Announced>,
+        give: Option<oneshot::Sender<Went>>,
+    ) {
+        let Some(route) = relay.routes.get(self.ask.key.route()) else {
+            return;
+        };
+        let mut lead = Some(lead);
+        let went = match self.recalled(&relay, route) {
+            Some(came) => Ok(came),
+            None => self.forward(&relay, route, None, false, &mut lead).await,
+        };
+        let announced = match &went {
+            Ok(came) => came.announced.clone(),
+            Err((failure, _)) => Announced::Failed(Some(failure.clone()), Origin::Disconnected),
+        };
+        if let Some(give) = give {
+            // Nobody takes it where the client has gone.
+            let _ = give.send(went);
+        }
+        if let Some(lead) = lead {
+            lead.finish(announced);
+        }
+    }
+
+    /// What another leader may have stored between our looking and our leading.
+    fn recalled(&self, relay: &Relay, route: &Route) -> Option<Came> {
+        let (ask, now) = (&self.ask, relay.clock.now());
+        match recall(relay, route, &ask.method, &ask.fields, &ask.key, now) {
+            Recall::Answer {
+                response,
+                outcome,
+                refresh: false,
+            } => Some(Came {
+                response,
+                outcome,
+                announced: Announced::Stored,
+            }),
+            Recall::Answer { .. } | Recall::Forward { .. } | Recall::OnlyIfCached => None,
+        }
+    }
+
+    /// What a leader's answer is to this client.
+    fn follow(&self, relay: &Relay, route: &Route, announced: Announced) -> Followed {
+        let (ask, none) = (&self.ask, HeaderMap::new());
+        let now = relay.clock.now();
+        match announced {
+            Announced::Stored => {
+                match recall(relay, route, &ask.method, &ask.fields, &ask.key, now) {
+                    Recall::Answer { mut response, .. } => {
+                        let status = Some(response.status());
+                        let outcome = forwarded(self.why, status, false, true);
+                        let said = relay.respond.cache_status(outcome, &ask.key);
+                        say_instead(response.headers_mut(), said);
+                        Followed::done(response, outcome)
+                    }
+                    // It is of another variant.
+                    Recall::Forward {
+                        why: Forward::VaryMiss | Forward::UriMiss,
+                        ..
+                    } => Followed::Again(None),
+                    Recall::Forward { .. } | Recall::OnlyIfCached => Followed::Alone,
+                }
+            }
+            Announced::Begun(begun) => {
+                let variant = &begun.variant;
+                let sent = sent(route, &ask.fields, &none);
+                if !variant.nominated.matches(&variant.secondary, sent) {
+                    return Followed::Again(Some(variant.nominated.clone()));
+                }
+                let outcome = forwarded(self.why, Some(variant.status), false, true);
+                let wall = relay.clock.wall(now);
+                match serve_streamed(relay, route, &begun, ask, outcome, wall) {
+                    Some(response) => Followed::done(response, outcome),
+                    None => Followed::Alone,
+                }
+            }
+            Announced::Unshared => Followed::Alone,
+            // The leader's client was let ask for no more; this one may.
+            Announced::Failed(Some(failure), _) if failure.is_of_client() => Followed::Again(None),
+            Announced::Failed(failure, origin) => {
+                let went = match (self.stand_in(relay, route, origin), failure) {
+                    (Some(came), _) => Ok(came),
+                    (None, Some(failure)) => {
+                        let status = failure.upstream_status();
+                        Err((failure, forwarded(self.why, status, false, true)))
+                    }
+                    (None, None) => return Followed::Alone,
+                };
+                Followed::Done(Box::new(went))
+            }
+        }
+    }
+
+    /// What is shared under a key, where this request may share at all: a GET
+    /// for what nobody has, or for what has become stale.
+    fn shared_key(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        nominated: Option<&Nominated>,
+    ) -> Option<Vec<u8>> {
+        let is_get = match route.headers {
+            Headers::All => self.ask.method == Method::GET,
+            Headers::Typed => true,
+        };
+        let waits = matches!(
+            self.why,
+            Forward::UriMiss | Forward::VaryMiss | Forward::Stale
+        );
+        let may = is_get && waits && route.cache.mode == Mode::Respect && self.may_follow();
+        let (key, now) = (self.ask.key.as_bytes(), relay.clock.now());
+        (may && !relay.ongoing.uncacheable.has(key, now))
+            .then(|| self.key_of(relay, route, nominated))
+    }
+
+    /// Whether the answer to another's request may do for this one.
+    fn may_follow(&self) -> bool {
+        let fields = &self.ask.fields;
+        let directives = RequestDirectives::of(fields);
+        // A part of what is not there yet cannot be cut, and what is given to
+        // who is authorized may not be for others.
+        let is_own = [RANGE, AUTHORIZATION]
+            .iter()
+            .any(|name| fields.contains_key(name));
+        !directives.no_store
+            && !directives.no_cache
+            && !validator::for_the_origin(fields)
+            && (self.chosen.is_some() || !is_own)
+    }
+
+    /// Whether the answer to this request may do for others: not where it
+    /// depends on conditions of this client's own.
+    fn may_lead(&self) -> bool {
+        self.chosen.is_some() || !has_conditions(&self.ask.fields)
+    }
+
+    /// The key with what this request says in the fields that its answers vary
+    /// by, as far as those are known.
+    fn key_of(&self, relay: &Relay, route: &Route, nominated: Option<&Nominated>) -> Vec<u8> {
+        let mut key = self.ask.key.as_bytes().to_vec();
+        let none = HeaderMap::new();
+        let sent = sent(route, &self.ask.fields, &none);
+        let stored = relay.cache.variants(&self.ask.key).unwrap_or_default();
+        let newest = stored.last().map(|variant| &variant.nominated);
+        if let Some(secondary) = nominated.or(newest).and_then(|fields| fields.key(sent)) {
+            // No target has this byte.
+            key.push(0);
+            key.extend_from_slice(secondary.as_bytes());
+        }
+        key
+    }
+
+    /// Whether others may have an answer that has just been stored, without
+    /// asking themselves.
+    pub(super) fn is_for_others(&self, variant: &Variant, now: SystemTime) -> bool {
+        let none = RequestDirectives::of(&HeaderMap::new());
+        let decision = decide(
+            &none,
+            &variant.reuse,
+            now,
+            Origin::Reachable,
+            &bounds(&Default::default()),
+        );
+        matches!(decision, Decision::Fresh | Decision::StaleWhileRevalidate)
+    }
+
+    /// Remembers that nobody need wait for this key.
+    pub(super) fn is_not_for_others(&self, relay: &Relay) -> Announced {
+        let now = relay.clock.now();
+        let key = self.ask.key.as_bytes();
+        // The answer to a question of its own says nothing of the key.
+        if self.ask.method == Method::GET && self.may_follow() && self.may_lead() {
+            relay.ongoing.uncacheable.remember(key, now);
+        }
+        Announced::Unshared
+    }
+
+    /// What others are told of an answer that has just been stored.
+    pub(super) fn announces(&self, relay: &Relay, variant: &Variant, now: SystemTime) -> Announced {
+        if !self.is_for_others(variant, now) {
+            return self.is_not_for_others(relay);
+        }
+        relay.ongoing.uncacheable.forget(self.ask.key.as_bytes());
+        Announced::Stored
+    }
+}
+
+/// What following a leader has come to.
+enum Followed {
+    Done(Box<Went>),
+    /// To join others, or to lead, for what varies by these fields.
+    Again(Option<Nominated>),
+    Alone,
+}
+
+impl Followed {
+    fn done(
+        response: http::Response<crate::wire::Body>,
+        outcome: crate::cache::outcome::Outcome,
+    ) -> Self {
+        Self::Done(Box::new(Ok(Came {
+            response,
+            outcome,
+            announced: Announced::Unshared,
+        })))
+    }
+}
