@@ -251,7 +251,7 @@ impl Gateway {
         }
         let route = found.route;
         if route.headers == Headers::All || route.cache.mode == Mode::Respect {
-            return self.recall(route, request, key, way, now);
+            return self.recall(session, route, request, key, way, now);
         }
         let asking = match route.cache.mode {
             Mode::Chain => self.fill.asking(route, key),
@@ -324,6 +324,7 @@ impl Gateway {
     /// What memory has on a route that obeys the origin's fields.
     fn recall<B>(
         self: &Arc<Self>,
+        session: &Session,
         route: &Route,
         request: &Request<B>,
         key: Key,
@@ -340,11 +341,12 @@ impl Gateway {
                 key,
                 body: None,
                 caller: way.caller,
+                peer: session.peer,
             },
             why,
             chosen,
         };
-        match relay::recall(&self.relay, route, method, fields, &key, now) {
+        match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
             Recall::Answer {
                 mut response,
                 outcome,

@@ -12,8 +12,10 @@
 mod keep;
 mod read;
 mod recall;
+mod sent;
 mod serve;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -36,7 +38,7 @@ use crate::cache::validator::make_conditional;
 use crate::cache::{Cache, date, hop, validator};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Turn};
-use crate::identify::Caller;
+use crate::identify::{Caller, Trust};
 use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
@@ -47,6 +49,7 @@ use crate::wire::body::Passing;
 use read::{Read, one_length, read};
 use recall::choose;
 pub(crate) use recall::{Recall, recall};
+use sent::{Sent, replace_forwarding};
 use serve::{finish, say_instead, serve};
 
 /// What ordgate is called in `via` and `cache-status`.
@@ -67,6 +70,8 @@ pub struct Relay {
     pub upstream: Arc<Upstream>,
     /// How answers are said.
     pub respond: Arc<Respond>,
+    /// Whose reports of a client's address are believed.
+    pub trust: Trust,
     /// Whose cache directives are obeyed.
     pub targets: TargetList,
     /// What time it is.
@@ -89,14 +94,14 @@ pub(crate) struct Ask {
     pub(crate) body: Option<RequestBody>,
     /// Who asks.
     pub(crate) caller: Caller,
+    /// The address of the client's connection.
+    pub(crate) peer: IpAddr,
 }
 
-/// The fields that a rule sees of a client's request. On a typed route nothing
-/// of the client's goes up, so nothing of it can have changed the answer.
-fn sent<'a>(route: &Route, fields: &'a HeaderMap, none: &'a HeaderMap) -> &'a HeaderMap {
-    match route.headers {
-        Headers::All => fields,
-        Headers::Typed => none,
+impl Ask {
+    /// Its fields as the origin receives them.
+    fn sent<'a>(&'a self, relay: &'a Relay, route: &Route) -> Sent<'a> {
+        Sent::of(relay, route, &self.fields, self.peer)
     }
 }
 
@@ -148,8 +153,15 @@ impl Errand {
                 let (ask, now) = (&self.ask, relay.clock.now());
                 if let Recall::Answer {
                     response, outcome, ..
-                } = recall(relay, route, &ask.method, &ask.fields, &ask.key, now)
-                {
+                } = recall(
+                    relay,
+                    route,
+                    &ask.method,
+                    &ask.fields,
+                    ask.peer,
+                    &ask.key,
+                    now,
+                ) {
                     lead.finish(Ok(true));
                     return Ok((response, outcome));
                 }
@@ -189,8 +201,15 @@ impl Errand {
                     Ok(true) => {
                         let now = relay.clock.now();
                         let ask = &self.ask;
-                        let recalled =
-                            recall(relay, route, &ask.method, &ask.fields, &ask.key, now);
+                        let recalled = recall(
+                            relay,
+                            route,
+                            &ask.method,
+                            &ask.fields,
+                            ask.peer,
+                            &ask.key,
+                            now,
+                        );
                         match recalled {
                             Recall::Answer { mut response, .. } => {
                                 let outcome =
@@ -224,15 +243,21 @@ impl Errand {
         let Some(route) = relay.routes.get(self.ask.key.route()) else {
             return;
         };
-        let none = HeaderMap::new();
-        self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
+        let chosen = choose(&relay, &self.ask.key, &self.ask.sent(&relay, route)).ok();
+        self.chosen = chosen;
         self.ask.method = Method::GET;
         self.ask.fields.remove(http::header::CACHE_CONTROL);
         // Another may have validated it since it was served.
         let (ask, now) = (&self.ask, relay.clock.now());
-        if let Recall::Answer { refresh: false, .. } =
-            recall(&relay, route, &ask.method, &ask.fields, &ask.key, now)
-        {
+        if let Recall::Answer { refresh: false, .. } = recall(
+            &relay,
+            route,
+            &ask.method,
+            &ask.fields,
+            ask.peer,
+            &ask.key,
+            now,
+        ) {
             lead.finish(Ok(true));
             return;
         }
@@ -348,6 +373,7 @@ impl Errand {
         fields.remove(HOST);
         fields.remove(EXPECT);
         if route.headers == Headers::All {
+            replace_forwarding(relay, &self.ask, &mut fields);
             hop::add_via(&mut fields, self.ask.version, NAME);
         }
         if has_body && !fields.contains_key(CONTENT_LENGTH) {

@@ -9,6 +9,8 @@
 //! (`Vary`, conditions, `cache-control`), and what is being fetched just now,
 //! but that it is.
 
+use std::net::Ipv4Addr;
+
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, Method};
 use serde_json::{Map, Value, json};
@@ -410,8 +412,10 @@ fn relayed(
     } else {
         said.insert("stored".into(), Value::Null);
     }
-    let fields = HeaderMap::new();
-    let next = match recall(&gateway.relay, route, &Method::GET, &fields, key, now) {
+    let (get, fields) = (Method::GET, HeaderMap::new());
+    // No client's address; only a response that varies by it would ask.
+    let peer = Ipv4Addr::UNSPECIFIED.into();
+    let next = match recall(&gateway.relay, route, &get, &fields, peer, key, now) {
         Recall::Answer { refresh: false, .. } => {
             Next::new("hit", "It is stored, and may be used by RFC 9111")
         }

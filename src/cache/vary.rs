@@ -17,6 +17,19 @@ use http::{
 
 use super::list::{is_token, members, plain, trim};
 
+/// A request's fields, as the origin received them.
+pub trait Received {
+    /// The map that holds this field as the origin received it; an empty one where the field was
+    /// removed on the way.
+    fn holding(&self, name: &HeaderName) -> &HeaderMap;
+}
+
+impl Received for HeaderMap {
+    fn holding(&self, _name: &HeaderName) -> &HeaderMap {
+        self
+    }
+}
+
 /// The request fields that a response nominates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Nominated {
@@ -48,7 +61,7 @@ impl Nominated {
 
     /// What a request says in the nominated fields; nothing where nothing can match.
     #[must_use]
-    pub fn key(&self, request: &HeaderMap) -> Option<SecondaryKey> {
+    pub fn key(&self, request: &impl Received) -> Option<SecondaryKey> {
         match self {
             Self::Fields(names) => {
                 let mut key = Vec::new();
@@ -61,7 +74,7 @@ impl Nominated {
 
     /// Whether this request says the same in the nominated fields. Allocates nothing.
     #[must_use]
-    pub fn matches(&self, key: &SecondaryKey, request: &HeaderMap) -> bool {
+    pub fn matches(&self, key: &SecondaryKey, request: &impl Received) -> bool {
         match self {
             Self::Fields(names) => {
                 let mut comparison = Comparison {
@@ -128,8 +141,9 @@ const PRESENT: &[u8] = b"\n";
 /// Stands before a weight that was read, so that no text looks like one.
 const WEIGHT: &[u8] = b"\r";
 
-fn write(names: &[HeaderName], request: &HeaderMap, out: &mut impl Sink) {
+fn write(names: &[HeaderName], request: &impl Received, out: &mut impl Sink) {
     for name in names {
+        let request = request.holding(name);
         if !request.contains_key(name) {
             // §4.1: what is absent can only match what is absent.
             out.put(ABSENT);

@@ -8,7 +8,7 @@ use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 
 use super::serve::finish;
-use super::{Ask, Came, Errand, Relay, Times, forwarded, sent};
+use super::{Ask, Came, Errand, Relay, Times, forwarded};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
 use crate::cache::freshness::Heuristic;
@@ -54,7 +54,7 @@ impl Errand {
             Identified::Other => return None,
         };
         let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
         let mut answer: Option<(Arc<Variant>, bool)> = None;
         for place in places {
             let old = variants.get(place)?;
@@ -119,7 +119,7 @@ impl Errand {
         let governing = targets.governing(fields);
         let kept = self.may_store(relay, route, status, fields, targets);
         let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
         let nominated = match route.headers {
             Headers::All => Nominated::of(fields),
             Headers::Typed => Nominated::of(&none),
@@ -186,8 +186,7 @@ impl Errand {
         let (variant, kept) = self.variant(relay, route, status, fields, body, times);
         let variant = Arc::new(variant);
         if kept {
-            let none = HeaderMap::new();
-            let sent = sent(route, &self.ask.fields, &none);
+            let sent = &self.ask.sent(relay, route);
             relay
                 .cache
                 .store()
@@ -243,8 +242,7 @@ impl Errand {
             return;
         }
         let now = relay.clock.wall(relay.clock.now());
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
         relay.cache.store().amend(&self.ask.key, mark, |variants| {
             for variant in variants.iter_mut() {
                 if !variant.nominated.matches(&variant.secondary, sent) {
@@ -296,6 +294,7 @@ impl Errand {
                 key: self.ask.key.clone(),
                 body: None,
                 caller: self.ask.caller,
+                peer: self.ask.peer,
             },
             why: self.why,
             chosen: None,

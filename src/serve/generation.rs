@@ -205,7 +205,7 @@ fn assemble(
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
     let gateway = Arc::new(Gateway {
-        trust: config.trust,
+        trust: config.trust.clone(),
         limit,
         looks_ahead: config.chain.look_ahead.refresh > 0,
         relay: Arc::new(Relay {
@@ -214,6 +214,7 @@ fn assemble(
             fetching,
             upstream: upstream.clone(),
             respond: fill.respond.clone(),
+            trust: config.trust,
             targets: targets(config.targeted),
             clock: fill.clock.clone(),
             seed,

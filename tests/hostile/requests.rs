@@ -1,1 +1,183 @@
-//! Requests made to poison the cache, to escape the base URL, or to loop.
+//! Requests made to poison the cache, to escape the base URL, or to loop: what
+//! another client is answered does not change by them.
+
+use crate::support::{Answer, Reply, Setup, Upstream};
+
+/// One route before any origin.
+const ALL: &str = r#"
+    [[route]]
+    name = "all"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
+const FRESH: &str = "cache-control: max-age=60\r\n";
+
+fn plain(upstream: &Upstream) -> Setup {
+    Setup::before(upstream).config(ALL)
+}
+
+fn is_hit(answer: &Answer) -> bool {
+    let said = answer.all("cache-status");
+    said.last().is_some_and(|said| said.contains("; hit"))
+}
+
+/// An origin that answers with the value of one field, and varies by it.
+fn echoing(upstream: &Upstream, name: &'static str) {
+    upstream.usually(move |seen| {
+        let said = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
+        Reply::with(200, &format!("{FRESH}vary: {name}\r\n"), said)
+    });
+}
+
+#[tokio::test]
+async fn a_field_that_the_request_nominates_is_in_no_secondary_key() {
+    for name in ["origin", "accept-language", "cookie", "x-any"] {
+        let upstream = Upstream::start();
+        echoing(&upstream, name);
+        let gateway = plain(&upstream).manual().start();
+        // The origin does not receive the field, and answers accordingly.
+        let nominated = [("connection", name), (name, "honest")];
+        let attack = gateway.request("GET", "/v", &nominated).await;
+        assert_eq!(attack.text(), "nothing", "{name}");
+        let honest = gateway.request("GET", "/v", &[(name, "honest")]).await;
+        assert_eq!(honest.text(), "honest", "{name}");
+        // What was stored answers those whose request says the same upstream.
+        let without = gateway.get("/v").await;
+        assert_eq!((without.text(), is_hit(&without)), ("nothing", true));
+        let again = gateway.request("GET", "/v", &nominated).await;
+        assert_eq!((again.text(), is_hit(&again)), ("nothing", true));
+        let honest = gateway.request("GET", "/v", &[(name, "honest")]).await;
+        assert_eq!((honest.text(), is_hit(&honest)), ("honest", true));
+        assert_eq!(upstream.count(), 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn fields_that_end_at_ordgate_are_in_no_secondary_key() {
+    for (name, value) in [
+        ("x-api-key", "the client's"),
+        ("te", "trailers"),
+        ("proxy-authorization", "Basic x"),
+    ] {
+        let upstream = Upstream::start();
+        echoing(&upstream, name);
+        let gateway = plain(&upstream).manual().start();
+        for at in 0..2 {
+            let answer = gateway.request("GET", "/v", &[(name, value)]).await;
+            assert_eq!((answer.text(), is_hit(&answer)), ("nothing", at > 0));
+        }
+        assert!(is_hit(&gateway.get("/v").await), "{name}");
+    }
+}
+
+/// The forwarding fields that the upstream received last, in the order of names.
+fn forwarding(upstream: &Upstream) -> Vec<(String, String)> {
+    let seen = upstream.seen();
+    let text = seen.last().unwrap().text();
+    let lines = text.split("\r\n").skip(1);
+    let fields = lines.filter_map(|line| line.split_once(':'));
+    let own = |name: &str| name.contains("forward") || name.contains("ip");
+    let mut found: Vec<_> = fields
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .filter(|(name, _)| own(name))
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn forwarding_fields_are_ordgates_own() {
+    let forged = [
+        ("x-forwarded-for", "203.0.113.9"),
+        ("forwarded", "for=203.0.113.9;host=evil.example;proto=https"),
+        ("x-real-ip", "203.0.113.9"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "444"),
+        ("x-forwarded-prefix", "/evil"),
+        ("x-forwarded-server", "evil.example"),
+        ("true-client-ip", "203.0.113.9"),
+    ];
+    let reported = |list: &str, elements: &str, client: &str| {
+        vec![
+            ("forwarded".to_owned(), elements.to_owned()),
+            ("x-forwarded-for".to_owned(), list.to_owned()),
+            ("x-real-ip".to_owned(), client.to_owned()),
+        ]
+    };
+    let alone = reported("127.0.0.1", "for=127.0.0.1", "127.0.0.1");
+    for mode in ["respect", "off"] {
+        let upstream = Upstream::start();
+        let route = ALL.replace("respect", mode);
+        let gateway = Setup::before(&upstream).config(&route).start();
+        for method in ["GET", "POST"] {
+            gateway.request(method, "/v", &forged).await;
+            assert_eq!(forwarding(&upstream), alone, "{mode} {method}");
+            gateway.request(method, "/w", &[]).await;
+            assert_eq!(forwarding(&upstream), alone, "{mode} {method}");
+        }
+    }
+    // A trusted proxy is believed, as far as it has seen it itself.
+    let upstream = Upstream::start();
+    let trusting = "clients.trusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = plain(&upstream).config(trusting).start();
+    let fields = [
+        ("x-forwarded-for", "198.51.100.1, 203.0.113.9"),
+        ("x-forwarded-host", "evil.example"),
+    ];
+    gateway.request("GET", "/v", &fields).await;
+    let through = reported(
+        "203.0.113.9, 127.0.0.1",
+        "for=203.0.113.9, for=127.0.0.1",
+        "203.0.113.9",
+    );
+    assert_eq!(forwarding(&upstream), through);
+}
+
+#[tokio::test]
+async fn a_shared_response_does_not_vary_by_forwarding_fields() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    upstream.always(Reply::with(200, FRESH, "body"));
+    for (at, host) in ["a.example", "b.example"].into_iter().enumerate() {
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-host", host),
+        ];
+        let answer = gateway.request("GET", "/v", &fields).await;
+        assert_eq!(is_hit(&answer), at > 0);
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+/// Where the origin says that it varies by the client's address, it means the
+/// one that it received.
+#[tokio::test]
+async fn a_response_that_varies_by_the_address_varies_by_the_one_that_is_known() {
+    let upstream = Upstream::start();
+    echoing(&upstream, "x-forwarded-for");
+    let gateway = plain(&upstream).start();
+    for (at, forged) in ["203.0.113.9", "203.0.113.10"].into_iter().enumerate() {
+        let fields = [("x-forwarded-for", forged)];
+        let answer = gateway.request("GET", "/v", &fields).await;
+        assert_eq!((answer.text(), is_hit(&answer)), ("127.0.0.1", at > 0));
+    }
+    let upstream = Upstream::start();
+    echoing(&upstream, "x-forwarded-for");
+    let trusting = "clients.trusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = plain(&upstream).config(trusting).start();
+    for client in ["203.0.113.9", "203.0.113.10"] {
+        for forged in ["198.51.100.1", "198.51.100.2"] {
+            let chain = format!("{forged}, {client}");
+            let answer = gateway
+                .request("GET", "/v", &[("x-forwarded-for", &chain)])
+                .await;
+            assert_eq!(answer.text(), format!("{client}, 127.0.0.1"));
+        }
+    }
+    assert_eq!(upstream.count(), 2);
+}
