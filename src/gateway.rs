@@ -168,6 +168,9 @@ impl Gateway {
             Ok(Step::Done(response, outcome)) => Walk::Done(Some(
                 self.leave(session, &way, outcome, None, response, now),
             )),
+            Ok(Step::Forward(_) | Step::Relay(_)) if self.relay.is_loop(request.headers()) => {
+                self.refuse(session, &request, &way, &Refusal::Loop, now)
+            }
             Ok(Step::Forward(errand)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let fields = request.into_parts().0.headers;
@@ -186,17 +189,27 @@ impl Gateway {
                     gateway.relay(&session, way, *errand).await
                 }))
             }
-            Err(refusal) => {
-                let said = way.said(request.headers());
-                let mut response = self.respond.refusal(&refusal, None, &said);
-                if !request.body().is_end_stream() {
-                    // Its body is not read, so nothing can follow it.
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(CONNECTION, close);
-                }
-                Walk::Done(Some(self.leave(session, &way, None, None, response, now)))
-            }
+            Err(refusal) => self.refuse(session, &request, &way, &refusal, now),
         }
+    }
+
+    /// Answers with a refusal, of a request whose body is not read.
+    fn refuse<B: hyper::body::Body>(
+        &self,
+        session: &Session,
+        request: &Request<B>,
+        way: &Way,
+        refusal: &Refusal,
+        now: Moment,
+    ) -> Walk {
+        let said = way.said(request.headers());
+        let mut response = self.respond.refusal(refusal, None, &said);
+        if !request.body().is_end_stream() {
+            // Its body is not read, so nothing can follow it.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Walk::Done(Some(self.leave(session, way, None, None, response, now)))
     }
 
     /// The walk as far as memory goes.

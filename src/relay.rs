@@ -52,7 +52,8 @@ pub(crate) use recall::{Recall, recall};
 use sent::{Sent, replace_forwarding};
 use serve::{finish, say_instead, serve};
 
-/// What ordgate is called in `via` and `cache-status`.
+/// What ordgate is called in `cache-status`, and in the `via` of answers. The
+/// `via` of requests has a name of the process's own ([`Relay::pseudonym`]).
 const NAME: &str = "ordgate";
 
 /// The keys that are being fetched: `true` once what came was stored.
@@ -76,8 +77,19 @@ pub struct Relay {
     pub targets: TargetList,
     /// What time it is.
     pub clock: Clock,
+    /// What this process is called in the `via` of requests, by which it knows
+    /// those that have come through it already. No other process has it: two
+    /// ordgates in a row are no loop.
+    pub pseudonym: Arc<str>,
     /// Makes boundaries that nobody can guess.
     pub seed: u64,
+}
+
+impl Relay {
+    /// Whether a request has come through this process already.
+    pub(crate) fn is_loop(&self, fields: &HeaderMap) -> bool {
+        hop::has_passed(fields, &self.pseudonym)
+    }
 }
 
 /// What a request asks, as the rules see it.
@@ -374,7 +386,7 @@ impl Errand {
         fields.remove(EXPECT);
         if route.headers == Headers::All {
             replace_forwarding(relay, &self.ask, &mut fields);
-            hop::add_via(&mut fields, self.ask.version, NAME);
+            hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
         }
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // hyper would send a GET without it, and drop the body.

@@ -41,6 +41,35 @@ use crate::upstream::keys::ApiKey;
 use crate::upstream::names::Names;
 use crate::upstream::{Ask, Upstream};
 
+/// What tells this process from others; it survives reloads.
+struct Identity {
+    /// Makes request ids and boundaries.
+    seed: u64,
+    /// Its name in the `via` of requests. It is public, and says nothing of the
+    /// seed.
+    pseudonym: Arc<str>,
+}
+
+impl Identity {
+    fn new() -> Result<Self, StartError> {
+        Ok(Self {
+            seed: random()?,
+            pseudonym: format!("ordgate-{:016x}", random()?).into(),
+        })
+    }
+}
+
+fn random() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_unspecified| StartError::System {
+            what: "randomness",
+            error: io::Error::other("no source of it"),
+        })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// Makes the gateway: every room from its settings. Where another stands in for
 /// the upstream, that one is asked on routes of the API.
 ///
@@ -53,14 +82,7 @@ pub fn gateway(
     clock: Clock,
     stand_in: Option<Arc<dyn Ask>>,
 ) -> Result<Arc<Gateway>, StartError> {
-    let mut seed = [0; 8];
-    SystemRandom::new()
-        .fill(&mut seed)
-        .map_err(|_unspecified| StartError::System {
-            what: "randomness",
-            error: io::Error::other("no source of it"),
-        })?;
-    let seed = u64::from_ne_bytes(seed);
+    let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstream = Upstream::new(config.upstream.clone(), keys, names, clock.clone())?;
@@ -84,7 +106,7 @@ pub fn gateway(
     let meter = Meter::new(routes.routes().len());
     let fetching = Collapse::new();
     Ok(assemble(
-        config, limit, fill, upstream, fetching, meter, seed,
+        config, limit, fill, upstream, fetching, meter, identity,
     ))
 }
 
@@ -147,7 +169,11 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
     let fetching = before.relay.fetching.clone();
-    let gateway = assemble(config, limit, fill, upstream, fetching, meter, before.seed);
+    let identity = Identity {
+        seed: before.seed,
+        pseudonym: before.relay.pseudonym.clone(),
+    };
+    let gateway = assemble(config, limit, fill, upstream, fetching, meter, identity);
     Ok((gateway, done))
 }
 
@@ -201,7 +227,7 @@ fn assemble(
     upstream: Arc<Upstream>,
     fetching: Arc<crate::relay::Fetching>,
     meter: Meter,
-    seed: u64,
+    identity: Identity,
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
     let gateway = Arc::new(Gateway {
@@ -217,7 +243,8 @@ fn assemble(
             trust: config.trust,
             targets: targets(config.targeted),
             clock: fill.clock.clone(),
-            seed,
+            pseudonym: identity.pseudonym,
+            seed: identity.seed,
         }),
         meter,
         access_log: AccessLog::new(&config.access_log),
@@ -233,7 +260,7 @@ fn assemble(
         routes: fill.routes.clone(),
         stale_wait: config.stale_wait,
         clock: fill.clock.clone(),
-        seed,
+        seed: identity.seed,
         fill,
     });
     let endpoints = gateway.upstream.settings().urls.len();

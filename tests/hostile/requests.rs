@@ -181,3 +181,71 @@ async fn a_response_that_varies_by_the_address_varies_by_the_one_that_is_known()
     }
     assert_eq!(upstream.count(), 2);
 }
+
+#[tokio::test]
+async fn a_request_that_has_passed_already_is_508() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, FRESH, "body"));
+    let gateway = plain(&upstream).start();
+    gateway.get("/v").await;
+    let via = upstream.seen()[0].field("via").unwrap();
+    for (method, target) in [("GET", "/w"), ("POST", "/w"), ("HEAD", "/w")] {
+        for via in [&*via, &format!("1.0 fred, {via}, 1.1 other")] {
+            let answer = gateway.request(method, target, &[("via", via)]).await;
+            assert_eq!(answer.status, 508, "{method} {via}");
+            if method != "HEAD" {
+                let detail = answer.json()["detail"].to_string();
+                assert!(detail.contains("via"), "{detail}");
+            }
+        }
+    }
+    assert_eq!(upstream.count(), 1);
+    // What is stored answers it all the same, and others are not concerned.
+    assert!(is_hit(
+        &gateway.request("GET", "/v", &[("via", &via)]).await
+    ));
+    let other = [("via", "1.1 ordgate, 1.1 ordgate-0000000000000000")];
+    assert_eq!(gateway.request("GET", "/w", &other).await.status, 200);
+}
+
+#[tokio::test]
+async fn ordgates_in_a_row_are_no_loop_and_one_before_itself_is() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, "", "body"));
+    let behind = plain(&upstream).start();
+    let before = Setup::at(&format!("http://{}", behind.public))
+        .config(ALL)
+        .start();
+    let answer = before.get("/v").await;
+    assert_eq!((answer.status, answer.text()), (200, "body"));
+
+    let itself = format!("upstream.url = \"http://{}\"", behind.public);
+    let reloaded = behind.reload(&itself).await;
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    for gateway in [&behind, &before] {
+        assert_eq!(gateway.get("/loop").await.status, 508);
+        assert_eq!(gateway.request("POST", "/loop", &[]).await.status, 508);
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
+    for coding in [
+        "xyz",
+        "gzip",
+        "identity",
+        "xyz, chunked",
+        "chunked, xyz",
+        "",
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).start();
+        let raw = format!("HTTP/1.1 200 OK\r\n{FRESH}transfer-encoding: {coding}\r\n\r\nbody");
+        upstream.once("/v", Reply::raw(raw).close());
+        assert_eq!(gateway.get("/v").await.status, 502, "{coding}");
+        let after = gateway.get("/v").await;
+        assert_eq!((after.status, is_hit(&after)), (200, false), "{coding}");
+        assert_eq!(upstream.count(), 2, "{coding}");
+    }
+}

@@ -204,8 +204,8 @@ async fn clients_of_http_1_0_get_what_they_can_read() {
     let (head, body) = said.split_once("\r\n\r\n").unwrap();
     assert!(!head.contains("transfer-encoding"), "{head}");
     assert_eq!(body, "body");
-    let via = upstream.seen()[0].field("via");
-    assert_eq!(via.unwrap(), "1.0 ordgate");
+    let via = upstream.seen()[0].field("via").unwrap();
+    assert!(via.starts_with("1.0 ordgate-"), "{via}");
 }
 
 #[tokio::test]
