@@ -400,8 +400,7 @@ impl Errand {
         if unconditional {
             return (without_conditions(fields), false);
         }
-        let variants = relay.cache.variants(&self.ask.key);
-        let others = variants.as_deref().unwrap_or_default();
+        let others = self.of_one_coding(relay, route);
         if self.chosen.is_none() && (others.is_empty() || self.why != Forward::VaryMiss) {
             // Nothing of ours to validate: the client's own conditions go up.
             return (fields, false);
@@ -412,6 +411,25 @@ impl Errand {
         let chosen = self.chosen.as_ref().map(|chosen| &chosen.fields);
         let conditional = make_conditional(&mut fields, chosen, others.iter().map(|v| &v.fields));
         (fields, conditional)
+    }
+
+    /// The stored responses whose validators may go up: those that were chosen
+    /// by the same `accept-encoding`, if by any. An origin that gives all codings
+    /// one tag (nginx) would call the plain response current, and nobody would
+    /// get a compressed one any more.
+    fn of_one_coding(&self, relay: &Relay, route: &Route) -> Vec<Arc<Variant>> {
+        let sent = self.ask.sent(relay, route);
+        let variants = relay.cache.variants(&self.ask.key).unwrap_or_default();
+        let agrees = |variant: &Variant| {
+            let Variant {
+                nominated,
+                secondary,
+                ..
+            } = variant;
+            nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
+        };
+        let variants = variants.iter().filter(|variant| agrees(variant));
+        variants.cloned().collect()
     }
 
     /// A stored response in place of an answer, where the rules and the bounds

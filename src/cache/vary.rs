@@ -89,6 +89,28 @@ impl Nominated {
     }
 }
 
+impl Nominated {
+    /// Whether a request says in one field what the key's request said there, or the field is not
+    /// nominated.
+    #[must_use]
+    pub fn agrees_on(
+        &self,
+        name: &HeaderName,
+        key: &SecondaryKey,
+        request: &impl Received,
+    ) -> bool {
+        let Self::Fields(names) = self else {
+            return false;
+        };
+        let Some(at) = names.iter().position(|nominated| nominated == name) else {
+            return true;
+        };
+        let mut own = Vec::new();
+        write(&names[at..=at], request, &mut own);
+        key.part(at) == Some(&*own)
+    }
+}
+
 /// What a request said in the fields that a response nominates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecondaryKey(Box<[u8]>);
@@ -98,6 +120,15 @@ impl SecondaryKey {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The bytes of one of the nominated fields. Each begins with a byte that no value holds.
+    fn part(&self, at: usize) -> Option<&[u8]> {
+        let begins = |byte: &u8| [ABSENT, PRESENT].contains(&&[*byte][..]);
+        let mut starts = (0..self.0.len()).filter(|&at| begins(&self.0[at]));
+        let start = starts.nth(at)?;
+        let end = starts.next().unwrap_or(self.0.len());
+        self.0.get(start..end)
     }
 }
 

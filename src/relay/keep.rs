@@ -15,7 +15,7 @@ use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
-use crate::cache::store::{Mark, Variant, Variants};
+use crate::cache::store::{Mark, Variant};
 use crate::cache::targeted::TargetList;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
@@ -33,7 +33,7 @@ impl Errand {
         times: Times,
     ) -> Option<Came> {
         let key = &self.ask.key;
-        let variants: Variants = relay.cache.variants(key).unwrap_or_default();
+        let variants = self.of_one_coding(relay, route);
         let initial: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
         let status = Some(StatusCode::NOT_MODIFIED);
         let outcome = |stored| forwarded(self.why, status, stored, false);

@@ -229,6 +229,46 @@ async fn ordgates_in_a_row_are_no_loop_and_one_before_itself_is() {
     assert_eq!(upstream.count(), 1);
 }
 
+/// nginx gives what it compresses the tag of what it has not: asked about the
+/// one, it says that the other is unchanged.
+#[tokio::test]
+async fn a_coding_that_is_wanted_is_not_kept_away_by_another_ones_tag() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| {
+        let asked = seen.field("if-none-match").unwrap_or_default();
+        let vary = "vary: accept-encoding, x-other\r\ncache-control: max-age=10\r\n";
+        if asked.contains("\"one\"") {
+            return Reply::raw(format!(
+                "HTTP/1.1 304 Not Modified\r\netag: \"one\"\r\n{vary}\r\n"
+            ));
+        }
+        let wants = seen.field("accept-encoding").unwrap_or_default();
+        match wants.contains("gzip") {
+            true => {
+                let fields = format!("content-encoding: gzip\r\netag: W/\"one\"\r\n{vary}");
+                Reply::with(200, &fields, "zipped")
+            }
+            false => Reply::with(200, &format!("etag: \"one\"\r\n{vary}"), "plain"),
+        }
+    });
+    let gateway = plain(&upstream).manual().start();
+    let gzip = [("accept-encoding", "gzip")];
+    for round in 0..3 {
+        let one = gateway.request("GET", "/v", &[]).await;
+        assert_eq!(one.text(), "plain", "round {round}");
+        let other = gateway.request("GET", "/v", &gzip).await;
+        assert_eq!(other.text(), "zipped", "round {round}");
+        assert_eq!(other.must("content-encoding"), "gzip");
+        gateway.advance(10_000);
+    }
+    // Among those of one coding the tags do go up.
+    let asked = upstream.count();
+    let fields = [("accept-encoding", "gzip"), ("x-other", "1")];
+    assert_eq!(gateway.request("GET", "/v", &fields).await.text(), "zipped");
+    let seen = upstream.seen();
+    assert_eq!(seen[asked].field("if-none-match").unwrap(), "W/\"one\"");
+}
+
 #[tokio::test]
 async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
     for coding in [
