@@ -520,7 +520,7 @@ impl Errand {
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };
         self.invalidate(relay, route, status, &fields, times.mark);
-        let kept = self.may_store(relay, route, status, &fields, &relay.targets);
+        let kept = self.may_store(relay, route, status, &fields, times.received);
         // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
         fields
             .entry(DATE)

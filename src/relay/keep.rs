@@ -1,10 +1,12 @@
 //! What an answer of the upstream changes of what is stored: a new response,
 //! one that a 304 or a HEAD freshens, those that an unsafe method invalidates.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 
 use super::serve::finish;
@@ -14,9 +16,10 @@ use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identi
 use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
+use crate::cache::storable::{
+    Exchange as Stores, SetCookie, is_for_everyone, storable, stored_fields,
+};
 use crate::cache::store::{Mark, Variant};
-use crate::cache::targeted::TargetList;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
 use crate::route::{Headers, Route};
@@ -55,11 +58,12 @@ impl Errand {
         };
         let none = HeaderMap::new();
         let sent = &self.ask.sent(relay, route);
+        let update = &update(relay, &head.headers, now);
         let mut answer: Option<(Arc<Variant>, bool)> = None;
         for place in places {
             let old = variants.get(place)?;
             let mut fields = old.fields.clone();
-            freshen(&mut fields, &head.headers, times.received);
+            freshen(&mut fields, update, now);
             let freshened = |request: &HeaderMap| {
                 let as_get = self.as_get(request.clone());
                 as_get.variant(relay, route, old.status, &fields, old.body.clone(), times)
@@ -102,7 +106,13 @@ impl Errand {
             }
         }
         let (variant, kept) = answer?;
-        Some(self.with(relay, route, &variant, outcome(kept), now, kept))
+        let mut came = self.with(relay, route, &variant, outcome(kept), now, kept);
+        if route.headers == Headers::All && !update.contains_key(SET_COOKIE) {
+            let cookies = head.headers.get_all(SET_COOKIE).iter().cloned();
+            let fields = came.response.headers_mut();
+            fields.extend(cookies.map(|cookie| (SET_COOKIE, cookie)));
+        }
+        Some(came)
     }
 
     /// Makes what would be stored of a response; and whether it may be.
@@ -117,7 +127,7 @@ impl Errand {
     ) -> (Variant, bool) {
         let targets = &relay.targets;
         let governing = targets.governing(fields);
-        let kept = self.may_store(relay, route, status, fields, targets);
+        let kept = self.may_store(relay, route, status, fields, times.received);
         let none = HeaderMap::new();
         let sent = &self.ask.sent(relay, route);
         let nominated = match route.headers {
@@ -152,7 +162,7 @@ impl Errand {
         route: &Route,
         status: StatusCode,
         response: &HeaderMap,
-        targets: &TargetList,
+        received: SystemTime,
     ) -> bool {
         let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
             return false;
@@ -168,7 +178,12 @@ impl Errand {
             directives: &RequestDirectives::of(&self.ask.fields),
             status,
             response,
-            governing: &targets.governing(response),
+            governing: &relay.targets.governing(response),
+            received,
+            set_cookie: match (route.headers, route.cache.set_cookie) {
+                (Headers::Typed, SetCookie::Explicit) => SetCookie::Dropped,
+                (Headers::Typed | Headers::All, rule) => rule,
+            },
         };
         *method == Method::GET && route.cache.mode == Mode::Respect && storable(&exchange).is_ok()
     }
@@ -253,7 +268,7 @@ impl Errand {
                 match head_effect(&variant.fields, variant.body.len() as u64, fields) {
                     HeadEffect::Stale => reuse.make_stale(),
                     HeadEffect::Freshen => {
-                        freshen(&mut new_fields, fields, now);
+                        freshen(&mut new_fields, &update(relay, fields, now), now);
                         let times = Times {
                             mark,
                             requested: now,
@@ -300,6 +315,22 @@ impl Errand {
             chosen: None,
         }
     }
+}
+
+/// The fields with which a 304, or the answer to a HEAD, updates what is stored.
+/// Its cookies are for the one client whose request it answers, unless it says
+/// itself that it is for everyone: the freshness of what is stored says nothing
+/// of them.
+fn update<'h>(relay: &Relay, fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
+    let governing = relay.targets.governing(fields);
+    if !fields.contains_key(SET_COOKIE)
+        || is_for_everyone(StatusCode::OK, fields, &governing, received)
+    {
+        return Cow::Borrowed(fields);
+    }
+    let mut without = fields.clone();
+    without.remove(SET_COOKIE);
+    Cow::Owned(without)
 }
 
 /// A copy that shares nothing with the connection's read buffer.
