@@ -329,7 +329,7 @@ impl Gateway {
             standing.warm(1);
         }
         let said = way.said(request.headers());
-        let (outcome, age) = (hit(judged), stored.age(judged, now));
+        let (outcome, age) = (hit(judged), self.cache.age(&stored, judged, now));
         let response = self.respond.stored(stored, key, outcome, &said, age);
         Ok(Step::Done(response, Some(outcome)))
     }
@@ -496,14 +496,14 @@ impl Gateway {
                     // Put together from what was stored already.
                     Provenance::Memory => hit(judged),
                 };
-                let (age, took) = (stored.age(judged, now), stored.took);
+                let (age, took) = (self.cache.age(&stored, judged, now), stored.took);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, Some(took))
             }
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
-                let age = stored.age(Judged::Stale { by }, now);
+                let age = self.cache.age(&stored, Judged::Stale { by }, now);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, None)
             }

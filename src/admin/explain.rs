@@ -303,6 +303,7 @@ fn description(gateway: &Gateway, route: &Route, key: &Key, stored: &Stored, now
         value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     // Judging may show that it holds in the present epoch.
+    let judged = gateway.cache.judge(stored, now);
     let epoch = stored.standing.as_ref().map(crate::chain::Standing::epoch);
     let mut said = json!({
         "status": stored.status.as_u16(),
@@ -310,7 +311,7 @@ fn description(gateway: &Gateway, route: &Route, key: &Key, stored: &Stored, now
         "content_type": text(stored.fields.get(CONTENT_TYPE)),
         "etag": text(Some(&stored.etag)),
         "received": wall(gateway, stored.received),
-        "age_seconds": now.since(stored.received).as_secs_f64(),
+        "age_seconds": gateway.cache.age(stored, judged, now).as_secs_f64(),
         "lifetime_seconds": stored.lifetime.as_secs_f64(),
         "upstream_took_seconds": stored.took.as_secs_f64(),
         "freshness": freshness(gateway, stored, &route.cache, now),
