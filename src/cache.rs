@@ -143,6 +143,15 @@ impl Cache {
         }
     }
 
+    /// The `age` of a stored response, given what it is good for: the time since
+    /// the upstream's answer was received or shown to be unchanged.
+    pub fn age(&self, stored: &Stored, judged: Judged, now: Moment) -> Duration {
+        match &stored.standing {
+            Some(standing) => self.chain.age(standing, stored.received, judged, now),
+            None => now.since(stored.received),
+        }
+    }
+
     /// What there is for a key of a route in mode `respect`, newest last.
     pub fn variants(&self, key: &Key) -> Option<Variants> {
         self.store.variants(key)

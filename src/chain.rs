@@ -242,6 +242,34 @@ impl Chain {
         }
     }
 
+    /// How long ago a stored answer was received, or shown to be unchanged.
+    pub fn age(
+        &self,
+        standing: &Standing,
+        received: Moment,
+        judged: Judged,
+        now: Moment,
+    ) -> Duration {
+        match judged {
+            Judged::Fresh { ttl } | Judged::Settled { ttl } => standing.age(received, ttl, now),
+            Judged::Stale { .. } => now.since(self.shown(standing, received)),
+        }
+    }
+
+    /// When an answer that is stale was last shown to be unchanged: by the last
+    /// look at the tip that found the epoch of a recent one still present. When
+    /// the last look in an epoch that has ended was is not known.
+    fn shown(&self, standing: &Standing, received: Moment) -> Moment {
+        let tip = self.tips.get(usize::from(standing.tip));
+        let present = tip.filter(|tip| {
+            standing.class == Class::Recent && standing.epoch() == tip.epoch.load(Ordering::Acquire)
+        });
+        present.map_or(received, |tip| {
+            let confirmed = tip.confirmed.load(Ordering::Acquire);
+            Moment::from_nanos(confirmed).max(received)
+        })
+    }
+
     /// For how long a client may keep an answer that it gets now: no longer
     /// than the next probe takes to tell that it has ended.
     pub fn promise(&self, class: Class, tip: u16, now: Moment) -> Duration {

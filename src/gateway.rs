@@ -170,6 +170,9 @@ impl Gateway {
             Ok(Step::Done(response, outcome)) => Walk::Done(Some(
                 self.leave(session, &way, outcome, None, response, now),
             )),
+            Ok(Step::Forward(_) | Step::Relay(_)) if self.relay.is_loop(request.headers()) => {
+                self.refuse(session, &request, &way, &Refusal::Loop, now)
+            }
             Ok(Step::Forward(errand)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let fields = request.into_parts().0.headers;
@@ -188,17 +191,27 @@ impl Gateway {
                     gateway.relay(&session, way, *errand).await
                 }))
             }
-            Err(refusal) => {
-                let said = way.said(request.headers());
-                let mut response = self.respond.refusal(&refusal, None, &said);
-                if !request.body().is_end_stream() {
-                    // Its body is not read, so nothing can follow it.
-                    let close = HeaderValue::from_static("close");
-                    response.headers_mut().insert(CONNECTION, close);
-                }
-                Walk::Done(Some(self.leave(session, &way, None, None, response, now)))
-            }
+            Err(refusal) => self.refuse(session, &request, &way, &refusal, now),
         }
+    }
+
+    /// Answers with a refusal, of a request whose body is not read.
+    fn refuse<B: hyper::body::Body>(
+        &self,
+        session: &Session,
+        request: &Request<B>,
+        way: &Way,
+        refusal: &Refusal,
+        now: Moment,
+    ) -> Walk {
+        let said = way.said(request.headers());
+        let mut response = self.respond.refusal(refusal, None, &said);
+        if !request.body().is_end_stream() {
+            // Its body is not read, so nothing can follow it.
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        Walk::Done(Some(self.leave(session, way, None, None, response, now)))
     }
 
     /// The walk as far as memory goes.
@@ -253,7 +266,7 @@ impl Gateway {
         }
         let route = found.route;
         if route.headers == Headers::All || route.cache.mode == Mode::Respect {
-            return self.recall(route, request, key, way, now);
+            return self.recall(session, route, request, key, way, now);
         }
         let asking = match route.cache.mode {
             Mode::Chain => self.fill.asking(route, key),
@@ -318,7 +331,7 @@ impl Gateway {
             standing.warm(1);
         }
         let said = way.said(request.headers());
-        let (outcome, age) = (hit(judged), stored.age(judged, now));
+        let (outcome, age) = (hit(judged), self.cache.age(&stored, judged, now));
         let response = self.respond.stored(stored, key, outcome, &said, age);
         Ok(Step::Done(response, Some(outcome)))
     }
@@ -326,6 +339,7 @@ impl Gateway {
     /// What memory has on a route that obeys the origin's fields.
     fn recall<B>(
         self: &Arc<Self>,
+        session: &Session,
         route: &Route,
         request: &Request<B>,
         key: Key,
@@ -342,11 +356,12 @@ impl Gateway {
                 key,
                 body: None,
                 caller: way.caller,
+                peer: session.peer,
             },
             why,
             chosen,
         };
-        match relay::recall(&self.relay, route, method, fields, &key, now) {
+        match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
             Recall::Answer {
                 mut response,
                 outcome,
@@ -485,14 +500,14 @@ impl Gateway {
                     // Put together from what was stored already.
                     Provenance::Memory => hit(judged),
                 };
-                let (age, took) = (stored.age(judged, now), stored.took);
+                let (age, took) = (self.cache.age(&stored, judged, now), stored.took);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, Some(took))
             }
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
-                let age = stored.age(Judged::Stale { by }, now);
+                let age = self.cache.age(&stored, Judged::Stale { by }, now);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, None)
             }

@@ -69,21 +69,52 @@ impl Trust {
 
     /// Who asks, given the connection's address and the request's fields.
     pub fn caller(&self, peer: IpAddr, fields: &HeaderMap) -> Caller {
+        self.address(peer, fields).into()
+    }
+
+    /// The client's address: the connection's, or what a trusted proxy reports.
+    fn address(&self, peer: IpAddr, fields: &HeaderMap) -> IpAddr {
         if self.proxies.is_empty() || !self.holds(peer) {
-            return peer.into();
+            return peer;
         }
         let custom = self.nearest(fields, &X_FORWARDED_FOR, addresses);
         let standard = self.nearest(fields, &FORWARDED, forwarded);
         match (custom, standard) {
-            (None, None) => peer.into(),
-            (Some(said), None) | (None, Some(said)) => said.unwrap_or(peer).into(),
+            (None, None) => peer,
+            (Some(said), None) | (None, Some(said)) => said.unwrap_or(peer),
             // A proxy keeps one of the two and passes the other on as its own
             // client sent it. Where they disagree, neither can be believed.
             (Some(one), Some(other)) => match (one, other) {
-                (Some(a), Some(b)) if a.to_canonical() == b.to_canonical() => a.into(),
-                _ => peer.into(),
+                (Some(a), Some(b)) if a.to_canonical() == b.to_canonical() => a,
+                _ => peer,
             },
         }
+    }
+
+    /// The addresses that a request is known to have come by, the client's
+    /// first and the connection's last. What stands before the client's in the
+    /// fields is not known, and left out.
+    pub fn hops(&self, peer: IpAddr, fields: &HeaderMap) -> Vec<IpAddr> {
+        let client = self.address(peer, fields);
+        let mut hops = vec![peer.to_canonical()];
+        if client == peer {
+            return hops;
+        }
+        // Both fields name this client where both are there.
+        let (name, read): (_, fn(&str) -> Vec<_>) = match fields.contains_key(X_FORWARDED_FOR) {
+            true => (X_FORWARDED_FOR, addresses),
+            false => (FORWARDED, forwarded),
+        };
+        let lines = fields.get_all(name).iter().rev();
+        let said = lines.flat_map(|line| line.to_str().map(read).unwrap_or_default());
+        for hop in said.map_while(|said| said) {
+            hops.push(hop.to_canonical());
+            if !self.holds(hop) {
+                break;
+            }
+        }
+        hops.reverse();
+        hops
     }
 
     /// From the right, the first address that is no trusted proxy's; the
@@ -265,6 +296,58 @@ mod tests {
             let pairs: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
             let found = trust().caller(proxy.parse().unwrap(), &fields(&pairs));
             assert_eq!(found.to_string(), caller, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn hops() {
+        let xff = "x-forwarded-for";
+        type Row<'r> = (&'r str, &'r [(&'r str, &'r str)], &'r [&'r str]);
+        let rows: &[Row<'_>] = &[
+            ("192.0.2.1", &[], &["192.0.2.1"]),
+            ("::ffff:192.0.2.1", &[], &["192.0.2.1"]),
+            ("192.0.2.1", &[(xff, "203.0.113.9")], &["192.0.2.1"]),
+            ("10.0.0.1", &[], &["10.0.0.1"]),
+            (
+                "10.0.0.1",
+                &[(xff, "203.0.113.9")],
+                &["203.0.113.9", "10.0.0.1"],
+            ),
+            // What the client claims of those before it is left out.
+            (
+                "10.0.0.1",
+                &[(xff, "1.1.1.1, 203.0.113.9, 10.2.3.4")],
+                &["203.0.113.9", "10.2.3.4", "10.0.0.1"],
+            ),
+            (
+                "10.0.0.1",
+                &[(xff, "1.1.1.1"), (xff, "203.0.113.9")],
+                &["203.0.113.9", "10.0.0.1"],
+            ),
+            (
+                "10.0.0.1",
+                &[(xff, "10.9.9.9, 10.2.3.4")],
+                &["10.9.9.9", "10.2.3.4", "10.0.0.1"],
+            ),
+            ("10.0.0.1", &[(xff, "203.0.113.9, junk")], &["10.0.0.1"]),
+            (
+                "10.0.0.1",
+                &[(
+                    "forwarded",
+                    "for=1.1.1.1, for=\"[2001:db8:2::7]:1\";proto=https",
+                )],
+                &["2001:db8:2::7", "10.0.0.1"],
+            ),
+            (
+                "10.0.0.1",
+                &[(xff, "203.0.113.9"), ("forwarded", "for=1.1.1.1")],
+                &["10.0.0.1"],
+            ),
+        ];
+        for (peer, pairs, expected) in rows {
+            let found = trust().hops(peer.parse().unwrap(), &fields(pairs));
+            let found: Vec<_> = found.iter().map(ToString::to_string).collect();
+            assert_eq!(found, *expected, "{peer} {pairs:?}");
         }
     }
 

@@ -42,6 +42,9 @@ pub enum Refusal {
     /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
     /// there is nothing.
     OnlyIfCached,
+    /// The request has come through this ordgate already, as its `via` says
+    /// (RFC 9110 §7.6.3).
+    Loop,
     /// The upstream was asked, or could not be, and there is no answer.
     Upstream(Failure),
 }
@@ -93,6 +96,7 @@ impl Refusal {
             Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
+            Self::Loop => StatusCode::LOOP_DETECTED,
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
@@ -143,6 +147,7 @@ impl Refusal {
             Self::OnlyIfCached => {
                 "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
             }
+            Self::Loop => "This request has come through this gateway before, as its via field says: upstream.url, or a proxy behind it, leads back here, and the operator has to change that".to_owned(),
             Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
@@ -163,7 +168,11 @@ impl Refusal {
             Self::Upstream(failure) => {
                 fields.insert(PROXY_STATUS, proxy_status(failure));
             }
-            Self::TargetForm | Self::NoRoute | Self::Invalid(_) | Self::OnlyIfCached => {}
+            Self::TargetForm
+            | Self::NoRoute
+            | Self::Invalid(_)
+            | Self::OnlyIfCached
+            | Self::Loop => {}
         }
         if let Some(seconds) = self.retry_after() {
             fields.insert(RETRY_AFTER, seconds.into());
@@ -198,6 +207,7 @@ impl Refusal {
             | Self::Body
             | Self::Invalid(_)
             | Self::OnlyIfCached
+            | Self::Loop
             | Self::Upstream(_) => None,
         }
     }
@@ -235,6 +245,7 @@ impl Refusal {
             Self::TooMany(_) => "rate-limited",
             Self::TooManyConnections => "connections",
             Self::OnlyIfCached => "only-if-cached",
+            Self::Loop => "loop",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
             Self::Upstream(Failure::BreakerOpen { .. }) => "breaker-open",
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
@@ -364,6 +375,7 @@ mod tests {
                 "connection: close",
             ),
             (Refusal::NoRoute, 404, ""),
+            (Refusal::Loop, 508, ""),
             (
                 Refusal::Method {
                     allow: HeaderValue::from_static("GET"),

@@ -14,10 +14,12 @@ mod keep;
 mod pump;
 mod read;
 mod recall;
+mod sent;
 mod serve;
 mod shared;
 mod uncacheable;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -42,7 +44,7 @@ use crate::cache::validator::make_conditional;
 use crate::cache::{Cache, date, hop};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead};
-use crate::identify::Caller;
+use crate::identify::{Caller, Trust};
 use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
@@ -53,11 +55,13 @@ use crate::wire::stream::Stream;
 use pump::{AHEAD, Keep, Lingering, Pump};
 use read::{one_length, read};
 pub(crate) use recall::{Recall, recall};
+use sent::{Sent, replace_forwarding};
 use serve::{finish, serve, serve_streamed};
 pub use shared::{Announced, Begun};
 use uncacheable::Uncacheable;
 
-/// What ordgate is called in `via` and `cache-status`.
+/// What ordgate is called in `cache-status`, and in the `via` of answers. The
+/// `via` of requests has a name of the process's own ([`Relay::pseudonym`]).
 const NAME: &str = "ordgate";
 
 /// What goes on across reloads.
@@ -96,12 +100,25 @@ pub struct Relay {
     pub stale_wait: Duration,
     /// How answers are said.
     pub respond: Arc<Respond>,
+    /// Whose reports of a client's address are believed.
+    pub trust: Trust,
     /// Whose cache directives are obeyed.
     pub targets: TargetList,
     /// What time it is.
     pub clock: Clock,
+    /// What this process is called in the `via` of requests, by which it knows
+    /// those that have come through it already. No other process has it: two
+    /// ordgates in a row are no loop.
+    pub pseudonym: Arc<str>,
     /// Makes boundaries that nobody can guess.
     pub seed: u64,
+}
+
+impl Relay {
+    /// Whether a request has come through this process already.
+    pub(crate) fn is_loop(&self, fields: &HeaderMap) -> bool {
+        hop::has_passed(fields, &self.pseudonym)
+    }
 }
 
 /// What a request asks, as the rules see it.
@@ -118,14 +135,21 @@ pub(crate) struct Ask {
     pub(crate) body: Option<RequestBody>,
     /// Who asks.
     pub(crate) caller: Caller,
+    /// The address of the client's connection.
+    pub(crate) peer: IpAddr,
 }
 
-/// The fields that a rule sees of a client's request. On a typed route nothing
-/// of the client's goes up, so nothing of it can have changed the answer.
-fn sent<'a>(route: &Route, fields: &'a HeaderMap, none: &'a HeaderMap) -> &'a HeaderMap {
-    match route.headers {
-        Headers::All => fields,
-        Headers::Typed => none,
+impl Ask {
+    /// Its fields as the origin receives them.
+    fn sent<'a>(&'a self, relay: &'a Relay, route: &Route) -> Sent<'a> {
+        Sent::of(relay, route, &self.fields, self.peer)
+    }
+
+    /// What memory has for it by now.
+    fn recall(&self, relay: &Relay, route: &Route) -> Recall {
+        let now = relay.clock.now();
+        let (method, fields, key) = (&self.method, &self.fields, &self.key);
+        recall(relay, route, method, fields, self.peer, key, now)
     }
 }
 
@@ -264,7 +288,8 @@ impl Errand {
         fields.remove(HOST);
         fields.remove(EXPECT);
         if route.headers == Headers::All {
-            hop::add_via(&mut fields, self.ask.version, NAME);
+            replace_forwarding(relay, &self.ask, &mut fields);
+            hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
         }
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // hyper would send a GET without it, and drop the body.
@@ -278,8 +303,7 @@ impl Errand {
         if unconditional {
             return (without_conditions(fields), false);
         }
-        let variants = relay.cache.variants(&self.ask.key);
-        let others = variants.as_deref().unwrap_or_default();
+        let others = self.of_one_coding(relay, route);
         if self.chosen.is_none() && (others.is_empty() || self.why != Forward::VaryMiss) {
             // Nothing of ours to validate: the client's own conditions go up.
             return (fields, false);
@@ -290,6 +314,25 @@ impl Errand {
         let chosen = self.chosen.as_ref().map(|chosen| &chosen.fields);
         let conditional = make_conditional(&mut fields, chosen, others.iter().map(|v| &v.fields));
         (fields, conditional)
+    }
+
+    /// The stored responses whose validators may go up: those that were chosen
+    /// by the same `accept-encoding`, if by any. An origin that gives all codings
+    /// one tag (nginx) would call the plain response current, and nobody would
+    /// get a compressed one any more.
+    fn of_one_coding(&self, relay: &Relay, route: &Route) -> Vec<Arc<Variant>> {
+        let sent = self.ask.sent(relay, route);
+        let variants = relay.cache.variants(&self.ask.key).unwrap_or_default();
+        let agrees = |variant: &Variant| {
+            let Variant {
+                nominated,
+                secondary,
+                ..
+            } = variant;
+            nominated.agrees_on(&ACCEPT_ENCODING, secondary, &sent)
+        };
+        let variants = variants.iter().filter(|variant| agrees(variant));
+        variants.cloned().collect()
     }
 
     /// A stored response in place of an answer, where the rules and the bounds

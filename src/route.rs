@@ -330,6 +330,7 @@ impl Route {
             && self.headers == before.headers
             && self.cache.mode == before.cache.mode
             && self.cache.times == before.cache.times
+            && self.cache.set_cookie == before.cache.set_cookie
             && self.pages == before.pages
             && self.places == before.places
     }

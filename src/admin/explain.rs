@@ -9,6 +9,8 @@
 //! (`Vary`, conditions, `cache-control`), and what is being fetched just now,
 //! but that it is.
 
+use std::net::Ipv4Addr;
+
 use http::header::{CONTENT_TYPE, ETAG};
 use http::{HeaderMap, Method};
 use serde_json::{Map, Value, json};
@@ -301,6 +303,7 @@ fn description(gateway: &Gateway, route: &Route, key: &Key, stored: &Stored, now
         value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     // Judging may show that it holds in the present epoch.
+    let judged = gateway.cache.judge(stored, now);
     let epoch = stored.standing.as_ref().map(crate::chain::Standing::epoch);
     let mut said = json!({
         "status": stored.status.as_u16(),
@@ -308,7 +311,7 @@ fn description(gateway: &Gateway, route: &Route, key: &Key, stored: &Stored, now
         "content_type": text(stored.fields.get(CONTENT_TYPE)),
         "etag": text(Some(&stored.etag)),
         "received": wall(gateway, stored.received),
-        "age_seconds": now.since(stored.received).as_secs_f64(),
+        "age_seconds": gateway.cache.age(stored, judged, now).as_secs_f64(),
         "lifetime_seconds": stored.lifetime.as_secs_f64(),
         "upstream_took_seconds": stored.took.as_secs_f64(),
         "freshness": freshness(gateway, stored, &route.cache, now),
@@ -410,8 +413,10 @@ fn relayed(
     } else {
         said.insert("stored".into(), Value::Null);
     }
-    let fields = HeaderMap::new();
-    let next = match recall(&gateway.relay, route, &Method::GET, &fields, key, now) {
+    let (get, fields) = (Method::GET, HeaderMap::new());
+    // No client's address; only a response that varies by it would ask.
+    let peer = Ipv4Addr::UNSPECIFIED.into();
+    let next = match recall(&gateway.relay, route, &get, &fields, peer, key, now) {
         Recall::Answer { refresh: false, .. } => {
             Next::new("hit", "It is stored, and may be used by RFC 9111")
         }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
+use super::storable::SetCookie;
 use crate::clock::Moment;
 
 /// What a route stores and for how long.
@@ -26,6 +27,8 @@ pub struct Policy {
     /// How long past its freshness an answer may be used when the upstream
     /// fails or its budget is spent (RFC 5861 §4).
     pub stale_if_error: Duration,
+    /// In mode `respect`: which responses with `set-cookie` are stored.
+    pub set_cookie: SetCookie,
     /// In mode `chain`: the tip of the indexer that answers, by its number.
     pub tip: u16,
 }
@@ -85,6 +88,7 @@ impl Default for Policy {
             times: Times::default(),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,
+            set_cookie: SetCookie::default(),
             tip: 0,
         }
     }

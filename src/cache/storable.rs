@@ -4,11 +4,13 @@
 //! anything. Each clause stands under its section. An incomplete body is the caller's to discard
 //! (§3.3: this cache keeps complete responses only).
 
+use std::time::SystemTime;
+
 use http::{HeaderMap, Method, StatusCode, Uri, header};
 
 use super::{
     directives::{RequestDirectives, ResponseDirectives, Scope},
-    freshness::heuristically_cacheable,
+    freshness::{Heuristic, Lifetime, Source, heuristically_cacheable},
     hop,
     invalidate::{named_target, path_and_query},
     reuse::has_content,
@@ -45,6 +47,26 @@ pub enum Refusal {
     NoExpiration,
     /// `Vary: *`: no request would ever match (§4.1).
     VariesOnEverything,
+    /// `Set-Cookie`, and nothing says that the response is for everyone (§7.3).
+    SetCookie,
+}
+
+/// Which responses with `Set-Cookie` are stored. A stored cookie is given to every client (§7.3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SetCookie {
+    /// All that are stored without it: no client receives the field.
+    Dropped,
+    /// Those whose freshness is explicit, or that are `public`; none by a guess.
+    #[default]
+    Explicit,
+    /// None.
+    Never,
+}
+
+impl SetCookie {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 2] =
+        [("explicit", Self::Explicit), ("never", Self::Never)];
 }
 
 /// A request and the answer to it.
@@ -64,6 +86,10 @@ pub struct Exchange<'a> {
     pub response: &'a HeaderMap,
     /// What governs the answer.
     pub governing: &'a Governing,
+    /// When the answer was received.
+    pub received: SystemTime,
+    /// What becomes of it where it has `Set-Cookie`.
+    pub set_cookie: SetCookie,
 }
 
 /// Whether the response may be stored, to answer later GET and HEAD requests for the same target.
@@ -97,7 +123,41 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), Refusal> {
     refuse_if(!lasting, Refusal::NoExpiration)?;
     // §4.1: a stored response with `Vary: *` always fails to match.
     let everything = Nominated::of(exchange.response) == Nominated::Everything;
-    refuse_if(everything, Refusal::VariesOnEverything)
+    refuse_if(everything, Refusal::VariesOnEverything)?;
+    // §7.3: responses with Set-Cookie can be cached; servers that do not want that have to say so. Many
+    // do not, so here they have to say that they do.
+    let named = directives.private.fields().iter();
+    let mut named = named.chain(directives.no_cache.fields());
+    let sets_cookie = exchange.response.contains_key(header::SET_COOKIE)
+        && !named.any(|name| *name == header::SET_COOKIE);
+    let given = match exchange.set_cookie {
+        SetCookie::Dropped => true,
+        SetCookie::Explicit => is_for_everyone(
+            exchange.status,
+            exchange.response,
+            exchange.governing,
+            exchange.received,
+        ),
+        SetCookie::Never => false,
+    };
+    refuse_if(sets_cookie && !given, Refusal::SetCookie)
+}
+
+/// Whether a response says itself that it may be given to several clients: for how long, or by `public`.
+/// What is to be validated each time is for each client anew.
+#[must_use]
+pub fn is_for_everyone(
+    status: StatusCode,
+    response: &HeaderMap,
+    governing: &Governing,
+    received: SystemTime,
+) -> bool {
+    let lifetime = Lifetime::of(status, response, governing, received, Heuristic::default());
+    let lasts = match lifetime.source {
+        Source::SMaxage | Source::MaxAge | Source::Expires => !lifetime.duration.is_zero(),
+        Source::Heuristic | Source::Nothing => governing.directives.public,
+    };
+    lasts && governing.directives.no_cache != Scope::Whole
 }
 
 fn refuse_if(condition: bool, refusal: Refusal) -> Result<(), Refusal> {

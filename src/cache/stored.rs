@@ -13,7 +13,7 @@ use super::purge::Sight;
 use super::reuse;
 use super::store::Mark;
 use super::vary::{Nominated, SecondaryKey};
-use crate::chain::{Judged, Standing};
+use crate::chain::Standing;
 use crate::clock::Moment;
 use crate::pages::Page;
 
@@ -122,14 +122,6 @@ impl Stored {
             key,
             standing: self.standing.as_ref(),
             bodies: vec![&self.body],
-        }
-    }
-
-    /// Its age, as clients are told it, given what it is good for.
-    pub fn age(&self, judged: Judged, now: Moment) -> Duration {
-        match &self.standing {
-            Some(standing) => standing.age(self.received, judged, now),
-            None => now.since(self.received),
         }
     }
 

@@ -21,7 +21,7 @@ use super::{
     directives::RequestDirectives,
     freshness::Heuristic,
     reuse::{Bounds, Decision, Origin, Stored, decide},
-    storable::{Exchange, storable},
+    storable::{Exchange, SetCookie, storable},
     targeted::TargetList,
     vary::Nominated,
 };
@@ -338,6 +338,8 @@ fn walk(moment: &Moment<'_>, hand: Hand) -> Option<Decision> {
         status,
         response: &headers,
         governing: &targets.governing(&headers),
+        received: at(0),
+        set_cookie: SetCookie::default(),
     })
     .ok()?;
     let nominated = Nominated::of(&headers);

@@ -17,6 +17,19 @@ use http::{
 
 use super::list::{is_token, members, plain, trim};
 
+/// A request's fields, as the origin received them.
+pub trait Received {
+    /// The map that holds this field as the origin received it; an empty one where the field was
+    /// removed on the way.
+    fn holding(&self, name: &HeaderName) -> &HeaderMap;
+}
+
+impl Received for HeaderMap {
+    fn holding(&self, _name: &HeaderName) -> &HeaderMap {
+        self
+    }
+}
+
 /// The request fields that a response nominates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Nominated {
@@ -48,7 +61,7 @@ impl Nominated {
 
     /// What a request says in the nominated fields; nothing where nothing can match.
     #[must_use]
-    pub fn key(&self, request: &HeaderMap) -> Option<SecondaryKey> {
+    pub fn key(&self, request: &impl Received) -> Option<SecondaryKey> {
         match self {
             Self::Fields(names) => {
                 let mut key = Vec::new();
@@ -61,7 +74,7 @@ impl Nominated {
 
     /// Whether this request says the same in the nominated fields. Allocates nothing.
     #[must_use]
-    pub fn matches(&self, key: &SecondaryKey, request: &HeaderMap) -> bool {
+    pub fn matches(&self, key: &SecondaryKey, request: &impl Received) -> bool {
         match self {
             Self::Fields(names) => {
                 let mut comparison = Comparison {
@@ -76,6 +89,28 @@ impl Nominated {
     }
 }
 
+impl Nominated {
+    /// Whether a request says in one field what the key's request said there, or the field is not
+    /// nominated.
+    #[must_use]
+    pub fn agrees_on(
+        &self,
+        name: &HeaderName,
+        key: &SecondaryKey,
+        request: &impl Received,
+    ) -> bool {
+        let Self::Fields(names) = self else {
+            return false;
+        };
+        let Some(at) = names.iter().position(|nominated| nominated == name) else {
+            return true;
+        };
+        let mut own = Vec::new();
+        write(&names[at..=at], request, &mut own);
+        key.part(at) == Some(&*own)
+    }
+}
+
 /// What a request said in the fields that a response nominates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecondaryKey(Box<[u8]>);
@@ -85,6 +120,15 @@ impl SecondaryKey {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The bytes of one of the nominated fields. Each begins with a byte that no value holds.
+    fn part(&self, at: usize) -> Option<&[u8]> {
+        let begins = |byte: &u8| [ABSENT, PRESENT].contains(&&[*byte][..]);
+        let mut starts = (0..self.0.len()).filter(|&at| begins(&self.0[at]));
+        let start = starts.nth(at)?;
+        let end = starts.next().unwrap_or(self.0.len());
+        self.0.get(start..end)
     }
 }
 
@@ -128,8 +172,9 @@ const PRESENT: &[u8] = b"\n";
 /// Stands before a weight that was read, so that no text looks like one.
 const WEIGHT: &[u8] = b"\r";
 
-fn write(names: &[HeaderName], request: &HeaderMap, out: &mut impl Sink) {
+fn write(names: &[HeaderName], request: &impl Received, out: &mut impl Sink) {
     for name in names {
+        let request = request.holding(name);
         if !request.contains_key(name) {
             // §4.1: what is absent can only match what is absent.
             out.put(ABSENT);

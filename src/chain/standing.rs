@@ -52,21 +52,19 @@ impl Standing {
         }
     }
 
-    /// Its age, as clients are told it: the time since it was last known to
-    /// hold (RFC 9111 §4.2.3 counts from generation or validation at the
-    /// origin, and a probe that finds the tip as it was validates all that ends
-    /// with its epoch). So `max-age` less `age` is what can be promised now.
-    pub fn age(&self, received: Moment, judged: Judged, now: Moment) -> Duration {
+    /// The age of what is fresh: the time since the answer was received or shown
+    /// to be unchanged (RFC 9111 §4.2.3). A probe that finds the tip as it was
+    /// shows that what names its blocks stands, and then `max-age` less `age` is
+    /// what can be promised now. It shows nothing of what any block may change,
+    /// such as a token: the indexer may have had more to say of the same tip.
+    pub fn age(&self, received: Moment, ttl: Duration, now: Moment) -> Duration {
         let since = now.since(received);
-        if !self.class.ends_with_epoch() {
-            return since;
-        }
-        let promised = Duration::from_millis(u64::from(self.promised));
-        match judged {
-            Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+        match self.class {
+            Class::Recent => {
+                let promised = Duration::from_millis(u64::from(self.promised));
                 promised.saturating_sub(ttl).min(since)
             }
-            Judged::Stale { by } => (promised + by).min(since),
+            Class::Absent | Class::Live | Class::Final => since,
         }
     }
 

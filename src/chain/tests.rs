@@ -168,23 +168,43 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
 fn an_age_and_what_is_promised_make_what_is_left() {
     let seconds = Duration::from_secs;
     let standing = |class| Standing::new(class, 0, None, 1).promising(seconds(5));
-    let fresh = |ttl| Judged::Fresh { ttl: seconds(ttl) };
-    let stale = |by| Judged::Stale { by: seconds(by) };
-    for (class, judged, since, age) in [
-        (Class::Recent, fresh(5), 600, 0),
-        (Class::Recent, fresh(2), 600, 3),
-        (Class::Recent, fresh(0), 600, 5),
-        (Class::Live, fresh(2), 2, 2),
+    for (class, ttl, since, age) in [
+        (Class::Recent, 5, 600, 0),
+        (Class::Recent, 2, 600, 3),
+        (Class::Recent, 0, 600, 5),
         // Where the tip was not known, it may be left longer than promised.
-        (Class::Live, fresh(9), 1, 0),
-        (Class::Recent, stale(7), 600, 12),
-        (Class::Absent, stale(7), 8, 8),
+        (Class::Recent, 9, 1, 0),
+        // An equal tip proves nothing of what any block may change.
+        (Class::Live, 2, 2, 2),
+        (Class::Live, 5, 20, 20),
+        (Class::Live, 9, 1, 1),
+        (Class::Absent, 1, 3, 3),
         // What is final is as old as it is.
-        (Class::Final, fresh(2), 600, 600),
+        (Class::Final, 2, 600, 600),
     ] {
-        let told = standing(class).age(at(0), judged, at(since));
-        assert_eq!(told, seconds(age), "{class:?} {judged:?} after {since} s");
+        let told = standing(class).age(at(0), seconds(ttl), at(since));
+        assert_eq!(told, seconds(age), "{class:?} {ttl} after {since} s");
     }
+}
+
+#[test]
+fn a_stale_answer_is_as_old_as_what_last_showed_it_unchanged() {
+    let chain = chain();
+    probe(&chain, 100, 1);
+    let standing = |class| Standing::new(class, 0, Some((96, 98)), chain.epoch(0));
+    let (recent, live) = (standing(Class::Recent), standing(Class::Live));
+    let age = |standing: &Standing, now| {
+        let stale = Judged::Stale {
+            by: Duration::from_secs(3),
+        };
+        chain.age(standing, at(2), stale, at(now)).as_secs()
+    };
+    assert_eq!((age(&recent, 33), age(&live, 33)), (31, 31));
+    probe(&chain, 100, 30);
+    assert_eq!((age(&recent, 33), age(&live, 33)), (3, 31));
+    // When it was last looked at in an epoch that has ended is not known.
+    probe(&chain, 101, 32);
+    assert_eq!((age(&recent, 33), age(&live, 33)), (31, 31));
 }
 
 #[test]

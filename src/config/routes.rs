@@ -14,6 +14,7 @@ pub(super) use print::print;
 use super::reader::{Placed, Table};
 use super::seconds;
 use crate::cache::policy::{Mode, Policy, Times};
+use crate::cache::storable::SetCookie;
 use crate::chain::Source;
 use crate::openapi;
 use crate::route::{
@@ -442,6 +443,9 @@ fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
             seconds(0),
         ),
         stale_if_error: table.duration("stale_if_error", seconds(0)..=most, seconds(0)),
+        set_cookie: table
+            .one_of("store_set_cookie", &SetCookie::NAMES)
+            .unwrap_or_default(),
         tip: 0,
     };
     let tip = table.string("tip").and_then(|(name, at)| {
@@ -458,6 +462,11 @@ fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
         }
         u16::try_from(found?).ok()
     });
+    if mode != Mode::Respect && table.has("store_set_cookie") {
+        let message =
+            "store_set_cookie goes with mode = \"respect\": the other modes store no cookie";
+        table.problem(table.span(), message);
+    }
     if mode != Mode::Chain && table.has("tip") {
         table.problem(table.span(), "tip goes with mode = \"chain\"");
     }

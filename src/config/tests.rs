@@ -474,6 +474,41 @@ fn routes_that_pass_all_cannot_have_fixed_times() {
 }
 
 #[test]
+fn which_responses_with_cookies_are_stored() {
+    let route = |cache: &str| {
+        format!(
+            "[[route]]\nname = \"a\"\npath = \"/{{rest:*}}\"\nheaders = \"all\"\ncache = {cache}\n"
+        )
+    };
+    for (cache, printed) in [
+        ("{ mode = \"respect\" }", "store_set_cookie = \"explicit\""),
+        (
+            "{ mode = \"respect\", store_set_cookie = \"never\" }",
+            "store_set_cookie = \"never\"",
+        ),
+    ] {
+        let config = Config::parse("p", &route(cache)).unwrap();
+        let once = config.print().unwrap();
+        assert!(once.contains(printed), "{once}");
+        assert_eq!(Config::parse("p", &once).unwrap().print().unwrap(), once);
+    }
+    for (cache, problem) in [
+        (
+            "{ mode = \"respect\", store_set_cookie = \"always\" }",
+            "store_set_cookie is \"always\"; allowed is one of explicit, never",
+        ),
+        (
+            "{ mode = \"off\", store_set_cookie = \"never\" }",
+            "store_set_cookie goes with mode = \"respect\"",
+        ),
+    ] {
+        let found = problems(&route(cache));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(problem), "{found:?}");
+    }
+}
+
+#[test]
 fn problems_of_chain_mode() {
     let limit = "query.limit = { type = \"integer\", min = 1, max = 60, default = 20 }";
     let offset = "query.offset = { type = \"integer\", default = 0 }";

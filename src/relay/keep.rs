@@ -1,23 +1,26 @@
 //! What an answer of the upstream changes of what is stored: a new response,
 //! one that a 304 or a HEAD freshens, those that an unsafe method invalidates.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderName, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 
 use super::serve::finish;
 use super::shared::Announced;
-use super::{Ask, Came, Errand, Relay, Times, forwarded, sent};
+use super::{Ask, Came, Errand, Relay, Times, forwarded};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
 use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::storable::{Exchange as Stores, storable, stored_fields};
-use crate::cache::store::{Mark, Variant, Variants};
-use crate::cache::targeted::TargetList;
+use crate::cache::storable::{
+    Exchange as Stores, SetCookie, is_for_everyone, storable, stored_fields,
+};
+use crate::cache::store::{Mark, Variant};
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
 use crate::route::{Headers, Route};
@@ -34,7 +37,7 @@ impl Errand {
         times: Times,
     ) -> Option<Came> {
         let key = &self.ask.key;
-        let variants: Variants = relay.cache.variants(key).unwrap_or_default();
+        let variants = self.of_one_coding(relay, route);
         let initial: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
         let status = Some(StatusCode::NOT_MODIFIED);
         let outcome = |stored| forwarded(self.why, status, stored, false);
@@ -57,12 +60,13 @@ impl Errand {
             Identified::Other => return None,
         };
         let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
+        let update = &update(relay, &head.headers, now);
         let mut answer: Option<(Arc<Variant>, bool)> = None;
         for place in places {
             let old = variants.get(place)?;
             let mut fields = old.fields.clone();
-            freshen(&mut fields, &head.headers, times.received);
+            freshen(&mut fields, update, now);
             let freshened = |request: &HeaderMap| {
                 let as_get = self.as_get(request.clone());
                 as_get.variant(relay, route, old.status, &fields, old.body.clone(), times)
@@ -109,7 +113,13 @@ impl Errand {
             true => self.announces(relay, &variant, now),
             false => Announced::Unshared,
         };
-        Some(self.with(relay, route, &variant, outcome(kept), now, announced))
+        let mut came = self.with(relay, route, &variant, outcome(kept), now, announced);
+        if route.headers == Headers::All && !update.contains_key(SET_COOKIE) {
+            let cookies = head.headers.get_all(SET_COOKIE).iter().cloned();
+            let fields = came.response.headers_mut();
+            fields.extend(cookies.map(|cookie| (SET_COOKIE, cookie)));
+        }
+        Some(came)
     }
 
     /// Makes what would be stored of a response; and whether it may be.
@@ -124,9 +134,9 @@ impl Errand {
     ) -> (Variant, bool) {
         let targets = &relay.targets;
         let governing = targets.governing(fields);
-        let kept = self.may_store(relay, route, status, fields, targets);
+        let kept = self.may_store(relay, route, status, fields, times.received);
         let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
         let nominated = match route.headers {
             Headers::All => Nominated::of(fields),
             Headers::Typed => Nominated::of(&none),
@@ -159,7 +169,7 @@ impl Errand {
         route: &Route,
         status: StatusCode,
         response: &HeaderMap,
-        targets: &TargetList,
+        received: SystemTime,
     ) -> bool {
         let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
             return false;
@@ -175,7 +185,12 @@ impl Errand {
             directives: &RequestDirectives::of(&self.ask.fields),
             status,
             response,
-            governing: &targets.governing(response),
+            governing: &relay.targets.governing(response),
+            received,
+            set_cookie: match (route.headers, route.cache.set_cookie) {
+                (Headers::Typed, SetCookie::Explicit) => SetCookie::Dropped,
+                (Headers::Typed | Headers::All, rule) => rule,
+            },
         };
         *method == Method::GET && route.cache.mode == Mode::Respect && storable(&exchange).is_ok()
     }
@@ -193,8 +208,7 @@ impl Errand {
         let (variant, kept) = self.variant(relay, route, status, fields, body, times);
         let variant = Arc::new(variant);
         if kept {
-            let none = HeaderMap::new();
-            let sent = sent(route, &self.ask.fields, &none);
+            let sent = &self.ask.sent(relay, route);
             relay
                 .cache
                 .store()
@@ -255,8 +269,7 @@ impl Errand {
             return;
         }
         let now = relay.clock.wall(relay.clock.now());
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = &self.ask.sent(relay, route);
         relay.cache.store().amend(&self.ask.key, mark, |variants| {
             for variant in variants.iter_mut() {
                 if !variant.nominated.matches(&variant.secondary, sent) {
@@ -267,7 +280,7 @@ impl Errand {
                 match head_effect(&variant.fields, variant.body.len() as u64, fields) {
                     HeadEffect::Stale => reuse.make_stale(),
                     HeadEffect::Freshen => {
-                        freshen(&mut new_fields, fields, now);
+                        freshen(&mut new_fields, &update(relay, fields, now), now);
                         let times = Times {
                             mark,
                             requested: now,
@@ -308,11 +321,28 @@ impl Errand {
                 key: self.ask.key.clone(),
                 body: None,
                 caller: self.ask.caller,
+                peer: self.ask.peer,
             },
             why: self.why,
             chosen: None,
         }
     }
+}
+
+/// The fields with which a 304, or the answer to a HEAD, updates what is stored.
+/// Its cookies are for the one client whose request it answers, unless it says
+/// itself that it is for everyone: the freshness of what is stored says nothing
+/// of them.
+fn update<'h>(relay: &Relay, fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
+    let governing = relay.targets.governing(fields);
+    if !fields.contains_key(SET_COOKIE)
+        || is_for_everyone(StatusCode::OK, fields, &governing, received)
+    {
+        return Cow::Borrowed(fields);
+    }
+    let mut without = fields.clone();
+    without.remove(SET_COOKIE);
+    Cow::Owned(without)
 }
 
 /// A copy that shares nothing with the connection's read buffer.

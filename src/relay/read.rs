@@ -43,14 +43,9 @@ pub(super) fn one_length(version: Version, fields: &mut HeaderMap) -> Result<Opt
             fields.remove(CONTENT_LENGTH);
             return Ok(None);
         }
-        // What was coded cannot be handed on as if it were not. A name that is
-        // no coding's says nothing of the body, which ends with the connection
-        // (§6.3); beside a length it could be read in two ways.
-        let unknown = is_unknown_coding(coding.as_bytes());
-        return match unknown && !fields.contains_key(CONTENT_LENGTH) {
-            true => Ok(None),
-            false => Err(Failure::Protocol),
-        };
+        // No other coding was asked for. What it has done to the body is not
+        // known, and cannot be undone here (§6.1, §7).
+        return Err(Failure::Protocol);
     }
     let mut length = None;
     let lines = fields.get_all(CONTENT_LENGTH).iter();
@@ -72,26 +67,4 @@ pub(super) fn one_length(version: Version, fields: &mut HeaderMap) -> Result<Opt
         fields.insert(CONTENT_LENGTH, length.into());
     }
     Ok(length)
-}
-
-/// Whether it is one token that names none of the registered transfer codings
-/// (RFC 9112 §7, §12.3).
-fn is_unknown_coding(coding: &[u8]) -> bool {
-    const REGISTERED: [&[u8]; 7] = [
-        b"chunked",
-        b"compress",
-        b"deflate",
-        b"gzip",
-        b"identity",
-        b"x-compress",
-        b"x-gzip",
-    ];
-    let token = !coding.is_empty()
-        && coding
-            .iter()
-            .all(|b| b.is_ascii_alphanumeric() || *b == b'-');
-    token
-        && !REGISTERED
-            .iter()
-            .any(|name| coding.eq_ignore_ascii_case(name))
 }

@@ -1,11 +1,13 @@
 //! What memory says of a request, without waiting for anything.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Response};
 
+use super::sent::Sent;
 use super::serve::serve;
-use super::{Relay, bounds, sent};
+use super::{Relay, bounds};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -46,6 +48,7 @@ pub(crate) fn recall(
     route: &Route,
     method: &Method,
     fields: &HeaderMap,
+    peer: IpAddr,
     key: &Key,
     now: Moment,
 ) -> Recall {
@@ -57,8 +60,7 @@ pub(crate) fn recall(
         return forward(why, None);
     }
     let directives = RequestDirectives::of(fields);
-    let none = HeaderMap::new();
-    let (why, chosen) = match choose(relay, key, sent(route, fields, &none)) {
+    let (why, chosen) = match choose(relay, key, &Sent::of(relay, route, fields, peer)) {
         Err(why) => (why, None),
         Ok(chosen) => (Forward::Request, Some(chosen)),
     };
@@ -96,7 +98,7 @@ pub(crate) fn recall(
 }
 
 /// The stored response that `Vary` selects, the most recent of several.
-pub(super) fn choose(relay: &Relay, key: &Key, sent: &HeaderMap) -> Result<Arc<Variant>, Forward> {
+pub(super) fn choose(relay: &Relay, key: &Key, sent: &Sent<'_>) -> Result<Arc<Variant>, Forward> {
     let variants = relay.cache.variants(key).ok_or(Forward::UriMiss)?;
     let matching = variants
         .iter()

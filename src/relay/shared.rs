@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::recall::choose;
 use super::serve::{say_instead, serve_streamed};
-use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions, recall, sent};
+use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Decision, Origin, decide};
@@ -119,8 +119,8 @@ impl Errand {
         let Some(route) = relay.routes.get(self.ask.key.route()) else {
             return;
         };
-        let none = HeaderMap::new();
-        self.chosen = choose(&relay, &self.ask.key, sent(route, &self.ask.fields, &none)).ok();
+        let chosen = choose(&relay, &self.ask.key, &self.ask.sent(&relay, route)).ok();
+        self.chosen = chosen;
         self.ask.method = Method::GET;
         self.ask.fields.remove(http::header::CACHE_CONTROL);
         let key = self.key_of(&relay, route, None);
@@ -160,8 +160,7 @@ impl Errand {
 
     /// What another leader may have stored between our looking and our leading.
     fn recalled(&self, relay: &Relay, route: &Route) -> Option<Came> {
-        let (ask, now) = (&self.ask, relay.clock.now());
-        match recall(relay, route, &ask.method, &ask.fields, &ask.key, now) {
+        match self.ask.recall(relay, route) {
             Recall::Answer {
                 response,
                 outcome,
@@ -177,34 +176,31 @@ impl Errand {
 
     /// What a leader's answer is to this client.
     fn follow(&self, relay: &Relay, route: &Route, announced: Announced) -> Followed {
-        let (ask, none) = (&self.ask, HeaderMap::new());
-        let now = relay.clock.now();
+        let ask = &self.ask;
         match announced {
-            Announced::Stored => {
-                match recall(relay, route, &ask.method, &ask.fields, &ask.key, now) {
-                    Recall::Answer { mut response, .. } => {
-                        let status = Some(response.status());
-                        let outcome = forwarded(self.why, status, false, true);
-                        let said = relay.respond.cache_status(outcome, &ask.key);
-                        say_instead(response.headers_mut(), said);
-                        Followed::done(response, outcome)
-                    }
-                    // It is of another variant.
-                    Recall::Forward {
-                        why: Forward::VaryMiss | Forward::UriMiss,
-                        ..
-                    } => Followed::Again(None),
-                    Recall::Forward { .. } | Recall::OnlyIfCached => Followed::Alone,
+            Announced::Stored => match ask.recall(relay, route) {
+                Recall::Answer { mut response, .. } => {
+                    let status = Some(response.status());
+                    let outcome = forwarded(self.why, status, false, true);
+                    let said = relay.respond.cache_status(outcome, &ask.key);
+                    say_instead(response.headers_mut(), said);
+                    Followed::done(response, outcome)
                 }
-            }
+                // It is of another variant.
+                Recall::Forward {
+                    why: Forward::VaryMiss | Forward::UriMiss,
+                    ..
+                } => Followed::Again(None),
+                Recall::Forward { .. } | Recall::OnlyIfCached => Followed::Alone,
+            },
             Announced::Begun(begun) => {
                 let variant = &begun.variant;
-                let sent = sent(route, &ask.fields, &none);
-                if !variant.nominated.matches(&variant.secondary, sent) {
+                let sent = ask.sent(relay, route);
+                if !variant.nominated.matches(&variant.secondary, &sent) {
                     return Followed::Again(Some(variant.nominated.clone()));
                 }
                 let outcome = forwarded(self.why, Some(variant.status), false, true);
-                let wall = relay.clock.wall(now);
+                let wall = relay.clock.wall(relay.clock.now());
                 match serve_streamed(relay, route, &begun, ask, outcome, wall) {
                     Some(response) => Followed::done(response, outcome),
                     None => Followed::Alone,
@@ -274,11 +270,10 @@ impl Errand {
     /// by, as far as those are known.
     fn key_of(&self, relay: &Relay, route: &Route, nominated: Option<&Nominated>) -> Vec<u8> {
         let mut key = self.ask.key.as_bytes().to_vec();
-        let none = HeaderMap::new();
-        let sent = sent(route, &self.ask.fields, &none);
+        let sent = self.ask.sent(relay, route);
         let stored = relay.cache.variants(&self.ask.key).unwrap_or_default();
         let newest = stored.last().map(|variant| &variant.nominated);
-        if let Some(secondary) = nominated.or(newest).and_then(|fields| fields.key(sent)) {
+        if let Some(secondary) = nominated.or(newest).and_then(|fields| fields.key(&sent)) {
             // No target has this byte.
             key.push(0);
             key.extend_from_slice(secondary.as_bytes());

@@ -334,6 +334,11 @@ fn what_a_route_keeps_of_the_one_before_it() {
             |r| r.cache.times.empty = Some(std::time::Duration::ZERO),
             false,
         ),
+        (
+            "what becomes of cookies",
+            |r| r.cache.set_cookie = crate::cache::storable::SetCookie::Never,
+            false,
+        ),
         ("its pages", |r| r.pages = NonZeroU32::new(60), false),
     ] {
         assert_eq!(same(change), expected, "{what}");

@@ -40,6 +40,35 @@ use crate::upstream::keys::ApiKey;
 use crate::upstream::names::Names;
 use crate::upstream::{Ask, Upstream};
 
+/// What tells this process from others; it survives reloads.
+struct Identity {
+    /// Makes request ids and boundaries.
+    seed: u64,
+    /// Its name in the `via` of requests. It is public, and says nothing of the
+    /// seed.
+    pseudonym: Arc<str>,
+}
+
+impl Identity {
+    fn new() -> Result<Self, StartError> {
+        Ok(Self {
+            seed: random()?,
+            pseudonym: format!("ordgate-{:016x}", random()?).into(),
+        })
+    }
+}
+
+fn random() -> Result<u64, StartError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_unspecified| StartError::System {
+            what: "randomness",
+            error: io::Error::other("no source of it"),
+        })?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 /// Makes the gateway: every room from its settings. Where another stands in for
 /// the upstream, that one is asked on routes of the API.
 ///
@@ -52,14 +81,7 @@ pub fn gateway(
     clock: Clock,
     stand_in: Option<Arc<dyn Ask>>,
 ) -> Result<Arc<Gateway>, StartError> {
-    let mut seed = [0; 8];
-    SystemRandom::new()
-        .fill(&mut seed)
-        .map_err(|_unspecified| StartError::System {
-            what: "randomness",
-            error: io::Error::other("no source of it"),
-        })?;
-    let seed = u64::from_ne_bytes(seed);
+    let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstream = Upstream::new(config.upstream.clone(), keys, names, clock.clone())?;
@@ -83,7 +105,7 @@ pub fn gateway(
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::Ongoing::new(config.upstream.max_in_flight.get());
     Ok(assemble(
-        config, limit, fill, upstream, ongoing, meter, seed,
+        config, limit, fill, upstream, ongoing, meter, identity,
     ))
 }
 
@@ -146,7 +168,11 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
     let ongoing = before.relay.ongoing.clone();
-    let gateway = assemble(config, limit, fill, upstream, ongoing, meter, before.seed);
+    let identity = Identity {
+        seed: before.seed,
+        pseudonym: before.relay.pseudonym.clone(),
+    };
+    let gateway = assemble(config, limit, fill, upstream, ongoing, meter, identity);
     Ok((gateway, done))
 }
 
@@ -200,11 +226,11 @@ fn assemble(
     upstream: Arc<Upstream>,
     ongoing: relay::Ongoing,
     meter: Meter,
-    seed: u64,
+    identity: Identity,
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
     let gateway = Arc::new(Gateway {
-        trust: config.trust,
+        trust: config.trust.clone(),
         limit,
         looks_ahead: config.chain.look_ahead.refresh > 0,
         relay: Arc::new(Relay {
@@ -215,9 +241,11 @@ fn assemble(
             stale_wait: config.stale_wait,
             upstream: upstream.clone(),
             respond: fill.respond.clone(),
+            trust: config.trust,
             targets: targets(config.targeted),
             clock: fill.clock.clone(),
-            seed,
+            pseudonym: identity.pseudonym,
+            seed: identity.seed,
         }),
         meter,
         access_log: AccessLog::new(&config.access_log),
@@ -233,7 +261,7 @@ fn assemble(
         routes: fill.routes.clone(),
         stale_wait: config.stale_wait,
         clock: fill.clock.clone(),
-        seed,
+        seed: identity.seed,
         fill,
     });
     let endpoints = gateway.upstream.settings().urls.len();

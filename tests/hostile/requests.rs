@@ -1,1 +1,390 @@
-//! Requests made to poison the cache, to escape the base URL, or to loop.
+//! Requests made to poison the cache, to escape the base URL, or to loop: what
+//! another client is answered does not change by them.
+
+use crate::support::{Answer, Gateway, Reply, Setup, Upstream};
+
+/// One route before any origin.
+const ALL: &str = r#"
+    [[route]]
+    name = "all"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
+const FRESH: &str = "cache-control: max-age=60\r\n";
+
+fn plain(upstream: &Upstream) -> Setup {
+    Setup::before(upstream).config(ALL)
+}
+
+fn is_hit(answer: &Answer) -> bool {
+    let said = answer.all("cache-status");
+    said.last().is_some_and(|said| said.contains("; hit"))
+}
+
+/// An origin that answers with the value of one field, and varies by it.
+fn echoing(upstream: &Upstream, name: &'static str) {
+    upstream.usually(move |seen| {
+        let said = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
+        Reply::with(200, &format!("{FRESH}vary: {name}\r\n"), said)
+    });
+}
+
+#[tokio::test]
+async fn a_field_that_the_request_nominates_is_in_no_secondary_key() {
+    for name in ["origin", "accept-language", "cookie", "x-any"] {
+        let upstream = Upstream::start();
+        echoing(&upstream, name);
+        let gateway = plain(&upstream).manual().start();
+        // The origin does not receive the field, and answers accordingly.
+        let nominated = [("connection", name), (name, "honest")];
+        let attack = gateway.request("GET", "/v", &nominated).await;
+        assert_eq!(attack.text(), "nothing", "{name}");
+        let honest = gateway.request("GET", "/v", &[(name, "honest")]).await;
+        assert_eq!(honest.text(), "honest", "{name}");
+        // What was stored answers those whose request says the same upstream.
+        let without = gateway.get("/v").await;
+        assert_eq!((without.text(), is_hit(&without)), ("nothing", true));
+        let again = gateway.request("GET", "/v", &nominated).await;
+        assert_eq!((again.text(), is_hit(&again)), ("nothing", true));
+        let honest = gateway.request("GET", "/v", &[(name, "honest")]).await;
+        assert_eq!((honest.text(), is_hit(&honest)), ("honest", true));
+        assert_eq!(upstream.count(), 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn fields_that_end_at_ordgate_are_in_no_secondary_key() {
+    for (name, value) in [
+        ("x-api-key", "the client's"),
+        ("te", "trailers"),
+        ("proxy-authorization", "Basic x"),
+    ] {
+        let upstream = Upstream::start();
+        echoing(&upstream, name);
+        let gateway = plain(&upstream).manual().start();
+        for at in 0..2 {
+            let answer = gateway.request("GET", "/v", &[(name, value)]).await;
+            assert_eq!((answer.text(), is_hit(&answer)), ("nothing", at > 0));
+        }
+        assert!(is_hit(&gateway.get("/v").await), "{name}");
+    }
+}
+
+/// The forwarding fields that the upstream received last, in the order of names.
+fn forwarding(upstream: &Upstream) -> Vec<(String, String)> {
+    let seen = upstream.seen();
+    let text = seen.last().unwrap().text();
+    let lines = text.split("\r\n").skip(1);
+    let fields = lines.filter_map(|line| line.split_once(':'));
+    let own = |name: &str| name.contains("forward") || name.contains("ip");
+    let mut found: Vec<_> = fields
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+        .filter(|(name, _)| own(name))
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn forwarding_fields_are_ordgates_own() {
+    let forged = [
+        ("x-forwarded-for", "203.0.113.9"),
+        ("forwarded", "for=203.0.113.9;host=evil.example;proto=https"),
+        ("x-real-ip", "203.0.113.9"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "https"),
+        ("x-forwarded-port", "444"),
+        ("x-forwarded-prefix", "/evil"),
+        ("x-forwarded-server", "evil.example"),
+        ("true-client-ip", "203.0.113.9"),
+    ];
+    let reported = |list: &str, elements: &str, client: &str| {
+        vec![
+            ("forwarded".to_owned(), elements.to_owned()),
+            ("x-forwarded-for".to_owned(), list.to_owned()),
+            ("x-real-ip".to_owned(), client.to_owned()),
+        ]
+    };
+    let alone = reported("127.0.0.1", "for=127.0.0.1", "127.0.0.1");
+    for mode in ["respect", "off"] {
+        let upstream = Upstream::start();
+        let route = ALL.replace("respect", mode);
+        let gateway = Setup::before(&upstream).config(&route).start();
+        for method in ["GET", "POST"] {
+            gateway.request(method, "/v", &forged).await;
+            assert_eq!(forwarding(&upstream), alone, "{mode} {method}");
+            gateway.request(method, "/w", &[]).await;
+            assert_eq!(forwarding(&upstream), alone, "{mode} {method}");
+        }
+    }
+    // A trusted proxy is believed, as far as it has seen it itself.
+    let upstream = Upstream::start();
+    let trusting = "clients.trusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = plain(&upstream).config(trusting).start();
+    let fields = [
+        ("x-forwarded-for", "198.51.100.1, 203.0.113.9"),
+        ("x-forwarded-host", "evil.example"),
+    ];
+    gateway.request("GET", "/v", &fields).await;
+    let through = reported(
+        "203.0.113.9, 127.0.0.1",
+        "for=203.0.113.9, for=127.0.0.1",
+        "203.0.113.9",
+    );
+    assert_eq!(forwarding(&upstream), through);
+}
+
+#[tokio::test]
+async fn a_shared_response_does_not_vary_by_forwarding_fields() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).start();
+    upstream.always(Reply::with(200, FRESH, "body"));
+    for (at, host) in ["a.example", "b.example"].into_iter().enumerate() {
+        let fields = [
+            ("x-forwarded-for", "203.0.113.9"),
+            ("x-forwarded-host", host),
+        ];
+        let answer = gateway.request("GET", "/v", &fields).await;
+        assert_eq!(is_hit(&answer), at > 0);
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+/// Where the origin says that it varies by the client's address, it means the
+/// one that it received.
+#[tokio::test]
+async fn a_response_that_varies_by_the_address_varies_by_the_one_that_is_known() {
+    let upstream = Upstream::start();
+    echoing(&upstream, "x-forwarded-for");
+    let gateway = plain(&upstream).start();
+    for (at, forged) in ["203.0.113.9", "203.0.113.10"].into_iter().enumerate() {
+        let fields = [("x-forwarded-for", forged)];
+        let answer = gateway.request("GET", "/v", &fields).await;
+        assert_eq!((answer.text(), is_hit(&answer)), ("127.0.0.1", at > 0));
+    }
+    let upstream = Upstream::start();
+    echoing(&upstream, "x-forwarded-for");
+    let trusting = "clients.trusted_proxies = [\"127.0.0.0/8\"]";
+    let gateway = plain(&upstream).config(trusting).start();
+    for client in ["203.0.113.9", "203.0.113.10"] {
+        for forged in ["198.51.100.1", "198.51.100.2"] {
+            let chain = format!("{forged}, {client}");
+            let answer = gateway
+                .request("GET", "/v", &[("x-forwarded-for", &chain)])
+                .await;
+            assert_eq!(answer.text(), format!("{client}, 127.0.0.1"));
+        }
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_request_that_has_passed_already_is_508() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, FRESH, "body"));
+    let gateway = plain(&upstream).start();
+    gateway.get("/v").await;
+    let via = upstream.seen()[0].field("via").unwrap();
+    for (method, target) in [("GET", "/w"), ("POST", "/w"), ("HEAD", "/w")] {
+        for via in [&*via, &format!("1.0 fred, {via}, 1.1 other")] {
+            let answer = gateway.request(method, target, &[("via", via)]).await;
+            assert_eq!(answer.status, 508, "{method} {via}");
+            if method != "HEAD" {
+                let detail = answer.json()["detail"].to_string();
+                assert!(detail.contains("via"), "{detail}");
+            }
+        }
+    }
+    assert_eq!(upstream.count(), 1);
+    // What is stored answers it all the same, and others are not concerned.
+    assert!(is_hit(
+        &gateway.request("GET", "/v", &[("via", &via)]).await
+    ));
+    let other = [("via", "1.1 ordgate, 1.1 ordgate-0000000000000000")];
+    assert_eq!(gateway.request("GET", "/w", &other).await.status, 200);
+}
+
+#[tokio::test]
+async fn ordgates_in_a_row_are_no_loop_and_one_before_itself_is() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, "", "body"));
+    let behind = plain(&upstream).start();
+    let before = Setup::at(&format!("http://{}", behind.public))
+        .config(ALL)
+        .start();
+    let answer = before.get("/v").await;
+    assert_eq!((answer.status, answer.text()), (200, "body"));
+
+    let itself = format!("upstream.url = \"http://{}\"", behind.public);
+    let reloaded = behind.reload(&itself).await;
+    assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+    for gateway in [&behind, &before] {
+        assert_eq!(gateway.get("/loop").await.status, 508);
+        assert_eq!(gateway.request("POST", "/loop", &[]).await.status, 508);
+    }
+    assert_eq!(upstream.count(), 1);
+}
+
+/// nginx gives what it compresses the tag of what it has not: asked about the
+/// one, it says that the other is unchanged.
+#[tokio::test]
+async fn a_coding_that_is_wanted_is_not_kept_away_by_another_ones_tag() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| {
+        let asked = seen.field("if-none-match").unwrap_or_default();
+        let vary = "vary: accept-encoding, x-other\r\ncache-control: max-age=10\r\n";
+        if asked.contains("\"one\"") {
+            return Reply::raw(format!(
+                "HTTP/1.1 304 Not Modified\r\netag: \"one\"\r\n{vary}\r\n"
+            ));
+        }
+        let wants = seen.field("accept-encoding").unwrap_or_default();
+        match wants.contains("gzip") {
+            true => {
+                let fields = format!("content-encoding: gzip\r\netag: W/\"one\"\r\n{vary}");
+                Reply::with(200, &fields, "zipped")
+            }
+            false => Reply::with(200, &format!("etag: \"one\"\r\n{vary}"), "plain"),
+        }
+    });
+    let gateway = plain(&upstream).manual().start();
+    let gzip = [("accept-encoding", "gzip")];
+    for round in 0..3 {
+        let one = gateway.request("GET", "/v", &[]).await;
+        assert_eq!(one.text(), "plain", "round {round}");
+        let other = gateway.request("GET", "/v", &gzip).await;
+        assert_eq!(other.text(), "zipped", "round {round}");
+        assert_eq!(other.must("content-encoding"), "gzip");
+        gateway.advance(10_000);
+    }
+    // Among those of one coding the tags do go up.
+    let asked = upstream.count();
+    let fields = [("accept-encoding", "gzip"), ("x-other", "1")];
+    assert_eq!(gateway.request("GET", "/v", &fields).await.text(), "zipped");
+    let seen = upstream.seen();
+    assert_eq!(seen[asked].field("if-none-match").unwrap(), "W/\"one\"");
+}
+
+async fn cookies(gateway: &Gateway, target: &str) -> [Option<String>; 2] {
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let answer = gateway.get(target).await;
+        seen.push(answer.field("set-cookie").map(str::to_owned));
+    }
+    [seen.remove(0), seen.remove(0)]
+}
+
+/// An origin that gives each request a cookie of its own.
+fn baking(upstream: &Upstream, fields: &'static str) {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    upstream.usually(move |_| {
+        let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let fields = format!("{fields}set-cookie: session={nth}\r\n");
+        Reply::with(200, &fields, "body")
+    });
+}
+
+#[tokio::test]
+async fn one_clients_cookie_is_given_to_nobody_else_by_a_guess() {
+    const OLD: &str = "last-modified: Sat, 01 Jan 2000 00:00:00 GMT\r\n";
+    const TAGGED: &str = "etag: \"one\"\r\ncache-control: no-cache\r\n";
+    const PUBLIC: &str =
+        "last-modified: Sat, 01 Jan 2000 00:00:00 GMT\r\ncache-control: public\r\n";
+    for (fields, kept) in [
+        (OLD, false),
+        (TAGGED, false),
+        (
+            "expires: Sat, 01 Jan 2000 00:00:00 GMT\r\netag: \"one\"\r\n",
+            false,
+        ),
+        ("cache-control: max-age=0\r\netag: \"one\"\r\n", false),
+        (
+            "cdn-cache-control: max-age=0\r\ncache-control: max-age=60\r\n",
+            false,
+        ),
+        (FRESH, true),
+        ("cache-control: s-maxage=60\r\n", true),
+        ("cdn-cache-control: max-age=60\r\n", true),
+        ("expires: Sat, 01 Jan 2101 00:00:00 GMT\r\n", true),
+        (PUBLIC, true),
+    ] {
+        let upstream = Upstream::start();
+        baking(&upstream, fields);
+        let gateway = plain(&upstream).start();
+        let [first, second] = cookies(&gateway, "/v").await;
+        assert_eq!(first.as_deref(), Some("session=0"), "{fields}");
+        let expected = if kept { "session=0" } else { "session=1" };
+        assert_eq!(second.as_deref(), Some(expected), "{fields}");
+
+        let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
+        let upstream = Upstream::start();
+        baking(&upstream, fields);
+        let gateway = Setup::before(&upstream).config(&never).start();
+        let [_, second] = cookies(&gateway, "/v").await;
+        assert_eq!(second.as_deref(), Some("session=1"), "{fields}");
+    }
+    // Without a cookie it is stored as before.
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, OLD, "body"));
+    let gateway = plain(&upstream).start();
+    gateway.get("/v").await;
+    assert!(is_hit(&gateway.get("/v").await));
+}
+
+#[tokio::test]
+async fn a_reload_that_refuses_cookies_gives_none_that_is_stored() {
+    let upstream = Upstream::start();
+    baking(&upstream, FRESH);
+    let gateway = plain(&upstream).start();
+    cookies(&gateway, "/v").await;
+    let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
+    assert_eq!(gateway.reload(&never).await.status, 200);
+    let [first, second] = cookies(&gateway, "/v").await;
+    assert_eq!(first.as_deref(), Some("session=1"));
+    assert_eq!(second.as_deref(), Some("session=2"));
+}
+
+/// The cookie of a 304 is for the client whose request it answers.
+#[tokio::test]
+async fn the_cookie_of_a_304_is_not_stored_by_the_freshness_of_a_200() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let fields = "cache-control: max-age=10\r\netag: \"one\"\r\n";
+    upstream.once("/v", Reply::with(200, fields, "body"));
+    gateway.get("/v").await;
+    gateway.advance(10_000);
+    let unchanged = "HTTP/1.1 304 Not Modified\r\netag: \"one\"\r\nset-cookie: session=ann\r\n\r\n";
+    upstream.once("/v", Reply::raw(unchanged));
+    let ann = gateway.get("/v").await;
+    assert_eq!(ann.text(), "body");
+    assert_eq!(ann.field("set-cookie"), Some("session=ann"));
+    let bob = gateway.get("/v").await;
+    assert_eq!((bob.text(), is_hit(&bob)), ("body", true));
+    assert_eq!(bob.field("set-cookie"), None);
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
+    for coding in [
+        "xyz",
+        "gzip",
+        "identity",
+        "xyz, chunked",
+        "chunked, xyz",
+        "",
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).start();
+        let raw = format!("HTTP/1.1 200 OK\r\n{FRESH}transfer-encoding: {coding}\r\n\r\nbody");
+        upstream.once("/v", Reply::raw(raw).close());
+        assert_eq!(gateway.get("/v").await.status, 502, "{coding}");
+        let after = gateway.get("/v").await;
+        assert_eq!((after.status, is_hit(&after)), (200, false), "{coding}");
+        assert_eq!(upstream.count(), 2, "{coding}");
+    }
+}

@@ -28,6 +28,8 @@ fn judge(method: &str, request: Fields, status: u16, response: Fields) -> Result
         status: StatusCode::from_u16(status).unwrap(),
         response: &response,
         governing: &TargetList::default().governing(&response),
+        received: SystemTime::UNIX_EPOCH,
+        set_cookie: SetCookie::Explicit,
     })
 }
 
@@ -386,5 +388,79 @@ fn fields_that_are_kept() {
     let stored = stored_fields(&response, &ResponseDirectives::of(&response));
     for (name, _, kept, section) in table {
         assert_eq!(stored.contains_key(*name), *kept, "{name}: {section}");
+    }
+}
+
+#[test]
+fn responses_that_set_a_cookie() {
+    const GIVEN: [Result<(), Refusal>; 2] = [Ok(()), Err(Refusal::SetCookie)];
+    const STORED: [Result<(), Refusal>; 2] = [Ok(()); 2];
+    const REFUSED: [Result<(), Refusal>; 2] = [Err(Refusal::SetCookie); 2];
+    let date = ("date", "Thu, 01 Jan 1970 00:00:10 GMT");
+    let modified = ("last-modified", "Thu, 01 Jan 1970 00:00:00 GMT");
+    for (fields, [explicit, never]) in [
+        (vec![modified], REFUSED),
+        (vec![("etag", "\"one\"")], REFUSED),
+        (vec![("cache-control", "no-cache")], REFUSED),
+        (vec![("cache-control", "max-age=0")], REFUSED),
+        (vec![("cache-control", "public, max-age=0")], REFUSED),
+        (vec![("cache-control", "max-age=60, s-maxage=0")], REFUSED),
+        (vec![("cache-control", "max-age=60, no-cache")], REFUSED),
+        (vec![("expires", "0")], REFUSED),
+        (
+            vec![date, ("expires", "Thu, 01 Jan 1970 00:00:10 GMT")],
+            REFUSED,
+        ),
+        (
+            vec![
+                ("cache-control", "max-age=60"),
+                ("cdn-cache-control", "none"),
+            ],
+            REFUSED,
+        ),
+        (vec![("cache-control", "max-age=60")], GIVEN),
+        (vec![("cache-control", "max-age=0, s-maxage=60")], GIVEN),
+        (vec![("cache-control", "public"), modified], GIVEN),
+        (vec![("cdn-cache-control", "max-age=60")], GIVEN),
+        (
+            vec![date, ("expires", "Thu, 01 Jan 1970 00:00:11 GMT")],
+            GIVEN,
+        ),
+        (vec![("expires", "Thu, 01 Jan 1970 00:00:11 GMT")], GIVEN),
+        // The cookie itself is not stored.
+        (
+            vec![("cache-control", "private=\"set-cookie\""), modified],
+            STORED,
+        ),
+        (
+            vec![("cache-control", "no-cache=\"set-cookie\""), modified],
+            STORED,
+        ),
+    ] {
+        let mut response = HeaderMap::new();
+        for (name, value) in fields {
+            response.append(name, HeaderValue::from_static(value));
+        }
+        let judged = |response: &HeaderMap, set_cookie| {
+            storable(&Exchange {
+                method: &Method::GET,
+                target: &Uri::from_static("http://example.org/a"),
+                request: &HeaderMap::new(),
+                directives: &RequestDirectives::default(),
+                status: StatusCode::OK,
+                response,
+                governing: &TargetList::default().governing(response),
+                received: SystemTime::UNIX_EPOCH,
+                set_cookie,
+            })
+        };
+        let rules = [SetCookie::Explicit, SetCookie::Never, SetCookie::Dropped];
+        for rule in rules {
+            assert_eq!(judged(&response, rule), Ok(()), "{response:?}");
+        }
+        response.append(header::SET_COOKIE, HeaderValue::from_static("a=b"));
+        for (rule, expected) in rules.into_iter().zip([explicit, never, Ok(())]) {
+            assert_eq!(judged(&response, rule), expected, "{rule:?} {response:?}");
+        }
     }
 }

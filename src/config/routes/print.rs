@@ -5,6 +5,7 @@ use std::time::Duration;
 use toml::Value;
 
 use crate::cache::policy::{Mode, Policy};
+use crate::cache::storable::SetCookie;
 use crate::chain::Source;
 use crate::route::{Headers, Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::units;
@@ -129,6 +130,14 @@ fn print_policy(policy: &Policy, tips: &[Source]) -> Value {
         time(&policy.stale_while_revalidate),
     );
     table.insert("stale_if_error".into(), time(&policy.stale_if_error));
+    if policy.mode == Mode::Respect {
+        let named = SetCookie::NAMES.iter();
+        let name = named
+            .filter(|(_, rule)| *rule == policy.set_cookie)
+            .map(|(name, _)| *name)
+            .next();
+        table.insert("store_set_cookie".into(), name.unwrap_or("explicit").into());
+    }
     let mut times = toml::Table::new();
     for (status, lifetime) in &policy.times.exact {
         times.insert(status.as_str().to_owned(), time(lifetime));

@@ -1,9 +1,9 @@
 //! How settled an answer is, and for how long it is kept therefore.
 
-use ordgate::sandbox::Settings;
+use ordgate::sandbox::{Sandbox, Settings};
 
-use super::{Ground, IMMUTABLE, block, transaction};
-use crate::support::Client;
+use super::{Ground, IMMUTABLE, acting, before, block, probe_all, transaction};
+use crate::support::{Client, Reply};
 
 const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 
@@ -269,6 +269,49 @@ async fn a_block_that_is_seen_again_vouches_for_those_below() {
     ground.costs(&block(ground.tip() - 2), 1).await;
     ground.costs(TICKER, 1).await;
     ground.costs(&tip, 1).await;
+}
+
+/// `age` is the time since the answer was received or shown to be unchanged, and
+/// what `/explain` says of it.
+#[tokio::test]
+async fn an_age_is_what_it_is_where_the_upstream_fails() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = acting(&sandbox);
+    let gateway = before(&upstream, OFTEN).await;
+    let recent = block(sandbox.tip().height - 2);
+    for target in [TICKER, &recent] {
+        assert_eq!(gateway.get(target).await.number("age"), 0, "{target}");
+    }
+    for _ in 0..4 {
+        gateway.advance(5_000);
+        probe_all(&gateway).await;
+    }
+    gateway.advance(1_000);
+    // That the tip is the same shows that a block stands, and nothing of a token.
+    for (target, age) in [(TICKER, 21), (&*recent, 1)] {
+        let hit = gateway.get(target).await;
+        assert!(hit.must("cache-status").contains("; hit"), "{hit:?}");
+        assert_eq!(hit.number("age"), age, "{target}");
+    }
+    gateway.advance(12_000);
+    upstream.always(Reply::status(500, "{}"));
+    for (target, age) in [(TICKER, 33), (&*recent, 13)] {
+        let stale = gateway.get(target).await;
+        assert_eq!(stale.status, 200, "{target}");
+        assert_eq!(stale.number("age"), age, "{target}");
+        let explained = gateway.explain(target).await;
+        assert_eq!(
+            explained["stored"]["age_seconds"].as_f64(),
+            Some(age as f64),
+            "{explained}"
+        );
+    }
+    gateway.advance(60_000);
+    for (target, age) in [(TICKER, 93), (&*recent, 73)] {
+        let stale = gateway.get(target).await;
+        assert_eq!(stale.status, 200, "{target}");
+        assert_eq!(stale.number("age"), age, "{target}");
+    }
 }
 
 #[tokio::test]
