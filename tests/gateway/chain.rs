@@ -17,6 +17,7 @@ mod look_ahead;
 mod pages;
 mod reorg;
 mod tips;
+mod waits;
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::support::{Gate, Reply, until};
 const LARGE: u32 = 840_173;
 
 /// The shipped routes with windows of another size, as TOML.
-fn windows_of(size: u32) -> String {
+pub(super) fn windows_of(size: u32) -> String {
     let routes = include_str!("../../../proxy.toml");
     let at = routes.find("[[route]]").unwrap();
     routes[at..]

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{did, ok, plain};
-use crate::support::{Client, Gate, Gateway, Reply, Upstream, until};
+use super::{ALL, did, not_modified, ok, plain};
+use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, until};
 
 const CLIENTS: usize = 100;
+
+const SOON: &str = "cache-control: max-age=10";
 
 /// So many clients that all wait for one target.
 async fn waiting(gateway: &Gateway, clients: usize) -> Vec<Client> {
@@ -155,4 +157,179 @@ async fn who_waits_for_another_variant_gets_its_own() {
         assert_eq!(client.answer("GET").await.text(), accept);
     }
     assert_eq!(upstream.count(), 3);
+}
+
+/// Moves time so far that what was fresh for 10 s is stale.
+const STALE: u64 = 11_000;
+
+#[tokio::test]
+async fn what_is_stale_is_validated_once() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
+    assert_eq!(gateway.get("/v").await.text(), "body");
+    gateway.advance(STALE);
+    let gate = Gate::new();
+    upstream.once("/v", not_modified(&[SOON, "etag: \"one\""]).behind(&gate));
+    let mut asking = waiting(&gateway, CLIENTS).await;
+    // One has a copy of its own, and one wants a part.
+    let mut holder = gateway.client().await;
+    holder
+        .ask("GET", "/v", &[("if-none-match", "\"one\"")])
+        .await;
+    let mut reader = gateway.client().await;
+    reader.ask("GET", "/v", &[("range", "bytes=1-2")]).await;
+    let held = || Arc::strong_count(gateway.server().gateway());
+    until("they wait too", || held() >= CLIENTS + 2).await;
+    upstream.asked(2).await;
+    gate.open();
+    for client in &mut asking {
+        let answer = client.answer("GET").await;
+        assert_eq!((answer.status, answer.text()), (200, "body"));
+    }
+    assert_eq!(holder.answer("GET").await.status, 304);
+    let part = reader.answer("GET").await;
+    assert_eq!((part.status, part.text()), (206, "od"));
+    assert_eq!(upstream.count(), 2, "one for all of them");
+    let asked = upstream.seen()[1].field("if-none-match");
+    assert_eq!(asked.as_deref(), Some("\"one\""));
+}
+
+#[tokio::test]
+async fn what_is_stale_and_has_changed_is_fetched_once() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
+    gateway.get("/v").await;
+    gateway.advance(STALE);
+    let gate = Gate::new();
+    upstream.once("/v", ok(&[SOON, "etag: \"two\""], "other").behind(&gate));
+    let asking = waiting(&gateway, CLIENTS).await;
+    upstream.asked(2).await;
+    gate.open();
+    for mut client in asking {
+        assert_eq!(client.answer("GET").await.text(), "other");
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn what_is_stale_stands_in_for_all_where_the_one_request_fails() {
+    let upstream = Upstream::start();
+    let config = ALL.replace("\"respect\"", "\"respect\", stale_if_error = \"1h\"");
+    let setup = Setup::before(&upstream).config(&config);
+    let gateway = setup.manual().start();
+    for failure in [
+        Reply::status(500, "no"),
+        Reply::raw("nonsense\r\n\r\n"),
+        // It is sent while it is stored, but not in place of what may stand in.
+        Reply::raw("HTTP/1.1 200 OK\r\ncache-control: max-age=9\r\ncontent-length: 9\r\n\r\nbr")
+            .close(),
+    ] {
+        upstream.once("/v", ok(&[SOON], "body"));
+        gateway.purge("all").await;
+        gateway.get("/v").await;
+        gateway.advance(STALE);
+        let (gate, before) = (Gate::new(), upstream.count());
+        upstream.once("/v", failure.behind(&gate));
+        let asking = waiting(&gateway, 20).await;
+        upstream.asked(before + 1).await;
+        gate.open();
+        for mut client in asking {
+            let answer = client.answer("GET").await;
+            assert_eq!((answer.status, answer.text()), (200, "body"));
+        }
+        assert_eq!(upstream.count(), before + 1);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_known_to_be_uncacheable_is_not_waited_for() {
+    for control in ["private", "no-store", "no-cache", "max-age=0"] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        let line = format!("cache-control: {control}");
+        let reply = ok(&[&line], "body");
+        upstream.always(reply.clone());
+        gateway.get("/v").await;
+        let (gate, held) = (Gate::new(), reply.clone());
+        let behind = gate.clone();
+        upstream.usually(move |_| held.clone().behind(&behind));
+        let asking = waiting(&gateway, 10).await;
+        // None of them waits for another's answer.
+        upstream.asked(11).await;
+        gate.open();
+        for mut client in asking {
+            assert_eq!(client.answer("GET").await.text(), "body", "{control}");
+        }
+        // It is forgotten once an answer may be shared, or after a while.
+        upstream.always(ok(&["cache-control: max-age=5"], "body"));
+        gateway.get("/v").await;
+        gateway.advance(6_000);
+        let (gate, before) = (Gate::new(), upstream.count());
+        upstream.once(
+            "/v",
+            ok(&["cache-control: max-age=5"], "body").behind(&gate),
+        );
+        let asking = waiting(&gateway, 10).await;
+        upstream.asked(before + 1).await;
+        gate.open();
+        for mut client in asking {
+            client.answer("GET").await;
+        }
+        assert_eq!(upstream.count(), before + 1, "{control}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_of_ones_own_does_not_make_a_key_uncacheable() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    for own in [
+        ("range", "bytes=0-1"),
+        ("if-none-match", "\"x\""),
+        ("authorization", "Basic eDp5"),
+        ("cache-control", "no-cache"),
+        ("cache-control", "no-store"),
+    ] {
+        upstream.once("/v", Reply::with(206, "cache-control: no-store\r\n", "bo"));
+        gateway.request("GET", "/v", &[own]).await;
+    }
+    let (gate, before) = (Gate::new(), upstream.count());
+    upstream.once("/v", ok(&[SOON], "body").behind(&gate));
+    let asking = waiting(&gateway, 10).await;
+    upstream.asked(before + 1).await;
+    gate.open();
+    for mut client in asking {
+        assert_eq!(client.answer("GET").await.text(), "body");
+    }
+    assert_eq!(upstream.count(), before + 1);
+}
+
+#[tokio::test]
+async fn variants_are_collapsed_each_on_its_own() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let varied = |accept: &str| ok(&[SOON, "vary: accept"], accept);
+    upstream.usually(move |seen| varied(&seen.field("accept").unwrap_or_default()));
+    gateway.request("GET", "/v", &[("accept", "a")]).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| varied(&seen.field("accept").unwrap_or_default()).behind(&held));
+    let waits = || Arc::strong_count(gateway.server().gateway());
+    let mut asking = Vec::new();
+    for number in 0..30 {
+        let accept = ["b", "c", "d"][number % 3];
+        let (mut client, before) = (gateway.client().await, waits());
+        client.ask("GET", "/v", &[("accept", accept)]).await;
+        until("it waits", || waits() > before).await;
+        asking.push((client, accept));
+    }
+    // None of them waits for another variant to be fetched.
+    upstream.asked(4).await;
+    gate.open();
+    for (mut client, accept) in asking {
+        assert_eq!(client.answer("GET").await.text(), accept);
+    }
+    assert_eq!(upstream.count(), 4);
 }
