@@ -74,12 +74,12 @@ pub struct Ongoing {
 }
 
 impl Ongoing {
-    /// Nothing as yet; so many bodies may go on without a slot.
-    pub fn new(most_lingering: u32) -> Self {
+    /// Nothing as yet, before an upstream that takes so many requests at once.
+    pub fn new(max_in_flight: u32) -> Self {
         Self {
             fetching: Collapse::new(),
             uncacheable: Arc::default(),
-            lingering: Lingering::new(most_lingering),
+            lingering: Lingering::beside(max_in_flight),
         }
     }
 }
@@ -452,7 +452,8 @@ impl Errand {
         };
         let is_empty = body.is_end_stream();
         let silence = settings.first_byte_timeout;
-        let mut pump = Pump::new(stream, body, length, silence, place);
+        let upstream = relay.upstream.clone();
+        let mut pump = Pump::new(stream, body, length, silence, place, upstream);
         if !kept {
             return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
         }

@@ -5,7 +5,7 @@
 //! body has come, or its client has shown to be slow. What goes on for longer
 //! than that (a slow client, a stream of events) goes on without a slot, as one
 //! of a bounded number of [`Lingering`] bodies, of which no client has more than
-//! a share.
+//! a share; beyond those it keeps its slot until others wait for it.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use http_body::Body as _;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::identify::Caller;
-use crate::upstream::{Failure, ResponseBody};
+use crate::upstream::{Failure, ResponseBody, Upstream};
 use crate::wire::stream::{Room, Stream};
 
 /// Bytes that are read of a body before its client has taken those that came
 /// before: enough that neither side waits for the other.
-pub(super) const AHEAD: u64 = 256 * 1024;
+pub(super) const AHEAD: u64 = 64 * 1024;
 /// A client that takes nothing for so long is slow: its answer gives its slot
-/// back.
+/// back, if it may linger.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// A body on its way, as far as it has been read.
@@ -43,6 +43,7 @@ pub(super) struct Pump {
     slot: Option<Box<dyn Any + Send>>,
     /// Whether all of it has come.
     is_over: bool,
+    upstream: Arc<Upstream>,
 }
 
 /// What is to be done with a body that may be stored.
@@ -77,6 +78,7 @@ impl Pump {
         length: Option<u64>,
         patience: Duration,
         slot: Box<dyn Any + Send>,
+        upstream: Arc<Upstream>,
     ) -> Self {
         let mut pump = Self {
             stream,
@@ -86,6 +88,7 @@ impl Pump {
             patience,
             slot: Some(slot),
             is_over: false,
+            upstream,
         };
         if pump.body.is_end_stream() {
             pump.end(None);
@@ -195,6 +198,11 @@ impl Pump {
         }
     }
 
+    /// Whether other requests wait for a slot.
+    fn others_wait(&self) -> bool {
+        !self.upstream.line().is_empty()
+    }
+
     /// Goes on without a slot, where that may be.
     fn linger(
         &mut self,
@@ -219,23 +227,21 @@ impl Pump {
         lingers: &mut Option<Lingers>,
     ) -> bool {
         let stream = self.stream.clone();
-        let room = || poll_fn(|cx| stream.poll_room(cx, AHEAD));
-        if let Ok(room) = timeout(SLOW, room()).await {
-            return room == Room::Free;
-        }
-        self.linger(client, lingering, lingers);
-        if lingers.is_none() {
-            self.stream
-                .fail("too many clients read their answers slowly");
-            return false;
-        }
-        match timeout(self.patience, room()).await {
-            Ok(room) => room == Room::Free,
-            Err(_elapsed) => {
-                self.stream.fail("the client does not read its answer");
-                false
+        let give_up = Instant::now() + self.patience;
+        while Instant::now() < give_up {
+            let room = poll_fn(|cx| stream.poll_room(cx, AHEAD));
+            if let Ok(room) = timeout(SLOW, room).await {
+                return room == Room::Free;
+            }
+            self.linger(client, lingering, lingers);
+            if lingers.is_none() && self.others_wait() {
+                self.stream
+                    .fail("the client reads slowly, and others wait for its slot");
+                return false;
             }
         }
+        self.stream.fail("the client does not read its answer");
+        false
     }
 
     /// Waits for what comes next: of what is kept, until a deadline; of what is
@@ -326,11 +332,19 @@ pub(super) struct Lingers {
     client: Caller,
 }
 
+/// So many bodies linger for each request that may be under way: they are of
+/// work that the upstream has done.
+const FOR_EACH_SLOT: usize = 8;
+
 impl Lingering {
-    /// None, and so many at the most.
-    pub(super) fn new(most: u32) -> Arc<Self> {
+    /// None; beside so many requests under way.
+    pub(super) fn beside(in_flight: u32) -> Arc<Self> {
+        Self::new(in_flight as usize * FOR_EACH_SLOT)
+    }
+
+    fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
-            most: most as usize,
+            most,
             clients: Mutex::default(),
         })
     }

@@ -30,3 +30,5 @@ mod admission;
 mod keys;
 
 mod requests;
+
+mod answers;

@@ -1,0 +1,194 @@
+//! Answers are sent while they come, whether they are stored or not.
+
+use super::{before, text};
+use crate::respect::{ok, plain};
+use crate::support::{Client, Gate, Gateway, Reply, Upstream, until};
+
+const STORE: &str = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\netag: \"s\"\r\n";
+
+/// The first half of a body of eight bytes, and the second once a gate opens.
+fn halves(gate: &Gate) -> Reply {
+    Reply::raw(format!("{STORE}content-length: 8\r\n\r\nhalf")).then(gate, "rest")
+}
+
+fn chunked(gate: &Gate) -> Reply {
+    Reply::raw(format!(
+        "{STORE}transfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n"
+    ))
+    .then(gate, "4\r\nrest\r\n0\r\n\r\n")
+}
+
+/// Reads until some text has come.
+async fn reads(client: &mut Client, wanted: &str) -> String {
+    let mut came = String::new();
+    while !came.contains(wanted) {
+        came.push_str(&text(&client.some(1).await));
+    }
+    came
+}
+
+fn fetches(gateway: &Gateway) -> usize {
+    let relay = &gateway.server().gateway().relay;
+    relay.ongoing.fetching.len()
+}
+
+#[tokio::test]
+async fn what_is_stored_is_sent_meanwhile_to_all_who_ask() {
+    for reply in [halves, chunked] {
+        let upstream = Upstream::start();
+        let gateway = before(&upstream);
+        let (head, gate) = (Gate::new(), Gate::new());
+        upstream.once("/v", reply(&gate).behind(&head));
+        let mut clients = Vec::new();
+        for _ in 0..5 {
+            let mut client = gateway.client().await;
+            client.ask("GET", "/v", &[]).await;
+            clients.push(client);
+        }
+        upstream.asked(1).await;
+        head.open();
+        let mut first = Vec::new();
+        for client in &mut clients {
+            let came = reads(client, "half").await;
+            assert!(!came.contains("rest"), "{came}");
+            first.push(came);
+        }
+        // Who comes in the middle of it has it from the beginning.
+        let mut late = gateway.client().await;
+        late.ask("GET", "/v", &[]).await;
+        let came = reads(&mut late, "half").await;
+        assert!(came.contains("collapsed"), "{came}");
+        // Who has it already need not read it.
+        let held = [("if-none-match", "\"s\"")];
+        assert_eq!(gateway.request("GET", "/v", &held).await.status, 304);
+        gate.open();
+        for client in clients.iter_mut().chain([&mut late]) {
+            reads(client, "rest").await;
+        }
+        let stored = gateway.get("/v").await;
+        assert!(stored.must("cache-status").contains("hit"), "{stored:?}");
+        assert_eq!(stored.text(), "halfrest");
+        assert_eq!(upstream.count(), 1);
+        let leads = first.iter().filter(|came| !came.contains("collapsed"));
+        assert_eq!(leads.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn all_clients_go_and_what_has_begun_is_stored() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let gate = Gate::new();
+    upstream.once("/v", halves(&gate));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    reads(&mut client, "half").await;
+    drop(client);
+    until("it is gone", || gateway.connections() == 0).await;
+    gate.open();
+    until("it is stored", || fetches(&gateway) == 0).await;
+    assert_eq!(gateway.get("/v").await.text(), "halfrest");
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn events_are_sent_as_they_come() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    // It may be stored by its fields, if it ever ended.
+    let events = "HTTP/1.1 200 OK\r\ncache-control: no-cache\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\ndata: 1\n\n";
+    let gate = Gate::new();
+    upstream.once("/v", Reply::raw(events).then(&gate, "data: 2\n\n").hang());
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    reads(&mut client, "data: 1").await;
+    // Nobody waits for it, and it holds no slot.
+    upstream.once("/v", Reply::raw(events).hang());
+    let mut other = gateway.client().await;
+    other.ask("GET", "/v", &[]).await;
+    reads(&mut other, "data: 1").await;
+    let in_flight = || gateway.server().gateway().upstream.in_flight();
+    until("their slots are free", || in_flight() == 0).await;
+    gate.open();
+    reads(&mut client, "data: 2").await;
+}
+
+#[tokio::test]
+async fn what_is_too_large_to_be_stored_goes_on() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream)
+        .config("upstream.max_body_bytes = \"64KiB\"")
+        .start();
+    let body: String = ('a'..='z').cycle().take(300_000).collect();
+    let mut reply = format!("{STORE}transfer-encoding: chunked\r\n\r\n");
+    for chunk in body.as_bytes().chunks(10_000) {
+        reply.push_str(&format!("{:x}\r\n{}\r\n", chunk.len(), text(chunk)));
+    }
+    reply.push_str("0\r\n\r\n");
+    // Its head comes first, so that its end is not known.
+    let gate = Gate::new();
+    let (head, rest) = reply.split_at(200);
+    upstream.usually({
+        let (head, rest, gate) = (head.to_owned(), rest.to_owned(), gate.clone());
+        move |_| Reply::raw(&head).then(&gate, &rest)
+    });
+    let mut both = [gateway.client().await, gateway.client().await];
+    for client in &mut both {
+        client.ask("GET", "/v", &[]).await;
+    }
+    upstream.asked(1).await;
+    gate.open();
+    for client in &mut both {
+        let answer = client.answer("GET").await;
+        assert!(answer.text() == body, "{} bytes", answer.body.len());
+    }
+    until("all is over", || fetches(&gateway) == 0).await;
+    let again = gateway.get("/v").await;
+    assert!(again.must("cache-status").contains("fwd="), "{again:?}");
+    assert!(again.text() == body);
+    // With a length it is known from the start.
+    upstream.usually(move |_| ok(&["cache-control: max-age=60"], &"x".repeat(100_000)));
+    assert_eq!(gateway.get("/w").await.body.len(), 100_000);
+    let again = gateway.get("/w").await;
+    assert!(again.must("cache-status").contains("fwd="), "{again:?}");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_to_be_stored_goes_on() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream)
+        .config("upstream.timeout = \"300ms\"\nupstream.first_byte_timeout = \"300ms\"")
+        .start();
+    let drip = std::time::Duration::from_millis(50);
+    let head = format!("{STORE}content-length: 12\r\n\r\n");
+    upstream.once("/v", Reply::raw(head).drip("dripdripdrip", drip));
+    assert_eq!(gateway.get("/v").await.text(), "dripdripdrip");
+    upstream.once("/v", ok(&["cache-control: max-age=60"], "quick"));
+    assert_eq!(gateway.get("/v").await.text(), "quick", "it was not stored");
+}
+
+#[tokio::test]
+async fn a_part_of_what_is_on_its_way_is_asked_for_alone() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let gate = Gate::new();
+    upstream.once("/v", halves(&gate));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/v", &[]).await;
+    reads(&mut client, "half").await;
+    upstream.once(
+        "/v",
+        Reply::with(206, "content-range: bytes 1-2/8\r\n", "al"),
+    );
+    let part = gateway
+        .request("GET", "/v", &[("range", "bytes=1-2")])
+        .await;
+    assert_eq!((part.status, part.text()), (206, "al"));
+    gate.open();
+    reads(&mut client, "rest").await;
+    let part = gateway
+        .request("GET", "/v", &[("range", "bytes=1-2")])
+        .await;
+    assert_eq!((part.status, part.text()), (206, "al"));
+    assert_eq!(upstream.count(), 2);
+}
