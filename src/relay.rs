@@ -24,6 +24,7 @@ use http::header::{
     IF_MODIFIED_SINCE, IF_NONE_MATCH, RANGE, TRANSFER_ENCODING, USER_AGENT,
 };
 use http::{HeaderMap, Method, Response, StatusCode, Version};
+use http_body_util::BodyExt;
 use tokio::sync::oneshot;
 
 use crate::cache::directives::RequestDirectives;
@@ -511,10 +512,6 @@ impl Errand {
         {
             return self.failed(relay, route, failure, Origin::Disconnected);
         }
-        let values = fields.values().map(HeaderValue::as_bytes);
-        if let Err(failure) = relay.upstream.search(values) {
-            return self.failed(relay, route, failure, Origin::Disconnected);
-        }
         let length = match one_length(head.version, &mut fields) {
             Ok(length) => length,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
@@ -547,9 +544,6 @@ impl Errand {
         };
         let (begun, rest) = match body {
             Read::Whole(body) => {
-                if let Err(failure) = relay.upstream.search([&*body]) {
-                    return self.failed(relay, route, failure, Origin::Disconnected);
-                }
                 if typed && let Err(failure) = judge_body(&body) {
                     return self.failed(relay, route, failure, Origin::Disconnected);
                 }
@@ -565,7 +559,7 @@ impl Errand {
         finish(relay, route, &mut fields, &self.ask.key, outcome);
         let mut response = Response::new(Body::Passing(Box::new(Passing {
             begun,
-            rest,
+            rest: rest.boxed_unsync(),
             patience: settings.first_byte_timeout,
             place,
             silence: None,

@@ -6,22 +6,20 @@ use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
 use http_body_util::BodyExt;
 
-use crate::upstream::Failure;
+use crate::upstream::{Failure, SearchedBody};
 
 /// How far a body has been read.
 pub(super) enum Read {
     Whole(Bytes),
     /// There is more than is kept: what was read, and the rest.
-    Beyond(std::collections::VecDeque<Bytes>, hyper::body::Incoming),
+    Beyond(std::collections::VecDeque<Bytes>, SearchedBody),
 }
 
-pub(super) async fn read(mut body: hyper::body::Incoming, most: u64) -> Result<Read, Failure> {
+pub(super) async fn read(mut body: SearchedBody, most: u64) -> Result<Read, Failure> {
     let mut pieces = std::collections::VecDeque::new();
     let mut length = 0;
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err(Failure::Incomplete);
-        };
+        let frame = frame.map_err(|error| Failure::of_body(&error))?;
         // Trailers are for those who are there, not for the store.
         let Ok(data) = frame.into_data() else {
             continue;

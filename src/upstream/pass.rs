@@ -17,7 +17,7 @@ use super::endpoint::{Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
 use super::tally::Reason;
-use super::{Failure, TimedOut, Upstream, Wish, cause};
+use super::{Failure, SearchedBody, TimedOut, Upstream, Wish, cause};
 use crate::wire::body::BodyError;
 
 /// The body of a request on its way to the upstream.
@@ -28,12 +28,13 @@ pub fn no_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// An answer as it comes, its body not yet read.
+/// An answer as it comes, its body not yet read. No API key is in it.
 pub struct Exchange {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body.
-    pub body: Incoming,
+    /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) where an API key is
+    /// in it.
+    pub body: SearchedBody,
     /// The request's place among those under way, to be kept until the body
     /// has ended.
     pub place: Box<dyn Any + Send>,
@@ -68,8 +69,9 @@ impl Upstream {
             let passed = self.pass(admitted, target, asked, reason).await;
             let failure = match passed {
                 Ok((response, place)) => {
+                    let searched = self.search_answer(response);
+                    let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
                     self.tally.count_answered();
-                    let (head, body) = response.into_parts();
                     return Ok(Exchange {
                         head,
                         body,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body::{Body as _, Frame, SizeHint};
-use hyper::body::Incoming;
+use http_body_util::combinators::UnsyncBoxBody;
 use tokio::time::{Instant, Sleep};
 
 /// Why a body ends before its end. hyper closes the client's connection then,
@@ -34,7 +34,7 @@ pub struct Passing {
     /// What has been read of it already.
     pub begun: VecDeque<Bytes>,
     /// The rest.
-    pub rest: Incoming,
+    pub rest: UnsyncBoxBody<Bytes, BodyError>,
     /// How long the upstream may say nothing.
     pub patience: Duration,
     /// What is held until the body has ended, such as its place among the
@@ -189,7 +189,7 @@ impl Passing {
         match Pin::new(&mut self.rest).poll_frame(cx) {
             Poll::Ready(frame) => {
                 self.silence = None;
-                Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
+                Poll::Ready(frame)
             }
             Poll::Pending => {
                 let deadline = Instant::now() + self.patience;
