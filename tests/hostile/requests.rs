@@ -388,3 +388,46 @@ async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
         assert_eq!(upstream.count(), 2, "{coding}");
     }
 }
+
+#[tokio::test]
+async fn nothing_leaves_the_path_of_the_base_url() {
+    let upstream = Upstream::start();
+    let base = format!("{}/base/path", upstream.url());
+    let within = ALL.replace("/{rest:*}", "/files/{rest:*}");
+    for (route, prefix) in [(ALL, "/"), (&*within, "/files/")] {
+        let gateway = Setup::at(&base).config(route).start();
+        let before = upstream.count();
+        let mut client = gateway.client().await;
+        for tail in [
+            "../x",
+            "..",
+            "a/../../x",
+            "a/%2e%2e/%2e%2e/x",
+            "%2E%2e/x",
+            ".%2e/x",
+            "a/..%2fx",
+            "a/..%5cx",
+            "a%2f..%2fx",
+            "..;/x",
+            "..;a=b/x",
+            "./x",
+            "a/%2e",
+        ] {
+            for method in ["GET", "POST", "HEAD"] {
+                let target = format!("{prefix}{tail}");
+                let answer = client.request(method, &target, &[]).await;
+                assert_eq!(answer.status, 400, "{method} {target}");
+            }
+        }
+        let answer = client.get(&format!("{prefix}../x")).await;
+        assert_eq!(answer.problem()["parameter"], "path");
+        assert_eq!(upstream.count(), before);
+        // What only looks like one goes up as it came, and so does the query.
+        for tail in ["%252e%252e/x", "a..b/...", ".well-known/x", "x?y=../z"] {
+            let target = format!("{prefix}{tail}");
+            assert_eq!(client.get(&target).await.status, 200, "{target}");
+            let asked = upstream.targets().pop().unwrap();
+            assert_eq!(asked, format!("/base/path{target}"));
+        }
+    }
+}
