@@ -50,7 +50,7 @@ use crate::wire::body::Passing;
 use read::{Read, one_length, read};
 use recall::choose;
 pub(crate) use recall::{Recall, recall};
-use sent::{Sent, replace_forwarding};
+use sent::{Sent, is_overridden, replace_forwarding};
 use serve::{finish, say_instead, serve};
 
 /// What ordgate is called in `cache-status`, and in the `via` of answers. The
@@ -297,6 +297,7 @@ impl Errand {
             && !directives.no_store
             && !directives.no_cache
             && !validator::for_the_origin(fields)
+            && !is_overridden(fields)
             && !own.iter().any(|name| fields.contains_key(name))
     }
 
