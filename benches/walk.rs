@@ -2,12 +2,16 @@
 //! `cargo bench --bench walk`. Compare within one run; the machine's noise is
 //! larger than most changes between two.
 
+use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
+use http_body::{Body, Frame};
 use http_body_util::Empty;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
@@ -21,6 +25,8 @@ use ordgate::gateway::{Session, Walk};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{Fresh, Options, Server};
 use ordgate::supervisor::{Handed, Supervisor};
+use ordgate::upstream::SearchedBody;
+use ordgate::upstream::keys::ApiKey;
 use ordgate::wire::head::{Bounds, Scan};
 use ordgate::wire::pulse::Pulse;
 
@@ -50,6 +56,42 @@ fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
     };
     let mut scan = Scan::new(bounds);
     bencher.bench_local(|| scan.scan(divan::black_box(head.as_bytes())));
+}
+
+/// A body of 1 MiB on its way to a client, in frames of 16 KiB, searched for so
+/// many keys: bytes in a second.
+#[divan::bench(args = [0, 1, 4, 16], sample_size = 4)]
+fn search_a_body(bencher: divan::Bencher<'_, '_>, keys: usize) {
+    let list: Vec<_> = (0..keys)
+        .map(|n| format!("{n:02}k9Zq-ordgate-s3cret-7Xw2"))
+        .collect();
+    let keys = ApiKey::list(&list.join(",")).unwrap_or_default();
+    let item = br#"{"id":"840000:12","amount":"1200345.5","address":"bc1q7Xw2k9Zq"},"#;
+    let frame: Bytes = item.iter().copied().cycle().take(16 << 10).collect();
+    let frames = VecDeque::from(vec![frame; 64]);
+    bencher
+        .counter(divan::counter::BytesCount::new(1_usize << 20))
+        .with_inputs(|| SearchedBody::of(Frames(frames.clone()), &keys))
+        .bench_local_values(|mut body| {
+            let mut cx = Context::from_waker(Waker::noop());
+            while let Poll::Ready(Some(frame)) = Pin::new(&mut body).poll_frame(&mut cx) {
+                divan::black_box(frame).expect("there is no key in it");
+            }
+        });
+}
+
+struct Frames(VecDeque<Bytes>);
+
+impl Body for Frames {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.pop_front().map(|data| Ok(Frame::data(data))))
+    }
 }
 
 /// A rule: route, validation, canonical form.

@@ -410,10 +410,6 @@ impl Errand {
         if typed && let Err(failure) = judge_head(status, &fields, times.received) {
             return fails(failure);
         }
-        let values = fields.values().map(HeaderValue::as_bytes);
-        if let Err(failure) = relay.upstream.search(values) {
-            return fails(failure);
-        }
         let length = match one_length(head.version, &mut fields) {
             Ok(length) => length,
             Err(failure) => return fails(failure),
@@ -435,9 +431,6 @@ impl Errand {
                 Err(_elapsed) => return fails(Failure::TimedOut(TimedOut::Whole)),
             };
             drop(place);
-            if let Err(failure) = relay.upstream.search([&*body]) {
-                return fails(failure);
-            }
             if let Err(failure) = judge_body(&body) {
                 return fails(failure);
             }
@@ -468,9 +461,6 @@ impl Errand {
             Err(failure) => fails(failure),
             Ok(true) => {
                 let body = pump.stream.whole().unwrap_or_default();
-                if let Err(failure) = relay.upstream.search([&*body]) {
-                    return fails(failure);
-                }
                 Ok(self.whole(relay, route, status, &fields, body, times))
             }
             Ok(false) => {

@@ -10,6 +10,7 @@
 //! how long (`cache`), which a route merely carries.
 
 pub mod canonical;
+mod dots;
 mod template;
 
 use std::mem::discriminant;
@@ -18,6 +19,7 @@ use std::num::NonZeroU32;
 use http::{HeaderValue, Method};
 use matchit::Router;
 
+use dots::has_dot_segment;
 use template::{Piece, is_tail};
 pub use template::{Template, TemplateError, parameter_names};
 
@@ -240,6 +242,9 @@ impl Route {
         for piece in &self.upstream_path.0 {
             match piece {
                 Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
+                Piece::Tail if has_dot_segment(captures.tail) => {
+                    return Err(Invalid::new("path", captures.tail, NO_DOTS));
+                }
                 Piece::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
                 Piece::Param(at) => {
                     let parameter = &self.params[*at];
@@ -464,35 +469,32 @@ impl RouteTable {
         self.routes.get(usize::from(place))
     }
 
-    /// The route of a path; `None` where there is none. Dot segments belong to
-    /// no route, since what follows us might resolve them.
+    /// The route of a path; `None` where there is none. A parameter that is a
+    /// dot segment belongs to no route, since what follows us might resolve it;
+    /// one in a tail is refused by [`Route::canonical`].
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<Found<'t, 'p>> {
         let found = self.router.at(path).ok()?;
         let mut captures = Captures::default();
         for (at, (name, value)) in found.params.iter().enumerate() {
-            if is_dot_segment(value) {
+            if name == TAIL {
+                captures.tail = value;
+            } else if is_dot_segment(value) {
                 return None;
             }
             captures.put(at, value);
-            if name == TAIL {
-                captures.tail = value;
-            }
         }
         let place = *found.value;
-        let route = &self.routes[usize::from(place)];
-        // A tail goes up as it came; one under a prefix must stay there.
-        let tail = captures.tail;
-        if !tail.is_empty() && !route.path.starts_with("/{") && tail.split('/').any(is_dot_segment)
-        {
-            return None;
-        }
         Some(Found {
-            route,
+            route: &self.routes[usize::from(place)],
             place,
             captures,
         })
     }
 }
+
+/// What is allowed in a tail: it goes up as it came, and must not lead out of
+/// the path that the upstream has for the route.
+const NO_DOTS: &str = "without . and .. as segments, percent-encoded ones and those before \\, %2F, %5C or ; among them";
 
 /// The name of the tail in the router.
 const TAIL: &str = "-tail";

@@ -32,6 +32,7 @@ pub mod queue;
 pub mod reported;
 pub mod rest;
 pub mod retry;
+mod search;
 mod settings;
 pub mod sketch;
 pub mod tally;
@@ -55,7 +56,8 @@ use connector::Timely;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
-use http::{HeaderMap, Method, Uri};
+use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -65,6 +67,7 @@ use line::{Hold, Line, Until};
 use names::Names;
 pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
 use retry::RetryBudget;
+pub use search::{KeyEchoed, SearchedBody};
 pub use settings::{Hedge, Retry, Settings, SetupError};
 use tally::Tally;
 pub use tls::TlsError;
@@ -409,6 +412,11 @@ impl Upstream {
     fn add_key(&self, grant: &Grant, fields: &mut HeaderMap) {
         if let Some(key) = grant.header() {
             fields.insert(self.settings.api_key_header.clone(), key.clone());
+            // An answer is searched for the key: it must not come compressed, nor
+            // in parts of which each has a part of the key.
+            fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            fields.remove(RANGE);
+            fields.remove(IF_RANGE);
         }
     }
 
@@ -423,10 +431,7 @@ impl Upstream {
         {
             None => Ok(()),
             Some(name) => {
-                tracing::error!(
-                    key = &*name,
-                    "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
-                );
+                let KeyEchoed = search::echoed(&name);
                 Err(Failure::KeyEchoed)
             }
         }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue, SET_COOKIE};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, SET_COOKIE};
 use http::{HeaderMap, Method, Response, StatusCode, response};
 
+use super::sent::is_overridden;
 use super::serve::finish;
 use super::shared::Announced;
 use super::{Ask, Came, Errand, Relay, Times, forwarded};
@@ -192,7 +193,10 @@ impl Errand {
                 (Headers::Typed | Headers::All, rule) => rule,
             },
         };
-        *method == Method::GET && route.cache.mode == Mode::Respect && storable(&exchange).is_ok()
+        *method == Method::GET
+            && route.cache.mode == Mode::Respect
+            && (route.headers == Headers::Typed || !is_overridden(&self.ask.fields))
+            && storable(&exchange).is_ok()
     }
 
     /// An answer that was read whole: stored where it may be.
@@ -266,6 +270,15 @@ impl Errand {
             || status != StatusCode::OK
             || route.cache.mode != Mode::Respect
         {
+            return;
+        }
+        // What the origin answers to this client alone says nothing of what it
+        // answers to others.
+        let directives = RequestDirectives::of(&self.ask.fields);
+        let is_its_own = directives.no_store
+            || self.ask.fields.contains_key(AUTHORIZATION)
+            || is_overridden(&self.ask.fields);
+        if is_its_own && route.headers == Headers::All {
             return;
         }
         let now = relay.clock.wall(relay.clock.now());

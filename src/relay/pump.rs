@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::identify::Caller;
 use crate::upstream::{Failure, ResponseBody, Upstream};
+use crate::wire::body::BodyError;
 use crate::wire::stream::{Room, Stream};
 
 /// Bytes that are read of a body before its client has taken those that came
@@ -62,7 +63,7 @@ pub(super) struct Keep {
 enum Next {
     Data(Bytes),
     End(Option<HeaderMap>),
-    Broken,
+    Broken(Failure),
     /// The upstream has said nothing for too long.
     Silent,
     /// Nobody wants it any more.
@@ -191,7 +192,7 @@ impl Pump {
                     }
                     self.linger(client, &lingering, &mut lingers);
                 }
-                Next::Broken => return self.stream.fail("the upstream's answer broke off"),
+                Next::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
                 Next::Silent => return self.stream.fail("the upstream fell silent"),
                 Next::Deserted => return,
             }
@@ -267,10 +268,10 @@ impl Pump {
         .await
     }
 
-    fn read<E>(&mut self, frame: Option<Result<http_body::Frame<Bytes>, E>>) -> Next {
+    fn read(&mut self, frame: Option<Result<http_body::Frame<Bytes>, BodyError>>) -> Next {
         match frame {
             None => Next::End(None),
-            Some(Err(_)) => Next::Broken,
+            Some(Err(error)) => Next::Broken(Failure::of_body(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
                     self.received += data.len() as u64;
@@ -299,7 +300,8 @@ impl Pump {
                 self.end(trailers);
                 Ok(())
             }
-            Next::Broken | Next::Silent | Next::Deserted | Next::Late => Err(Failure::Incomplete),
+            Next::Broken(failure) => Err(failure),
+            Next::Silent | Next::Deserted | Next::Late => Err(Failure::Incomplete),
         }
     }
 

@@ -15,9 +15,7 @@ use crate::upstream::{Failure, ResponseBody};
 pub(super) async fn read(mut body: ResponseBody, most: u64) -> Result<Bytes, Failure> {
     let mut whole = Vec::new();
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else {
-            return Err(Failure::Incomplete);
-        };
+        let frame = frame.map_err(|error| Failure::of_body(&error))?;
         // Trailers are for those who are there, not for the store.
         let Ok(data) = frame.into_data() else {
             continue;

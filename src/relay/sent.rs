@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::LazyLock;
 
 use http::HeaderMap;
-use http::header::{EXPECT, FORWARDED, HOST, HeaderName, HeaderValue};
+use http::header::{EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TRAILER};
 
 use super::{Ask, Relay};
 use crate::cache::hop;
@@ -22,8 +22,8 @@ use crate::wire::X_FORWARDED_FOR;
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Fields beside `forwarded` and `x-forwarded-*` by which proxies report a
-/// client's address.
-const ADDRESSES: [&str; 12] = [
+/// client's address, or the host that it asked for.
+const REPORTS: [&str; 14] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
     "fastly-client-ip",
@@ -32,7 +32,9 @@ const ADDRESSES: [&str; 12] = [
     "x-cluster-client-ip",
     "x-envoy-external-address",
     "x-forwarded",
+    "x-host",
     "x-original-forwarded-for",
+    "x-original-host",
     "x-originating-ip",
     "x-real-ip",
     "x-remote-ip",
@@ -40,10 +42,37 @@ const ADDRESSES: [&str; 12] = [
 
 /// Whether a field reports how a request came to us: from whom, for which host,
 /// by which protocol. Whoever sent it, it goes no further.
-fn is_forwarding(name: &HeaderName) -> bool {
-    *name == FORWARDED
-        || name.as_str().starts_with("x-forwarded-")
-        || ADDRESSES.contains(&name.as_str())
+fn is_forwarding(name: &str) -> bool {
+    spells(name, FORWARDED.as_str())
+        || name
+            .get(..12)
+            .is_some_and(|start| spells(start, "x-forwarded-"))
+        || REPORTS.iter().any(|report| spells(name, report))
+}
+
+/// Whether an origin may read one name as another: CGI and its heirs make `_` of
+/// `-`, and cannot tell the two apart.
+fn spells(name: &str, other: &str) -> bool {
+    let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
+    name.len() == other.len() && name.bytes().zip(other.bytes()).all(same)
+}
+
+/// Fields by which a client asks some servers for another resource, or with
+/// another method, than its request line says. Both are the cache key: what is
+/// answered to such a request is nobody else's.
+const OVERRIDES: [&str; 6] = [
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-original-uri",
+    "x-original-url",
+    "x-rewrite-url",
+];
+
+/// Whether a request may ask for something else than its request line says.
+pub(super) fn is_overridden(fields: &HeaderMap) -> bool {
+    let is_one = |name: &HeaderName| OVERRIDES.iter().any(|own| spells(name.as_str(), own));
+    fields.keys().any(is_one)
 }
 
 /// The forwarding fields that the origin receives. Host and protocol are not
@@ -77,13 +106,26 @@ fn own(hops: &[IpAddr]) -> HeaderMap {
     fields.collect()
 }
 
-/// Replaces the forwarding fields of a request on its way to the origin.
+/// Replaces the forwarding fields of a request on its way to the origin, and
+/// removes what could be read as one of them or as ordgate's key.
 pub(super) fn replace_forwarding(relay: &Relay, ask: &Ask, fields: &mut HeaderMap) {
     let own = own(&relay.trust.hops(ask.peer, &ask.fields));
-    let theirs: Vec<_> = fields.keys().filter(|name| is_forwarding(name)).collect();
-    let theirs: Vec<HeaderName> = theirs.into_iter().cloned().collect();
+    let key = relay.upstream.settings().api_key_header.as_str();
+    let is_ours = |name: &str| is_forwarding(name) || spells(name, key);
+    let theirs = fields.keys().filter(|name| is_ours(name.as_str()));
+    let theirs: Vec<HeaderName> = theirs.cloned().collect();
     for name in theirs {
         fields.remove(name);
+    }
+    // Some servers merge trailers into the fields. Without this field none is
+    // sent (RFC 9110 §6.5.1: an intermediary may discard them).
+    let is_ours = |name: &[u8]| {
+        let name = String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
+        is_ours(&name)
+    };
+    let mut trailers = fields.get_all(TRAILER).iter();
+    if trailers.any(|line| line.as_bytes().split(|byte| *byte == b',').any(is_ours)) {
+        fields.remove(TRAILER);
     }
     fields.extend(own);
 }
@@ -119,11 +161,14 @@ impl Received for Sent<'_> {
     fn holding(&self, name: &HeaderName) -> &HeaderMap {
         let is_removed = self.headers == Headers::Typed
             || matches!(*name, HOST | EXPECT)
-            || *name == self.relay.upstream.settings().api_key_header
+            || spells(
+                name.as_str(),
+                self.relay.upstream.settings().api_key_header.as_str(),
+            )
             || hop::ends_here(name, self.fields);
         match () {
             () if is_removed => &NOTHING,
-            () if is_forwarding(name) => {
+            () if is_forwarding(name.as_str()) => {
                 let own = || own(&self.relay.trust.hops(self.peer, self.fields));
                 self.forwarding.get_or_init(own)
             }
@@ -149,12 +194,17 @@ mod tests {
             ("x-real-ip", true),
             ("true-client-ip", true),
             ("cf-connecting-ip", true),
+            ("x_forwarded_for", true),
+            ("x-forwarded_host", true),
+            ("x_real_ip", true),
+            ("x-host", true),
+            ("host", false),
             ("via", false),
             ("x-forward", false),
             ("x-request-id", false),
             ("from", false),
         ] {
-            assert_eq!(is_forwarding(&HeaderName::from_static(name)), is, "{name}");
+            assert_eq!(is_forwarding(name), is, "{name}");
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use super::recall::choose;
+use super::sent::is_overridden;
 use super::serve::{say_instead, serve_streamed};
 use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions};
 use crate::cache::directives::RequestDirectives;
@@ -257,6 +258,7 @@ impl Errand {
         !directives.no_store
             && !directives.no_cache
             && !validator::for_the_origin(fields)
+            && !is_overridden(fields)
             && (self.chosen.is_some() || !is_own)
     }
 

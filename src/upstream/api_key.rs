@@ -77,14 +77,24 @@ impl ApiKey {
         &self.name
     }
 
-    /// What gives it away: itself, and as a JSON string spells it, with the
-    /// escapes that must be and with the one that some writers add.
+    /// What gives it away: itself, and as others spell it. A JSON string has the
+    /// escapes that must be, and those that some writers add; a URL and an HTML
+    /// page have their own.
     pub(super) fn traces(&self) -> Vec<Trace> {
         let plain = self.value.as_bytes();
         if plain.len() < LEAST_SEARCHED {
             return Vec::new();
         }
-        let spellings = [&br#"\""#[..], br#"\"/"#].map(|marks| escaped(plain, marks));
+        let spellings = [
+            escaped(plain, br#"\""#),
+            escaped(plain, br#"\"/"#),
+            spelt(plain, json_for_html),
+            spelt(plain, |byte| percent(byte, b"0123456789ABCDEF")),
+            spelt(plain, |byte| percent(byte, b"0123456789abcdef")),
+            spelt(plain, |byte| html(byte, b"&#39;", b"&quot;")),
+            spelt(plain, |byte| html(byte, b"&#x27;", b"&quot;")),
+            spelt(plain, |byte| html(byte, b"&#39;", b"&#34;")),
+        ];
         let mut forms = vec![self.value.clone()];
         for form in spellings.into_iter().filter_map(sealed) {
             if !forms.contains(&form) {
@@ -110,6 +120,21 @@ impl Trace {
     /// each: kept, it would be another copy, which nobody zeroes.
     pub(super) fn is_in(&self, bytes: &[u8]) -> bool {
         memmem::find(bytes, self.form.as_bytes()).is_some()
+    }
+
+    /// Whether a field name has it in it: those are in lower case by now.
+    pub(super) fn is_in_name(&self, name: &str) -> bool {
+        let form = self.form.as_bytes();
+        let mut parts = name.as_bytes().windows(form.len());
+        parts.any(|part| part.eq_ignore_ascii_case(form))
+    }
+
+    /// How many of its first bytes some bytes end with; not all of them.
+    pub(super) fn begun_by(&self, bytes: &[u8]) -> usize {
+        let form = self.form.as_bytes();
+        let most = bytes.len().min(form.len() - 1);
+        let begins = |length: &usize| bytes.ends_with(&form[..*length]);
+        (1..=most).rev().find(begins).unwrap_or(0)
     }
 }
 
@@ -140,6 +165,75 @@ fn escaped(plain: &[u8], marks: &[u8]) -> Zeroizing<Vec<u8>> {
         text.push(*byte);
     }
     text
+}
+
+/// A text in which some bytes are spelt in another way.
+fn spelt(plain: &[u8], spelling: impl Fn(u8) -> Option<Spelling>) -> Zeroizing<Vec<u8>> {
+    // Room for all of it, as above.
+    let mut text = Zeroizing::new(Vec::with_capacity(Spelling::MOST * plain.len()));
+    for byte in plain {
+        match spelling(*byte) {
+            Some(spelling) => text.extend_from_slice(spelling.bytes()),
+            None => text.push(*byte),
+        }
+    }
+    text
+}
+
+/// How one byte is spelt.
+struct Spelling {
+    bytes: [u8; Self::MOST],
+    length: usize,
+}
+
+impl Spelling {
+    const MOST: usize = 6;
+
+    fn of(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::MOST];
+        bytes.get_mut(..text.len())?.copy_from_slice(text);
+        Some(Self {
+            bytes,
+            length: text.len(),
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+/// JSON as it is written to stand in HTML, such as Go's.
+fn json_for_html(byte: u8) -> Option<Spelling> {
+    match byte {
+        b'\\' => Spelling::of(br"\\"),
+        b'"' => Spelling::of(br#"\""#),
+        b'<' => Spelling::of(br"\u003c"),
+        b'>' => Spelling::of(br"\u003e"),
+        b'&' => Spelling::of(br"\u0026"),
+        _ => None,
+    }
+}
+
+/// RFC 3986 §2.1, for all but unreserved characters.
+fn percent(byte: u8, digits: &[u8; 16]) -> Option<Spelling> {
+    if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        return None;
+    }
+    let digit = |four: u8| digits[usize::from(four & 15)];
+    Spelling::of(&[b'%', digit(byte >> 4), digit(byte)])
+}
+
+/// The text of an HTML page.
+fn html(byte: u8, apostrophe: &[u8], quote: &[u8]) -> Option<Spelling> {
+    match byte {
+        b'&' => Spelling::of(b"&amp;"),
+        b'<' => Spelling::of(b"&lt;"),
+        b'>' => Spelling::of(b"&gt;"),
+        b'"' => Spelling::of(quote),
+        b'\'' => Spelling::of(apostrophe),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -183,7 +277,7 @@ mod tests {
     fn who_uses_a_key_shares_its_bytes() {
         let keys = ApiKey::list("s3cret-value,s3cret/va\"l\\ue").unwrap();
         let place = |value: &HeaderValue| value.as_bytes().as_ptr();
-        for (key, forms) in keys.iter().zip([1, 3]) {
+        for (key, forms) in keys.iter().zip([1, 7]) {
             let clone = key.clone();
             assert_eq!(place(&clone.value), place(&key.value));
             assert!(clone.value.is_sensitive());

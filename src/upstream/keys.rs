@@ -41,7 +41,7 @@ struct Pool {
     /// what it had spent.
     withdrawn: Vec<(Moment, Arc<Slot>)>,
     /// What gives a key away, and whose it is.
-    traces: Box<[Trace]>,
+    traces: Arc<[Trace]>,
 }
 
 /// How long a withdrawn key is remembered at the least: far longer than a
@@ -277,6 +277,11 @@ impl Keys {
             .iter()
             .find(found)
             .map(|trace| trace.name.clone())
+    }
+
+    /// What gives a key away: of those in service, and of those withdrawn lately.
+    pub(super) fn traces(&self) -> Arc<[Trace]> {
+        self.pool().traces.clone()
     }
 
     /// In how many ways the upstream can be asked.

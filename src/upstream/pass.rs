@@ -31,11 +31,12 @@ pub fn no_body() -> RequestBody {
     Empty::new().map_err(|never| match never {}).boxed()
 }
 
-/// An answer as it comes, its body not yet read.
+/// An answer as it comes, its body not yet read. No API key is in it.
 pub struct Exchange {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body.
+    /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) where an API key is
+    /// in it.
     pub body: ResponseBody,
     /// The request's place among those under way, to be kept until the body
     /// has ended.
@@ -71,11 +72,12 @@ impl Upstream {
             let passed = self.pass(admitted, target, asked, reason).await;
             let failure = match passed {
                 Ok((response, place)) => {
+                    let searched = self.search_answer(response);
+                    let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
                     self.tally.count_answered();
-                    let (head, body) = response.into_parts();
                     return Ok(Exchange {
                         head,
-                        body: body.map_err(Into::into).boxed_unsync(),
+                        body: body.boxed_unsync(),
                         place: Box::new(place),
                     });
                 }

@@ -388,3 +388,146 @@ async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
         assert_eq!(upstream.count(), 2, "{coding}");
     }
 }
+
+#[tokio::test]
+async fn nothing_leaves_the_path_of_the_base_url() {
+    let upstream = Upstream::start();
+    let base = format!("{}/base/path", upstream.url());
+    let within = ALL.replace("/{rest:*}", "/files/{rest:*}");
+    for (route, prefix) in [(ALL, "/"), (&*within, "/files/")] {
+        let gateway = Setup::at(&base).config(route).start();
+        let before = upstream.count();
+        let mut client = gateway.client().await;
+        for tail in [
+            "../x",
+            "..",
+            "a/../../x",
+            "a/%2e%2e/%2e%2e/x",
+            "%2E%2e/x",
+            ".%2e/x",
+            "a/..%2fx",
+            "a/..%5cx",
+            "a%2f..%2fx",
+            "..;/x",
+            "..;a=b/x",
+            "./x",
+            "a/%2e",
+        ] {
+            for method in ["GET", "POST", "HEAD"] {
+                let target = format!("{prefix}{tail}");
+                let answer = client.request(method, &target, &[]).await;
+                assert_eq!(answer.status, 400, "{method} {target}");
+            }
+        }
+        let answer = client.get(&format!("{prefix}../x")).await;
+        assert_eq!(answer.problem()["parameter"], "path");
+        assert_eq!(upstream.count(), before);
+        // What only looks like one goes up as it came, and so does the query.
+        for tail in ["%252e%252e/x", "a..b/...", ".well-known/x", "x?y=../z"] {
+            let target = format!("{prefix}{tail}");
+            assert_eq!(client.get(&target).await.status, 200, "{target}");
+            let asked = upstream.targets().pop().unwrap();
+            assert_eq!(asked, format!("/base/path{target}"));
+        }
+    }
+}
+
+/// CGI and its heirs read `x_real_ip` as `x-real-ip`.
+#[tokio::test]
+async fn names_that_read_as_ordgates_own_go_no_further() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).keys("s3cret-key").start();
+    let forged = [
+        ("x_forwarded_for", "203.0.113.9"),
+        ("x-forwarded_host", "evil.example"),
+        ("x_real_ip", "203.0.113.9"),
+        ("x_api_key", "theirs"),
+        ("x-host", "evil.example"),
+        ("trailer", "x-sum, X_Forwarded-For"),
+        ("x_any", "passes"),
+    ];
+    gateway.request("GET", "/v", &forged).await;
+    let seen = &upstream.seen()[0];
+    let expected = [
+        "accept-encoding",
+        "forwarded",
+        "host",
+        "via",
+        "x-api-key",
+        "x-forwarded-for",
+        "x-real-ip",
+        "x_any",
+    ];
+    assert_eq!(seen.names(), expected, "{}", seen.text());
+    gateway.request("GET", "/w", &[("trailer", "x-sum")]).await;
+    assert_eq!(upstream.seen()[1].field("trailer").unwrap(), "x-sum");
+}
+
+/// Some servers answer for another target, or to another method, than the
+/// request line says, which is the cache key.
+#[tokio::test]
+async fn a_request_that_asks_for_something_else_stores_nothing() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| {
+        let overridden = seen
+            .names()
+            .iter()
+            .any(|name| name.starts_with("x-") && name.contains("original"));
+        let overridden = overridden
+            || seen
+                .names()
+                .iter()
+                .any(|name| name.contains("method") || name.contains("rewrite"));
+        Reply::with(200, FRESH, if overridden { "poison" } else { "honest" })
+    });
+    for (name, value) in [
+        ("x-http-method-override", "DELETE"),
+        ("x-http-method", "PUT"),
+        ("x-method-override", "PUT"),
+        ("x-original-url", "/admin"),
+        ("x-rewrite-url", "/admin"),
+        ("x_rewrite_url", "/admin"),
+    ] {
+        let gateway = plain(&upstream).start();
+        let attack = gateway.request("GET", "/v", &[(name, value)]).await;
+        assert_eq!(attack.text(), "poison", "{name}");
+        let honest = gateway.get("/v").await;
+        assert_eq!(
+            (honest.text(), is_hit(&honest)),
+            ("honest", false),
+            "{name}"
+        );
+        assert!(is_hit(&gateway.get("/v").await), "{name}");
+    }
+}
+
+/// What the origin answers to one client's credentials, or is asked not to have
+/// stored, says nothing of what it answers to others.
+#[tokio::test]
+async fn a_head_of_one_client_does_not_make_stale_what_others_are_answered_with() {
+    for field in [
+        ("authorization", "Basic x"),
+        ("cache-control", "no-store"),
+        ("x-original-url", "/admin"),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        let fields = format!("{FRESH}etag: \"one\"\r\n");
+        upstream.always(Reply::with(200, &fields, "body"));
+        gateway.get("/v").await;
+        gateway.advance(1_000);
+        let other = "HTTP/1.1 200 OK\r\ncontent-length: 999\r\netag: \"two\"\r\nx-own: 1\r\n\r\n";
+        upstream.once("/v", Reply::raw(other));
+        // Only a request that memory does not answer is sent on.
+        let attack = [field, ("if-match", "\"two\"")];
+        let head = gateway.request("HEAD", "/v", &attack).await;
+        assert_eq!(head.must("x-own"), "1", "{field:?}");
+        let honest = gateway.get("/v").await;
+        assert_eq!(
+            (honest.text(), is_hit(&honest)),
+            ("body", true),
+            "{field:?}"
+        );
+        assert_eq!(upstream.count(), 2, "{field:?}");
+    }
+}

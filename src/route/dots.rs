@@ -1,0 +1,120 @@
+//! Dot segments in what is left of a path (RFC 3986 §5.2.4): `.` and `..`, in
+//! every spelling that a server on the way may take for one.
+//!
+//! They would lead out of the base URL's path, or out of `upstream_path`. A dot
+//! may be percent-encoded; a segment may end with a slash or a backslash, either
+//! of which may be percent-encoded too, or with the semicolon of parameters,
+//! which some servers cut off before they resolve dots. What is encoded twice is
+//! not decoded by who follows the standard.
+
+/// Whether a path has a dot segment.
+pub(super) fn has_dot_segment(path: &str) -> bool {
+    // Most paths have neither.
+    if memchr::memchr2(b'.', b'%', path.as_bytes()).is_none() {
+        return false;
+    }
+    let mut rest = path.as_bytes();
+    loop {
+        let (dots, behind) = dots(rest);
+        let ends = behind.is_empty() || separator(behind).is_some() || parameters(behind);
+        if matches!(dots, 1 | 2) && ends {
+            return true;
+        }
+        rest = behind;
+        rest = loop {
+            if rest.is_empty() {
+                return false;
+            }
+            match separator(rest) {
+                Some(length) => break &rest[length..],
+                None => rest = &rest[1..],
+            }
+        };
+    }
+}
+
+/// How many dots stand at the beginning, and what stands behind them.
+fn dots(mut path: &[u8]) -> (usize, &[u8]) {
+    let mut count = 0;
+    loop {
+        path = match path {
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return (count, path),
+        };
+        count += 1;
+    }
+}
+
+/// The length of a slash or backslash at the beginning.
+fn separator(path: &[u8]) -> Option<usize> {
+    match path {
+        [b'/' | b'\\', ..] => Some(1),
+        [b'%', b'2', b'f' | b'F', ..] | [b'%', b'5', b'c' | b'C', ..] => Some(3),
+        _ => None,
+    }
+}
+
+fn parameters(path: &[u8]) -> bool {
+    matches!(path, [b';', ..] | [b'%', b'3', b'b' | b'B', ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings_of_dot_segments() {
+        for path in [
+            ".",
+            "..",
+            "../x",
+            "a/..",
+            "a/./b",
+            "a/../b",
+            "a/%2e%2e/b",
+            "a/%2E%2e/b",
+            "a/%2e",
+            "a/.%2E/b",
+            "%2e./b",
+            "a//../b",
+            "..%2fb",
+            "a%2F..%2Fb",
+            "a%2f%2e%2e",
+            "..\\b",
+            "a\\..",
+            "..%5Cb",
+            "a%5c..",
+            "..;/b",
+            "..;x=y/b",
+            "a/..%3b/b",
+            "a/.;/b",
+            "a/.../..",
+        ] {
+            assert!(has_dot_segment(path), "{path}");
+        }
+        for path in [
+            "",
+            "a/b",
+            "a.b/c",
+            "..a",
+            "a..",
+            "a../b",
+            "a/.b",
+            "a/b./c",
+            "...",
+            "a/.../b",
+            "%2e%2e%2e",
+            ".well-known/x",
+            "a/..b;c",
+            "a/b..;c",
+            "%252e%252e/b",
+            "..%252fb",
+            "%2",
+            "%",
+            "a%20.%20b",
+            "a/%2eb",
+        ] {
+            assert!(!has_dot_segment(path), "{path}");
+        }
+    }
+}

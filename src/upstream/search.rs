@@ -1,0 +1,231 @@
+//! Searching what the upstream answers for API keys, before any of it is handed
+//! on: field names and values, bodies, trailers.
+//!
+//! A body is searched as it comes, in constant memory. The end of a frame that
+//! may be the beginning of a key is held back until the next frame shows that it
+//! is not, so that of a key which is split between frames nothing is handed on.
+//! Without keys a body passes untouched.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::header::CONTENT_ENCODING;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+
+use super::api_key::{ApiKey, Trace};
+use super::{Failure, Upstream};
+use crate::wire::body::BodyError;
+
+/// A body ends with this error where it has an API key in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the upstream's answer has an API key in it")]
+pub struct KeyEchoed;
+
+impl Failure {
+    /// Why a body of [`Exchange`](super::Exchange) ended before its end.
+    pub fn of_body(error: &BodyError) -> Self {
+        match error.is::<KeyEchoed>() {
+            true => Self::KeyEchoed,
+            false => Self::Incomplete,
+        }
+    }
+}
+
+impl Upstream {
+    /// Searches the head of an answer, and prepares its body to be searched as
+    /// it comes.
+    ///
+    /// # Errors
+    /// Where a key is in the head, or the body cannot be searched.
+    pub(super) fn search_answer(
+        &self,
+        answer: Response<Incoming>,
+    ) -> Result<(response::Parts, SearchedBody), Failure> {
+        let (mut head, body) = answer.into_parts();
+        // The reason phrase among them: HTTP/2 has none, and nobody needs it.
+        head.extensions.clear();
+        let traces = self.keys.traces();
+        search_fields(&traces, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
+        if !traces.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
+            tracing::error!(
+                "the upstream compresses an answer that was asked for without, and in which an API key could not be found, so it is not passed on: have the upstream obey accept-encoding: identity"
+            );
+            return Err(Failure::KeyEchoed);
+        }
+        Ok((head, SearchedBody::new(body, traces)))
+    }
+}
+
+/// Whether a body is coded, so that a key in it does not look like one.
+fn is_coded(fields: &HeaderMap) -> bool {
+    let is_plain = |value: &HeaderValue| {
+        let mut codings = value.as_bytes().split(|byte| *byte == b',');
+        codings.all(|coding| {
+            let coding = coding.trim_ascii();
+            coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+        })
+    };
+    !fields.get_all(CONTENT_ENCODING).iter().all(is_plain)
+}
+
+/// Searches field names, which are in lower case by now, and values.
+fn search_fields(traces: &[Trace], fields: &HeaderMap) -> Result<(), KeyEchoed> {
+    if traces.is_empty() {
+        return Ok(());
+    }
+    let is_in = |trace: &Trace, (name, value): (&HeaderName, &HeaderValue)| {
+        trace.is_in(value.as_bytes()) || trace.is_in_name(name.as_str())
+    };
+    match traces
+        .iter()
+        .find(|trace| fields.iter().any(|field| is_in(trace, field)))
+    {
+        None => Ok(()),
+        Some(trace) => Err(echoed(&trace.name)),
+    }
+}
+
+/// Tells the operator that a key came back.
+pub(super) fn echoed(name: &str) -> KeyEchoed {
+    tracing::error!(
+        key = name,
+        "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
+    );
+    KeyEchoed
+}
+
+/// A body that is searched for API keys as it comes. It ends with [`KeyEchoed`]
+/// before any byte of a key is handed on.
+pub struct SearchedBody<B = Incoming> {
+    body: B,
+    /// Empty: nothing is searched for.
+    traces: Arc<[Trace]>,
+    /// The end of what has come, where a key may begin with it; shorter than the
+    /// longest trace.
+    held: Bytes,
+    /// Trailers, which wait for what is held.
+    trailers: Option<Frame<Bytes>>,
+    has_ended: bool,
+}
+
+impl<B> SearchedBody<B> {
+    /// A body that is searched for these keys.
+    pub fn of(body: B, keys: &[ApiKey]) -> Self {
+        Self::new(body, keys.iter().flat_map(ApiKey::traces).collect())
+    }
+
+    fn new(body: B, traces: Arc<[Trace]>) -> Self {
+        Self {
+            body,
+            traces,
+            held: Bytes::new(),
+            trailers: None,
+            has_ended: false,
+        }
+    }
+
+    /// What of a frame can be handed on, after what was held.
+    fn search(&mut self, data: Bytes) -> Result<Bytes, KeyEchoed> {
+        let mut whole = match self.held.is_empty() {
+            true => data,
+            false => {
+                let mut both = BytesMut::with_capacity(self.held.len() + data.len());
+                both.extend_from_slice(&self.held);
+                both.extend_from_slice(&data);
+                both.freeze()
+            }
+        };
+        if let Some(trace) = self.traces.iter().find(|trace| trace.is_in(&whole)) {
+            return Err(echoed(&trace.name));
+        }
+        let begun = self.traces.iter().map(|trace| trace.begun_by(&whole));
+        let passed = whole.len() - begun.max().unwrap_or(0);
+        // A copy: a slice would hold on to the whole frame.
+        self.held = Bytes::copy_from_slice(&whole[passed..]);
+        whole.truncate(passed);
+        Ok(whole)
+    }
+}
+
+impl<B> Body for SearchedBody<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(trailers) = this.trailers.take() {
+                return Poll::Ready(Some(Ok(trailers)));
+            }
+            if this.has_ended {
+                return Poll::Ready(None);
+            }
+            let frame = match ready!(Pin::new(&mut this.body).poll_frame(cx)) {
+                None => {
+                    this.has_ended = true;
+                    let held = std::mem::take(&mut this.held);
+                    let last = (!held.is_empty()).then(|| Ok(Frame::data(held)));
+                    return Poll::Ready(last);
+                }
+                Some(Err(error)) => {
+                    this.has_ended = true;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+                Some(Ok(frame)) if this.traces.is_empty() => return Poll::Ready(Some(Ok(frame))),
+                Some(Ok(frame)) => frame,
+            };
+            let searched = match frame.into_data() {
+                Ok(data) => this.search(data),
+                Err(frame) => {
+                    let fields = frame
+                        .trailers_ref()
+                        .map_or(Ok(()), |fields| search_fields(&this.traces, fields));
+                    this.trailers = Some(frame);
+                    fields.map(|()| std::mem::take(&mut this.held))
+                }
+            };
+            match searched {
+                // All of it is held, or the trailers go on at once.
+                Ok(data) if data.is_empty() => {}
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(error) => {
+                    this.has_ended = true;
+                    this.trailers = None;
+                    this.held = Bytes::new();
+                    return Poll::Ready(Some(Err(error.into())));
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.held.is_empty()
+            && self.trailers.is_none()
+            && (self.has_ended || self.body.is_end_stream())
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let held = self.held.len() as u64;
+        let rest = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower() + held);
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper + held);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests;
