@@ -37,6 +37,7 @@ pub mod sketch;
 pub mod tally;
 mod tls;
 pub mod told;
+pub mod upload;
 mod wish;
 
 use std::hash::BuildHasher;
@@ -69,6 +70,7 @@ pub use settings::{Hedge, Retry, Settings, SetupError};
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
+use upload::Uploads;
 pub use wish::{Priority, Wish};
 
 use crate::clock::Clock;
@@ -135,6 +137,7 @@ pub struct Upstream {
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
+    uploads: Arc<Uploads>,
     clock: Clock,
 }
 
@@ -167,6 +170,7 @@ impl Upstream {
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
             tally: Arc::default(),
+            uploads: Arc::default(),
             settings,
             clock,
         })
@@ -221,6 +225,7 @@ impl Upstream {
             retries: before.retries.clone(),
             chance: before.chance.clone(),
             tally: before.tally.clone(),
+            uploads: before.uploads.clone(),
             settings,
             clock: before.clock.clone(),
         })
@@ -441,6 +446,11 @@ impl Upstream {
     /// What has been sent and what came of it.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The request bodies that are on their way to it.
+    pub fn uploads(&self) -> &Uploads {
+        &self.uploads
     }
 
     /// How its keys stand.

@@ -130,7 +130,8 @@ impl Failure {
             | Self::TooLarge
             | Self::KeyEchoed
             | Self::Abandoned
-            | Self::Unsettled => Remedy::None,
+            | Self::Unsettled
+            | Self::RequestBody(_) => Remedy::None,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::breaker::Health;
+use super::upload::BodyFault;
 
 /// How asking the upstream failed: RFC 9209's names where it has one, each with
 /// whose doing it was.
@@ -65,6 +66,8 @@ pub enum Failure {
     Abandoned,
     /// Ours: whatever came had been overtaken by a reorg or a purge.
     Unsettled,
+    /// The client's: something is wrong with its request's body.
+    RequestBody(BodyFault),
 }
 
 /// Why there is no connection.
@@ -120,6 +123,8 @@ impl Failure {
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
             Self::Abandoned | Self::Unsettled => "proxy_internal_error",
+            Self::RequestBody(BodyFault::NoRoom) => "proxy_internal_response",
+            Self::RequestBody(_) => "http_request_error",
         }
     }
 
@@ -131,6 +136,8 @@ impl Failure {
         } else if *self == Self::Retired {
             // That has been told by the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
+        } else if let Self::RequestBody(fault) = self {
+            tracing::debug!(target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
         } else if let Self::BreakerOpen { retry_after } = self {
@@ -169,7 +176,8 @@ impl Failure {
             | Self::ServerError { .. }
             | Self::UnexpectedStatus(_)
             | Self::Abandoned
-            | Self::Unsettled => false,
+            | Self::Unsettled
+            | Self::RequestBody(_) => false,
         }
     }
 
@@ -194,7 +202,8 @@ impl Failure {
             | Self::NotJson
             | Self::KeyEchoed
             | Self::Abandoned
-            | Self::Unsettled => None,
+            | Self::Unsettled
+            | Self::RequestBody(_) => None,
         }
     }
 
@@ -220,7 +229,8 @@ impl Failure {
             | Self::Protocol
             | Self::ServerError { .. }
             | Self::Abandoned
-            | Self::Unsettled => false,
+            | Self::Unsettled
+            | Self::RequestBody(_) => false,
         }
     }
 
@@ -241,7 +251,8 @@ impl Failure {
             | Self::TooManyInFlight
             | Self::BreakerOpen { .. }
             | Self::Abandoned
-            | Self::Unsettled => Health::Unknown,
+            | Self::Unsettled
+            | Self::RequestBody(_) => Health::Unknown,
             Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
             Self::KeyRefused(_) | Self::Throttled { .. } | Self::TooLarge | Self::KeyEchoed => {
                 Health::Well
