@@ -126,6 +126,7 @@ impl Refusal {
                 }
                 | Failure::UnexpectedStatus(_)
                 | Failure::KeyRefused(_)
+                | Failure::TargetRefused(_)
                 | Failure::Retired => StatusCode::BAD_GATEWAY,
             },
         }
@@ -332,6 +333,9 @@ fn upstream(failure: &Failure) -> &'static str {
         }
         Failure::KeyRefused(_) => {
             "The upstream does not accept this gateway's credentials; the operator has to look"
+        }
+        Failure::TargetRefused(_) => {
+            "The upstream refuses what was asked for, though it accepts this gateway's credentials"
         }
         Failure::Retired => "The upstream has been retired; the operator has to look",
         Failure::RequestBody(fault) => match fault {

@@ -29,6 +29,7 @@ pub mod line;
 pub mod names;
 mod pass;
 pub mod queue;
+mod refusals;
 pub mod reported;
 pub mod rest;
 pub mod retry;
@@ -138,6 +139,8 @@ pub struct Upstream {
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
     uploads: Arc<Uploads>,
+    /// The paths that decide whether a key is refused, or a target.
+    status_paths: Mutex<Vec<Box<str>>>,
     clock: Clock,
 }
 
@@ -171,6 +174,7 @@ impl Upstream {
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
             tally: Arc::default(),
             uploads: Arc::default(),
+            status_paths: Mutex::default(),
             settings,
             clock,
         })
@@ -226,6 +230,7 @@ impl Upstream {
             chance: before.chance.clone(),
             tally: before.tally.clone(),
             uploads: before.uploads.clone(),
+            status_paths: Mutex::default(),
             settings,
             clock: before.clock.clone(),
         })
@@ -258,6 +263,34 @@ impl Upstream {
     pub fn keep_for_probes(&self, probes: u32) {
         let ways = u32::try_from(self.keys.ways()).unwrap_or(u32::MAX).max(1);
         self.keys.keep_for_probes(probes.div_ceil(ways));
+    }
+
+    /// Has these status paths decide, from now on, whether a key is refused or a
+    /// target.
+    pub fn decide_by(&self, paths: Vec<Box<str>>) {
+        *self.status_paths() = paths;
+    }
+
+    /// The status path for a target: of several the one that begins most like
+    /// it.
+    fn status_path(&self, target: &str) -> Option<Box<str>> {
+        let shared = |path: &str| {
+            let pairs = path.bytes().zip(target.bytes());
+            pairs.take_while(|(one, other)| one == other).count()
+        };
+        let paths = self.status_paths();
+        // Of several that are alike the last would be taken.
+        let best = paths.iter().rev().max_by_key(|path| shared(path));
+        best.cloned()
+    }
+
+    fn is_status_path(&self, target: &str) -> bool {
+        self.status_paths().iter().any(|path| **path == *target)
+    }
+
+    fn status_paths(&self) -> MutexGuard<'_, Vec<Box<str>>> {
+        let paths = self.status_paths.lock();
+        paths.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until an endpoint lets a request in that has not been where

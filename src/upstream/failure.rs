@@ -55,6 +55,8 @@ pub enum Failure {
     UnexpectedStatus(StatusCode),
     /// It does not accept our key.
     KeyRefused(StatusCode),
+    /// It accepts our key, and refuses what was asked for.
+    TargetRefused(StatusCode),
     /// It has had enough of our requests.
     Throttled {
         /// When it will take more.
@@ -120,6 +122,7 @@ impl Failure {
             | Self::UnexpectedStatus(_)
             | Self::ServerError { .. }
             | Self::KeyRefused(_)
+            | Self::TargetRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
             Self::Abandoned | Self::Unsettled => "proxy_internal_error",
@@ -133,6 +136,9 @@ impl Failure {
         if let Self::KeyRefused(status) = self {
             // The key's quarantine has been told by its name, once.
             tracing::debug!(%status, "the upstream refuses the API key");
+        } else if let Self::TargetRefused(status) = self {
+            // A key check has told of it, at most once a minute in the long run.
+            tracing::debug!(target_path = target, %status, "the upstream refuses a target");
         } else if *self == Self::Retired {
             // That has been told by the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
@@ -175,6 +181,7 @@ impl Failure {
             | Self::Redirect(_)
             | Self::ServerError { .. }
             | Self::UnexpectedStatus(_)
+            | Self::TargetRefused(_)
             | Self::Abandoned
             | Self::Unsettled
             | Self::RequestBody(_) => false,
@@ -187,7 +194,8 @@ impl Failure {
             Self::Redirect(status)
             | Self::ServerError { status, .. }
             | Self::UnexpectedStatus(status)
-            | Self::KeyRefused(status) => Some(*status),
+            | Self::KeyRefused(status)
+            | Self::TargetRefused(status) => Some(*status),
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::Retired => Some(StatusCode::GONE),
             Self::Spent { .. }
@@ -217,6 +225,7 @@ impl Failure {
             | Self::Redirect(_)
             | Self::UnexpectedStatus(_)
             | Self::KeyRefused(_)
+            | Self::TargetRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => true,
             Self::Spent { .. }
@@ -254,9 +263,11 @@ impl Failure {
             | Self::Unsettled
             | Self::RequestBody(_) => Health::Unknown,
             Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
-            Self::KeyRefused(_) | Self::Throttled { .. } | Self::TooLarge | Self::KeyEchoed => {
-                Health::Well
-            }
+            Self::KeyRefused(_)
+            | Self::TargetRefused(_)
+            | Self::Throttled { .. }
+            | Self::TooLarge
+            | Self::KeyEchoed => Health::Well,
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
