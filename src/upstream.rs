@@ -139,7 +139,7 @@ pub struct Upstream {
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
     uploads: Arc<Uploads>,
-    /// The paths that decide whether a key is refused, or a target.
+    /// What key checks ask.
     status_paths: Mutex<Vec<Box<str>>>,
     clock: Clock,
 }
@@ -265,9 +265,8 @@ impl Upstream {
         self.keys.keep_for_probes(probes.div_ceil(ways));
     }
 
-    /// Has these status paths decide, from now on, whether a key is refused or a
-    /// target.
-    pub fn decide_by(&self, paths: Vec<Box<str>>) {
+    /// Sets the status paths that key checks ask.
+    pub fn set_status_paths(&self, paths: Vec<Box<str>>) {
         *self.status_paths() = paths;
     }
 

@@ -238,7 +238,7 @@ fn assemble(
     let endpoints = gateway.upstream.settings().urls.len();
     let probes = probe::each_minute(&gateway.fill, endpoints, &gateway.tips());
     gateway.upstream.keep_for_probes(probes);
-    gateway.upstream.decide_by(status_paths(&gateway));
+    gateway.upstream.set_status_paths(status_paths(&gateway));
     gateway
 }
 

@@ -63,7 +63,8 @@ impl Upstream {
             return;
         };
         let reason = Reason::Wished(wish.priority);
-        // Nothing is known of what was asked for: a refusal says nothing of the key.
+        // The target means nothing to the upstream, so that a refusal says
+        // nothing of the key.
         let mut refused = None;
         let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout(self.settings.timeout, asked).await;
@@ -286,11 +287,11 @@ impl Upstream {
                 Err(_) => return Verdict::NotSent,
             }
         };
-        // It is as little as a probe, and needs no slot.
+        // Like a probe of the tip it takes no slot.
         let Ok(mut passage) = endpoint.admit(Priority::Probe) else {
             return Verdict::NotSent;
         };
-        // It is a status path, whose refusal is the key's.
+        // Stays empty: a refusal by a status path is recorded against the key.
         let (reason, mut refused) = (Reason::KeyCheck, None);
         let asked = self.ask_once(path, &mut passage, grant, reason, &mut refused);
         let asked = timeout(KEY_CHECK, asked).await;

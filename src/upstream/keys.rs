@@ -64,7 +64,7 @@ struct State {
     /// Where the key is out of service.
     rest: Option<Rest>,
     refusals: Refusals,
-    /// What the key check under way will show.
+    /// Receives the verdict of the key check under way.
     checking: Option<watch::Receiver<Option<Verdict>>>,
 }
 
@@ -505,8 +505,8 @@ impl Grant {
         }
     }
 
-    /// What it says of the key that a target was refused with this status, where
-    /// there is a status path that could decide, or none.
+    /// What the refusal of a target with this status says of the key. `decides`:
+    /// whether there is a status path to check the key with.
     pub(super) fn suspect(&self, target: &str, status: StatusCode, decides: bool) -> Suspicion {
         if self.slot().key.is_none() {
             self.refused(status);

@@ -42,8 +42,8 @@ pub struct Exchange {
 impl Upstream {
     /// Passes a request on as it is: any method, these fields, this body. What
     /// is safe and has no body is sent again where that may be of use. A body is
-    /// received first, as far as it is buffered; what is wrong with it counts
-    /// for nothing of the upstream's.
+    /// received first, as far as it is buffered; its faults never count against
+    /// the upstream.
     ///
     /// # Errors
     /// How it failed before an answer began. It does so within `queue_timeout`

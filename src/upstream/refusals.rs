@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// So many different targets speak against a key where no status path does.
+/// So many different targets count against a key where no status path does.
 const TARGETS: usize = 3;
-/// How soon after a key check that did not speak against the key the next may
+/// How soon after a key check that did not count against the key the next may
 /// follow, at first; each one more doubles it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// No pause is longer.
@@ -46,7 +46,7 @@ pub(super) enum Verdict {
 pub(super) struct Refusals {
     /// The targets that count against the key, as hashes.
     targets: Vec<u64>,
-    /// Key checks in a row that did not speak against the key.
+    /// Key checks in a row that did not count against the key.
     row: u32,
     last: Moment,
     /// No key check before then.

@@ -179,7 +179,11 @@ async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
     upstream_is_well(&gateway).await;
     let status = upstream_status(&gateway).await;
     let times = &status["endpoints"][0]["first_byte_seconds"];
-    assert_eq!(times["p99"], Value::Null, "the upload's time is no answer's");
+    assert_eq!(
+        times["p99"],
+        Value::Null,
+        "the upload's time is no answer's"
+    );
     honest_is_served(&gateway, 0).await;
 }
 

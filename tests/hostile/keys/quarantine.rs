@@ -193,7 +193,7 @@ async fn a_status_path_that_fails_decides_nothing() {
     assert_eq!(key_checks(&upstream), 6);
 }
 
-/// Where there is no status, different targets in a row speak against a key; one
+/// Where there is no status, different targets in a row count against a key; one
 /// target alone never does.
 #[tokio::test]
 async fn without_a_status_path_different_targets_in_a_row_decide() {
