@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::limit::TooMany;
+use crate::upstream::upload::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
@@ -108,6 +109,12 @@ impl Refusal {
                     retry_after: Some(_),
                     ..
                 } => StatusCode::SERVICE_UNAVAILABLE,
+                Failure::RequestBody(fault) => match fault {
+                    BodyFault::Broken => StatusCode::BAD_REQUEST,
+                    BodyFault::TooSlow => StatusCode::REQUEST_TIMEOUT,
+                    BodyFault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+                    BodyFault::NoRoom => StatusCode::SERVICE_UNAVAILABLE,
+                },
                 Failure::TimedOut(_) => StatusCode::GATEWAY_TIMEOUT,
                 Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
                 Failure::Unreachable(_)
@@ -123,6 +130,7 @@ impl Refusal {
                 }
                 | Failure::UnexpectedStatus(_)
                 | Failure::KeyRefused(_)
+                | Failure::TargetRefused(_)
                 | Failure::Retired => StatusCode::BAD_GATEWAY,
             },
         }
@@ -166,6 +174,10 @@ impl Refusal {
                 fields.insert(RATELIMIT, too_many.field());
             }
             Self::Upstream(failure) => {
+                if matches!(failure, Failure::RequestBody(_)) {
+                    // The rest of its body is not read, so nothing can follow.
+                    fields.insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 fields.insert(PROXY_STATUS, proxy_status(failure));
             }
             Self::TargetForm
@@ -190,7 +202,11 @@ impl Refusal {
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections
-            | Self::Upstream(Failure::TooManyInFlight | Failure::Unsettled) => Some(1),
+            | Self::Upstream(
+                Failure::TooManyInFlight
+                | Failure::Unsettled
+                | Failure::RequestBody(BodyFault::NoRoom),
+            ) => Some(1),
             Self::Upstream(
                 Failure::Spent { retry_after }
                 | Failure::BreakerOpen { retry_after }
@@ -249,6 +265,7 @@ impl Refusal {
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
             Self::Upstream(Failure::BreakerOpen { .. }) => "breaker-open",
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
+            Self::Upstream(Failure::RequestBody(_)) => "request-body",
             Self::Upstream(failure) => failure.name(),
         }
     }
@@ -328,7 +345,22 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::KeyRefused(_) => {
             "The upstream does not accept this gateway's credentials; the operator has to look"
         }
+        Failure::TargetRefused(_) => {
+            "The upstream refuses what was asked for, though it accepts this gateway's credentials"
+        }
         Failure::Retired => "The upstream has been retired; the operator has to look",
+        Failure::RequestBody(fault) => match fault {
+            BodyFault::Broken => {
+                "The request's body ended before its end, or its chunked framing is malformed; send it whole"
+            }
+            BodyFault::TooSlow => {
+                "The request's body came too slowly; send it faster, or in smaller requests"
+            }
+            BodyFault::TooLarge => "The request's body is larger than this gateway accepts",
+            BodyFault::NoRoom => {
+                "Too many request bodies are being received; try again in 1 s, with fewer at once"
+            }
+        },
         Failure::Abandoned => "This gateway failed while it asked the upstream",
         Failure::Unsettled => {
             "The chain is being reorganized, and what came was overtaken each time; try again in 1 s"
@@ -439,6 +471,26 @@ mod tests {
                 Refusal::Upstream(Failure::Abandoned),
                 500,
                 "proxy-status: ordgate; error=proxy_internal_error",
+            ),
+            (
+                Refusal::Upstream(Failure::RequestBody(BodyFault::Broken)),
+                400,
+                "connection: close, proxy-status: ordgate; error=http_request_error",
+            ),
+            (
+                Refusal::Upstream(Failure::RequestBody(BodyFault::TooSlow)),
+                408,
+                "connection: close, proxy-status: ordgate; error=http_request_error",
+            ),
+            (
+                Refusal::Upstream(Failure::RequestBody(BodyFault::TooLarge)),
+                413,
+                "connection: close, proxy-status: ordgate; error=http_request_error",
+            ),
+            (
+                Refusal::Upstream(Failure::RequestBody(BodyFault::NoRoom)),
+                503,
+                "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
             ),
         ];
         for (refusal, status, expected) in rows {

@@ -29,6 +29,7 @@ pub mod line;
 pub mod names;
 mod pass;
 pub mod queue;
+mod refusals;
 pub mod reported;
 pub mod rest;
 pub mod retry;
@@ -38,6 +39,7 @@ pub mod sketch;
 pub mod tally;
 mod tls;
 pub mod told;
+pub mod upload;
 mod wish;
 
 use std::hash::BuildHasher;
@@ -72,6 +74,7 @@ pub use settings::{Hedge, Retry, Settings, SetupError};
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
+use upload::Uploads;
 pub use wish::{Priority, Wish};
 
 use crate::clock::Clock;
@@ -159,6 +162,9 @@ pub struct Upstream {
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
+    uploads: Arc<Uploads>,
+    /// What key checks ask.
+    status_paths: Mutex<Vec<Box<str>>>,
     clock: Clock,
 }
 
@@ -191,6 +197,8 @@ impl Upstream {
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
             tally: Arc::default(),
+            uploads: Arc::default(),
+            status_paths: Mutex::default(),
             settings,
             clock,
         })
@@ -245,6 +253,8 @@ impl Upstream {
             retries: before.retries.clone(),
             chance: before.chance.clone(),
             tally: before.tally.clone(),
+            uploads: before.uploads.clone(),
+            status_paths: Mutex::default(),
             settings,
             clock: before.clock.clone(),
         })
@@ -277,6 +287,33 @@ impl Upstream {
     pub fn keep_for_probes(&self, probes: u32) {
         let ways = u32::try_from(self.keys.ways()).unwrap_or(u32::MAX).max(1);
         self.keys.keep_for_probes(probes.div_ceil(ways));
+    }
+
+    /// Sets the status paths that key checks ask.
+    pub fn set_status_paths(&self, paths: Vec<Box<str>>) {
+        *self.status_paths() = paths;
+    }
+
+    /// The status path for a target: of several the one that begins most like
+    /// it.
+    fn status_path(&self, target: &str) -> Option<Box<str>> {
+        let shared = |path: &str| {
+            let pairs = path.bytes().zip(target.bytes());
+            pairs.take_while(|(one, other)| one == other).count()
+        };
+        let paths = self.status_paths();
+        // Of several that are alike the last would be taken.
+        let best = paths.iter().rev().max_by_key(|path| shared(path));
+        best.cloned()
+    }
+
+    fn is_status_path(&self, target: &str) -> bool {
+        self.status_paths().iter().any(|path| **path == *target)
+    }
+
+    fn status_paths(&self) -> MutexGuard<'_, Vec<Box<str>>> {
+        let paths = self.status_paths.lock();
+        paths.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until an endpoint lets a request in that has not been where
@@ -467,6 +504,11 @@ impl Upstream {
     /// What has been sent and what came of it.
     pub fn tally(&self) -> &Tally {
         &self.tally
+    }
+
+    /// The request bodies that are on their way to it.
+    pub fn uploads(&self) -> &Uploads {
+        &self.uploads
     }
 
     /// How its keys stand.

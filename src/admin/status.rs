@@ -10,6 +10,7 @@ use crate::gateway::Gateway;
 use crate::upstream::breaker::Stance;
 use crate::upstream::endpoint::Fare;
 use crate::upstream::tally::Reason;
+use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
 
 /// What `/status` says.
@@ -84,6 +85,7 @@ fn upstream(upstream: &Upstream) -> Value {
         "switches": tally.switches.load(Relaxed),
         "in_flight": upstream.in_flight(),
         "queue": queue(upstream),
+        "request_bodies": request_bodies(upstream),
         "sent": tally.sent(),
         "sent_for": Map::from_iter(sent),
         "retried": tally.sent_for(Reason::Retry),
@@ -130,6 +132,21 @@ fn queue(upstream: &Upstream) -> Value {
         (name, quantiles(line.waited_of_late(priority)))
     });
     json!({ "waiting": line.len(), "waited_seconds": Map::from_iter(waited) })
+}
+
+/// The bodies of requests on their way up: how much of them is buffered, and how
+/// many were refused for what was wrong with them.
+fn request_bodies(upstream: &Upstream) -> Value {
+    let uploads = upstream.uploads();
+    let refused = BodyFault::ALL.map(|fault| {
+        let name = fault.name().replace('-', "_");
+        (name, uploads.refused(fault).into())
+    });
+    json!({
+        "buffered_bytes": uploads.buffered(),
+        "max_buffered_bytes": upstream.settings().request_body.max_buffered,
+        "refused": Map::from_iter(refused),
+    })
 }
 
 fn quantiles(quantiles: [(f64, Option<Duration>); 3]) -> Value {

@@ -30,6 +30,7 @@ fn what_is_printed_can_be_read_again() {
         [upstream]
         url = "https://api.example/base"
         max_body_bytes = "1MiB"
+        request_body = { buffer = "3KiB", min_rate = "77B", grace = "7s", timeout = "17m", max_bytes = "5GiB" }
         breaker = { failures = 5, share = 70, window = "11s", pause = "3s", max_pause = "13s" }
         [[route]]
         name = "other"
@@ -52,6 +53,10 @@ fn what_is_printed_can_be_read_again() {
         "/b/{y}/{x}",
         "\"1MiB\"",
         "share = 70",
+        "buffer = \"3KiB\"",
+        "min_rate = \"77B\"",
+        "\"17m\"",
+        "\"5GiB\"",
         "\"13s\"",
         "::1/128",
         "500ms",
@@ -434,6 +439,26 @@ fn bounds_that_go_together() {
             "upstream.retry.share = 101",
             "upstream.retry.share is 101; allowed is a whole number from 0 to 100",
         ),
+        (
+            "upstream.request_body = { buffer = \"2KiB\", max_buffered_per_client = \"1KiB\" }",
+            "upstream.request_body.buffer is more than upstream.request_body.max_buffered_per_client",
+        ),
+        (
+            "upstream.request_body = { buffer = \"1KiB\", max_buffered_per_client = \"4KiB\", max_buffered = \"2KiB\" }",
+            "upstream.request_body.max_buffered_per_client is more than upstream.request_body.max_buffered",
+        ),
+        (
+            "upstream.request_body.min_rate = \"0B\"",
+            "upstream.request_body.min_rate is \"0B\"; allowed is",
+        ),
+        (
+            "upstream.request_body.grace = \"0s\"",
+            "upstream.request_body.grace is \"0s\"; allowed is",
+        ),
+        (
+            "upstream.request_body.rate = \"1KiB\"",
+            "upstream.request_body.rate",
+        ),
     ] {
         let found = problems(&format!("{text}\n"));
         assert!(found[0].contains(complaint), "{found:?}");
@@ -441,6 +466,28 @@ fn bounds_that_go_together() {
     // What is not said fits what is.
     let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
     assert_eq!(few.upstream.min_in_flight.get(), 2);
+    for (text, expected) in [
+        ("max_buffered = \"1KiB\"", [1 << 10, 1 << 10, 1 << 10]),
+        (
+            "max_buffered_per_client = \"1KiB\"",
+            [1 << 10, 1 << 10, 16 << 20],
+        ),
+        (
+            "max_buffered_per_client = \"1GiB\"",
+            [64 << 10, 1 << 30, 1 << 30],
+        ),
+        ("buffer = \"16MiB\"", [16 << 20; 3]),
+        ("grace = \"1s\"", [64 << 10, 2 << 20, 16 << 20]),
+    ] {
+        let config = Config::parse("p", &format!("upstream.request_body.{text}\n"));
+        let limits = config.unwrap().upstream.request_body;
+        let bounds = [
+            limits.buffer,
+            limits.max_buffered_per_client,
+            limits.max_buffered,
+        ];
+        assert_eq!(bounds, expected, "{text}");
+    }
     let long = Config::parse("p", "cache.error_ttl = \"5m\"\n").unwrap();
     assert_eq!(long.lapses.max_error_ttl, Duration::from_secs(300));
 }

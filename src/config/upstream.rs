@@ -7,6 +7,7 @@ use http::{HeaderName, Uri};
 use super::reader::Table;
 use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
 use crate::upstream::breaker;
+use crate::upstream::upload;
 use crate::upstream::{Hedge, Retry, Settings};
 
 /// Fields of a request that mean something already: the key would break the
@@ -80,12 +81,56 @@ pub(super) fn read(table: Table<'_>) -> Settings {
         timeout: time("timeout", seconds(90)),
         idle_timeout: time("idle_timeout", seconds(60)),
         max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, 16 << 20),
+        request_body: request_body(table.table("request_body")),
         retry: retry(table.table("retry")),
         hedge: hedge(table.table("hedge")),
         breaker: breaker(table.table("breaker")),
     };
     table.finish();
     settings
+}
+
+fn request_body(table: Table<'_>) -> upload::Limits {
+    let size = |key, most, default| table.size(key, 1024..=most, default);
+    // What is not said fits what is.
+    let mut all = size("max_buffered", 1 << 40, 16 << 20);
+    let per_client = u64::min(
+        2 << 20,
+        if table.has("max_buffered") {
+            all
+        } else {
+            2 << 20
+        },
+    );
+    let mut per_client = size("max_buffered_per_client", 1 << 32, per_client);
+    let buffer = size("buffer", 16 << 20, u64::min(64 << 10, per_client));
+    if !table.has("max_buffered_per_client") && !table.has("max_buffered") {
+        per_client = per_client.max(buffer);
+    }
+    if !table.has("max_buffered") {
+        all = all.max(per_client);
+    }
+    for (less, more, names) in [
+        (buffer, per_client, ["buffer", "max_buffered_per_client"]),
+        (per_client, all, ["max_buffered_per_client", "max_buffered"]),
+    ] {
+        if less > more {
+            let [less, more] = names.map(|name| table.name(name));
+            let message = format!("{less} is more than {more}; allowed is as much at the most");
+            table.problem(table.span(), message);
+        }
+    }
+    let limits = upload::Limits {
+        buffer,
+        max_buffered: all,
+        max_buffered_per_client: per_client,
+        min_rate: table.size("min_rate", 1..=1 << 30, 1024),
+        grace: table.duration("grace", MILLI..=DAY, seconds(10)),
+        timeout: table.duration("timeout", MILLI..=DAY, seconds(600)),
+        max_bytes: table.size("max_bytes", 1024..=1 << 40, 1 << 30),
+    };
+    table.finish();
+    limits
 }
 
 fn retry(table: Table<'_>) -> Retry {

@@ -85,7 +85,13 @@ impl Lapses {
             Some(lapse) if !self.is_over(lapse, now) => lapse.row.saturating_add(1),
             Some(_) | None => 1,
         };
-        if keys.len() >= MOST && row == 1 {
+        // A target that is refused stays so for a while: that is known at once.
+        let least = match matches!(failure, Failure::TargetRefused(_)) {
+            true => AT_ONCE + 1,
+            false => 1,
+        };
+        let row = row.max(least);
+        if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
             keys.retain(|_, lapse| !self.is_over(lapse, now));
             if keys.len() >= MOST {
                 return;
@@ -136,7 +142,8 @@ impl Lapses {
 /// Whether it cost the upstream something that the next would cost as well.
 /// What is ours, and what a key has to do with, has its own times.
 fn is_remembered(failure: &Failure) -> bool {
-    *failure == Failure::TooLarge || failure.health() == Health::Failed
+    matches!(failure, Failure::TooLarge | Failure::TargetRefused(_))
+        || failure.health() == Health::Failed
 }
 
 #[cfg(test)]
@@ -211,6 +218,22 @@ mod tests {
             }
             assert_eq!(lapses.remembered(&key("/a"), at(0)), None, "{failure:?}");
         }
+    }
+
+    #[test]
+    fn a_target_that_is_refused_is_remembered_at_once() {
+        let lapses = lapses();
+        let refused = Failure::TargetRefused(http::StatusCode::FORBIDDEN);
+        let mut now = 0;
+        for seconds in [1, 2, 4, 8, 8] {
+            lapses.fail(&key("/a"), &refused, at(now));
+            now += seconds * 1000;
+            let last = lapses.remembered(&key("/a"), at(now - 1));
+            assert_eq!(last, Some(refused.clone()), "{seconds}");
+            assert_eq!(lapses.remembered(&key("/a"), at(now)), None, "{seconds}");
+        }
+        lapses.forget(&key("/a"));
+        assert_eq!(lapses.len(), 0);
     }
 
     #[test]

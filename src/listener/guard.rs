@@ -139,7 +139,9 @@ impl<S> Guard<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         };
-        self.withheld = self.is_answering() && now.since(since) < self.grace;
+        // A request that has not come whole is not answered by waiting.
+        let is_whole = !self.scan.in_body();
+        self.withheld = is_whole && self.is_answering() && now.since(since) < self.grace;
         match self.withheld {
             true => Poll::Pending,
             false => Poll::Ready(Ok(())),

@@ -267,5 +267,20 @@ fn assemble(
     let endpoints = gateway.upstream.settings().urls.len();
     let probes = probe::each_minute(&gateway.fill, endpoints, &gateway.tips());
     gateway.upstream.keep_for_probes(probes);
+    gateway.upstream.set_status_paths(status_paths(&gateway));
     gateway
+}
+
+/// The status paths of the tips that some route goes by; where none does, all
+/// that are known.
+fn status_paths(gateway: &Gateway) -> Vec<Box<str>> {
+    let path = |tip| gateway.fill.chain.source(tip)?.path.clone();
+    let used: Vec<_> = gateway.tips().into_iter().filter_map(path).collect();
+    match used.is_empty() {
+        true => {
+            let sources = (0..).map_while(|tip| gateway.fill.chain.source(tip));
+            sources.filter_map(|source| source.path.clone()).collect()
+        }
+        false => used,
+    }
 }

@@ -123,6 +123,7 @@ impl Failure {
             | Self::Retired => Remedy::OtherEndpoint,
             Self::UnexpectedStatus(status) if !status.is_client_error() => Remedy::OtherEndpoint,
             Self::UnexpectedStatus(_)
+            | Self::TargetRefused(_)
             | Self::TimedOut(TimedOut::Whole)
             | Self::Spent { .. }
             | Self::TooManyInFlight
@@ -130,7 +131,8 @@ impl Failure {
             | Self::TooLarge
             | Self::KeyEchoed
             | Self::Abandoned
-            | Self::Unsettled => Remedy::None,
+            | Self::Unsettled
+            | Self::RequestBody(_) => Remedy::None,
         }
     }
 }
@@ -158,6 +160,7 @@ mod tests {
             retry_after: Duration::from_secs(3),
         };
         let forbidden = Failure::KeyRefused(StatusCode::FORBIDDEN);
+        let forbidden_target = Failure::TargetRefused(StatusCode::FORBIDDEN);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(Again::Here(0));
         let there = Some(Again::Elsewhere(1));
@@ -177,6 +180,7 @@ mod tests {
             (not_found, [None, None, None]),
             (throttled, [None, None, Some(Again::OtherKey)]),
             (forbidden, [None, None, Some(Again::OtherKey)]),
+            (forbidden_target, [None, None, None]),
         ];
         for (failure, expected) in rows {
             let one = Course::default().fail(&failure, 0, |_| None, 1, 2);

@@ -2,12 +2,13 @@
 //! is slow, beside each other, until an answer can be handed on or nothing more
 //! is to be gained.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT};
-use http::{HeaderValue, Request};
+use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -16,8 +17,9 @@ use super::again::{Again, Course};
 use super::answer::{self, Answer};
 use super::cause;
 use super::endpoint::{Endpoint, Passage};
-use super::keys::{Denied, Grant};
+use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
+use super::refusals::Verdict;
 use super::reported;
 use super::retry::pause;
 use super::tally::Reason;
@@ -27,6 +29,11 @@ use super::{Failure, Priority, TimedOut, Upstream, Wish};
 const LEAST_SAMPLES: u64 = 20;
 /// The least that is waited before a hedge: what comes sooner gains nothing.
 const LEAST_HEDGE: Duration = Duration::from_millis(5);
+/// How long a key check may take. A client waits for it.
+const KEY_CHECK: Duration = Duration::from_secs(5);
+
+/// The permit of a request whose target was refused, and the status.
+type RefusedTarget = Option<(Grant, StatusCode)>;
 
 impl Upstream {
     /// Asks for a canonical target and judges the answer.
@@ -56,7 +63,10 @@ impl Upstream {
             return;
         };
         let reason = Reason::Wished(wish.priority);
-        let asked = self.ask_once(target, &mut passage, grant, reason);
+        // The target means nothing to the upstream, so that a refusal says
+        // nothing of the key.
+        let mut refused = None;
+        let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout(self.settings.timeout, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
         let failure = asked.err().filter(|failure| !failure.is_answer());
@@ -211,12 +221,90 @@ impl Upstream {
         reason: Reason,
         deadline: Instant,
     ) -> Result<Answer, Failure> {
-        let asked = self.ask_once(target, &mut passage, grant, reason);
+        let mut refused = None;
+        let endpoint = passage.endpoint().clone();
+        let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout_at(deadline, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
         self.note_retirement(&passage, asked.as_ref().err());
         drop(passage.end(asked.as_ref().err()));
-        asked
+        let Some((grant, status)) = refused else {
+            return asked;
+        };
+        // Its slot is free by now.
+        let weighed = self.weigh_refusal(target, &endpoint, grant, status);
+        let weighed = timeout_at(deadline, weighed).await;
+        Err(weighed.unwrap_or(Failure::TargetRefused(status)))
+    }
+
+    /// Whether a target was refused or the key, which then is in quarantine.
+    async fn weigh_refusal(
+        &self,
+        target: &str,
+        endpoint: &Arc<Endpoint>,
+        mut grant: Grant,
+        status: StatusCode,
+    ) -> Failure {
+        let path = self.status_path(target);
+        let refused = match grant.suspect(target, status, path.is_some()) {
+            Suspicion::Check(check) => {
+                let path = path.as_deref().unwrap_or(target);
+                let verdict = self.check_key(path, endpoint, &mut grant).await;
+                if verdict == Verdict::Accepted {
+                    tracing::warn!(
+                        target_path = target,
+                        %status,
+                        key = grant.name(),
+                        "the upstream refuses a target and accepts the API key at {path}: the key stays in service"
+                    );
+                }
+                check.finish(verdict);
+                grant.conclude(verdict, target, status)
+            }
+            Suspicion::Wait(mut verdict) => {
+                // One that was given up has shown nothing.
+                let verdict = verdict.wait_for(Option::is_some).await;
+                let verdict = verdict.map_or(None, |verdict| *verdict);
+                grant.conclude(verdict.unwrap_or(Verdict::Unclear), target, status)
+            }
+            Suspicion::Known(refused) => refused,
+        };
+        match refused {
+            Refused::Key => Failure::KeyRefused(status),
+            Refused::Target => Failure::TargetRefused(status),
+        }
+    }
+
+    /// Asks a status path with the key of a request that was refused.
+    async fn check_key(&self, path: &str, endpoint: &Arc<Endpoint>, grant: &mut Grant) -> Verdict {
+        let patience = Instant::now() + self.settings.queue_timeout.min(KEY_CHECK);
+        let grant = loop {
+            match grant.renew(Priority::Miss) {
+                Ok(grant) => break grant,
+                Err(Denied::For(wait)) if Instant::now() + wait < patience => {
+                    tokio::time::sleep(wait).await;
+                }
+                Err(_) => return Verdict::NotSent,
+            }
+        };
+        // Like a probe of the tip it takes no slot.
+        let Ok(mut passage) = endpoint.admit(Priority::Probe) else {
+            return Verdict::NotSent;
+        };
+        // Stays empty: a refusal by a status path is recorded against the key.
+        let (reason, mut refused) = (Reason::KeyCheck, None);
+        let asked = self.ask_once(path, &mut passage, grant, reason, &mut refused);
+        let asked = timeout(KEY_CHECK, asked).await;
+        let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::FirstByte)));
+        drop(passage.end(asked.as_ref().err()));
+        match asked {
+            Ok(answer) if answer.status == StatusCode::OK => Verdict::Accepted,
+            Err(Failure::Throttled { .. }) => Verdict::Accepted,
+            Err(Failure::KeyRefused(_)) => Verdict::Refused,
+            Ok(_) => Verdict::NoStatus,
+            Err(failure) if failure.is_answer() => Verdict::NoStatus,
+            Err(_) => Verdict::Unclear,
+        }
     }
 
     /// 410: an alarm, and others are asked.
@@ -235,6 +323,7 @@ impl Upstream {
         passage: &mut Passage,
         mut grant: Grant,
         reason: Reason,
+        refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let request = self.request(target, passage.endpoint(), &grant)?;
@@ -262,13 +351,22 @@ impl Upstream {
         grant.hear(&said);
         match &judged {
             // A quota that is spent has its own rest.
-            Ok(()) | Err(Failure::Throttled { .. }) if said.quota_spent.is_some() => {}
+            Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
+                if said.quota_spent.is_some() => {}
+            // No status path: it says nothing of the key.
+            Ok(()) if reason == Reason::KeyCheck && head.status != StatusCode::OK => {}
             Ok(()) => grant.accepted(),
             Err(Failure::Throttled { retry_after }) => {
                 grant.accepted();
                 grant.cool(*retry_after);
             }
-            Err(Failure::KeyRefused(status)) => grant.refused(*status),
+            Err(Failure::KeyRefused(status)) if self.is_status_path(target) => {
+                grant.refused(*status);
+            }
+            Err(Failure::KeyRefused(status)) => {
+                *refused = Some((grant, *status));
+                return Err(Failure::KeyRefused(*status));
+            }
             Err(_) => {}
         }
         // The upstream has counted the request by now, so its window begins.

@@ -393,6 +393,11 @@ impl Passage {
         self.endpoint.sent.fetch_add(1, Relaxed);
     }
 
+    /// Its time counts for nothing: the client's upload is part of it.
+    pub fn untimed(&mut self) {
+        self.is_timed = true;
+    }
+
     /// Its answer has begun to come.
     pub fn heard(&mut self) {
         // A status is no measure of what other answers take.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use super::breaker::Health;
+use super::upload::BodyFault;
 
 /// How asking the upstream failed: RFC 9209's names where it has one, each with
 /// whose doing it was.
@@ -54,6 +55,8 @@ pub enum Failure {
     UnexpectedStatus(StatusCode),
     /// It does not accept our key.
     KeyRefused(StatusCode),
+    /// It accepts our key, and refuses what was asked for.
+    TargetRefused(StatusCode),
     /// It has had enough of our requests.
     Throttled {
         /// When it will take more.
@@ -65,6 +68,8 @@ pub enum Failure {
     Abandoned,
     /// Ours: whatever came had been overtaken by a reorg or a purge.
     Unsettled,
+    /// The client's: something is wrong with its request's body.
+    RequestBody(BodyFault),
 }
 
 /// Why there is no connection.
@@ -117,9 +122,12 @@ impl Failure {
             | Self::UnexpectedStatus(_)
             | Self::ServerError { .. }
             | Self::KeyRefused(_)
+            | Self::TargetRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
             Self::Abandoned | Self::Unsettled => "proxy_internal_error",
+            Self::RequestBody(BodyFault::NoRoom) => "proxy_internal_response",
+            Self::RequestBody(_) => "http_request_error",
         }
     }
 
@@ -128,9 +136,14 @@ impl Failure {
         if let Self::KeyRefused(status) = self {
             // The key's quarantine has been told by its name, once.
             tracing::debug!(%status, "the upstream refuses the API key");
+        } else if let Self::TargetRefused(status) = self {
+            // A key check has told of it, at most once a minute in the long run.
+            tracing::debug!(target_path = target, %status, "the upstream refuses a target");
         } else if *self == Self::Retired {
             // That has been told by the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
+        } else if let Self::RequestBody(fault) = self {
+            tracing::debug!(target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
         } else if let Self::BreakerOpen { retry_after } = self {
@@ -174,8 +187,10 @@ impl Failure {
             | Self::Redirect(_)
             | Self::ServerError { .. }
             | Self::UnexpectedStatus(_)
+            | Self::TargetRefused(_)
             | Self::Abandoned
-            | Self::Unsettled => false,
+            | Self::Unsettled
+            | Self::RequestBody(_) => false,
         }
     }
 
@@ -185,7 +200,8 @@ impl Failure {
             Self::Redirect(status)
             | Self::ServerError { status, .. }
             | Self::UnexpectedStatus(status)
-            | Self::KeyRefused(status) => Some(*status),
+            | Self::KeyRefused(status)
+            | Self::TargetRefused(status) => Some(*status),
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::Retired => Some(StatusCode::GONE),
             Self::Spent { .. }
@@ -200,7 +216,8 @@ impl Failure {
             | Self::NotJson
             | Self::KeyEchoed
             | Self::Abandoned
-            | Self::Unsettled => None,
+            | Self::Unsettled
+            | Self::RequestBody(_) => None,
         }
     }
 
@@ -214,6 +231,7 @@ impl Failure {
             | Self::Redirect(_)
             | Self::UnexpectedStatus(_)
             | Self::KeyRefused(_)
+            | Self::TargetRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => true,
             Self::Spent { .. }
@@ -226,7 +244,8 @@ impl Failure {
             | Self::Protocol
             | Self::ServerError { .. }
             | Self::Abandoned
-            | Self::Unsettled => false,
+            | Self::Unsettled
+            | Self::RequestBody(_) => false,
         }
     }
 
@@ -247,11 +266,14 @@ impl Failure {
             | Self::TooManyInFlight
             | Self::BreakerOpen { .. }
             | Self::Abandoned
-            | Self::Unsettled => Health::Unknown,
+            | Self::Unsettled
+            | Self::RequestBody(_) => Health::Unknown,
             Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
-            Self::KeyRefused(_) | Self::Throttled { .. } | Self::TooLarge | Self::KeyEchoed => {
-                Health::Well
-            }
+            Self::KeyRefused(_)
+            | Self::TargetRefused(_)
+            | Self::Throttled { .. }
+            | Self::TooLarge
+            | Self::KeyEchoed => Health::Well,
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated

@@ -4,18 +4,22 @@
 //! header ([`ApiKey`]).
 
 use std::cmp::Reverse;
+use std::hash::BuildHasher;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
+use tokio::sync::watch;
 
 use super::Priority;
 use super::api_key::Trace;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place};
 use super::line::Line;
+use super::refusals::{Refusals, Verdict};
 use super::reported::Reported;
 use super::rest::{Rest, Why};
 use crate::clock::{Clock, Moment};
@@ -59,6 +63,9 @@ struct State {
     cool_until: Moment,
     /// Where the key is out of service.
     rest: Option<Rest>,
+    refusals: Refusals,
+    /// Receives the verdict of the key check under way.
+    checking: Option<watch::Receiver<Option<Verdict>>>,
 }
 
 /// The right to send one request, with a key or without. It counts against the
@@ -69,6 +76,34 @@ pub struct Grant {
     place: Place,
     /// Whether its request is sent, and nothing has come of it yet.
     is_out: bool,
+    /// Whether its request has ended in the budget's count.
+    has_ended: bool,
+}
+
+/// What was refused by 401 or 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// The key, which is in quarantine.
+    Key,
+    /// The target.
+    Target,
+}
+
+/// What the refusal of a target says of the key that was sent.
+pub(super) enum Suspicion {
+    /// What was refused is known.
+    Known(Refused),
+    /// A key check is to be sent.
+    Check(Check),
+    /// One is under way.
+    Wait(watch::Receiver<Option<Verdict>>),
+}
+
+/// A key check; of each key there is one at a time.
+pub(super) struct Check {
+    slot: Arc<Slot>,
+    clock: Clock,
+    verdict: watch::Sender<Option<Verdict>>,
 }
 
 /// Why there is no key to ask with.
@@ -223,6 +258,7 @@ impl Keys {
                         slot: slot.clone(),
                         place,
                         is_out: false,
+                        has_ended: false,
                     });
                 }
                 Err(unfit) => unfit,
@@ -310,6 +346,8 @@ impl Pool {
                     budget: budget(),
                     cool_until: Moment::default(),
                     rest: None,
+                    refusals: Refusals::default(),
+                    checking: None,
                 }))
             });
             Arc::new(Slot { key, state })
@@ -472,9 +510,99 @@ impl Grant {
         }
     }
 
+    /// What the refusal of a target with this status says of the key. `decides`:
+    /// whether there is a status path to check the key with.
+    pub(super) fn suspect(&self, target: &str, status: StatusCode, decides: bool) -> Suspicion {
+        if self.slot().key.is_none() {
+            self.refused(status);
+            return Suspicion::Known(Refused::Key);
+        }
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        let rests = matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_)));
+        if rests && !self.is_trial(&state) {
+            // It has been refused since this request was sent.
+            return Suspicion::Known(Refused::Key);
+        }
+        if !decides || (state.refusals.has_no_status() && !state.refusals.may_check(now)) {
+            drop(state);
+            return Suspicion::Known(self.count_refusal(target, status));
+        }
+        if let Some(checking) = &state.checking {
+            return Suspicion::Wait(checking.clone());
+        }
+        if !state.refusals.may_check(now) {
+            return Suspicion::Known(Refused::Target);
+        }
+        let (verdict, checking) = watch::channel(None);
+        state.checking = Some(checking);
+        Suspicion::Check(Check {
+            slot: self.slot.clone(),
+            clock: self.keys.clock.clone(),
+            verdict,
+        })
+    }
+
+    /// What was refused, once a key check has ended.
+    pub(super) fn conclude(&self, verdict: Verdict, target: &str, status: StatusCode) -> Refused {
+        match verdict {
+            Verdict::Refused => Refused::Key,
+            Verdict::NoStatus => self.count_refusal(target, status),
+            Verdict::Accepted | Verdict::Unclear | Verdict::NotSent => Refused::Target,
+        }
+    }
+
+    /// Counts the refusal of a target against the key, which is in quarantine
+    /// where that is enough. A key that is tried after a quarantine needs no
+    /// more than one.
+    fn count_refusal(&self, target: &str, status: StatusCode) -> Refused {
+        let mut state = self.slot().state();
+        let target = FixedState::default().hash_one(target);
+        let enough = self.is_trial(&state) || state.refusals.count(target);
+        drop(state);
+        if !enough {
+            return Refused::Target;
+        }
+        self.refused(status);
+        Refused::Key
+    }
+
+    /// A further request out of the same key's budget, after this one has ended.
+    /// It tries the key if this one did.
+    ///
+    /// # Errors
+    /// Where there is none just now.
+    pub(super) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
+        let (now, keep) = (self.keys.clock.now(), self.keys.keep(priority));
+        let slot = self.slot.clone();
+        let mut state = slot.state();
+        if !std::mem::replace(&mut self.has_ended, true) {
+            state.budget.end(now);
+        }
+        let cooling = state.cool_until.since(now);
+        if !cooling.is_zero() {
+            return Err(Denied::For(cooling));
+        }
+        state.budget.take(now, keep).map_err(Denied::For)?;
+        let place = state.budget.place();
+        let is_trial = self.is_trial(&state);
+        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
+            rest.begin_trial(place.number());
+        }
+        drop(state);
+        Ok(Self {
+            keys: self.keys.clone(),
+            slot,
+            place,
+            is_out: false,
+            has_ended: false,
+        })
+    }
+
     /// Says that the upstream has accepted the key.
     pub fn accepted(&self) {
         let mut state = self.slot().state();
+        state.refusals.accepted();
         let rested = self.is_trial(&state);
         if rested {
             state.rest = None;
@@ -504,11 +632,29 @@ impl Grant {
     }
 }
 
+impl Check {
+    /// Tells all who wait what it has shown.
+    pub(super) fn finish(self, verdict: Verdict) {
+        self.verdict.send_replace(Some(verdict));
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        // One that is given up has shown nothing.
+        let verdict = self.verdict.borrow().unwrap_or(Verdict::Unclear);
+        let mut state = self.slot.state();
+        state.refusals.checked(verdict, self.clock.now());
+        state.checking = None;
+    }
+}
+
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
         let mut state = self.slot().state();
         match self.is_out {
+            _ if self.has_ended => {}
             true => state.budget.give_up(now),
             false => state.budget.end(now),
         }

@@ -2,10 +2,9 @@
 //! these fields, this body; the answer is handed on before its body is read.
 
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
 use http_body_util::{BodyExt, Empty};
@@ -17,6 +16,7 @@ use super::endpoint::{Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
 use super::tally::Reason;
+use super::upload::Upload;
 use super::{Failure, TimedOut, Upstream, Wish, cause};
 use crate::wire::body::BodyError;
 
@@ -45,20 +45,27 @@ pub struct Exchange {
 
 impl Upstream {
     /// Passes a request on as it is: any method, these fields, this body. What
-    /// is safe and has no body is sent again where that may be of use.
+    /// is safe and has no body is sent again where that may be of use. A body is
+    /// received first, as far as it is buffered; its faults never count against
+    /// the upstream.
     ///
     /// # Errors
     /// How it failed before an answer began. It does so within `queue_timeout`
-    /// and `timeout`, but for a body that takes longer to be sent: then within
+    /// and `timeout`, and the time that the body's limits give it to be
+    /// received; a streamed body that the upstream takes slowly has
     /// `first_byte_timeout` after its last byte has moved.
     pub async fn exchange(
         &self,
         method: Method,
         target: &str,
-        fields: HeaderMap,
+        mut fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
     ) -> Result<Exchange, Failure> {
+        let body = match body {
+            None => None,
+            Some(body) => Some(self.receive(body, &mut fields, wish).await?),
+        };
         let mut course = Course::default();
         let patience = self.settings.queue_timeout;
         let mut admitted = self.admit(wish, &course, patience).await?;
@@ -91,7 +98,9 @@ impl Upstream {
                 None => None,
             };
             let Some(next) = next else {
-                self.tally.count_failed();
+                if !matches!(failure, Failure::RequestBody(_)) {
+                    self.tally.count_failed();
+                }
                 return Err(failure);
             };
             (admitted, asked) = next;
@@ -99,19 +108,46 @@ impl Upstream {
         }
     }
 
+    /// Receives a body before its request waits for a slot, and frames the
+    /// request by what came.
+    async fn receive(
+        &self,
+        body: RequestBody,
+        fields: &mut HeaderMap,
+        wish: Wish,
+    ) -> Result<Upload, Failure> {
+        let declared = fields.get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+        let limits = &self.settings.request_body;
+        let received = self.uploads.receive(body, declared, wish.caller, limits);
+        let upload = received.await.map_err(Failure::RequestBody)?;
+        upload.frame(fields);
+        Ok(upload)
+    }
+
     /// Sends it, and tells the passage what came of it.
     async fn pass(
         &self,
         (mut passage, grant): (Passage, Grant),
         target: &str,
-        (method, fields, body): (Method, HeaderMap, Option<RequestBody>),
+        (method, fields, body): (Method, HeaderMap, Option<Upload>),
         reason: Reason,
     ) -> Result<(Response<Incoming>, Option<Place>), Failure> {
+        let progress = body.as_ref().map(|upload| upload.progress().clone());
         let passed = self.pass_once(&mut passage, grant, target, method, fields, body, reason);
         let passed = passed.await;
         let place = match &passed {
             // It is passed on as it is: what it means is the client's business.
             Ok(response) if response.status().is_server_error() => passage.end_untold(),
+            Err(Failure::RequestBody(fault)) => {
+                self.uploads.count(*fault);
+                passage.end_untold()
+            }
+            // A server may close the connection to refuse an upload (RFC 9112
+            // §9.6): it is there, and clients choose what they upload.
+            Err(Failure::Terminated) if progress.is_some_and(|upload| !upload.has_ended()) => {
+                passage.end_untold()
+            }
             Ok(_) => passage.end(None),
             Err(failure) => passage.end(Some(failure)),
         };
@@ -129,27 +165,21 @@ impl Upstream {
         target: &str,
         method: Method,
         fields: HeaderMap,
-        body: Option<RequestBody>,
+        body: Option<Upload>,
         reason: Reason,
     ) -> Result<Response<Incoming>, Failure> {
-        let moved = Arc::new(AtomicBool::new(false));
-        let mut request = Request::new(match body {
-            None => no_body(),
-            Some(body) => {
-                let moved = moved.clone();
-                let watched = body.map_frame(move |frame| {
-                    moved.store(true, Relaxed);
-                    frame
-                });
-                watched.boxed()
-            }
-        });
+        let progress = body.as_ref().map(|upload| upload.progress().clone());
+        let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
+        let mut request = Request::new(body.map_or_else(no_body, Upload::into_body));
         *request.method_mut() = method;
         *request.uri_mut() = passage.endpoint().uri(target)?;
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.api_key_header);
         self.add_key(&grant, request.headers_mut());
         passage.send();
+        if is_streamed {
+            passage.untimed();
+        }
         grant.send();
         self.tally.send(reason);
         let mut answered = self.client.request(request);
@@ -159,11 +189,18 @@ impl Upstream {
             if head.is_ok() {
                 grant.settle();
             }
+            let upload = progress.as_ref();
             match head {
                 Ok(Ok(response)) => break response,
-                Ok(Err(error)) => return Err(cause::failure(target, &error)),
+                Ok(Err(error)) => {
+                    let fault = upload.and_then(|upload| upload.fault());
+                    return Err(match fault {
+                        Some(fault) => Failure::RequestBody(fault),
+                        None => cause::failure(target, &error),
+                    });
+                }
                 // A long body may take its time as long as it moves.
-                Err(_elapsed) if moved.swap(false, Relaxed) => {}
+                Err(_elapsed) if upload.is_some_and(|upload| upload.goes_on()) => {}
                 Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
             }
         };

@@ -11,6 +11,7 @@ use super::breaker;
 use super::endpoint::InFlight;
 use super::keys::ApiKey;
 use super::tls::TlsError;
+use super::upload;
 
 /// How the upstream is called.
 #[derive(Clone, Debug, Serialize)]
@@ -68,6 +69,8 @@ pub struct Settings {
     pub idle_timeout: Duration,
     /// The longest body that is accepted, in bytes.
     pub max_body_bytes: u64,
+    /// What the bodies of requests may take.
+    pub request_body: upload::Limits,
     /// When and how often a request is sent again.
     pub retry: Retry,
     /// When a request is sent a second time before the first is answered.

@@ -13,17 +13,20 @@ pub enum Reason {
     Retry,
     /// The one before is slow.
     Hedge,
+    /// A target was refused: whether the status path accepts the key.
+    KeyCheck,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Wished(Priority::Probe),
         Self::Wished(Priority::Miss),
         Self::Wished(Priority::Revalidation),
         Self::Wished(Priority::LookAhead),
         Self::Retry,
         Self::Hedge,
+        Self::KeyCheck,
     ];
 
     /// Its word in logs and metrics.
@@ -32,6 +35,7 @@ impl Reason {
             Self::Wished(priority) => priority.name(),
             Self::Retry => "retry",
             Self::Hedge => "hedge",
+            Self::KeyCheck => "key-check",
         }
     }
 
@@ -40,6 +44,7 @@ impl Reason {
             Self::Wished(priority) => priority.rank(),
             Self::Retry => Priority::ALL.len(),
             Self::Hedge => Priority::ALL.len() + 1,
+            Self::KeyCheck => Priority::ALL.len() + 2,
         }
     }
 }

@@ -1,5 +1,8 @@
 //! API keys that the origin says back, wherever it says them: no byte of one
-//! reaches a client, and other clients' answers go on.
+//! reaches a client, and other clients' answers go on. And keys that one client
+//! could have put away (`quarantine`).
+
+mod quarantine;
 
 use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, Upstream};
 

@@ -1,1 +1,350 @@
 //! Request bodies: malformed, aborted, or sent a byte at a time.
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use crate::support::client::request;
+use crate::support::upstream::Seen;
+use crate::support::{Gateway, ROUTES, Reply, Setup, Upstream, token, until, within};
+
+/// A route that passes everything on, beside the typed routes.
+const PLAIN: &str = r#"
+    [[route]]
+    name = "plain"
+    path = "/plain/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
+/// More than is buffered before a request takes a slot.
+const LARGE: usize = 200 * 1024;
+
+fn plain(setup: Setup) -> Setup {
+    setup.config(&format!("{ROUTES}\n{PLAIN}"))
+}
+
+fn before(upstream: &Upstream) -> Gateway {
+    plain(Setup::before(upstream)).start()
+}
+
+/// The honest client: a typed miss and a plain one are both answered.
+async fn honest_is_served(gateway: &Gateway, number: usize) {
+    assert_eq!(gateway.get(&token(number)).await.status, 200);
+    let target = format!("/plain/{number}");
+    assert_eq!(gateway.get(&target).await.status, 200);
+}
+
+async fn upstream_status(gateway: &Gateway) -> Value {
+    gateway.admin("/status").await.json()["upstream"].clone()
+}
+
+/// That nothing which the clients did is held against the upstream.
+async fn upstream_is_well(gateway: &Gateway) {
+    let in_flight = || gateway.server().gateway().upstream.in_flight();
+    until("no slot is held", || in_flight() == 0).await;
+    let status = upstream_status(gateway).await;
+    assert_eq!(status["breaker"]["state"], "closed");
+    assert_eq!(status["breaker"]["refused"], 0);
+    assert_eq!(status["endpoints"][0]["failed"], 0, "{status}");
+    assert_eq!(status["failed"], 0, "{status}");
+    assert_eq!(status["retried"], 0, "{status}");
+}
+
+#[tokio::test]
+async fn malformed_uploads_are_400_and_leave_the_breaker_closed() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let chunked = [("transfer-encoding", "chunked")];
+    let large = format!("{LARGE:x}\r\n{}\r\n", "x".repeat(LARGE));
+    for (number, begun) in ["3\r\nabc\r\n", &large].into_iter().enumerate() {
+        for _ in 0..12 {
+            let mut client = gateway.client().await;
+            client.ask("POST", "/plain/upload", &chunked).await;
+            client.send(begun).await;
+            client.send("no chunk size\r\n").await;
+            let answer = client.answer("POST").await;
+            assert_eq!(answer.status, 400, "{answer:?}");
+            assert_eq!(answer.field("connection"), Some("close"));
+            answer.problem();
+        }
+        honest_is_served(&gateway, number).await;
+        upstream_is_well(&gateway).await;
+    }
+    let whole = |seen: &&Seen| seen.method() == "POST" && seen.whole;
+    assert_eq!(upstream.seen().iter().filter(whole).count(), 0);
+}
+
+#[tokio::test]
+async fn aborted_uploads_leave_the_breaker_closed() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    for (number, sent) in [10, LARGE].into_iter().enumerate() {
+        let (begun, length) = ("x".repeat(sent), (sent + 1).to_string());
+        for _ in 0..12 {
+            let mut client = gateway.client().await;
+            let fields = [("content-length", &*length)];
+            client.ask("POST", "/plain/upload", &fields).await;
+            client.send(&begun).await;
+        }
+        until("they are gone", || gateway.connections() == 0).await;
+        honest_is_served(&gateway, number).await;
+        upstream_is_well(&gateway).await;
+    }
+}
+
+#[tokio::test]
+async fn dribbling_uploads_hold_no_slot() {
+    let upstream = Upstream::start();
+    let limits = "upstream.max_in_flight = 4\nupstream.min_in_flight = 4";
+    let gateway = plain(Setup::before(&upstream)).config(limits).start();
+    let mut dribbling = Vec::new();
+    for number in 0..8 {
+        let mut client = gateway.client().await;
+        let framing = match number % 2 {
+            0 => ("content-length", "5"),
+            _ => ("transfer-encoding", "chunked"),
+        };
+        let target = format!("/plain/upload/{number}");
+        client.ask("POST", &target, &[framing]).await;
+        client.send(["he", "2\r\nhe\r\n"][number % 2]).await;
+        dribbling.push(client);
+    }
+    for number in 0..8 {
+        honest_is_served(&gateway, number).await;
+    }
+    assert_eq!(upstream.count(), 16, "no upload has begun");
+    // The uploads are none the worse for having taken their time.
+    for (number, client) in dribbling.iter_mut().enumerate() {
+        client
+            .send(["llo", "3\r\nllo\r\n0\r\n\r\n"][number % 2])
+            .await;
+        assert_eq!(client.answer("POST").await.status, 200);
+    }
+    let seen = upstream.seen();
+    for seen in &seen[16..] {
+        assert_eq!((&*seen.body, seen.whole), (&b"hello"[..], true));
+        assert_eq!(seen.field("content-length").as_deref(), Some("5"));
+        assert_eq!(seen.field("transfer-encoding"), None);
+    }
+    assert_eq!(seen.len(), 24);
+    upstream_is_well(&gateway).await;
+}
+
+/// A GET with a body must not lead a collapsed fetch: the others would wait for
+/// its body.
+#[tokio::test]
+async fn nobody_waits_for_the_body_of_anothers_get() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| {
+        Reply::with(
+            200,
+            "cache-control: max-age=60\r\n",
+            seen.method() + &seen.length.to_string(),
+        )
+    });
+    let gateway = before(&upstream);
+    let mut dribbling = gateway.client().await;
+    dribbling
+        .ask("GET", "/plain/a", &[("content-length", "5")])
+        .await;
+    dribbling.send("he").await;
+    until("it waits", || gateway.connections() == 1).await;
+    let honest = gateway.get("/plain/b").await;
+    assert_eq!(honest.status, 200);
+    let honest = gateway.get("/plain/a").await;
+    assert_eq!((honest.status, upstream.count()), (200, 2));
+    dribbling.send("llo").await;
+    assert_eq!(dribbling.answer("GET").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
+    let upstream = Upstream::start();
+    let setup = plain(Setup::before(&upstream));
+    let gateway = setup.config("server.half_closed_timeout = \"1d\"").start();
+    let in_flight = || gateway.server().gateway().upstream.in_flight();
+    let mut client = gateway.client().await;
+    let length = (LARGE + 1).to_string();
+    client
+        .ask("POST", "/plain/upload", &[("content-length", &length)])
+        .await;
+    client.send("x".repeat(LARGE)).await;
+    until("it holds a slot", || in_flight() == 1).await;
+    client.finish().await;
+    let answer = client.answer("POST").await;
+    assert_eq!(answer.status, 400);
+    upstream_is_well(&gateway).await;
+    let status = upstream_status(&gateway).await;
+    let times = &status["endpoints"][0]["first_byte_seconds"];
+    assert_eq!(
+        times["p99"],
+        Value::Null,
+        "the upload's time is no answer's"
+    );
+    honest_is_served(&gateway, 0).await;
+}
+
+/// An origin that answers before it has read the body, as one does that refuses
+/// it.
+#[tokio::test]
+async fn an_answer_that_comes_before_the_upload_has_ended_is_passed_on() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let gateway = plain(Setup::at(&url)).start();
+    let mut client = gateway.client().await;
+    let length = (100 * LARGE).to_string();
+    client
+        .ask("POST", "/plain/upload", &[("content-length", &length)])
+        .await;
+    client.send("x".repeat(LARGE)).await;
+    let (mut origin, _) = within("the upload", listener.accept()).await.unwrap();
+    let mut head = [0; 64];
+    within("its head", origin.read_exact(&mut head))
+        .await
+        .unwrap();
+    let refusal =
+        "HTTP/1.1 413 Too Large\r\ncontent-length: 9\r\nconnection: close\r\n\r\ntoo large";
+    origin.write_all(refusal.as_bytes()).await.unwrap();
+    let answer = client.answer("POST").await;
+    assert_eq!((answer.status, answer.text()), (413, "too large"));
+    drop(client);
+    upstream_is_well(&gateway).await;
+}
+
+/// An origin that closes the connection rather than read a large upload: it is
+/// there, and what is uploaded is the client's choice.
+#[tokio::test]
+async fn an_origin_that_closes_on_large_uploads_stays_in_service() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let origin = tokio::spawn(async move {
+        loop {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let mut head = [0; 64];
+            connection.read_exact(&mut head).await.unwrap();
+            if head.starts_with(b"GET") {
+                let answer = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+                connection.write_all(answer.as_bytes()).await.unwrap();
+                while connection.read(&mut head).await.is_ok_and(|n| n > 0) {}
+            }
+        }
+    });
+    let gateway = plain(Setup::at(&url)).start();
+    let length = (100 * LARGE).to_string();
+    for _ in 0..12 {
+        let mut client = gateway.client().await;
+        let fields = [("content-length", &*length)];
+        client.ask("POST", "/plain/upload", &fields).await;
+        client.send("x".repeat(LARGE)).await;
+        assert_eq!(client.answer("POST").await.status, 502);
+    }
+    honest_is_served(&gateway, 0).await;
+    let status = upstream_status(&gateway).await;
+    assert_eq!(status["breaker"]["state"], "closed");
+    assert_eq!(status["endpoints"][0]["failed"], 0);
+    origin.abort();
+}
+
+#[tokio::test]
+async fn an_upload_below_the_minimum_rate_gets_408_and_gives_its_slot_back() {
+    let upstream = Upstream::start();
+    let limits = "upstream.request_body = { buffer = \"1KiB\", grace = \"300ms\" }\n\
+                  upstream.max_in_flight = 1\nupstream.min_in_flight = 1";
+    let gateway = plain(Setup::before(&upstream)).config(limits).start();
+    // One that would take no slot yet, and one that has taken the only one.
+    for (number, (sent, began)) in [(10, 0), (4000, 1)].into_iter().enumerate() {
+        let mut client = gateway.client().await;
+        let fields = [("content-length", "100000")];
+        let head = request("POST", "/plain/upload", &fields);
+        client.send(head + &"x".repeat(sent)).await;
+        let answer = client.answer("POST").await;
+        assert_eq!(answer.status, 408);
+        assert_eq!(answer.field("connection"), Some("close"));
+        assert_eq!(
+            answer.must("proxy-status"),
+            "ordgate; error=http_request_error"
+        );
+        answer.problem();
+        let posts = upstream.seen().into_iter();
+        let posts = posts.filter(|seen| seen.method() == "POST");
+        assert_eq!(posts.count(), began);
+        honest_is_served(&gateway, number).await;
+        upstream_is_well(&gateway).await;
+    }
+    let status = upstream_status(&gateway).await;
+    assert_eq!(status["request_bodies"]["refused"]["too_slow"], 2);
+    assert_eq!(status["request_bodies"]["buffered_bytes"], 0);
+}
+
+/// One client fills its share of the buffers: it is refused more, and another
+/// is not.
+#[tokio::test]
+async fn one_client_cannot_take_all_buffers() {
+    let upstream = Upstream::start();
+    let limits = "clients.trusted_proxies = [\"127.0.0.1\"]\n\
+                  upstream.request_body = { buffer = \"4KiB\", max_buffered_per_client = \"8KiB\", max_buffered = \"16KiB\" }";
+    let gateway = plain(Setup::before(&upstream)).config(limits).start();
+    let buffered = || gateway.server().gateway().upstream.uploads().buffered();
+    let begin = async |from: &str| {
+        let mut client = gateway.client().await;
+        let fields = [("x-forwarded-for", from), ("content-length", "4000")];
+        client.ask("POST", "/plain/upload", &fields).await;
+        client.send("x".repeat(3000)).await;
+        client
+    };
+    let mut held = Vec::new();
+    for number in 1..=2 {
+        held.push(begin("192.0.2.1").await);
+        until("it is buffered", || buffered() == number * 4096).await;
+    }
+    for _ in 0..5 {
+        let answer = begin("192.0.2.1").await.answer("POST").await;
+        assert_eq!(answer.status, 503);
+        assert_eq!(answer.number("retry-after"), 1);
+        answer.problem();
+    }
+    let mut honest = begin("192.0.2.2").await;
+    honest.send("x".repeat(1000)).await;
+    assert_eq!(honest.answer("POST").await.status, 200);
+    for client in &mut held {
+        client.send("x".repeat(1000)).await;
+        assert_eq!(client.answer("POST").await.status, 200);
+    }
+    until("all was sent", || buffered() == 0).await;
+    upstream_is_well(&gateway).await;
+    let status = upstream_status(&gateway).await;
+    assert_eq!(status["request_bodies"]["refused"]["no_room"], 5);
+    let metrics = gateway.admin("/metrics").await;
+    let count = "ordgate_request_bodies_refused_total{reason=\"no-room\"} 5";
+    assert!(metrics.text().contains(count), "{}", metrics.text());
+}
+
+/// Also after a reload has changed the bound.
+#[tokio::test]
+async fn an_upload_that_is_too_large_is_413() {
+    let upstream = Upstream::start();
+    let gateway = before(&upstream);
+    let declared = [("expect", "100-continue"), ("content-length", "2001")];
+    let chunked = [("transfer-encoding", "chunked")];
+    let mut client = gateway.client().await;
+    client.ask("POST", "/plain/upload", &declared).await;
+    assert_eq!(client.answer("POST").await.status, 100);
+    client.send("x".repeat(2001)).await;
+    assert_eq!(client.answer("POST").await.status, 200);
+
+    let smaller = "upstream.request_body = { buffer = \"1KiB\", max_bytes = \"2000B\" }";
+    assert_eq!(gateway.reload(smaller).await.status, 200);
+    // Its body is not asked for.
+    let answer = gateway.request("POST", "/plain/upload", &declared).await;
+    assert_eq!(answer.status, 413, "{answer:?}");
+    answer.problem();
+    let mut client = gateway.client().await;
+    client.ask("POST", "/plain/upload", &chunked).await;
+    let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
+    client.send(chunk.repeat(3)).await;
+    assert_eq!(client.answer("POST").await.status, 413);
+    upstream_is_well(&gateway).await;
+}

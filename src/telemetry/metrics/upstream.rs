@@ -17,6 +17,7 @@ use crate::upstream::choice::Condition;
 use crate::upstream::endpoint::{Fare, Histogram};
 use crate::upstream::keys::Standing;
 use crate::upstream::tally::Reason;
+use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
 
 type Cells<T> = Vec<(Vec<(String, String)>, T)>;
@@ -47,6 +48,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
     let upstream = &gateway.upstream;
     counts(upstream, to)?;
     line(upstream, to)?;
+    request_bodies(upstream, to)?;
     endpoints(&upstream.fares(), to)?;
     keys(&upstream.standings(), to)?;
     gauge(
@@ -116,6 +118,24 @@ fn line(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         "How long requests have waited for the upstream before they were sent",
         MetricType::Histogram,
         cells,
+    )
+}
+
+fn request_bodies(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let uploads = upstream.uploads();
+    gauge(
+        to,
+        "ordgate_request_body_buffered_bytes",
+        "Bytes of request bodies that are buffered on their way to the upstream",
+        vec![(Vec::new(), uploads.buffered() as f64)],
+    )?;
+    counter(
+        to,
+        "ordgate_request_bodies_refused",
+        "Requests that were refused for their body: it was broken off or malformed, too slow, too large, or there was no room to buffer it",
+        BodyFault::ALL
+            .map(|fault| (labels(&[("reason", fault.name())]), uploads.refused(fault)))
+            .to_vec(),
     )
 }
 

@@ -241,3 +241,79 @@ fn a_request_under_way_outlives_the_memory_of_its_key() {
     assert!(keys.take(Priority::Miss).is_err(), "it counts still");
     drop(under_way);
 }
+
+/// The status path decides; where there is none, different targets do.
+#[test]
+fn what_a_refused_target_says_of_a_key() {
+    use Suspicion::{Check, Known, Wait};
+    let clock = Clock::manual();
+    let keys = keys("a", 100, 100, &clock);
+    let forbidden = StatusCode::FORBIDDEN;
+    let take = || keys.take(Priority::Miss).ok().unwrap();
+    let state = || keys.standings()[0].state();
+
+    let (one, other) = (take(), take());
+    let Check(check) = one.suspect("/a", forbidden, true) else {
+        panic!("the first is checked");
+    };
+    assert!(matches!(other.suspect("/b", forbidden, true), Wait(_)));
+    check.finish(Verdict::Accepted);
+    let suspicion = other.suspect("/b", forbidden, true);
+    assert!(
+        matches!(suspicion, Known(Refused::Target)),
+        "so soon after a check"
+    );
+    clock.advance(Duration::from_secs(1));
+    let Check(check) = other.suspect("/b", forbidden, true) else {
+        panic!("it may be checked again");
+    };
+    // One that is given up makes way for the next, in its time.
+    drop(check);
+    assert!(matches!(
+        other.suspect("/b", forbidden, true),
+        Known(Refused::Target)
+    ));
+    assert_eq!(state(), "ready");
+
+    for target in ["/a", "/a", "/b"] {
+        let suspicion = one.suspect(target, forbidden, false);
+        assert!(matches!(suspicion, Known(Refused::Target)), "{target}");
+    }
+    assert!(matches!(
+        one.suspect("/c", forbidden, false),
+        Known(Refused::Key)
+    ));
+    assert_eq!(state(), "quarantined");
+    let late = other.suspect("/d", forbidden, true);
+    assert!(matches!(late, Known(Refused::Key)), "it was sent before");
+}
+
+/// A key check is paid for, and takes over from the request that tried the key.
+#[test]
+fn a_key_check_is_a_request_of_the_same_key() {
+    let clock = Clock::manual();
+    let keys = keys("a", 2, 2, &clock);
+    let take = || keys.take(Priority::Miss).ok();
+    let mut first = take().unwrap();
+    let check = first.renew(Priority::Miss).ok().unwrap();
+    assert!(first.renew(Priority::Miss).is_err(), "two are counted");
+    assert!(take().is_none());
+    check.refused(StatusCode::FORBIDDEN);
+    drop((first, check));
+    clock.advance(Duration::from_secs(61));
+    let mut trial = take().unwrap();
+    let check = trial.renew(Priority::Miss).ok().unwrap();
+    drop(trial);
+    assert_eq!(
+        keys.standings()[0].cooling,
+        Duration::ZERO,
+        "it is tried yet"
+    );
+    check.refused(StatusCode::FORBIDDEN);
+    assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
+    drop(check);
+    clock.advance(Duration::from_secs(120));
+    let mut trial = take().unwrap();
+    trial.renew(Priority::Miss).ok().unwrap().accepted();
+    assert_eq!(keys.standings()[0].state(), "ready");
+}

@@ -19,6 +19,8 @@ const METHODS: [&str; 8] = [
 
 #[tokio::test]
 async fn bodies_go_up_with_their_length_or_in_chunks() {
+    // More than is buffered, so that its length is not known when it is sent.
+    let long = "x".repeat(100_000);
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
@@ -26,7 +28,7 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
         client.ask(method, "/v", &[("content-length", "5")]).await;
         client.send("hello").await;
         assert_eq!(client.answer(method).await.status, 200, "{method}");
-        let seen = &upstream.seen()[2 * at];
+        let seen = &upstream.seen()[3 * at];
         assert_eq!(
             (&*seen.method(), text(&seen.body)),
             (method, "hello".to_owned())
@@ -38,11 +40,19 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
         client.ask(method, "/v", &chunked).await;
         client.send("3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n").await;
         assert_eq!(client.answer(method).await.status, 200, "{method}");
-        let seen = &upstream.seen()[2 * at + 1];
+        let seen = &upstream.seen()[3 * at + 1];
         assert_eq!(
             (&*seen.method(), text(&seen.body)),
             (method, "hello".to_owned())
         );
+        assert_eq!(seen.field("content-length").as_deref(), Some("5"));
+        assert_eq!(seen.field("transfer-encoding"), None);
+
+        client.ask(method, "/v", &chunked).await;
+        client.send(format!("186a0\r\n{long}\r\n0\r\n\r\n")).await;
+        assert_eq!(client.answer(method).await.status, 200, "{method}");
+        let seen = &upstream.seen()[3 * at + 2];
+        assert_eq!((seen.length, seen.whole), (100_000, true));
         assert_eq!(seen.field("transfer-encoding").as_deref(), Some("chunked"));
         assert_eq!(seen.field("content-length"), None);
     }

@@ -99,10 +99,12 @@ async fn a_client_that_goes_while_it_sends_ends_the_request() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
-    client.ask("POST", "/v", &[("content-length", "9")]).await;
-    client.send("half").await;
+    // More than is buffered before it takes a slot.
+    let fields = [("content-length", "100001")];
+    client.ask("POST", "/v", &fields).await;
+    client.send("x".repeat(100_000)).await;
     upstream.asked(1).await;
-    until("half has come", || upstream.seen()[0].length == 4).await;
+    until("most has come", || upstream.seen()[0].length == 100_000).await;
     drop(client);
     until("it is gone", || gateway.connections() == 0).await;
     let place = || gateway.server().gateway().upstream.in_flight();

@@ -1,4 +1,5 @@
 //! A key that the upstream refuses is left alone, and tried again now and then.
+//! Each time the status path is asked with it as well, and has the last word.
 
 use super::{key, keyed, metric, must_wait};
 use crate::support::{
@@ -46,7 +47,8 @@ async fn another_key_is_tried_at_once() {
         for number in 0..6 {
             assert_eq!(gateway.get(&token(number)).await.status, 200, "{status}");
         }
-        assert_eq!((used(&upstream, "one"), used(&upstream, "other")), (1, 6));
+        // The status path was asked with the one that was refused.
+        assert_eq!((used(&upstream, "one"), used(&upstream, "other")), (2, 6));
         assert_eq!(state(&gateway).await, "quarantined");
         assert_eq!(key(&gateway, 1).await["state"], "ready");
         assert_eq!(metric(&gateway, STATE).await, "1.0");
@@ -56,12 +58,12 @@ async fn another_key_is_tried_at_once() {
             let targets = |step: usize| token(100 + 10 * round + step);
             gateway.advance(pause - 1);
             assert_eq!(gateway.get(&targets(0)).await.status, 200);
-            assert_eq!(used(&upstream, "one"), round + 1);
+            assert_eq!(used(&upstream, "one"), 2 * (round + 1));
             gateway.advance(1);
             for step in 1..4 {
                 assert_eq!(gateway.get(&targets(step)).await.status, 200);
             }
-            assert_eq!(used(&upstream, "one"), round + 2, "{pause}");
+            assert_eq!(used(&upstream, "one"), 2 * (round + 2), "{pause}");
         }
     }
 }
@@ -77,7 +79,7 @@ async fn a_key_alone_is_not_hammered_with() {
             for number in 0..4 {
                 is_refused(&gateway.get(&token(number)).await, status);
             }
-            asked += 1;
+            asked += 2;
             assert_eq!(upstream.count(), asked, "{pause}");
             assert_eq!(key(&gateway, 0).await["cooling_seconds"], f64::from(pause));
             gateway.advance(u64::from(pause) * 1000 - 1);
@@ -107,11 +109,11 @@ async fn one_request_at_a_time_tries_it() {
     upstream.always(Reply::json("{}").behind(&gate));
     let mut trying = gateway.client().await;
     trying.ask("GET", &token(1), &[]).await;
-    upstream.asked(2).await;
+    upstream.asked(3).await;
     for number in 2..5 {
         is_refused(&gateway.get(&token(number)).await, 401);
     }
-    assert_eq!(upstream.count(), 2);
+    assert_eq!(upstream.count(), 3);
     gate.open();
     crate::support::within("the trial", async {
         while state(&gateway).await != "ready" {}
@@ -132,7 +134,7 @@ async fn the_other_key_has_its_budget() {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
     must_wait(&gateway.get(&token(2)).await, 61);
-    assert_eq!(upstream.count(), 3);
+    assert_eq!(upstream.count(), 4, "the key check is paid for");
 }
 
 #[tokio::test]
@@ -144,7 +146,7 @@ async fn all_keys_are_tried_and_no_more() {
         is_refused(&gateway.get(&token(number)).await, 401);
     }
     for key in ["one", "other", "third"] {
-        assert_eq!(used(&upstream, key), 1);
+        assert_eq!(used(&upstream, key), 2);
     }
 }
 
@@ -160,7 +162,7 @@ async fn hits_and_stale_answers_are_served_meanwhile() {
     let stale = gateway.get(&token(0)).await;
     assert_eq!(stale.status, 200);
     assert!(stale.must("cache-status").contains("stale-if-error"));
-    assert_eq!(upstream.count(), 2);
+    assert_eq!(upstream.count(), 3);
 }
 
 #[tokio::test]

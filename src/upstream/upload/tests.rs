@@ -1,0 +1,260 @@
+//! How much is buffered, at what rate a body has to come, and what goes up.
+
+use http_body_util::StreamBody;
+use tokio::sync::mpsc;
+
+use super::*;
+
+const LIMITS: Limits = Limits {
+    buffer: 4096,
+    max_buffered: 12 * 1024,
+    max_buffered_per_client: 8 * 1024,
+    min_rate: 100,
+    grace: Duration::from_secs(10),
+    timeout: Duration::from_secs(100),
+    max_bytes: 20_000,
+};
+
+/// A client that sends what it is told to.
+type Sender = mpsc::UnboundedSender<Result<Frame<Bytes>, BodyError>>;
+
+fn body() -> (Sender, RequestBody) {
+    let (give, mut take) = mpsc::unbounded_channel();
+    let frames = futures_util::stream::poll_fn(move |cx| take.poll_recv(cx));
+    (give, BodyExt::boxed(StreamBody::new(frames)))
+}
+
+fn bytes(length: usize) -> Frame<Bytes> {
+    Frame::data(Bytes::from(vec![b'x'; length]))
+}
+
+fn client(number: u32) -> Option<Caller> {
+    Some(Caller::V4(number))
+}
+
+/// Whole: its frames are there already.
+fn whole(frames: Vec<Frame<Bytes>>) -> RequestBody {
+    let (give, body) = body();
+    for frame in frames {
+        give.send(Ok(frame)).unwrap();
+    }
+    body
+}
+
+async fn receive(uploads: &Arc<Uploads>, body: RequestBody) -> Result<Upload, BodyFault> {
+    uploads.receive(body, None, client(1), &LIMITS).await
+}
+
+#[tokio::test]
+async fn what_is_buffered_and_what_is_streamed() {
+    for (lengths, begun, beyond, streamed) in [
+        (&[][..], 0, 0, false),
+        (&[5], 5, 0, false),
+        (&[1000, 1000, 1000], 3000, 0, false),
+        (&[4096], 4096, 0, false),
+        (&[4096, 0], 4096, 0, false),
+        (&[4096, 1], 4096, 1, true),
+        (&[4000, 500, 9], 4096, 404, true),
+        (&[9000], 4096, 4904, true),
+    ] {
+        let uploads = Arc::<Uploads>::default();
+        let frames = lengths.iter().map(|length| bytes(*length)).collect();
+        let upload = receive(&uploads, whole(frames)).await.unwrap();
+        assert_eq!(upload.begun.len(), begun, "{lengths:?}");
+        assert_eq!(upload.beyond.len(), beyond, "{lengths:?}");
+        assert_eq!(upload.is_streamed(), streamed, "{lengths:?}");
+        assert_eq!(upload.progress().has_ended(), !streamed, "{lengths:?}");
+        let mut fields = HeaderMap::new();
+        fields.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        upload.frame(&mut fields);
+        let length = fields
+            .get(CONTENT_LENGTH)
+            .map(|length| length.to_str().unwrap().to_owned());
+        assert_eq!(length, (!streamed).then(|| begun.to_string()));
+        assert_eq!(fields.contains_key(TRANSFER_ENCODING), streamed);
+        let sent = upload.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(sent.len(), lengths.iter().sum::<usize>());
+        drop(sent);
+        assert_eq!(uploads.buffered(), 0, "{lengths:?}");
+    }
+}
+
+#[tokio::test]
+async fn trailers_go_up_in_chunks() {
+    let mut trailers = HeaderMap::new();
+    trailers.insert("x-sum", HeaderValue::from_static("9"));
+    let frames = vec![bytes(7), Frame::trailers(trailers.clone())];
+    let upload = receive(&Arc::default(), whole(frames)).await.unwrap();
+    let mut fields = HeaderMap::new();
+    upload.frame(&mut fields);
+    assert!(fields.is_empty());
+    let sent = upload.into_body().collect().await.unwrap();
+    assert_eq!(sent.trailers(), Some(&trailers));
+    assert_eq!(sent.to_bytes().len(), 7);
+}
+
+#[tokio::test]
+async fn buffers_are_bounded_for_each_client_and_in_total() {
+    let uploads = Arc::<Uploads>::default();
+    let receive =
+        |number, length| uploads.receive(whole(vec![bytes(length)]), None, client(number), &LIMITS);
+    let first = receive(1, 4000).await.unwrap();
+    let second = receive(1, 3000).await.unwrap();
+    assert_eq!(uploads.buffered(), 8192, "what is allocated counts");
+    assert_eq!(
+        receive(1, 1).await.err(),
+        Some(BodyFault::NoRoom),
+        "its own bound"
+    );
+    let third = receive(2, 2049).await.unwrap();
+    assert_eq!(
+        receive(3, 1).await.err(),
+        Some(BodyFault::NoRoom),
+        "that of all"
+    );
+    assert_eq!(uploads.refused(BodyFault::NoRoom), 2);
+    drop(first);
+    assert!(receive(1, 1).await.is_ok() && receive(3, 1).await.is_ok());
+    // They count until they have been sent.
+    let mut sending = second.into_body();
+    let frame = sending.frame().await.unwrap().unwrap();
+    drop(sending);
+    assert_eq!(uploads.buffered(), 8192);
+    drop((frame, third));
+    assert_eq!(uploads.buffered(), 0);
+    assert!(uploads.state().clients.is_empty());
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_as_soon_as_that_is_known() {
+    let uploads = Arc::<Uploads>::default();
+    let (_silent, silent) = body();
+    let declared = uploads
+        .receive(silent, Some(20_001), client(1), &LIMITS)
+        .await;
+    assert_eq!(declared.err(), Some(BodyFault::TooLarge));
+    let upload = receive(&uploads, whole(vec![bytes(5000), bytes(15_001)]))
+        .await
+        .unwrap();
+    let progress = upload.progress().clone();
+    assert!(upload.into_body().collect().await.is_err());
+    assert_eq!(progress.fault(), Some(BodyFault::TooLarge));
+}
+
+#[tokio::test]
+async fn what_breaks_off_is_the_clients_doing() {
+    for frames in [0, 2] {
+        let (give, body) = body();
+        for _ in 0..frames {
+            give.send(Ok(bytes(4000))).unwrap();
+        }
+        give.send(Err("malformed".into())).unwrap();
+        let fault = match receive(&Arc::default(), body).await {
+            Err(fault) => fault,
+            Ok(upload) => {
+                let progress = upload.progress().clone();
+                let error = upload.into_body().collect().await.err().unwrap();
+                assert_eq!(error.downcast_ref(), Some(&BodyFault::Broken));
+                assert!(!progress.has_ended());
+                progress.fault().unwrap()
+            }
+        };
+        assert_eq!(fault, BodyFault::Broken);
+    }
+}
+
+/// A client that pauses so many seconds, then sends so many bytes, and so on:
+/// after how many seconds it is given up, if it is. At 100 bytes a second.
+#[tokio::test(start_paused = true)]
+async fn a_minimum_rate() {
+    let even = [(1, 100); 50];
+    let slower = [(1, 90); 80];
+    let dribble = [(9, 1); 10];
+    let bursts = [(9, 1000); 9];
+    let long = [(1, 100); 200];
+    for (what, steps, given_up) in [
+        ("nothing comes", &[][..], Some(10)),
+        ("at the rate", &even, None),
+        (
+            "a little below, which the grace bears for long",
+            &slower,
+            None,
+        ),
+        ("a byte now and then", &dribble, Some(10)),
+        ("in bursts that make up for the pauses", &bursts, None),
+        ("far ahead, and then nothing", &[(0, 9000)], Some(10)),
+        ("for longer than any body may take", &long, Some(100)),
+    ] {
+        let (give, body) = body();
+        let limits = Limits {
+            buffer: 1 << 20,
+            max_buffered: 1 << 20,
+            max_buffered_per_client: 1 << 20,
+            ..LIMITS
+        };
+        let began = Instant::now();
+        let steps = steps.to_vec();
+        let ends = given_up.is_none();
+        let sending = tokio::spawn(async move {
+            for (pause, length) in steps {
+                tokio::time::sleep(Duration::from_secs(pause)).await;
+                // It may have been given up.
+                let _ = give.send(Ok(bytes(length)));
+            }
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+        });
+        let uploads = Arc::<Uploads>::default();
+        let received = uploads.receive(body, None, client(1), &limits).await;
+        let expected = given_up.map(|_| BodyFault::TooSlow);
+        assert_eq!(received.err(), expected, "{what}");
+        if let Some(seconds) = given_up {
+            assert_eq!(began.elapsed().as_secs(), seconds, "{what}");
+        }
+        sending.abort();
+    }
+}
+
+/// The time in which the upstream takes nothing is not the client's.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_takes_its_time_costs_the_client_nothing() {
+    let (give, body) = body();
+    give.send(Ok(bytes(4097))).unwrap();
+    let upload = receive(&Arc::default(), body).await.unwrap();
+    let progress = upload.progress().clone();
+    let mut sending = upload.into_body();
+    for _ in 0..2 {
+        assert!(sending.frame().await.unwrap().is_ok());
+    }
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_secs(30)).await;
+        give.send(Ok(bytes(1))).unwrap();
+        assert!(sending.frame().await.unwrap().is_ok());
+        assert!(progress.goes_on(), "it moves");
+        assert!(!progress.goes_on(), "and has not moved since");
+    }
+    // Beyond its time altogether the upstream is not waited for once more.
+    tokio::time::advance(Duration::from_secs(11)).await;
+    give.send(Ok(bytes(1))).unwrap();
+    assert!(sending.frame().await.unwrap().is_ok());
+    assert!(!progress.goes_on());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_waited_for_has_its_own_deadline() {
+    let (give, body) = body();
+    give.send(Ok(bytes(4097))).unwrap();
+    let upload = receive(&Arc::default(), body).await.unwrap();
+    let progress = upload.progress().clone();
+    let mut sending = upload.into_body();
+    for _ in 0..2 {
+        assert!(sending.frame().await.unwrap().is_ok());
+    }
+    let waiting = tokio::time::timeout(Duration::from_secs(5), sending.frame());
+    assert!(waiting.await.is_err());
+    assert!(progress.goes_on() && progress.goes_on());
+    let error = sending.frame().await.unwrap().unwrap_err();
+    assert_eq!(error.downcast_ref(), Some(&BodyFault::TooSlow));
+    assert_eq!(progress.fault(), Some(BodyFault::TooSlow));
+}

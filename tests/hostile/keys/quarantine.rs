@@ -1,0 +1,270 @@
+//! A target that the upstream refuses costs no key: a key is put in quarantine
+//! once the status path has refused it too.
+
+use serde_json::Value;
+
+use crate::support::upstream::Seen;
+use crate::support::{Answer, BLOCK, Gate, Gateway, ROUTES, Reply, Setup, Upstream, token, until};
+
+/// The status paths of the shipped configuration.
+const STATUS: [&str; 2] = ["/ordinals/v1/", "/runes/v1/"];
+
+fn keyed(upstream: &Upstream, keys: &str) -> Gateway {
+    Setup::before(upstream).keys(keys).manual().start()
+}
+
+fn is_forbidden(target: &str) -> bool {
+    target.contains("forbidden")
+}
+
+fn forbidden(number: usize) -> String {
+    format!("{}-forbidden", token(number))
+}
+
+/// Refuses some targets to every key.
+fn refusing(status: u16) -> Upstream {
+    let upstream = Upstream::start();
+    upstream.usually(move |seen| match is_forbidden(&seen.target()) {
+        true => Reply::status(status, r#"{"telling":"not this one"}"#),
+        false => Reply::json("{}"),
+    });
+    upstream
+}
+
+async fn states(gateway: &Gateway) -> Vec<String> {
+    let status = gateway.admin("/status").await.json();
+    let keys = status["upstream"]["keys"].as_array().unwrap().iter();
+    keys.map(|key: &Value| key["state"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn count(upstream: &Upstream, which: impl Fn(&Seen) -> bool) -> usize {
+    upstream.seen().iter().filter(|seen| which(seen)).count()
+}
+
+fn key_checks(upstream: &Upstream) -> usize {
+    count(upstream, |seen| STATUS.contains(&&*seen.target()))
+}
+
+fn is_502_of(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, 502, "{answer:?}");
+    assert_eq!(
+        answer.must("proxy-status"),
+        format!("ordgate; error=http_protocol_error; received-status={status}")
+    );
+    assert!(!answer.problem().to_string().contains("telling"));
+}
+
+#[tokio::test]
+async fn a_target_that_is_refused_costs_no_key() {
+    for status in [401, 403] {
+        let upstream = refusing(status);
+        let gateway = keyed(&upstream, "one,other,third");
+        is_502_of(&gateway.get(&forbidden(0)).await, status);
+        assert_eq!(states(&gateway).await, ["ready"; 3], "{status}");
+        for number in 0..6 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        let refused = count(&upstream, |seen| is_forbidden(&seen.target()));
+        assert_eq!(refused, 1, "no second key has tried it");
+        assert_eq!(key_checks(&upstream), 1);
+    }
+}
+
+/// However many targets one client has refused, few key checks are sent, and
+/// the honest client is served with every key.
+#[tokio::test]
+async fn many_refused_targets_cost_few_key_checks() {
+    let upstream = refusing(403);
+    let gateway = keyed(&upstream, "one");
+    let mut number = 0;
+    for (pause, checks) in [(0, 1), (999, 1), (1, 2), (2_000, 3), (4_000, 4), (7_999, 4)] {
+        gateway.advance(pause);
+        for _ in 0..10 {
+            number += 1;
+            is_502_of(&gateway.get(&forbidden(number)).await, 403);
+        }
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        assert_eq!(key_checks(&upstream), checks, "{pause}");
+    }
+    assert_eq!(states(&gateway).await, ["ready"]);
+    let status = gateway.admin("/status").await.json();
+    assert_eq!(status["upstream"]["sent_for"]["key_check"], 4);
+    assert_eq!(status["upstream"]["breaker"]["state"], "closed");
+}
+
+/// A target that was refused is remembered, and costs nothing for a while.
+#[tokio::test]
+async fn a_refused_target_is_remembered() {
+    let upstream = refusing(403);
+    let gateway = keyed(&upstream, "one");
+    for (pause, asked) in [(0, 1), (999, 1), (1, 2), (1_999, 2), (1, 3)] {
+        gateway.advance(pause);
+        for _ in 0..3 {
+            is_502_of(&gateway.get(&forbidden(0)).await, 403);
+        }
+        let refused = count(&upstream, |seen| is_forbidden(&seen.target()));
+        assert_eq!(refused, asked, "{pause}");
+    }
+}
+
+/// A key that is withdrawn while a client has targets refused is found out, and
+/// the honest client sees nothing of it.
+#[tokio::test]
+async fn a_key_that_is_withdrawn_meanwhile_is_found_out() {
+    let upstream = refusing(403);
+    let gateway = keyed(&upstream, "one,other");
+    for number in 0..4 {
+        is_502_of(&gateway.get(&forbidden(number)).await, 403);
+    }
+    upstream.usually(|seen| match seen.field("x-api-key").as_deref() {
+        Some("one") => Reply::status(401, "{}"),
+        _ => Reply::json("{}"),
+    });
+    gateway.advance(60_000);
+    for number in 0..6 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(states(&gateway).await, ["quarantined", "ready"]);
+}
+
+/// Requests that are refused at the same time wait for one key check.
+#[tokio::test]
+async fn one_key_check_at_a_time() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| match STATUS.contains(&&*seen.target()) {
+        true => Reply::json("{}").behind(&held),
+        false => Reply::status(403, "{}"),
+    });
+    let gateway = keyed(&upstream, "one");
+    let mut clients = Vec::new();
+    for number in 0..8 {
+        let mut client = gateway.client().await;
+        client.ask("GET", &forbidden(number), &[]).await;
+        clients.push(client);
+    }
+    upstream.asked(9).await;
+    // Their slots are free meanwhile.
+    let in_flight = || gateway.server().gateway().upstream.in_flight();
+    until("they wait for the key check", || in_flight() == 0).await;
+    gate.open();
+    for mut client in clients {
+        is_502_of(&client.answer("GET").await, 403);
+    }
+    assert_eq!((upstream.count(), key_checks(&upstream)), (9, 1));
+    assert_eq!(states(&gateway).await, ["ready"]);
+}
+
+/// After a quarantine the key is tried by whatever is asked next: what a client
+/// has refused then does not make it longer.
+#[tokio::test]
+async fn a_refused_target_does_not_lengthen_a_quarantine() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(401, "{}"));
+    let gateway = keyed(&upstream, "one");
+    is_502_of(&gateway.get(&token(0)).await, 401);
+    assert_eq!(states(&gateway).await, ["quarantined"]);
+    upstream.usually(|seen| match is_forbidden(&seen.target()) {
+        true => Reply::status(403, "{}"),
+        false => Reply::json("{}"),
+    });
+    gateway.advance(60_000);
+    is_502_of(&gateway.get(&forbidden(0)).await, 403);
+    assert_eq!(states(&gateway).await, ["ready"]);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
+}
+
+/// Where the status path fails nothing is known, and no key is put away.
+#[tokio::test]
+async fn a_status_path_that_fails_decides_nothing() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| match STATUS.contains(&&*seen.target()) {
+        true => Reply::status(500, "{}"),
+        false => Reply::status(403, "{}"),
+    });
+    let gateway = keyed(&upstream, "one");
+    for number in 0..6 {
+        gateway.advance(61_000);
+        is_502_of(&gateway.get(&forbidden(number)).await, 403);
+    }
+    assert_eq!(states(&gateway).await, ["ready"]);
+    assert_eq!(key_checks(&upstream), 6);
+}
+
+/// Where there is no status, different targets in a row count against a key; one
+/// target alone never does.
+#[tokio::test]
+async fn without_a_status_path_different_targets_in_a_row_decide() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| match &*seen.target() {
+        target if is_forbidden(target) => Reply::status(403, "{}"),
+        target if STATUS.contains(&target) => Reply::status(404, "{}"),
+        _ => Reply::json("{}"),
+    });
+    let gateway = keyed(&upstream, "one");
+    for _ in 0..9 {
+        gateway.advance(61_000);
+        is_502_of(&gateway.get(&forbidden(0)).await, 403);
+    }
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+    for round in 1..5 {
+        for number in 0..2 {
+            is_502_of(&gateway.get(&forbidden(10 * round + number)).await, 403);
+        }
+        assert_eq!(gateway.get(&token(round)).await.status, 200);
+    }
+    assert_eq!(states(&gateway).await, ["ready"]);
+    for number in 100..103 {
+        assert_eq!(states(&gateway).await, ["ready"]);
+        is_502_of(&gateway.get(&forbidden(number)).await, 403);
+    }
+    assert_eq!(states(&gateway).await, ["quarantined"]);
+}
+
+/// Of several status paths, the one of the target's own indexer decides.
+#[tokio::test]
+async fn the_status_path_next_to_the_target_decides() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| match seen.target().starts_with("/runes/") {
+        true => Reply::status(403, "{}"),
+        false => Reply::json("{}"),
+    });
+    let gateway = keyed(&upstream, "one");
+    is_502_of(&gateway.get(BLOCK).await, 403);
+    assert_eq!(upstream.targets().last().unwrap(), "/runes/v1/");
+    assert_eq!(states(&gateway).await, ["quarantined"]);
+}
+
+/// What passes through as it comes says nothing of a key.
+#[tokio::test]
+async fn a_refusal_that_passes_through_costs_no_key() {
+    let upstream = Upstream::start();
+    let plain = r#"
+        [[route]]
+        name = "plain"
+        path = "/plain/{rest:*}"
+        methods = ["*"]
+        query = "any"
+        headers = "all"
+        cache = { mode = "respect" }
+    "#;
+    let setup = Setup::before(&upstream).config(&format!("{ROUTES}\n{plain}"));
+    let gateway = setup.keys("one,other").start();
+    for status in [401, 403] {
+        let body = r#"{"error":"not yours"}"#;
+        upstream.always(Reply::status(status, body));
+        for number in 0..6 {
+            for method in ["GET", "POST"] {
+                let target = format!("/plain/{status}/{number}");
+                let answer = gateway.request(method, &target, &[]).await;
+                assert_eq!((answer.status, answer.text()), (status, body));
+            }
+        }
+    }
+    assert_eq!(states(&gateway).await, ["ready"; 2]);
+    assert_eq!(key_checks(&upstream), 0);
+    upstream.always(Reply::json("{}"));
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+}
