@@ -48,6 +48,8 @@ pub struct Config {
     pub respond: respond::Settings,
     /// What each client may ask.
     pub limit: limit::Settings,
+    /// What each client may hold, where it is limited at all.
+    pub per_client: listener::PerClient,
     /// The memory that stored responses may take, in bytes.
     pub cache_bytes: u64,
     /// How long a client waits for a fresh answer where a stale one may stand
@@ -170,12 +172,21 @@ impl Config {
         let targeted = cache.parsed("targeted_field", "a field name", header);
         cache.finish();
         let log = root.table("log");
+        let server = server(public);
+        let (limit, per_client) = limits(root.table("limit"));
         let config = Self {
-            server: server(public),
+            server: Server {
+                connections: listener::Settings {
+                    per_client: limit.enabled.then_some(per_client),
+                    ..server.connections
+                },
+                ..server
+            },
             admin: admin(private),
             trust: trust(root.table("clients")),
             respond: answers(root.table("answers")),
-            limit: limits(root.table("limit")),
+            limit,
+            per_client,
             cache_bytes,
             stale_wait,
             lapses,
@@ -247,12 +258,19 @@ impl Config {
             access: &'a access_log::Settings,
         }
         #[derive(Serialize)]
+        struct Limit<'a> {
+            #[serde(flatten)]
+            limit: &'a limit::Settings,
+            #[serde(flatten)]
+            per_client: listener::PerClient,
+        }
+        #[derive(Serialize)]
         struct File<'a> {
             server: &'a Server,
             admin: &'a Admin,
             clients: toml::Table,
             answers: &'a respond::Settings,
-            limit: &'a limit::Settings,
+            limit: Limit<'a>,
             cache: toml::Table,
             chain: toml::Table,
             upstream: toml::Table,
@@ -287,7 +305,10 @@ impl Config {
             admin: &self.admin,
             clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
             answers: &self.respond,
-            limit: &self.limit,
+            limit: Limit {
+                limit: &self.limit,
+                per_client: self.per_client,
+            },
             cache,
             chain,
             upstream,
@@ -355,6 +376,8 @@ fn server(table: Table<'_>) -> Server {
             max_head_bytes: number("max_head_bytes", 1024..=1 << 20, 16 * 1024),
             max_target_bytes: number("max_target_bytes", 256..=65_000, 8 * 1024),
             max_fields: number("max_fields", 8..=1024, 100),
+            max_unsent_bytes: table.size("max_unsent_bytes", 1 << 20..=1 << 44, 128 << 20),
+            per_client: None,
             times: listener::Times {
                 header_timeout: table.duration("header_timeout", MILLI..=DAY, seconds(10)),
                 idle_timeout: table.duration("idle_timeout", MILLI..=DAY, seconds(75)),
@@ -364,6 +387,7 @@ fn server(table: Table<'_>) -> Server {
                     seconds(10),
                 ),
                 write_timeout: table.duration("write_timeout", MILLI..=DAY, seconds(30)),
+                min_send_rate: table.size("min_send_rate", 0..=1 << 30, 1024),
             },
         },
     };
@@ -430,15 +454,19 @@ fn count(table: &Table<'_>, key: &'static str, most: u64, default: u32) -> NonZe
         .unwrap_or(NonZeroU32::MIN)
 }
 
-fn limits(table: Table<'_>) -> limit::Settings {
+fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
     let settings = limit::Settings {
         enabled: table.boolean("enabled", true),
         requests_per_minute: count(&table, "requests_per_minute", 60_000_000, 3000),
         burst: count(&table, "burst", 60_000_000, 3000),
         max_callers: count(&table, "max_callers", 100_000_000, 100_000),
     };
+    let per_client = listener::PerClient {
+        connections: integer(&table, "connections", 1..=10_000_000, 512),
+        unsent_bytes: table.size("unsent_bytes", 1 << 16..=1 << 44, 32 << 20),
+    };
     table.finish();
-    settings
+    (settings, per_client)
 }
 
 fn lapses(table: &Table<'_>) -> lapses::Settings {

@@ -39,6 +39,8 @@ pub enum Refusal {
     TooMany(TooMany),
     /// There are more connections than are served.
     TooManyConnections,
+    /// The client has more connections than one may have.
+    TooManyClientConnections,
     /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
     /// there is nothing.
     OnlyIfCached,
@@ -90,7 +92,7 @@ impl Refusal {
             Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooManyClientConnections => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Upstream(failure) => match failure {
@@ -144,6 +146,7 @@ impl Refusal {
                 "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
             }
             Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
+            Self::TooManyClientConnections => "You have more connections open than one client may; close some, or try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
     }
@@ -151,7 +154,10 @@ impl Refusal {
     /// Adds the fields that belong to it.
     pub fn fields(&self, fields: &mut HeaderMap) {
         match self {
-            Self::Head(_) | Self::Body | Self::TooManyConnections => {
+            Self::Head(_)
+            | Self::Body
+            | Self::TooManyConnections
+            | Self::TooManyClientConnections => {
                 fields.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Self::Method { allow } => {
@@ -181,6 +187,7 @@ impl Refusal {
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections
+            | Self::TooManyClientConnections
             | Self::Upstream(Failure::TooManyInFlight | Failure::Unsettled) => Some(1),
             Self::Upstream(
                 Failure::Spent { retry_after }
@@ -234,6 +241,7 @@ impl Refusal {
             Self::Invalid(_) => "invalid",
             Self::TooMany(_) => "rate-limited",
             Self::TooManyConnections => "connections",
+            Self::TooManyClientConnections => "client-connections",
             Self::OnlyIfCached => "only-if-cached",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
             Self::Upstream(Failure::BreakerOpen { .. }) => "breaker-open",

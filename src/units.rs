@@ -53,6 +53,14 @@ pub fn serialize<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::
     to.collect_str(&format(*duration))
 }
 
+/// The same for a size.
+///
+/// # Errors
+/// Where the serializer has some.
+pub fn serialize_size<S: serde::Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_size(*bytes))
+}
+
 fn parse_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
