@@ -23,6 +23,7 @@ use serde::Serialize;
 use toml::de::DeTable;
 pub use upstream::base_url;
 
+use crate::admin::host;
 use crate::cache::policy::Mode;
 use crate::chain::{Source, finality};
 use crate::fill::lapses;
@@ -116,6 +117,8 @@ pub struct Admin {
     /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// Names in Host that it answers to, beside localhost and any address.
+    pub hosts: Vec<String>,
 }
 
 /// A number of seconds.
@@ -220,6 +223,22 @@ impl Config {
             warnings.push(
                 "upstream.url has https and http: the API key goes to each of them, and over http readable by anyone on the way".to_owned(),
             );
+        }
+        let server = &self.server.connections;
+        if let Some(client) = server.per_client {
+            if u64::from(client.connections) >= server.max_connections {
+                warnings.push(format!(
+                    "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
+                    client.connections, server.max_connections
+                ));
+            }
+            if client.unsent_bytes >= server.max_unsent_bytes {
+                warnings.push(format!(
+                    "limit.unsent_bytes, {}, is not below server.max_unsent_bytes, {}: one client may hold it all",
+                    units::format_size(client.unsent_bytes),
+                    units::format_size(server.max_unsent_bytes)
+                ));
+            }
         }
         let probes = self.probes_each_minute();
         let budget = self.upstream.requests_per_minute.get();
@@ -401,6 +420,13 @@ fn admin(table: Table<'_>) -> Admin {
     let admin = Admin {
         listen: address(&table, ADMIN).0,
         token_file: path(&table, "token_file"),
+        hosts: table
+            .strings(
+                "hosts",
+                "a host name without a port, such as \"ordgate.internal\"",
+                |text| host::is_name(text).then(|| text.to_owned()),
+            )
+            .unwrap_or_default(),
     };
     table.finish();
     admin

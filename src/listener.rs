@@ -455,7 +455,8 @@ fn take((stream, peer): (std::net::TcpStream, SocketAddr)) -> io::Result<(TcpStr
     Ok((TcpStream::from_std(stream)?, peer))
 }
 
-fn is_of_the_connection(error: &io::Error) -> bool {
+/// Whether an error of accepting concerns that one connection alone.
+pub(crate) fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted

@@ -22,7 +22,8 @@ use crate::wire::{PROXY_STATUS, RATELIMIT};
 pub enum Refusal {
     /// The message's framing is not to be trusted.
     Head(HeadFault),
-    /// The target is in absolute, authority or asterisk form (RFC 9112 §3.2).
+    /// The target is in authority or asterisk form, or in an absolute form with
+    /// userinfo or another scheme than http and https (RFC 9112 §3.2).
     TargetForm,
     /// The path is no route.
     NoRoute,
@@ -75,6 +76,7 @@ impl Refusal {
                 HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
                 HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
+                HeadFault::Upgrade => StatusCode::NOT_IMPLEMENTED,
                 HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 HeadFault::BareLf
                 | HeadFault::BareCr
@@ -130,7 +132,7 @@ impl Refusal {
     pub fn detail(&self) -> String {
         match self {
             Self::Head(fault) => head(*fault).to_owned(),
-            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20".to_owned(),
+            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo".to_owned(),
             Self::NoRoute => "There is no such path here; /openapi.json lists those that there are".to_owned(),
             Self::Method { allow } => {
                 let allow = allow.to_str().unwrap_or("GET");
@@ -233,6 +235,7 @@ impl Refusal {
     /// One word for it, in metrics and in `cache-status`'s `detail`.
     pub fn word(&self) -> &'static str {
         match self {
+            Self::Head(HeadFault::Upgrade) => "upgrade",
             Self::Head(_) => "malformed",
             Self::TargetForm => "target-form",
             Self::NoRoute => "no-route",
@@ -279,6 +282,9 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::TargetTooLong => "The request target is longer than is allowed",
         HeadFault::HeadTooLarge => "The request's head is larger than is allowed",
         HeadFault::HeadTooSlow => "The request's head did not arrive in time",
+        HeadFault::Upgrade => {
+            "The connection cannot be upgraded to another protocol; send the request without the Upgrade field"
+        }
     }
 }
 
@@ -370,6 +376,12 @@ mod tests {
                 Refusal::Head(HeadFault::BadVersion),
                 505,
                 "connection: close",
+            ),
+            (Refusal::Head(HeadFault::Upgrade), 501, "connection: close"),
+            (
+                Refusal::TooManyClientConnections,
+                429,
+                "connection: close, retry-after: 1",
             ),
             (Refusal::NoRoute, 404, ""),
             (

@@ -198,11 +198,13 @@ impl Server {
         let sandbox_url = config.upstream.urls.first().cloned().filter(|_| in_sandbox);
         let runtime = config.server.runtime;
         let connections = config.server.connections;
+        let admin_hosts = config.admin.hosts.clone();
         let first = gateway(config, keys, names, clock.clone(), None)?;
         let present: Present = Arc::new(ArcSwap::new(first.clone()));
         let door = Door::new(present.clone(), connections);
         let shown = present.clone();
         let token = Arc::new(Mutex::new(admin_token));
+        let hosts = Arc::new(ArcSwap::from_pointee(admin_hosts));
         let (changed, changes) = watch::channel(());
         let successor = Successor {
             reread,
@@ -213,6 +215,7 @@ impl Server {
             present: present.clone(),
             door: door.clone(),
             token: token.clone(),
+            hosts: hosts.clone(),
             drain_timeout: drain_timeout.clone(),
             changed,
         };
@@ -222,6 +225,7 @@ impl Server {
         let admin = Arc::new(Admin {
             present: present.clone(),
             token,
+            hosts,
             reloads: reloads.clone(),
             listen: public,
             workers,
