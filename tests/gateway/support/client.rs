@@ -191,7 +191,7 @@ impl Client {
 
 /// A request's bytes.
 pub(crate) fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
-    let mut text = format!("{method} {target} HTTP/1.1\r\nhost: gateway.example\r\n");
+    let mut text = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in fields {
         text.push_str(&format!("{name}: {value}\r\n"));
     }

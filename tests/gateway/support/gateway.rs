@@ -57,7 +57,6 @@ const CONFIG: &str = r#"
     half_closed_timeout = "300ms"
     [admin]
     listen = "127.0.0.1:0"
-    hosts = ["gateway.example", "admin.example", "a"]
     [upstream]
     requests_per_minute = 1000000
     requests_per_second = 1000000
