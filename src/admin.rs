@@ -2,25 +2,30 @@
 //! lives), `/readyz` (it can serve), `/metrics`, `/status`, `/explain` (what is
 //! known of a URL), `/purge` and `/reload`.
 //!
-//! Invariants: off loopback nothing is answered without the token; nothing but
-//! `/purge` and `/reload` changes anything, and no page in a browser can make
-//! them.
+//! Invariants: off loopback nothing but `/healthz` and `/readyz` is answered
+//! without the token; nothing but `/purge` and `/reload` changes anything, and no
+//! page in a browser can make them, nor read anything under a name of its own
+//! (`host`).
 //!
 //! Deliberately absent: the walk. Nothing here touches the upstream.
 
 pub mod client;
+mod connections;
 mod explain;
+pub(crate) mod host;
 mod purge;
 mod status;
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
+use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
+use connections::{Connections, Timed, Use};
 use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -30,12 +35,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use ring::digest::{SHA256, digest};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use crate::clock::Moment;
-use crate::listener::{Drain, Present};
+use crate::listener::{Drain, Present, is_of_the_connection};
 use crate::reload::Reloads;
 use crate::telemetry;
 use crate::validate::{Invalid, decode};
@@ -43,8 +47,19 @@ use crate::wire::{Body, PROBLEM_JSON, SEC_FETCH_SITE};
 
 /// The operator's token, kept as a digest: it cannot be shown, and comparing
 /// digests tells nothing of it by its time.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Token([u8; 32]);
+
+impl PartialEq for Token {
+    /// Takes the same time wherever the two differ.
+    fn eq(&self, other: &Self) -> bool {
+        let bytes = self.0.iter().zip(&other.0);
+        let differ = bytes.fold(0, |differ, (one, other)| differ | (one ^ other));
+        black_box(differ) == 0
+    }
+}
+
+impl Eq for Token {}
 
 impl Token {
     /// A token of this text.
@@ -67,6 +82,8 @@ pub struct Admin {
     pub present: Present,
     /// What is demanded, if anything; a reload may change it.
     pub token: Arc<Mutex<Option<Token>>>,
+    /// The names that it goes by beside localhost; a reload may change them.
+    pub hosts: Arc<ArcSwap<Vec<String>>>,
     /// What reloads.
     pub reloads: Arc<Reloads>,
     /// Where the public side listens.
@@ -81,8 +98,7 @@ pub struct Admin {
     pub drain: Drain,
 }
 
-/// Connections to the admin side at once; one more takes the oldest's place.
-/// Those that are idle must not keep out the one that asks whether we live.
+/// Connections to the admin side at once; another makes room for one more.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -100,47 +116,55 @@ const PATHS: [(&str, &str); 7] = [
 impl Admin {
     /// Serves until the process ends.
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
-        let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS);
+        let mut connections = Connections::new(CONNECTIONS);
         let purged = Arc::new(Notify::new());
         tokio::spawn(sweep(self.present.clone(), purged.clone()));
         loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
-                    tracing::warn!(%error, "an admin connection could not be accepted");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    // One that was reset before it was accepted holds up nobody; a
+                    // lack of descriptors passes when some connection ends.
+                    if !is_of_the_connection(&error) {
+                        tracing::warn!(%error, "an admin connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
                     continue;
                 }
             };
-            let (admin, purged) = (self.clone(), purged.clone());
-            open.retain(|connection| !connection.is_finished());
-            if open.len() >= CONNECTIONS
-                && let Some(oldest) = open.pop_front()
-            {
-                oldest.abort();
-                // It goes, and whoever has come is served, before more come.
-                tokio::task::yield_now().await;
+            let used = connections.admit(peer.ip().into());
+            let served = tokio::spawn(self.clone().serve_one(stream, used, purged.clone()));
+            connections.serves(served.abort_handle());
+            // Its request is read before more connections are accepted, which
+            // might take its place.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn serve_one(self: Arc<Self>, stream: TcpStream, used: Use, purged: Arc<Notify>) {
+        let service = service_fn(|request| {
+            let (admin, purged, used) = (self.clone(), purged.clone(), used.clone());
+            async move {
+                used.touch();
+                let response = admin.answer(request, &purged).await;
+                used.touch();
+                Ok::<_, Infallible>(response)
             }
-            let served = tokio::spawn(async move {
-                let service = service_fn(|request| {
-                    let (admin, purged) = (admin.clone(), purged.clone());
-                    async move { Ok::<_, Infallible>(admin.answer(request, &purged).await) }
-                });
-                let served = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-                if let Err(error) = served {
-                    tracing::debug!(%error, "an admin connection failed");
-                }
-            });
-            open.push_back(served.abort_handle());
+        });
+        let served = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .serve_connection(TokioIo::new(Timed::new(stream)), service)
+            .await;
+        if let Err(error) = served {
+            tracing::debug!(%error, "an admin connection failed");
         }
     }
 
     async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
-        if !self.admits(&request) {
+        // Probes need no token and may go by any name: they learn nothing else.
+        let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
+        if !is_probe && !self.admits(&request) {
             let mut response = text(
                 StatusCode::UNAUTHORIZED,
                 "A token is needed: authorization: Bearer TOKEN\n",
@@ -148,6 +172,9 @@ impl Admin {
             let challenge = HeaderValue::from_static("Bearer realm=\"ordgate admin\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
             return response;
+        }
+        if !is_probe && let Err(foreign) = host::check(&request, &self.hosts.load()) {
+            return problem(foreign.status(), &foreign.detail(), None);
         }
         let path = request.uri().path();
         let Some((path, allow)) = PATHS.into_iter().find(|(known, _)| *known == path) else {
@@ -364,6 +391,11 @@ mod tests {
         let token = Token::new("s3cret\n");
         assert_eq!(token, Token::new("s3cret"));
         assert_ne!(token, Token::new("S3cret"));
+        for place in 0..32 {
+            let mut other = token;
+            other.0[place] ^= 1;
+            assert_ne!(token, other, "byte {place} differs");
+        }
         assert_eq!(format!("{token:?}"), "[redacted]");
     }
 }

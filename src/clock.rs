@@ -1,14 +1,20 @@
 //! Where time comes from. Every rule takes `now` as an argument; the doors ask
 //! a [`Clock`] once for an event and hand the [`Moment`] on.
 //!
-//! Deliberately absent: wall-clock time in decisions. Only logs and HTTP dates
-//! use it, and those come from their libraries.
+//! The wall's time, which HTTP dates are compared with, is made of the same
+//! moments. The machine's wall clock may be set at any time; [`Clock::follow`]
+//! takes that up gradually, so that [`Clock::wall`] never goes back and ages never
+//! shrink.
+//!
+//! Deliberately absent: the machine's wall clock in decisions. It is read in the
+//! maintenance and nowhere else.
 
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use governor::nanos::Nanos;
 
 /// A point on the process's monotonic clock, in nanoseconds since the clock
@@ -79,9 +85,84 @@ const DAY: u64 = 86_400_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
-    /// What the wall said when this clock was made. From then on the monotonic
-    /// clock counts, so that ages never jump.
-    wall: SystemTime,
+    wall: Arc<Wall>,
+}
+
+/// The wall's time: what it was when the clock was made, the time since by the
+/// monotonic clock, and what the wall clock has been set by since.
+#[derive(Debug)]
+struct Wall {
+    began: SystemTime,
+    slew: ArcSwap<Slew>,
+}
+
+/// How a correction of the wall's time is taken up, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slew {
+    /// The correction until `since`,
+    from: i128,
+    /// when it begins to change,
+    since: Moment,
+    /// to this.
+    to: i128,
+}
+
+/// How fast the wall's time catches up where it is behind: an hour in a minute.
+/// While it is behind, a date soon to come seems far away and answers seem
+/// younger than they are.
+const AHEAD: i128 = 60;
+/// How much slower it goes where it is ahead: by one part in so many. Ages go on
+/// growing then; and while it is ahead, answers seem older than they are, which
+/// costs requests and nothing else.
+const BACK: i128 = 10;
+
+impl Slew {
+    /// The correction at a moment.
+    fn at(&self, moment: Moment) -> i128 {
+        let passed = i128::from(moment.0.saturating_sub(self.since.0));
+        match self.to >= self.from {
+            true => self.to.min(self.from + passed * AHEAD),
+            false => self.to.max(self.from - passed / BACK),
+        }
+    }
+}
+
+impl Wall {
+    fn new(began: SystemTime) -> Arc<Self> {
+        Arc::new(Self {
+            began,
+            slew: ArcSwap::default(),
+        })
+    }
+
+    fn at(&self, moment: Moment) -> SystemTime {
+        let uncorrected = i128::from(moment.0.saturating_sub(DAY));
+        let time = uncorrected + self.slew.load().at(moment);
+        let distance = u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
+        let distance = Duration::from_nanos(distance);
+        let time = match time >= 0 {
+            true => self.began.checked_add(distance),
+            false => self.began.checked_sub(distance),
+        };
+        // Out of what the system can tell: as if nothing had been set.
+        time.unwrap_or(self.began)
+    }
+
+    /// The wall clock says `real` at a moment.
+    fn follow(&self, moment: Moment, real: SystemTime) {
+        let of = |duration: Duration| i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 2);
+        let since_began = match real.duration_since(self.began) {
+            Ok(after) => of(after),
+            Err(before) => -of(before.duration()),
+        };
+        let to = since_began - i128::from(moment.0.saturating_sub(DAY));
+        let from = self.slew.load().at(moment);
+        self.slew.store(Arc::new(Slew {
+            from,
+            since: moment,
+            to,
+        }));
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -99,7 +180,7 @@ impl Clock {
     pub fn machine() -> Self {
         Self {
             source: Source::Machine(Instant::now()),
-            wall: SystemTime::now(),
+            wall: Wall::new(SystemTime::now()),
         }
     }
 
@@ -111,9 +192,29 @@ impl Clock {
         }
     }
 
-    /// The wall's time at a moment, for what HTTP dates say.
+    /// The wall's time at a moment, for what HTTP dates say. Of two moments the
+    /// later one never has the earlier time.
     pub fn wall(&self, moment: Moment) -> SystemTime {
-        self.wall + Duration::from_nanos(moment.0.saturating_sub(DAY))
+        self.wall.at(moment)
+    }
+
+    /// Takes up what the machine's wall clock says, gradually. To be called now
+    /// and then; a manual clock's wall is what [`set_wall`](Self::set_wall) says.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the machine's clock"
+    )]
+    pub fn follow(&self) {
+        match &self.source {
+            Source::Machine(_) => self.wall.follow(self.now(), SystemTime::now()),
+            Source::Manual(_) => {}
+        }
+    }
+
+    /// Takes up that the wall clock says this now, as [`follow`](Self::follow)
+    /// does.
+    pub fn set_wall(&self, real: SystemTime) {
+        self.wall.follow(self.now(), real);
     }
 
     /// The present moment.
@@ -163,6 +264,60 @@ mod tests {
         clock.advance(Duration::from_millis(1500));
         assert_eq!(clock.now().since(before), Duration::from_millis(1500));
         assert_eq!(before.since(clock.now()), Duration::ZERO);
+    }
+
+    /// Where the wall stands at each step after it was set by so many seconds,
+    /// less the time since; and asserts that it never goes back.
+    fn after_a_step(set_by: i64, steps: usize, step: Duration) -> Vec<i64> {
+        let clock = Clock::manual();
+        let began = clock.wall(clock.now());
+        clock.advance(Duration::from_secs(1000));
+        let mut last = clock.wall(clock.now());
+        let seconds = Duration::from_secs(set_by.unsigned_abs());
+        let mut real = match set_by > 0 {
+            true => last + seconds,
+            false => last - seconds,
+        };
+        let mut found = Vec::new();
+        let start = clock.now();
+        for _ in 0..steps {
+            clock.set_wall(real);
+            clock.advance(step);
+            real += step;
+            let wall = clock.wall(clock.now());
+            let went = wall.duration_since(last).expect("the wall goes back");
+            assert!(went >= step * 9 / 10, "{went:?} in {step:?}");
+            last = wall;
+            let since = clock.now().since(start) + Duration::from_secs(1000);
+            let uncorrected = began + since;
+            found.push(match wall.duration_since(uncorrected) {
+                Ok(ahead) => ahead.as_secs().cast_signed(),
+                Err(behind) => -behind.duration().as_secs().cast_signed(),
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn a_wall_that_is_set_is_followed_and_never_goes_back() {
+        let five = Duration::from_secs(5);
+        assert_eq!(after_a_step(600, 3, five), [300, 600, 600], "ahead");
+        assert_eq!(after_a_step(3600, 13, five)[11..], [3600, 3600], "an hour");
+        assert_eq!(after_a_step(-1, 3, five), [0, -1, -1], "back");
+        let minute = Duration::from_secs(60);
+        assert_eq!(after_a_step(-60, 11, minute)[..3], [-6, -12, -18]);
+        assert_eq!(after_a_step(-60, 11, minute)[9..], [-60, -60]);
+        assert_eq!(after_a_step(0, 2, five), [0, 0]);
+    }
+
+    #[test]
+    fn a_correction_of_a_moment_ago_changes_nothing_before_it() {
+        let clock = Clock::manual();
+        let before = clock.now();
+        let wall = clock.wall(before);
+        clock.advance(Duration::from_secs(10));
+        clock.set_wall(wall + Duration::from_secs(3600));
+        assert_eq!(clock.wall(before), wall);
     }
 
     #[test]

@@ -23,6 +23,7 @@ use serde::Serialize;
 use toml::de::DeTable;
 pub use upstream::base_url;
 
+use crate::admin::host;
 use crate::cache::policy::Mode;
 use crate::chain::{Source, finality};
 use crate::fill::lapses;
@@ -48,6 +49,8 @@ pub struct Config {
     pub respond: respond::Settings,
     /// What each client may ask.
     pub limit: limit::Settings,
+    /// What each client may hold, where it is limited at all.
+    pub per_client: listener::PerClient,
     /// The memory that stored responses may take, in bytes.
     pub cache_bytes: u64,
     /// How long a client waits for a fresh answer where a stale one may stand
@@ -114,6 +117,8 @@ pub struct Admin {
     /// environment.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+    /// Names in Host that it answers to, beside localhost and any address.
+    pub hosts: Vec<String>,
 }
 
 /// A number of seconds.
@@ -170,12 +175,21 @@ impl Config {
         let targeted = cache.parsed("targeted_field", "a field name", header);
         cache.finish();
         let log = root.table("log");
+        let server = server(public);
+        let (limit, per_client) = limits(root.table("limit"));
         let config = Self {
-            server: server(public),
+            server: Server {
+                connections: listener::Settings {
+                    per_client: limit.enabled.then_some(per_client),
+                    ..server.connections
+                },
+                ..server
+            },
             admin: admin(private),
             trust: trust(root.table("clients")),
             respond: answers(root.table("answers")),
-            limit: limits(root.table("limit")),
+            limit,
+            per_client,
             cache_bytes,
             stale_wait,
             lapses,
@@ -209,6 +223,22 @@ impl Config {
             warnings.push(
                 "upstream.url has https and http: the API key goes to each of them, and over http readable by anyone on the way".to_owned(),
             );
+        }
+        let server = &self.server.connections;
+        if let Some(client) = server.per_client {
+            if u64::from(client.connections) >= server.max_connections {
+                warnings.push(format!(
+                    "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
+                    client.connections, server.max_connections
+                ));
+            }
+            if client.unsent_bytes >= server.max_unsent_bytes {
+                warnings.push(format!(
+                    "limit.unsent_bytes, {}, is not below server.max_unsent_bytes, {}: one client may hold it all",
+                    units::format_size(client.unsent_bytes),
+                    units::format_size(server.max_unsent_bytes)
+                ));
+            }
         }
         let probes = self.probes_each_minute();
         let budget = self.upstream.requests_per_minute.get();
@@ -247,12 +277,19 @@ impl Config {
             access: &'a access_log::Settings,
         }
         #[derive(Serialize)]
+        struct Limit<'a> {
+            #[serde(flatten)]
+            limit: &'a limit::Settings,
+            #[serde(flatten)]
+            per_client: listener::PerClient,
+        }
+        #[derive(Serialize)]
         struct File<'a> {
             server: &'a Server,
             admin: &'a Admin,
             clients: toml::Table,
             answers: &'a respond::Settings,
-            limit: &'a limit::Settings,
+            limit: Limit<'a>,
             cache: toml::Table,
             chain: toml::Table,
             upstream: toml::Table,
@@ -287,7 +324,10 @@ impl Config {
             admin: &self.admin,
             clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
             answers: &self.respond,
-            limit: &self.limit,
+            limit: Limit {
+                limit: &self.limit,
+                per_client: self.per_client,
+            },
             cache,
             chain,
             upstream,
@@ -355,6 +395,8 @@ fn server(table: Table<'_>) -> Server {
             max_head_bytes: number("max_head_bytes", 1024..=1 << 20, 16 * 1024),
             max_target_bytes: number("max_target_bytes", 256..=65_000, 8 * 1024),
             max_fields: number("max_fields", 8..=1024, 100),
+            max_unsent_bytes: table.size("max_unsent_bytes", 1 << 20..=1 << 44, 128 << 20),
+            per_client: None,
             times: listener::Times {
                 header_timeout: table.duration("header_timeout", MILLI..=DAY, seconds(10)),
                 idle_timeout: table.duration("idle_timeout", MILLI..=DAY, seconds(75)),
@@ -364,6 +406,7 @@ fn server(table: Table<'_>) -> Server {
                     seconds(10),
                 ),
                 write_timeout: table.duration("write_timeout", MILLI..=DAY, seconds(30)),
+                min_send_rate: table.size("min_send_rate", 0..=1 << 30, 1024),
             },
         },
     };
@@ -377,6 +420,13 @@ fn admin(table: Table<'_>) -> Admin {
     let admin = Admin {
         listen: address(&table, ADMIN).0,
         token_file: path(&table, "token_file"),
+        hosts: table
+            .strings(
+                "hosts",
+                "a host name without a port, such as \"ordgate.internal\"",
+                |text| host::is_name(text).then(|| text.to_owned()),
+            )
+            .unwrap_or_default(),
     };
     table.finish();
     admin
@@ -430,15 +480,19 @@ fn count(table: &Table<'_>, key: &'static str, most: u64, default: u32) -> NonZe
         .unwrap_or(NonZeroU32::MIN)
 }
 
-fn limits(table: Table<'_>) -> limit::Settings {
+fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
     let settings = limit::Settings {
         enabled: table.boolean("enabled", true),
         requests_per_minute: count(&table, "requests_per_minute", 60_000_000, 3000),
         burst: count(&table, "burst", 60_000_000, 3000),
         max_callers: count(&table, "max_callers", 100_000_000, 100_000),
     };
+    let per_client = listener::PerClient {
+        connections: integer(&table, "connections", 1..=10_000_000, 512),
+        unsent_bytes: table.size("unsent_bytes", 1 << 16..=1 << 44, 32 << 20),
+    };
     table.finish();
-    settings
+    (settings, per_client)
 }
 
 fn lapses(table: &Table<'_>) -> lapses::Settings {

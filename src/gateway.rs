@@ -1,7 +1,7 @@
 //! A request's way, top-down: from a parsed request to an answer.
 //!
 //! ```text
-//! listener -> identify -> route -> validate -> limit
+//! listener -> identify -> limit -> route -> validate
 //!          -> cache -> fill (collapse -> upstream -> chain) -> respond
 //! ```
 //!
@@ -24,8 +24,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use foldhash::quality::FixedState;
-use http::header::{CONNECTION, ORIGIN};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::header::{CONNECTION, HOST, ORIGIN};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::time::Instant;
@@ -147,12 +147,15 @@ type Stale = (Arc<Stored>, Duration);
 
 impl Gateway {
     /// Answers a request. There is always an answer.
-    pub fn answer<B>(self: &Arc<Self>, session: &Arc<Session>, request: Request<B>) -> Walk
+    pub fn answer<B>(self: &Arc<Self>, session: &Arc<Session>, mut request: Request<B>) -> Walk
     where
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<BodyError>,
     {
         let now = session.pulse.heard();
+        if request.uri().authority().is_some() {
+            origin_form(&mut request);
+        }
         // They come one after another, so that a count which is locked would
         // be dear for nothing.
         let nth = session.requests.load(Relaxed);
@@ -222,6 +225,11 @@ impl Gateway {
         way: &mut Way,
         now: Moment,
     ) -> Result<Step, Refusal> {
+        // What is refused counts as well: otherwise it would cost its client
+        // nothing.
+        if let Some(limit) = &self.limit {
+            way.permit = Some(limit.admit(way.caller, now).map_err(Refusal::TooMany)?);
+        }
         let method = request.method();
         if method.as_str() == REFUSED
             && let Some(fault) = session.pulse.fault()
@@ -260,9 +268,6 @@ impl Gateway {
         if self.access_log.is_some() {
             use std::hash::BuildHasher;
             way.key = Some(FixedState::default().hash_one(key.as_bytes()));
-        }
-        if let Some(limit) = &self.limit {
-            way.permit = Some(limit.admit(way.caller, now).map_err(Refusal::TooMany)?);
         }
         let route = found.route;
         if route.headers == Headers::All || route.cache.mode == Mode::Respect {
@@ -684,6 +689,34 @@ impl Way {
             permit: self.permit,
         }
     }
+}
+
+/// Takes a target in absolute form, as clients of a forward proxy send it, for
+/// what it says in origin form. Its authority replaces Host (RFC 9112 §3.2.2).
+/// One with userinfo, or of another scheme, is left as it is and refused.
+#[cold]
+fn origin_form<B>(request: &mut Request<B>) {
+    let uri = request.uri();
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let (Some(authority), Some(path)) = (uri.authority(), uri.path_and_query()) else {
+        return;
+    };
+    if !is_http || authority.as_str().contains('@') {
+        return;
+    }
+    // A query may follow the authority at once.
+    let path = match path.as_str().starts_with('/') {
+        true => path.as_str().to_owned(),
+        false => format!("/{path}"),
+    };
+    let (Ok(target), Ok(host)) = (
+        Uri::try_from(path),
+        HeaderValue::from_str(authority.as_str()),
+    ) else {
+        return;
+    };
+    *request.uri_mut() = target;
+    request.headers_mut().insert(HOST, host);
 }
 
 /// A hit, with the whole seconds of freshness that are left.

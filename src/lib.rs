@@ -9,7 +9,7 @@
 //! |---|---|
 //! | words | [`clock`], [`units`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
-//! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`meter`] |
+//! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`unsent`], [`meter`] |
 //! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
 //! | doors | [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
 //!
@@ -71,6 +71,7 @@ pub mod serve;
 pub mod supervisor;
 pub mod telemetry;
 pub mod units;
+pub mod unsent;
 pub mod upstream;
 pub mod validate;
 pub mod wire;

@@ -7,6 +7,7 @@
 //!
 //! Deliberately absent: runtimes and sockets' making, which are `serve`'s.
 
+mod clients;
 mod guard;
 mod watch;
 
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::Bytes;
+use clients::{Clients, Counted};
 use guard::Guard;
 use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
@@ -38,9 +40,11 @@ use watch::{Verdict, judge};
 
 use crate::clock::Clock;
 use crate::gateway::{Gateway, Session, Walk};
+use crate::identify::Trust;
 use crate::meter::Totals;
 use crate::refusal::Refusal;
 use crate::respond::{RequestId, Said};
+use crate::unsent::{self, Holder};
 use crate::wire::Body;
 use crate::wire::head::{Bounds, HeadFault};
 use crate::wire::pulse::Pulse;
@@ -56,9 +60,37 @@ pub struct Settings {
     pub max_target_bytes: usize,
     /// Field lines of a request.
     pub max_fields: usize,
+    /// Bytes of answers that clients have not taken, in total; beyond it the
+    /// clients that hold the most lose connections.
+    #[serde(serialize_with = "crate::units::serialize_size")]
+    pub max_unsent_bytes: u64,
+    /// What one client may hold; `None` without a limit.
+    #[serde(skip)]
+    pub per_client: Option<PerClient>,
     /// The times that a connection has.
     #[serde(flatten)]
     pub times: Times,
+}
+
+/// What one client may hold at once. Trusted proxies may hold any of it, since
+/// they serve many clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PerClient {
+    /// Connections; more are turned away with 429.
+    pub connections: u32,
+    /// Bytes of answers that it has not taken; beyond it its connections are
+    /// closed, except for the last one.
+    #[serde(serialize_with = "crate::units::serialize_size")]
+    pub unsent_bytes: u64,
+}
+
+impl Settings {
+    fn unsent(&self) -> unsent::Bounds {
+        unsent::Bounds {
+            total: self.max_unsent_bytes,
+            per_client: self.per_client.map(|client| client.unsent_bytes),
+        }
+    }
 }
 
 /// What serves at present; a reload puts another in its place. A connection
@@ -89,7 +121,6 @@ const LINGER: Duration = Duration::from_secs(2);
 const HYPERS_FIELDS: usize = 100;
 /// Connections that are being turned away at once; more are just closed.
 const TURNING_AWAY: usize = 256;
-
 /// What every accept loop shares.
 pub struct Door {
     present: Present,
@@ -98,19 +129,34 @@ pub struct Door {
     manners: ArcSwap<Manners>,
     numbers: AtomicU64,
     turning_away: Semaphore,
+    clients: Arc<Clients>,
 }
 
 /// How connections are served that come from now on.
 struct Manners {
     settings: Settings,
-    /// What one too many is told.
+    /// Whose connections are not counted per client.
+    trust: Trust,
+    /// The answer to a connection too many.
     sorry: Vec<u8>,
+    /// The answer to a connection too many of one client.
+    sorry_client: Vec<u8>,
+}
+
+/// Why a connection is turned away.
+#[derive(Clone, Copy)]
+enum TurnedAway {
+    /// There are as many as are served.
+    Total,
+    /// Its client has as many as one may have.
+    Client,
 }
 
 impl Door {
     /// The door of whichever gateway is the present one.
     pub fn new(present: Present, settings: Settings) -> Arc<Self> {
         let gateway = present.load_full();
+        gateway.meter.totals.unsent.set(settings.unsent());
         Arc::new(Self {
             totals: gateway.meter.totals.clone(),
             clock: gateway.clock.clone(),
@@ -118,6 +164,7 @@ impl Door {
             present,
             numbers: AtomicU64::new(1),
             turning_away: Semaphore::new(TURNING_AWAY),
+            clients: Arc::default(),
         })
     }
 
@@ -125,6 +172,7 @@ impl Door {
     /// the present gateway speaks.
     pub fn behave(&self, settings: Settings) {
         let manners = Manners::of(&self.present.load_full(), settings);
+        self.totals.unsent.set(settings.unsent());
         self.manners.store(Arc::new(manners));
     }
 
@@ -178,23 +226,50 @@ impl Door {
         let totals = &self.totals;
         let manners = self.manners.load_full();
         totals.accepted.fetch_add(1, Relaxed);
-        if totals.connections.fetch_add(1, Relaxed) >= manners.settings.max_connections {
-            totals.connections.fetch_sub(1, Relaxed);
-            totals.turned_away.fetch_add(1, Relaxed);
-            tokio::spawn(self.clone().turn_away(stream, manners));
-            return;
-        }
-        let open = Open(totals.clone());
+        let counted = match self.count(peer.ip(), &manners) {
+            Ok(counted) => counted,
+            Err(why) => {
+                let reason = match why {
+                    TurnedAway::Total => &totals.turned_away,
+                    TurnedAway::Client => &totals.turned_away_client,
+                };
+                reason.fetch_add(1, Relaxed);
+                tokio::spawn(self.clone().turn_away(stream, manners, why));
+                return;
+            }
+        };
         let door = self.clone();
-        let settings = manners.settings;
         tokio::spawn(async move {
-            door.serve(stream, peer.ip(), settings, drain).await;
-            drop(open);
+            door.serve(stream, peer.ip(), &manners, drain).await;
+            drop(counted);
         });
     }
 
+    /// Counts a connection, in total and as its client's.
+    fn count(
+        &self,
+        peer: IpAddr,
+        manners: &Manners,
+    ) -> Result<(Open, Option<Counted>), TurnedAway> {
+        let settings = &manners.settings;
+        let before = self.totals.connections.fetch_add(1, Relaxed);
+        let open = Open(self.totals.clone());
+        if before >= settings.max_connections {
+            return Err(TurnedAway::Total);
+        }
+        let limited = settings.per_client.filter(|_| !manners.trust.holds(peer));
+        let Some(limit) = limited else {
+            return Ok((open, None));
+        };
+        match self.clients.admit(peer.into(), limit.connections) {
+            Some(counted) => Ok((open, Some(counted))),
+            None => Err(TurnedAway::Client),
+        }
+    }
+
     /// Serves one connection to its end.
-    async fn serve(&self, stream: TcpStream, peer: IpAddr, settings: Settings, mut drain: Drain) {
+    async fn serve(&self, stream: TcpStream, peer: IpAddr, manners: &Manners, mut drain: Drain) {
+        let settings = manners.settings;
         // Without it small answers wait for the client's delayed ACK; a socket
         // that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
@@ -212,11 +287,21 @@ impl Door {
             fields: settings.max_fields,
         };
         let grace = settings.times.half_closed_timeout;
-        let guard = Guard::new(stream, bounds, grace, pulse.clone(), clock.clone());
+        let guard = Guard::new(
+            stream,
+            bounds,
+            settings.times,
+            pulse.clone(),
+            clock.clone(),
+            self.totals.unsent.clone(),
+            session.connection,
+            Holder::of(&manners.trust, peer, session.connection),
+        );
         let io = TokioIo::new(guard);
         let service = Walker {
             present: RefCell::new(Cache::new(self.present.clone())),
             session: session.clone(),
+            clock: clock.clone(),
         };
         let mut http = http1::Builder::new();
         // The guard bounds heads; hyper needs room for one and for what it
@@ -286,6 +371,13 @@ impl Door {
                         LINGER
                     }
                     Verdict::Close => return Poll::Ready(()),
+                    Verdict::Reset => {
+                        if !pulse.is_cut() {
+                            self.totals.too_slow.fetch_add(1, Relaxed);
+                            pulse.cut();
+                        }
+                        LINGER
+                    }
                 };
                 timer.as_mut().reset(tokio::time::Instant::now() + pause);
                 set = false;
@@ -296,12 +388,21 @@ impl Door {
 
     /// Tells a client that there is no room, and waits a moment for it to read
     /// that.
-    async fn turn_away(self: Arc<Self>, mut stream: TcpStream, manners: Arc<Manners>) {
+    async fn turn_away(
+        self: Arc<Self>,
+        mut stream: TcpStream,
+        manners: Arc<Manners>,
+        why: TurnedAway,
+    ) {
         let Ok(_turning) = self.turning_away.try_acquire() else {
             return;
         };
+        let sorry = match why {
+            TurnedAway::Total => &manners.sorry,
+            TurnedAway::Client => &manners.sorry_client,
+        };
         let talk = async {
-            stream.write_all(&manners.sorry).await?;
+            stream.write_all(sorry).await?;
             stream.shutdown().await?;
             let mut waste = [0; 1024];
             while stream.read(&mut waste).await? > 0 {}
@@ -315,7 +416,9 @@ impl Door {
 impl Manners {
     fn of(gateway: &Gateway, settings: Settings) -> Self {
         Self {
-            sorry: sorry(gateway),
+            sorry: sorry(gateway, &Refusal::TooManyConnections),
+            sorry_client: sorry(gateway, &Refusal::TooManyClientConnections),
+            trust: gateway.trust.clone(),
             settings,
         }
     }
@@ -323,14 +426,13 @@ impl Manners {
 
 /// The answer to a connection too many: as any refusal, but written once, since
 /// hyper has no part in it.
-fn sorry(gateway: &Gateway) -> Vec<u8> {
+fn sorry(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
     let said = Said {
         fields: &HeaderMap::new(),
         request_id: RequestId::new(gateway.seed),
         permit: None,
     };
-    let refusal = Refusal::TooManyConnections;
-    let (head, body) = gateway.respond.refusal(&refusal, None, &said).into_parts();
+    let (head, body) = gateway.respond.refusal(refusal, None, &said).into_parts();
     let body = match body {
         Body::Whole(Some(body)) => body,
         Body::Whole(None) | Body::Lent(_) | Body::Pieces(_) | Body::Streamed(_) => Bytes::new(),
@@ -353,7 +455,8 @@ fn take((stream, peer): (std::net::TcpStream, SocketAddr)) -> io::Result<(TcpStr
     Ok((TcpStream::from_std(stream)?, peer))
 }
 
-fn is_of_the_connection(error: &io::Error) -> bool {
+/// Whether an error of accepting concerns that one connection alone.
+pub(crate) fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -377,6 +480,7 @@ struct Walker {
     /// task, one request after another.
     present: RefCell<Cache<Present, Arc<Gateway>>>,
     session: Arc<Session>,
+    clock: Clock,
 }
 
 impl Service<Request<Incoming>> for Walker {
@@ -385,9 +489,34 @@ impl Service<Request<Incoming>> for Walker {
     type Future = Walk;
 
     fn call(&self, request: Request<Incoming>) -> Walk {
-        self.present
-            .borrow_mut()
-            .load()
-            .answer(&self.session, request)
+        let mut present = self.present.borrow_mut();
+        let gateway = present.load();
+        match self.session.pulse.is_late() {
+            false => gateway.answer(&self.session, request),
+            true => self.call_late(gateway, request),
+        }
+    }
+}
+
+impl Walker {
+    /// A request that was in the buffer while the answer before it took its
+    /// time. It is answered by the present time; and where that answer is still
+    /// being written, not before: its own answer would wait as long, and hold
+    /// memory.
+    #[cold]
+    fn call_late(&self, gateway: &Arc<Gateway>, request: Request<Incoming>) -> Walk {
+        let pulse = &self.session.pulse;
+        if pulse.stuck_since().is_none() {
+            pulse.catch_up(self.clock.now());
+            return gateway.answer(&self.session, request);
+        }
+        let (gateway, session) = (gateway.clone(), self.session.clone());
+        let clock = self.clock.clone();
+        // hyper polls this once all of the answer before is written.
+        Walk::Under(Box::pin(async move {
+            session.pulse.catch_up(clock.now());
+            let Ok(response) = gateway.answer(&session, request).await;
+            response
+        }))
     }
 }

@@ -504,6 +504,18 @@ fn fit_connections(config: &mut Config) {
         );
         *most = fit;
     }
+    // One client must not hold them all for that reason.
+    if let Some(client) = &mut config.server.connections.per_client {
+        let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
+        if client.connections > share {
+            tracing::warn!(
+                connections = client.connections,
+                open_files = allowed,
+                "one client may have fewer connections, {share}: a quarter of what open files allow"
+            );
+            client.connections = share;
+        }
+    }
 }
 
 /// Raises the soft limit of open files to the hard one; `None` is no limit.

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use http::StatusCode;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
+use crate::unsent::Unsent;
 
 /// Classes of status: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -34,8 +35,15 @@ pub struct Totals {
     pub connections: AtomicU64,
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
-    /// Connections turned away since the start.
+    /// Connections turned away since the start, for there were too many.
     pub turned_away: AtomicU64,
+    /// Connections turned away since the start, for their client had too many.
+    pub turned_away_client: AtomicU64,
+    /// Connections reset since the start, for their client took its answer too
+    /// slowly.
+    pub too_slow: AtomicU64,
+    /// Answers that clients have not taken yet.
+    pub unsent: Arc<Unsent>,
     /// Callers in the limiter's table, as of its last pruning.
     pub callers: AtomicU64,
 }

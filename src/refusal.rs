@@ -23,7 +23,8 @@ use crate::wire::{PROXY_STATUS, RATELIMIT};
 pub enum Refusal {
     /// The message's framing is not to be trusted.
     Head(HeadFault),
-    /// The target is in absolute, authority or asterisk form (RFC 9112 §3.2).
+    /// The target is in authority or asterisk form, or in an absolute form with
+    /// userinfo or another scheme than http and https (RFC 9112 §3.2).
     TargetForm,
     /// The path is no route.
     NoRoute,
@@ -40,6 +41,8 @@ pub enum Refusal {
     TooMany(TooMany),
     /// There are more connections than are served.
     TooManyConnections,
+    /// The client has more connections than one may have.
+    TooManyClientConnections,
     /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
     /// there is nothing.
     OnlyIfCached,
@@ -77,6 +80,7 @@ impl Refusal {
                 HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
                 HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
+                HeadFault::Upgrade => StatusCode::NOT_IMPLEMENTED,
                 HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
                 HeadFault::BareLf
                 | HeadFault::BareCr
@@ -94,7 +98,7 @@ impl Refusal {
             Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooMany(_) => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooManyClientConnections => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
@@ -140,7 +144,7 @@ impl Refusal {
     pub fn detail(&self) -> String {
         match self {
             Self::Head(fault) => head(*fault).to_owned(),
-            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20".to_owned(),
+            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo".to_owned(),
             Self::NoRoute => "There is no such path here; /openapi.json lists those that there are".to_owned(),
             Self::Method { allow } => {
                 let allow = allow.to_str().unwrap_or("GET");
@@ -157,6 +161,7 @@ impl Refusal {
             }
             Self::Loop => "This request has come through this gateway before, as its via field says: upstream.url, or a proxy behind it, leads back here, and the operator has to change that".to_owned(),
             Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
+            Self::TooManyClientConnections => "You have more connections open than one client may; close some, or try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
         }
     }
@@ -164,7 +169,10 @@ impl Refusal {
     /// Adds the fields that belong to it.
     pub fn fields(&self, fields: &mut HeaderMap) {
         match self {
-            Self::Head(_) | Self::Body | Self::TooManyConnections => {
+            Self::Head(_)
+            | Self::Body
+            | Self::TooManyConnections
+            | Self::TooManyClientConnections => {
                 fields.insert(CONNECTION, HeaderValue::from_static("close"));
             }
             Self::Method { allow } => {
@@ -202,6 +210,7 @@ impl Refusal {
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections
+            | Self::TooManyClientConnections
             | Self::Upstream(
                 Failure::TooManyInFlight
                 | Failure::Unsettled
@@ -252,6 +261,7 @@ impl Refusal {
     /// One word for it, in metrics and in `cache-status`'s `detail`.
     pub fn word(&self) -> &'static str {
         match self {
+            Self::Head(HeadFault::Upgrade) => "upgrade",
             Self::Head(_) => "malformed",
             Self::TargetForm => "target-form",
             Self::NoRoute => "no-route",
@@ -260,6 +270,7 @@ impl Refusal {
             Self::Invalid(_) => "invalid",
             Self::TooMany(_) => "rate-limited",
             Self::TooManyConnections => "connections",
+            Self::TooManyClientConnections => "client-connections",
             Self::OnlyIfCached => "only-if-cached",
             Self::Loop => "loop",
             Self::Upstream(Failure::Spent { .. }) => "budget-spent",
@@ -299,6 +310,9 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::TargetTooLong => "The request target is longer than is allowed",
         HeadFault::HeadTooLarge => "The request's head is larger than is allowed",
         HeadFault::HeadTooSlow => "The request's head did not arrive in time",
+        HeadFault::Upgrade => {
+            "The connection cannot be upgraded to another protocol; send the request without the Upgrade field"
+        }
     }
 }
 
@@ -405,6 +419,12 @@ mod tests {
                 Refusal::Head(HeadFault::BadVersion),
                 505,
                 "connection: close",
+            ),
+            (Refusal::Head(HeadFault::Upgrade), 501, "connection: close"),
+            (
+                Refusal::TooManyClientConnections,
+                429,
+                "connection: close, retry-after: 1",
             ),
             (Refusal::NoRoute, 404, ""),
             (Refusal::Loop, 508, ""),

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 pub use generation::gateway;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use successor::{Fixed, Patience, Successor};
 pub use successor::{Fresh, Reread};
 use tokio::net::TcpListener;
@@ -127,7 +127,12 @@ pub struct Server {
 
 /// Waiting connections that the kernel holds for us.
 const BACKLOG: i32 = 4096;
-/// How often callers and answers that are past use are forgotten.
+/// Bytes that the kernel takes of an answer beyond those that are on their way to
+/// the client. With more of them a slow client would seem to take nothing for as
+/// long as it empties what the kernel holds; and they are memory as well.
+const KERNEL_BACKLOG: u32 = 64 * 1024;
+/// How often clients and answers that are past use are forgotten, and the wall
+/// clock is followed.
 const HOUSEKEEPING: Duration = Duration::from_secs(5);
 
 impl Server {
@@ -193,11 +198,13 @@ impl Server {
         let sandbox_url = config.upstream.urls.first().cloned().filter(|_| in_sandbox);
         let runtime = config.server.runtime;
         let connections = config.server.connections;
+        let admin_hosts = config.admin.hosts.clone();
         let first = gateway(config, keys, names, clock.clone(), None)?;
         let present: Present = Arc::new(ArcSwap::new(first.clone()));
         let door = Door::new(present.clone(), connections);
         let shown = present.clone();
         let token = Arc::new(Mutex::new(admin_token));
+        let hosts = Arc::new(ArcSwap::from_pointee(admin_hosts));
         let (changed, changes) = watch::channel(());
         let successor = Successor {
             reread,
@@ -208,14 +215,17 @@ impl Server {
             present: present.clone(),
             door: door.clone(),
             token: token.clone(),
+            hosts: hosts.clone(),
             drain_timeout: drain_timeout.clone(),
             changed,
         };
-        let reloads = Reloads::new(Box::new(move || successor.take_over()), clock, supervisor);
+        let apply = Box::new(move || successor.take_over());
+        let reloads = Reloads::new(apply, clock.clone(), supervisor);
         let reloads = Arc::new(reloads);
         let admin = Arc::new(Admin {
             present: present.clone(),
             token,
+            hosts,
             reloads: reloads.clone(),
             listen: public,
             workers,
@@ -231,12 +241,13 @@ impl Server {
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "the admin socket is no use"),
             };
-            let housekeeping = async {
-                loop {
-                    tokio::time::sleep(HOUSEKEEPING).await;
-                    present.load_full().keep_house();
+            let housekeeping = upkeep(|| {
+                let (gateway, clock) = (present.load_full(), clock.clone());
+                move || {
+                    clock.follow();
+                    gateway.keep_house();
                 }
-            };
+            });
             tokio::select! {
                 () = admin.serve(listener) => {}
                 () = housekeeping => {}
@@ -396,6 +407,33 @@ impl Server {
     }
 }
 
+/// Does the work of the maintenance again and again, each time on a thread of its
+/// own: it looks at the whole store, and this runtime answers the operator and
+/// asks for tips. That the thread ends each time has an effect of its own: the
+/// allocator returns memory that has been free for a second when it frees more,
+/// or when a thread ends. So after a peak it is returned even if nothing happens.
+async fn upkeep<W: FnOnce() + Send + 'static>(work: impl Fn() -> W) {
+    loop {
+        tokio::time::sleep(HOUSEKEEPING).await;
+        let (tell, done) = tokio::sync::oneshot::channel();
+        let work = work();
+        let spawned = std::thread::Builder::new()
+            .name("ordgate-upkeep".to_owned())
+            .spawn(move || {
+                work();
+                // The server may have ended meanwhile.
+                let _ = tell.send(());
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "the system refuses a thread for maintenance, which is tried again in 5 s");
+            continue;
+        }
+        if done.await.is_err() {
+            tracing::error!("maintenance has panicked; it is tried again in 5 s");
+        }
+    }
+}
+
 /// Asks for the tips of whichever gateway is the present one.
 async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
     loop {
@@ -427,6 +465,7 @@ fn socket(
     let Some(socket) = handed else {
         return Ok(bind(configured)?.0);
     };
+    bound_backlog(SockRef::from(&socket));
     let address = address(&socket)?;
     if address != configured {
         tracing::info!(
@@ -458,6 +497,7 @@ pub fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), 
         // A restart must not wait for the last run's connections to be
         // forgotten.
         socket.set_reuse_address(true)?;
+        bound_backlog(SockRef::from(&socket));
         socket.bind(&address.into())?;
         socket.listen(BACKLOG)?;
         socket.set_nonblocking(true)?;
@@ -466,6 +506,17 @@ pub fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), 
         Ok((listener, bound))
     };
     open().map_err(|error| StartError::Bind { address, error })
+}
+
+/// Bounds what the kernel takes of an answer. Accepted connections have it from
+/// the listening socket.
+fn bound_backlog(socket: SockRef<'_>) {
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    if let Err(error) = socket.set_tcp_notsent_lowat(KERNEL_BACKLOG) {
+        tracing::warn!(%error, "TCP_NOTSENT_LOWAT cannot be set: the kernel may hold more of each answer");
+    }
+    #[cfg(not(any(target_os = "android", target_os = "linux")))]
+    drop(socket);
 }
 
 fn current_thread() -> Result<Tokio, StartError> {
@@ -494,4 +545,35 @@ fn thread(
         what: "a thread",
         error,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn maintenance_runs_off_this_runtime_each_time_on_a_thread_that_ends() {
+        let (tell, told) = mpsc::channel::<ThreadId>();
+        let maintenance = upkeep(|| {
+            let tell = tell.clone();
+            move || tell.send(thread::current().id()).unwrap()
+        });
+        let rounds = async {
+            let mut ids = Vec::new();
+            while ids.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                ids.extend(told.try_iter());
+            }
+            ids
+        };
+        let ids = tokio::select! {
+            ids = rounds => ids,
+            () = maintenance => Vec::new(),
+        };
+        assert_ne!(ids[0], ids[1]);
+        assert!(!ids.contains(&thread::current().id()));
+    }
 }

@@ -295,6 +295,7 @@ fn the_sandbox_shares_nothing_with_the_rest() {
 fn libraries_are_named_where_they_belong() {
     for (library, allowed) in [
         ("moka", &["cache::store"][..]),
+        ("crossbeam_epoch", &["cache::store"]),
         ("governor", &["limit", "clock"]),
         ("anyhow", &["main"]),
         ("clap", &["main"]),

@@ -44,7 +44,11 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "open": totals.connections.load(Relaxed),
             "accepted": totals.accepted.load(Relaxed),
             "turned_away": totals.turned_away.load(Relaxed),
+            "turned_away_client": totals.turned_away_client.load(Relaxed),
+            "reset_slow": totals.too_slow.load(Relaxed),
+            "reset_unsent": totals.unsent.closed(),
         },
+        "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
         "callers": totals.callers.load(Relaxed),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "chain": {

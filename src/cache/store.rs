@@ -27,6 +27,10 @@ pub type Variants = Arc<[Arc<Variant>]>;
 /// The most variants of one target; the oldest make room.
 const VARIANTS: usize = 64;
 
+/// What may be inserted before moka is made to hold to its bound: one part of the
+/// bound in so many.
+const PENDING: u64 = 64;
+
 /// What a key holds.
 #[derive(Clone)]
 enum Held {
@@ -77,6 +81,9 @@ fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
 pub struct Store {
     cache: Cache<Box<[u8]>, Held, RandomState>,
     most: u64,
+    /// The weight of what was inserted since moka has last been made to hold to
+    /// its bound.
+    pending: Arc<AtomicU64>,
     removals: Arc<Mutex<Removals>>,
     purges: Arc<Purges>,
     /// The store that has taken this one's place, if any.
@@ -133,6 +140,7 @@ impl Store {
                 .weigher(weigh)
                 .build_with_hasher(RandomState::default()),
             most: max_bytes,
+            pending: Arc::default(),
             removals: Arc::default(),
             purges: Arc::default(),
             next: Arc::default(),
@@ -161,7 +169,9 @@ impl Store {
             // Who removes writes that down before, under this lock: it is seen
             // here, or it finds what is put here.
             if !removals.since(mark, self.hash_of(&key)) && next.has_room(&key, &held) {
+                let weight = weigh(&key.to_vec().into(), &held);
                 next.cache.insert(key.to_vec().into(), held);
+                next.settle(weight);
             }
         }
         next
@@ -172,7 +182,7 @@ impl Store {
     pub fn retire(&self) {
         if self.next.get().is_some() {
             self.cache.invalidate_all();
-            self.cache.run_pending_tasks();
+            self.run_maintenance();
         }
     }
 
@@ -259,11 +269,38 @@ impl Store {
     /// Answers whether it was.
     pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
         let key = key.into_boxed();
-        if u64::from(stored.weight(&key)) > self.most / 8 {
+        let weight = stored.weight(&key);
+        if u64::from(weight) > self.most / 8 {
             return false;
         }
         self.cache.insert(key, Held::One(stored));
+        self.settle(weight);
         true
+    }
+
+    /// Makes moka hold to its bound once so much was inserted. It would do so by
+    /// itself after 64 operations or a while later, and holds all that was
+    /// inserted until then: with large bodies several times its bound.
+    fn settle(&self, weight: u32) {
+        let weight = u64::from(weight);
+        let pending = self.pending.fetch_add(weight, Ordering::Relaxed) + weight;
+        if pending >= (self.most / PENDING).max(1) {
+            self.pending.store(0, Ordering::Relaxed);
+            self.run_maintenance();
+        }
+    }
+
+    /// Has moka evict what is too much, and frees it. What moka removes from its
+    /// table it leaves to crossbeam-epoch, which keeps up to 64 values for each
+    /// thread, whatever their size, until it is flushed: with bodies of 7 MiB
+    /// that is 448 MiB.
+    fn run_maintenance(&self) {
+        self.cache.run_pending_tasks();
+        // The first hands them over, and each moves the epoch on by one; two
+        // epochs later nobody can see them any more.
+        for _ in 0..3 {
+            crossbeam_epoch::pin().flush();
+        }
     }
 
     /// The most bytes of a body that is stored.
@@ -305,6 +342,7 @@ impl Store {
     /// key has been removed since the mark was taken.
     pub fn amend(&self, key: &Key, mark: Mark, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
         let entry = self.cache.entry(key.as_bytes().into());
+        let mut weight = 0;
         entry.and_compute_with(|entry| {
             // A removal is written down before it is done, and it is done with
             // this key at rest: it is seen here, or it undoes what is put here.
@@ -337,9 +375,15 @@ impl Store {
                 .strike(&held.sight(key.as_bytes()), mark.purge, None)
             {
                 true => Op::Remove,
-                false => Op::Put(held),
+                false => {
+                    weight = weigh(&key.as_bytes().into(), &held);
+                    Op::Put(held)
+                }
             }
         });
+        if weight > 0 {
+            self.settle(weight);
+        }
     }
 
     /// Drops all that a key holds.
@@ -379,7 +423,7 @@ impl Store {
                 self.cache.invalidate(&*key);
             }
         }
-        self.cache.run_pending_tasks();
+        self.run_maintenance();
     }
 
     /// Drops what is stored under routes that are no more: nobody asks for it
@@ -390,7 +434,7 @@ impl Store {
                 self.cache.invalidate(&*key);
             }
         }
-        self.cache.run_pending_tasks();
+        self.run_maintenance();
     }
 
     /// Whether a purge waits for a sweep to free what it has struck.
@@ -462,6 +506,31 @@ mod tests {
         assert!(size.bytes <= 100_000, "{size:?}");
         assert!(size.entries > 30, "{size:?}");
         assert!(size.entries * 1400 < 100_000, "{size:?}");
+    }
+
+    #[test]
+    fn large_bodies_do_not_pile_up_in_moka() {
+        const BOUND: u64 = 1 << 20;
+        const BODY: usize = 100_000;
+        let store = Store::new(BOUND);
+        let mut all = Vec::new();
+        for n in 0..60 {
+            let body = stored(BODY, 10);
+            all.push(Arc::downgrade(&body));
+            assert!(store.insert(key(&format!("/{n}")), body));
+        }
+        // Other tests of this process may hold back the epoch for a moment.
+        let held = || {
+            let held = all.iter().filter(|body| body.strong_count() > 0);
+            (held.count() * BODY) as u64
+        };
+        let mut tries = 0;
+        while held() > BOUND && tries < 1000 {
+            tries += 1;
+            std::thread::yield_now();
+            store.settle(u32::MAX);
+        }
+        assert!(held() <= BOUND, "{} of {BOUND} bytes", held());
     }
 
     #[test]

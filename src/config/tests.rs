@@ -749,3 +749,66 @@ fn chain_mode_as_it_is_printed() {
         assert!(once.contains(part), "{part} in {once}");
     }
 }
+
+#[test]
+fn what_clients_may_hold() {
+    let config = Config::parse("p", "").unwrap();
+    let connections = config.server.connections;
+    assert_eq!(connections.max_unsent_bytes, 128 << 20);
+    assert_eq!(connections.times.min_send_rate, 1024);
+    assert_eq!(connections.per_client, Some(config.per_client));
+    assert_eq!(config.per_client.connections, 512);
+    assert_eq!(config.per_client.unsent_bytes, 32 << 20);
+    assert_eq!(config.admin.hosts, [""; 0]);
+    let off = Config::parse("p", "[limit]\nenabled = false\nconnections = 7\n").unwrap();
+    assert_eq!(off.server.connections.per_client, None);
+    let printed = off.print().unwrap();
+    for part in [
+        "max_unsent_bytes = \"128MiB\"",
+        "min_send_rate = \"1KiB\"",
+        "connections = 7",
+        "unsent_bytes = \"32MiB\"",
+        "hosts = []",
+    ] {
+        assert!(printed.contains(part), "{part} in {printed}");
+    }
+    let rows = [
+        (
+            "[server]\nmax_unsent_bytes = \"1KiB\"",
+            "server.max_unsent_bytes is \"1KiB\"; allowed is",
+        ),
+        (
+            "[server]\nmin_send_rate = \"2GiB\"",
+            "server.min_send_rate is \"2GiB\"; allowed is",
+        ),
+        (
+            "[limit]\nconnections = 0",
+            "limit.connections is 0; allowed is",
+        ),
+        (
+            "[limit]\nunsent_bytes = \"1B\"",
+            "limit.unsent_bytes is \"1B\"; allowed is",
+        ),
+        (
+            "[admin]\nhosts = [\"a:9090\"]",
+            "allowed is a host name without a port",
+        ),
+    ];
+    for (text, expected) in rows {
+        let found = problems(text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains(expected), "{found:?}");
+    }
+}
+
+#[test]
+fn a_client_that_may_hold_all_is_warned_of() {
+    let with = |text: &str| Config::parse("p", text).unwrap().warnings(false);
+    assert_eq!(with(""), [""; 0]);
+    let all = with("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].contains("limit.connections"), "{all:?}");
+    assert!(all[1].contains("limit.unsent_bytes"), "{all:?}");
+    let off = with("[server]\nmax_connections = 2\n[limit]\nenabled = false\n");
+    assert_eq!(off, [""; 0]);
+}

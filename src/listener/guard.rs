@@ -17,9 +17,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 
-use crate::clock::Clock;
+use super::watch::Times;
+use crate::clock::{Clock, Moment};
+use crate::unsent::{Buffer, Holder, Unsent};
 use crate::wire::head::{Bounds, REFUSED_HEAD, Scan};
 use crate::wire::pulse::Pulse;
 
@@ -36,13 +40,44 @@ pub(super) struct Guard<S> {
     passed: usize,
     pulse: Arc<Pulse>,
     clock: Clock,
-    /// How long an answer may still take once the client has closed its side.
-    grace: Duration,
+    times: Times,
     stuck: bool,
+    /// Bytes written since all was written, or since the client was stuck.
+    written: u64,
+    /// Where the connection stands among those that are stuck.
+    ledger: Arc<Unsent>,
+    connection: u64,
+    holder: Holder,
+    slow: Option<Slow>,
     /// Whether hyper has yet to learn that the client has closed its side.
     withheld: bool,
     refusing: Refusing,
     lingered: Option<usize>,
+}
+
+/// An answer that the client does not take at once. It lasts until all of it is
+/// written.
+struct Slow {
+    /// What is being sent.
+    buffer: Buffer,
+    /// Since when.
+    since: Moment,
+    /// By when the client must have taken more.
+    due: Moment,
+}
+
+/// A stream that can be ended by a reset, so that the kernel drops what it holds
+/// of an answer as well.
+pub(super) trait Reset {
+    /// Has the connection reset once the stream is dropped.
+    fn will_reset(&self);
+}
+
+impl Reset for TcpStream {
+    fn will_reset(&self) {
+        // Where the socket refuses, it is closed in the ordinary way.
+        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
+    }
 }
 
 enum Refusing {
@@ -56,9 +91,12 @@ impl<S> Guard<S> {
     pub(super) fn new(
         io: S,
         bounds: Bounds,
-        grace: Duration,
+        times: Times,
         pulse: Arc<Pulse>,
         clock: Clock,
+        ledger: Arc<Unsent>,
+        connection: u64,
+        holder: Holder,
     ) -> Self {
         Self {
             io,
@@ -67,8 +105,13 @@ impl<S> Guard<S> {
             passed: 0,
             pulse,
             clock,
-            grace,
+            times,
             stuck: false,
+            written: 0,
+            ledger,
+            connection,
+            holder,
+            slow: None,
             withheld: false,
             refusing: Refusing::No,
             lingered: None,
@@ -141,7 +184,8 @@ impl<S> Guard<S> {
         };
         // A request that has not come whole is not answered by waiting.
         let is_whole = !self.scan.in_body();
-        self.withheld = is_whole && self.is_answering() && now.since(since) < self.grace;
+        let is_waited_for = now.since(since) < self.times.half_closed_timeout;
+        self.withheld = is_whole && self.is_answering() && is_waited_for;
         match self.withheld {
             true => Poll::Pending,
             false => Poll::Ready(Ok(())),
@@ -201,18 +245,105 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guard<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> Guard<S> {
-    fn note<T>(&mut self, written: Poll<T>) -> Poll<T> {
-        if written.is_pending() != self.stuck {
-            self.stuck = !self.stuck;
-            let since = self.stuck.then(|| self.clock.now());
-            self.pulse.set_stuck_since(since);
+impl<S: Reset> Guard<S> {
+    /// Takes note of a write of these bytes. Where all goes well it is an
+    /// addition; the rest is for clients that do not take what is written.
+    fn note(
+        &mut self,
+        cx: &Context<'_>,
+        written: Poll<io::Result<usize>>,
+        offered: impl FnOnce() -> Offered,
+    ) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &written {
+            self.written += *count as u64;
+        }
+        match (written.is_pending(), self.stuck) {
+            (true, _) => return self.set_stuck(cx, offered()),
+            (false, true) => {
+                self.stuck = false;
+                self.pulse.set_unstuck();
+            }
+            (false, false) => {}
         }
         written
     }
+
+    #[cold]
+    fn set_stuck(&mut self, cx: &Context<'_>, offered: Offered) -> Poll<io::Result<usize>> {
+        let taken = std::mem::take(&mut self.written);
+        if self.stuck && taken == 0 && !self.pulse.is_cut() {
+            // Polled again, and nothing has changed.
+            return Poll::Pending;
+        }
+        let now = self.clock.now();
+        let before = self.slow.take();
+        let due = before.as_ref().map(|slow| (slow.due, taken));
+        let due = self.times.due(due, now);
+        // The buffer is freed as a whole: what of it has been written counts.
+        let known = before
+            .as_ref()
+            .filter(|slow| slow.buffer.end == offered.end);
+        let bytes = match known {
+            Some(slow) => slow.buffer.bytes.max(offered.bytes),
+            None => offered.bytes + taken + self.pulse.backlog(),
+        };
+        let buffer = Buffer {
+            end: offered.end,
+            bytes,
+        };
+        let is_known = known.is_some_and(|slow| slow.buffer == buffer);
+        let since = before.as_ref().map_or(now, |slow| slow.since);
+        self.slow = Some(Slow { buffer, since, due });
+        self.stuck = true;
+        self.pulse.set_stuck(now, due);
+        if !is_known {
+            self.ledger.hold(
+                self.connection,
+                self.holder,
+                buffer,
+                since,
+                &self.pulse,
+                cx.waker(),
+            );
+        }
+        if self.pulse.is_cut() {
+            self.io.will_reset();
+            return Poll::Ready(Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the client does not take its answer",
+            )));
+        }
+        Poll::Pending
+    }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
+/// What is to be written.
+struct Offered {
+    /// The address where the largest slice ends.
+    end: usize,
+    /// The length of all.
+    bytes: u64,
+}
+
+impl Offered {
+    fn of<'b>(slices: impl Iterator<Item = &'b [u8]> + Clone) -> Self {
+        let largest = slices.clone().max_by_key(|slice| slice.len());
+        Self {
+            end: largest.map_or(0, |slice| slice.as_ptr_range().end.addr()),
+            bytes: slices.map(|slice| slice.len() as u64).sum(),
+        }
+    }
+}
+
+impl<S> Drop for Guard<S> {
+    fn drop(&mut self) {
+        if self.slow.is_some() {
+            self.ledger.release(self.connection);
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Reset + Unpin> AsyncWrite for Guard<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -220,7 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     ) -> Poll<io::Result<usize>> {
         let guard = self.get_mut();
         let written = Pin::new(&mut guard.io).poll_write(cx, bytes);
-        guard.note(written)
+        guard.note(cx, written, || Offered::of(std::iter::once(bytes)))
     }
 
     fn poll_write_vectored(
@@ -230,7 +361,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     ) -> Poll<io::Result<usize>> {
         let guard = self.get_mut();
         let written = Pin::new(&mut guard.io).poll_write_vectored(cx, slices);
-        guard.note(written)
+        guard.note(cx, written, || {
+            Offered::of(slices.iter().map(|slice| &**slice))
+        })
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -240,6 +373,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guard<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let guard = self.get_mut();
         ready!(Pin::new(&mut guard.io).poll_flush(cx))?;
+        // hyper flushes once all that it has is written.
+        guard.written = 0;
+        if guard.slow.is_some() {
+            guard.slow = None;
+            guard.ledger.release(guard.connection);
+            guard.pulse.spare();
+        }
         if guard.withheld && !guard.is_answering() {
             // All is written, and hyper does not read again by itself.
             guard.withheld = false;

@@ -22,6 +22,9 @@ pub struct Times {
     /// Without the client's taking a byte of what is written.
     #[serde(serialize_with = "crate::units::serialize")]
     pub write_timeout: Duration,
+    /// Bytes a second that a client must take of an answer; 0 without a minimum.
+    #[serde(serialize_with = "crate::units::serialize_size")]
+    pub min_send_rate: u64,
 }
 
 impl Times {
@@ -29,6 +32,24 @@ impl Times {
     pub(super) fn shortest(&self) -> Duration {
         let either = self.header_timeout.min(self.idle_timeout);
         either.min(self.write_timeout)
+    }
+
+    /// By when a client that is stuck must have taken more, given by when it
+    /// had to before and what it has taken since. Each byte extends the time by
+    /// what it may take at `min_send_rate`, and never beyond `write_timeout`
+    /// from now: a slow client may stall, but a byte now and then is not
+    /// enough.
+    pub(super) fn due(&self, before: Option<(Moment, u64)>, now: Moment) -> Moment {
+        let most = now + self.write_timeout;
+        match before {
+            Some((due, 0)) => due,
+            Some((due, taken)) if self.min_send_rate > 0 => {
+                let earned = u128::from(taken) * 1_000_000_000 / u128::from(self.min_send_rate);
+                let earned = u64::try_from(earned).unwrap_or(u64::MAX);
+                most.min(due + Duration::from_nanos(earned))
+            }
+            Some(_) | None => most,
+        }
     }
 }
 
@@ -41,14 +62,16 @@ pub(super) enum Verdict {
     TooSlow,
     /// Close without a word.
     Close,
+    /// Reset: the client takes nothing of its answer, or too little.
+    Reset,
 }
 
 /// Judges a connection by its signs of life.
 pub(super) fn judge(pulse: &Pulse, times: &Times, now: Moment) -> Verdict {
     let left = |since: Moment, allowed: Duration| allowed.saturating_sub(now.since(since));
-    if let Some(since) = pulse.stuck_since() {
-        return match left(since, times.write_timeout) {
-            Duration::ZERO => Verdict::Close,
+    if pulse.stuck_since().is_some() {
+        return match pulse.due().since(now) {
+            Duration::ZERO => Verdict::Reset,
             left => Verdict::Keep(left),
         };
     }
@@ -83,6 +106,7 @@ mod tests {
         idle_timeout: Duration::from_secs(60),
         half_closed_timeout: Duration::from_secs(10),
         write_timeout: Duration::from_secs(30),
+        min_send_rate: 1000,
     };
 
     fn at(seconds: u64) -> Moment {
@@ -121,12 +145,58 @@ mod tests {
 
         let pulse = Pulse::new(at(0));
         let _working = pulse.work();
-        pulse.set_stuck_since(Some(at(10)));
+        pulse.set_stuck(at(10), at(40));
         assert_eq!(judge(&pulse, &TIMES, at(39)), keep(1));
         assert_eq!(
             judge(&pulse, &TIMES, at(40)),
-            Verdict::Close,
+            Verdict::Reset,
             "takes nothing"
         );
+    }
+
+    /// Plays a client that takes so many bytes each time, so many seconds apart,
+    /// and answers the second at which its connection is reset.
+    fn reset_at(times: &Times, taken: u64, every: u64) -> Option<u64> {
+        let pulse = Pulse::new(at(0));
+        let mut due = times.due(None, at(0));
+        pulse.set_stuck(at(0), due);
+        for second in 1..10_000 {
+            if judge(&pulse, times, at(second)) == Verdict::Reset {
+                return Some(second);
+            }
+            if second % every == 0 {
+                due = times.due(Some((due, taken)), at(second));
+                pulse.set_stuck(at(second), due);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_client_must_take_a_minimum_in_the_long_run() {
+        let none = Times {
+            min_send_rate: 0,
+            ..TIMES
+        };
+        let rows = [
+            (&TIMES, 1, 29, Some(31), "a byte now and then"),
+            (&TIMES, 10_000, 29, Some(40), "a third of the minimum"),
+            (&TIMES, 900, 1, Some(291), "a little below the minimum"),
+            (&TIMES, 1000, 1, None, "the minimum"),
+            (&TIMES, 29_000, 29, None, "the minimum, with stalls"),
+            (&TIMES, 64_000, 10, None, "a slow phone"),
+            (&TIMES, 1_000_000, 31, Some(30), "a longer stall"),
+            (&none, 1, 29, None, "without a minimum"),
+        ];
+        for (times, taken, every, expected, name) in rows {
+            assert_eq!(reset_at(times, taken, every), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_fast_buys_no_more_than_the_timeout() {
+        let due = TIMES.due(Some((at(30), 1 << 30)), at(20));
+        assert_eq!(due, at(50));
+        assert_eq!(TIMES.due(Some((due, 0)), at(40)), due, "nothing taken");
     }
 }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::Uri;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -94,6 +95,8 @@ pub(super) struct Successor {
     pub(super) present: Present,
     pub(super) door: Arc<Door>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
+    /// The names of the admin side.
+    pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
     pub(super) drain_timeout: Arc<Patience>,
     /// Says that there is another gateway.
     pub(super) changed: watch::Sender<()>,
@@ -121,6 +124,7 @@ impl Successor {
             ));
         }
         let (connections, drain_timeout) = (config.server.connections, config.server.drain_timeout);
+        let hosts = config.admin.hosts.clone();
         let before = self.present.load_full();
         let made = generation::after(&before, config, keys);
         let (gateway, mut done) = made.map_err(|why| vec![why])?;
@@ -129,6 +133,7 @@ impl Successor {
         self.door.behave(connections);
         self.drain_timeout.set(drain_timeout);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = admin_token;
+        self.hosts.store(Arc::new(hosts));
         self.changed.send_replace(());
         before.cache.store().retire();
         let routes = &gateway.routes;

@@ -105,10 +105,26 @@ impl Collector for Reading {
             "Client connections accepted",
             one(&totals.accepted),
         )?;
+        let by_reason = |reasons: [(&str, u64); 2]| {
+            reasons
+                .map(|(reason, n)| (labels(&[("reason", reason)]), n))
+                .to_vec()
+        };
         counter(
             "ordgate_connections_turned_away",
-            "Client connections turned away since there were too many",
-            one(&totals.turned_away),
+            "Client connections turned away, for there were too many in total, or too many of one client",
+            by_reason([
+                ("total", totals.turned_away.load(Relaxed)),
+                ("client", totals.turned_away_client.load(Relaxed)),
+            ]),
+        )?;
+        counter(
+            "ordgate_connections_reset",
+            "Client connections reset, for the client took its answer too slowly, or for answers that clients have not taken held too much memory",
+            by_reason([
+                ("slow", totals.too_slow.load(Relaxed)),
+                ("unsent", totals.unsent.closed()),
+            ]),
         )?;
         let (done, refused) = self.1;
         let reloads = [("done", done), ("refused", refused)];
@@ -174,6 +190,16 @@ impl Collector for Reading {
             "ordgate_connections",
             "Client connections open",
             single(totals.connections.load(Relaxed) as f64),
+        )?;
+        gauge(
+            "ordgate_unsent_bytes",
+            "Memory held by answers that clients have not taken yet",
+            single(totals.unsent.held() as f64),
+        )?;
+        gauge(
+            "ordgate_unsent_max_bytes",
+            "The bound on that memory",
+            single(totals.unsent.bound() as f64),
         )?;
         gauge(
             "ordgate_callers",

@@ -50,11 +50,15 @@ pub enum HeadFault {
     HeadTooLarge,
     /// The head did not arrive in time; the listener's watch says so.
     HeadTooSlow,
+    /// The client asks for another protocol (RFC 9110 §7.8), and what follows may
+    /// be in it. `h2c` is ignored instead, as the RFC allows: clients offer it
+    /// with ordinary requests.
+    Upgrade,
 }
 
 impl HeadFault {
     /// Every fault, in the order of its code.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::BareLf,
         Self::BareCr,
         Self::ObsFold,
@@ -71,6 +75,7 @@ impl HeadFault {
         Self::TargetTooLong,
         Self::HeadTooLarge,
         Self::HeadTooSlow,
+        Self::Upgrade,
     ];
 
     /// The fault of a code that `as u8` has given.
@@ -243,7 +248,11 @@ impl Scan {
 
     /// A request line that has not ended: too long already, or to be awaited.
     fn unfinished(&self, rest: &[u8], first: bool) -> Result<Option<usize>, HeadFault> {
-        if first && matches!(rest.first(), Some(b' ' | b'\t')) {
+        // A TLS hello, for one, has no line end to wait for.
+        let begins = rest
+            .first()
+            .is_none_or(|byte| *byte == b'\r' || TCHAR[usize::from(*byte)]);
+        if first && !begins {
             return Err(HeadFault::BadRequestLine);
         }
         // The method and the version are short beside the target.
@@ -345,6 +354,7 @@ fn plain(bytes: &[u8], bounds: Bounds) -> Option<usize> {
                     return None;
                 }
             }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => return None,
             14 if name.eq_ignore_ascii_case(b"content-length") => return None,
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => return None,
             _ => {}
@@ -414,6 +424,10 @@ struct Framing {
     hosts: u32,
     length: Option<u64>,
     chunked: bool,
+    /// Whether Upgrade names a protocol other than `h2c`.
+    upgrade: bool,
+    /// Whether Connection says so too; otherwise Upgrade means nothing.
+    nominated: bool,
 }
 
 impl Framing {
@@ -443,6 +457,8 @@ impl Framing {
             hosts: 0,
             length: None,
             chunked: false,
+            upgrade: false,
+            nominated: false,
         })
     }
 
@@ -458,6 +474,14 @@ impl Framing {
                 if self.hosts > 1 || !is_authority(value()) {
                     return Err(HeadFault::HostInvalid);
                 }
+            }
+            7 if name.eq_ignore_ascii_case(b"upgrade") => {
+                let mut protocols = members(value());
+                self.upgrade |= protocols.any(|name| !name.eq_ignore_ascii_case(b"h2c"));
+            }
+            10 if name.eq_ignore_ascii_case(b"connection") => {
+                let mut options = members(value());
+                self.nominated |= options.any(|name| name.eq_ignore_ascii_case(b"upgrade"));
             }
             14 if name.eq_ignore_ascii_case(b"content-length") => {
                 let length = content_length(value()).ok_or(HeadFault::BadContentLength)?;
@@ -481,6 +505,9 @@ impl Framing {
         if self.is_http_11 && self.hosts == 0 {
             return Err(HeadFault::HostMissing);
         }
+        if self.is_http_11 && self.upgrade && self.nominated {
+            return Err(HeadFault::Upgrade);
+        }
         match (self.chunked, self.length) {
             (true, Some(_)) => Err(HeadFault::TwoFramings),
             (true, None) => Ok(Place::ChunkSize),
@@ -488,6 +515,14 @@ impl Framing {
             (false, Some(length)) => Ok(Place::Body(length)),
         }
     }
+}
+
+/// The members of a list that are not empty.
+fn members(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let members = list.split(|byte| *byte == b',');
+    members
+        .map(<[u8]>::trim_ascii)
+        .filter(|member| !member.is_empty())
 }
 
 fn field_name(line: &[u8]) -> Result<&[u8], HeadFault> {

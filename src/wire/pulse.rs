@@ -18,8 +18,15 @@ pub struct Pulse {
     heard: AtomicU64,
     head_since: AtomicU64,
     stuck_since: AtomicU64,
+    /// When the client must have taken more.
+    due: AtomicU64,
+    /// Bytes that the answer's body holds and has not given to be written.
+    backlog: AtomicU64,
     ended_since: AtomicU64,
     draining: AtomicBool,
+    cut: AtomicBool,
+    /// Whether time may have passed since `heard` without bytes from the client.
+    late: AtomicBool,
     busy: AtomicU32,
 }
 
@@ -52,10 +59,62 @@ impl Pulse {
         some(self.head_since.load(Relaxed))
     }
 
-    /// The client does not take what is written, or does so again.
-    pub fn set_stuck_since(&self, since: Option<Moment>) {
-        self.stuck_since
-            .store(since.map_or(0, Moment::nanos), Relaxed);
+    /// The client does not take what is written, and must have taken more by a
+    /// moment.
+    pub fn set_stuck(&self, since: Moment, due: Moment) {
+        self.due.store(due.nanos(), Relaxed);
+        self.stuck_since.store(since.nanos(), Relaxed);
+        self.late.store(true, Relaxed);
+    }
+
+    /// The client takes what is written again.
+    pub fn set_unstuck(&self) {
+        self.stuck_since.store(0, Relaxed);
+    }
+
+    /// When a client that is stuck must have taken more.
+    pub fn due(&self) -> Moment {
+        Moment::from_nanos(self.due.load(Relaxed))
+    }
+
+    /// The body of the answer holds so many bytes that it has not given to be
+    /// written. A body that holds a buffer sets it whenever it gives some, and to
+    /// zero at its end.
+    pub fn set_backlog(&self, bytes: u64) {
+        self.backlog.store(bytes, Relaxed);
+    }
+
+    /// What the body of the answer holds beside what is being written.
+    pub fn backlog(&self) -> u64 {
+        self.backlog.load(Relaxed)
+    }
+
+    /// The connection is to be reset: its client takes too little, or others
+    /// need the memory.
+    pub fn cut(&self) {
+        self.cut.store(true, Relaxed);
+    }
+
+    /// It has taken all of its answer after all.
+    pub fn spare(&self) {
+        self.cut.store(false, Relaxed);
+    }
+
+    /// Whether it is to be reset.
+    pub fn is_cut(&self) -> bool {
+        self.cut.load(Relaxed)
+    }
+
+    /// Whether [`heard`](Self::heard) may be too old to judge a request by: an
+    /// answer took its time since, and the request was already in the buffer.
+    pub fn is_late(&self) -> bool {
+        self.late.load(Relaxed)
+    }
+
+    /// Judges what comes by this moment.
+    pub fn catch_up(&self, now: Moment) {
+        self.hear(now);
+        self.late.store(false, Relaxed);
     }
 
     /// Since when the client has not taken what is written.
@@ -104,6 +163,7 @@ impl Pulse {
 
     /// The same for an answer that goes on for a while once it has begun.
     pub fn go_on_working(self: &Arc<Self>) -> StillWorking {
+        self.late.store(true, Relaxed);
         self.busy.fetch_add(1, Relaxed);
         StillWorking(self.clone())
     }

@@ -196,7 +196,7 @@ async fn post(gateway: &Gateway, target: &str, body: &str) -> Answer {
     let mut client = Client::connect(gateway.admin).await;
     client
         .send(format!(
-            "POST {target} HTTP/1.1\r\nhost: admin.example\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST {target} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{body}"
         ))
         .await;
     client.answer("POST").await
@@ -312,7 +312,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     let gateway = Gateway::before(&upstream);
     let mut client = Client::connect(gateway.admin).await;
     client
-        .send("POST /purge HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{")
+        .send("POST /purge HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{")
         .await;
     assert_eq!(client.answer("POST").await.status, 408);
 }

@@ -1,1 +1,187 @@
 //! Clients that do not read their answers.
+
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Client, Gateway, Reply, Setup, Upstream, until, within};
+
+/// A plain HTTP cache in front of the upstream.
+const PLAIN: &str = r#"
+    [[route]]
+    name = "plain"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
+const MIB: usize = 1 << 20;
+
+/// An upstream whose answers are large, cacheable, and each of its own.
+fn large(upstream: &Upstream, bytes: usize) {
+    upstream.always(Reply::with(
+        200,
+        "cache-control: public, max-age=600\r\n",
+        vec![b'x'; bytes],
+    ));
+}
+
+fn gateway(upstream: &Upstream, config: &str) -> Gateway {
+    let setup = Setup::before(upstream).config(PLAIN);
+    setup
+        .config("upstream.first_byte_timeout = \"30s\"")
+        .config(config)
+        .start()
+}
+
+async fn status(gateway: &Gateway) -> Value {
+    gateway.admin("/status").await.json()
+}
+
+/// Asks, and reads nothing.
+async fn stuck(gateway: &Gateway, target: &str) -> Client {
+    let mut client = Client::connect_narrow(gateway.public).await;
+    client.ask("GET", target, &[]).await;
+    client
+}
+
+async fn until_status(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> bool) {
+    let wait = async {
+        while !holds(&status(gateway).await) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(what, wait).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_that_nobody_reads_hold_no_more_than_the_bound() {
+    const CLIENTS: usize = 40;
+    const BOUND: usize = 8 * MIB;
+    let upstream = Upstream::start();
+    large(&upstream, 2 * MIB);
+    let gateway = gateway(
+        &upstream,
+        "server.max_unsent_bytes = \"8MiB\"\nlimit.unsent_bytes = \"1GiB\"\ncache.max_bytes = \"32MiB\"",
+    );
+    let mut clients = Vec::new();
+    let mut most = 0;
+    for number in 0..CLIENTS {
+        clients.push(stuck(&gateway, &format!("/{number}")).await);
+        upstream.asked(number + 1).await;
+        most = most.max(status(&gateway).await["unsent"]["bytes"].as_u64().unwrap());
+    }
+    until_status(&gateway, "all but what fits are closed", |status| {
+        status["connections"]["reset_unsent"].as_u64() >= Some((CLIENTS - 4) as u64)
+    })
+    .await;
+    assert!(most <= BOUND as u64, "{most}");
+    // The longest stuck went first, with a reset; the last ones are served.
+    let first = clients[0].rest().await.len();
+    assert!(first < 2 * MIB, "{first}");
+    let last = clients[CLIENTS - 1].answer("GET").await;
+    assert_eq!((last.status, last.body.len()), (200, 2 * MIB));
+    // The honest client gets hits and misses whole.
+    for target in ["/honest", "/honest", "/other"] {
+        let answer = gateway.get(target).await;
+        assert_eq!((answer.status, answer.body.len()), (200, 2 * MIB));
+    }
+    drop(clients);
+    until_status(&gateway, "nothing is held", |status| {
+        status["unsent"]["bytes"] == 0
+    })
+    .await;
+    let metrics = gateway.admin("/metrics").await;
+    let line = "ordgate_connections_reset_total{reason=\"unsent\"} ";
+    assert!(metrics.text().contains(line), "{}", metrics.text());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_stored_answer_counts_once_however_many_are_sent_it() {
+    const CLIENTS: u64 = 20;
+    let upstream = Upstream::start();
+    large(&upstream, 2 * MIB);
+    let gateway = gateway(&upstream, "server.max_unsent_bytes = \"4MiB\"");
+    assert_eq!(gateway.get("/popular").await.status, 200);
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(stuck(&gateway, "/popular").await);
+    }
+    until("all are stuck", || gateway.connections() >= CLIENTS).await;
+    for client in &mut clients {
+        let answer = client.answer("GET").await;
+        assert_eq!((answer.status, answer.body.len()), (200, 2 * MIB));
+    }
+    assert_eq!(status(&gateway).await["connections"]["reset_unsent"], 0);
+    assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
+    let upstream = Upstream::start();
+    large(&upstream, 6 * MIB);
+    let gateway = gateway(
+        &upstream,
+        "server.write_timeout = \"400ms\"\nserver.min_send_rate = \"4MiB\"",
+    );
+    assert_eq!(gateway.get("/a").await.body.len(), 6 * MIB);
+    let mut slow = stuck(&gateway, "/a").await;
+    let taken = AtomicUsize::new(0);
+    // It takes some again and again, so that it is never stuck for as long as
+    // write_timeout; but far less than the minimum.
+    let drip = async {
+        loop {
+            let some = slow.some(16 * 1024).await.len();
+            if some == 0 {
+                return;
+            }
+            taken.fetch_add(some, SeqCst);
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    };
+    within("the slow client is closed", drip).await;
+    assert!(taken.load(SeqCst) < 6 * MIB);
+    assert_eq!(status(&gateway).await["connections"]["reset_slow"], 1);
+    assert_eq!(
+        gateway.get("/a").await.body.len(),
+        6 * MIB,
+        "the honest one"
+    );
+}
+
+/// Its requests were all in the buffer when the first was answered; the clock
+/// moved while the first answer was written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipelined_request_is_judged_by_the_time_of_its_turn() {
+    let upstream = Upstream::start();
+    let setup = Setup::before(&upstream).config(PLAIN).manual();
+    let gateway = setup.start();
+    upstream.always(Reply::with(
+        200,
+        "cache-control: public, max-age=60\r\n",
+        "small",
+    ));
+    assert_eq!(gateway.get("/small").await.status, 200);
+    large(&upstream, 6 * MIB);
+    assert_eq!(gateway.get("/large").await.status, 200);
+    upstream.always(Reply::with(
+        200,
+        "cache-control: public, max-age=60\r\n",
+        "new",
+    ));
+    let mut client = Client::connect_narrow(gateway.public).await;
+    client.ask("GET", "/large", &[]).await;
+    client.ask("GET", "/small", &[]).await;
+    until_status(&gateway, "it is stuck", |status| {
+        status["unsent"]["bytes"].as_u64() > Some(0)
+    })
+    .await;
+    gateway.advance(120_000);
+    assert_eq!(client.answer("GET").await.body.len(), 6 * MIB);
+    let answer = client.answer("GET").await;
+    assert_eq!(answer.text(), "new", "{:?}", answer.fields);
+    assert_eq!(upstream.count(), 3);
+}

@@ -222,5 +222,5 @@ impl Wire {
 
 /// A request's bytes.
 pub(crate) fn request(method: &str, target: &str, fields: &str) -> String {
-    format!("{method} {target} HTTP/1.1\r\nhost: gateway.example\r\n{fields}\r\n")
+    format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\n{fields}\r\n")
 }

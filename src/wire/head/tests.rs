@@ -128,6 +128,17 @@ fn faults() {
         ),
         ("GET / HTTP/2.0\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
         ("GET / HTTP/1.2\r\nHost: a\r\n\r\n", HeadFault::BadVersion),
+        ("\u{16}\u{3}\u{1}", HeadFault::BadRequestLine),
+        ("\u{16}", HeadFault::BadRequestLine),
+        ("\u{0}", HeadFault::BadRequestLine),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: x, upgrade\r\n\r\n",
+            HeadFault::Upgrade,
+        ),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nconnection: Upgrade\r\nupgrade: h2c ,TLS/1.3\r\n\r\n",
+            HeadFault::Upgrade,
+        ),
         (&long, HeadFault::TargetTooLong),
         (&endless, HeadFault::TargetTooLong),
         (&big, HeadFault::HeadTooLarge),
@@ -155,6 +166,25 @@ fn chunk_faults_come_after_the_head() {
         assert!(found.fault.is_some(), "{body:?}");
         assert_eq!(found.passed, head.len() + passed, "{body:?}");
     }
+}
+
+#[test]
+fn an_upgrade_that_is_not_meant_is_no_fault() {
+    for fields in [
+        "upgrade: websocket\r\n",
+        "connection: upgrade\r\n",
+        "upgrade: h2c\r\nconnection: Upgrade, HTTP2-Settings\r\n",
+        "upgrade: ,\r\nconnection: upgrade\r\n",
+        "upgrade: websocket\r\nconnection: upgraded\r\n",
+        "upgrade: websocket\r\nconnection: x\r\n",
+        "upgrades: websocket\r\nconnection: upgrade\r\n",
+    ] {
+        let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+        let found = progress(&text);
+        assert_eq!((found.fault, found.passed), (None, text.len()), "{fields}");
+    }
+    let old = "GET / HTTP/1.0\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n";
+    assert_eq!(progress(old).fault, None, "HTTP/1.0 has no Upgrade");
 }
 
 #[test]

@@ -108,6 +108,11 @@ async fn nothing_is_switched_to() {
     upstream.once("/v", Reply::raw(switching));
     let fields = [("connection", "upgrade"), ("upgrade", "websocket")];
     let answer = gateway.request("GET", "/v", &fields).await;
+    assert_eq!(answer.status, 501, "{answer:?}");
+    assert_eq!(upstream.count(), 0);
+    // Nor where the origin does so unasked, or an offer of h2c is ignored.
+    let fields = [("connection", "upgrade"), ("upgrade", "h2c")];
+    let answer = gateway.request("GET", "/v", &fields).await;
     assert!(is_refused(&answer), "{answer:?}");
     assert_eq!(upstream.seen()[0].field("upgrade"), None);
     assert_eq!(gateway.get("/v").await.status, 200);

@@ -35,6 +35,19 @@ impl Client {
         }
     }
 
+    /// One from another address of this machine, such as 127.0.0.2: another
+    /// client.
+    pub(crate) async fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
+        let stream = within("connecting", socket.connect(address)).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self {
+            stream,
+            held: Vec::new(),
+        }
+    }
+
     /// One whose receive buffer is small, so that the other end soon notices
     /// that nothing is read.
     pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
@@ -178,7 +191,7 @@ impl Client {
 
 /// A request's bytes.
 pub(crate) fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> String {
-    let mut text = format!("{method} {target} HTTP/1.1\r\nhost: gateway.example\r\n");
+    let mut text = format!("{method} {target} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in fields {
         text.push_str(&format!("{name}: {value}\r\n"));
     }
