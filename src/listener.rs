@@ -44,7 +44,7 @@ use crate::identify::Trust;
 use crate::meter::Totals;
 use crate::refusal::Refusal;
 use crate::respond::{RequestId, Said};
-use crate::unsent::{self, Holder};
+use crate::unsent::{self, Account};
 use crate::wire::Body;
 use crate::wire::head::{Bounds, HeadFault};
 use crate::wire::pulse::Pulse;
@@ -287,15 +287,19 @@ impl Door {
             fields: settings.max_fields,
         };
         let grace = settings.times.half_closed_timeout;
+        let account = Account::new(
+            &self.totals.unsent,
+            &manners.trust,
+            peer,
+            session.connection,
+        );
         let guard = Guard::new(
             stream,
             bounds,
             settings.times,
             pulse.clone(),
             clock.clone(),
-            self.totals.unsent.clone(),
-            session.connection,
-            Holder::of(&manners.trust, peer, session.connection),
+            account,
         );
         let io = TokioIo::new(guard);
         let service = Walker {

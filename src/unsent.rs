@@ -35,7 +35,7 @@ pub struct Bounds {
 
 /// Whose connection it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Holder {
+enum Holder {
     /// A client's.
     Client(Caller),
     /// A trusted proxy's: each of its connections counts by itself, since it
@@ -45,11 +45,47 @@ pub(crate) enum Holder {
 
 impl Holder {
     /// The holder of a connection from an address.
-    pub(crate) fn of(trust: &Trust, peer: IpAddr, connection: u64) -> Self {
+    fn of(trust: &Trust, peer: IpAddr, connection: u64) -> Self {
         match trust.holds(peer) {
             true => Self::Proxy(connection),
             false => Self::Client(peer.into()),
         }
+    }
+}
+
+/// One connection, as the ledger knows it.
+pub(crate) struct Account {
+    ledger: Arc<Unsent>,
+    connection: u64,
+    holder: Holder,
+}
+
+impl Account {
+    /// That of a connection from an address.
+    pub(crate) fn new(ledger: &Arc<Unsent>, trust: &Trust, peer: IpAddr, connection: u64) -> Self {
+        Self {
+            ledger: ledger.clone(),
+            connection,
+            holder: Holder::of(trust, peer, connection),
+        }
+    }
+
+    /// The connection is stuck. Closes connections, perhaps this one, until the
+    /// bounds hold.
+    pub(crate) fn hold(&self, buffer: Buffer, since: Moment, pulse: &Arc<Pulse>, waker: &Waker) {
+        let stuck = Stuck {
+            holder: self.holder,
+            buffer,
+            since,
+            pulse: pulse.clone(),
+            waker: waker.clone(),
+        };
+        self.ledger.hold(self.connection, stuck);
+    }
+
+    /// The connection is no longer stuck, or has ended.
+    pub(crate) fn release(&self) {
+        self.ledger.release(self.connection);
     }
 }
 
@@ -145,31 +181,14 @@ impl Unsent {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection is stuck. Closes connections, perhaps this one, until the
-    /// bounds hold.
-    pub(crate) fn hold(
-        &self,
-        connection: u64,
-        holder: Holder,
-        buffer: Buffer,
-        since: Moment,
-        pulse: &Arc<Pulse>,
-        waker: &Waker,
-    ) {
+    /// Closes connections, perhaps this one, until the bounds hold.
+    fn hold(&self, connection: u64, stuck: Stuck) {
         let (total, per_client) = (self.total.load(Relaxed), self.per_client.load(Relaxed));
+        let holder = stuck.holder;
         let mut cut = Vec::new();
         {
             let mut table = self.table();
-            table.insert(
-                connection,
-                Stuck {
-                    holder,
-                    buffer,
-                    since,
-                    pulse: pulse.clone(),
-                    waker: waker.clone(),
-                },
-            );
+            table.insert(connection, stuck);
             if per_client != NONE && matches!(holder, Holder::Client(_)) {
                 table.fit_client(holder, per_client, &mut cut);
             }
@@ -187,8 +206,7 @@ impl Unsent {
         }
     }
 
-    /// A connection is no longer stuck, or has ended.
-    pub(crate) fn release(&self, connection: u64) {
+    fn release(&self, connection: u64) {
         let mut table = self.table();
         table.remove(connection);
         self.held.store(table.held, Relaxed);
@@ -256,8 +274,9 @@ impl Table {
     /// Closes connections of whoever holds the most until so many bytes are
     /// held.
     fn fit_total(&mut self, most: u64, cut: &mut Vec<Stuck>) {
-        let mut holders: HashMap<Holder, (u64, Vec<(Moment, u64)>), RandomState> =
-            HashMap::default();
+        /// What a client holds, and its connections.
+        type Held = (u64, Vec<(Moment, u64)>);
+        let mut holders: HashMap<Holder, Held, RandomState> = HashMap::default();
         for (connection, stuck) in &self.stuck {
             let (bytes, own) = holders.entry(stuck.holder).or_default();
             *bytes += self.part(stuck);
@@ -334,8 +353,12 @@ mod tests {
             let at = Moment::from_nanos(1 << 50) + Duration::from_secs(self.seconds);
             let pulse = self.pulses.entry(connection);
             let pulse = pulse.or_insert_with(|| Arc::new(Pulse::new(at)));
-            self.unsent
-                .hold(connection, holder, buffer, at, pulse, Waker::noop());
+            let account = Account {
+                ledger: self.unsent.clone(),
+                connection,
+                holder,
+            };
+            account.hold(buffer, at, pulse, Waker::noop());
         }
 
         /// The connections that were closed.

@@ -253,7 +253,7 @@ mod tests {
         let reading = async {
             let mut room = [0; 100];
             for _ in 0..3 {
-                tokio::time::sleep(WRITE_TIMEOUT / 2).await;
+                sleep(WRITE_TIMEOUT / 2).await;
                 other.read_exact(&mut room).await.unwrap();
             }
         };

@@ -23,7 +23,7 @@ use tokio::net::TcpStream;
 
 use super::watch::Times;
 use crate::clock::{Clock, Moment};
-use crate::unsent::{Buffer, Holder, Unsent};
+use crate::unsent::{Account, Buffer};
 use crate::wire::head::{Bounds, REFUSED_HEAD, Scan};
 use crate::wire::pulse::Pulse;
 
@@ -45,9 +45,7 @@ pub(super) struct Guard<S> {
     /// Bytes written since all was written, or since the client was stuck.
     written: u64,
     /// Where the connection stands among those that are stuck.
-    ledger: Arc<Unsent>,
-    connection: u64,
-    holder: Holder,
+    account: Account,
     slow: Option<Slow>,
     /// Whether hyper has yet to learn that the client has closed its side.
     withheld: bool,
@@ -94,9 +92,7 @@ impl<S> Guard<S> {
         times: Times,
         pulse: Arc<Pulse>,
         clock: Clock,
-        ledger: Arc<Unsent>,
-        connection: u64,
-        holder: Holder,
+        account: Account,
     ) -> Self {
         Self {
             io,
@@ -108,9 +104,7 @@ impl<S> Guard<S> {
             times,
             stuck: false,
             written: 0,
-            ledger,
-            connection,
-            holder,
+            account,
             slow: None,
             withheld: false,
             refusing: Refusing::No,
@@ -297,14 +291,7 @@ impl<S: Reset> Guard<S> {
         self.stuck = true;
         self.pulse.set_stuck(now, due);
         if !is_known {
-            self.ledger.hold(
-                self.connection,
-                self.holder,
-                buffer,
-                since,
-                &self.pulse,
-                cx.waker(),
-            );
+            self.account.hold(buffer, since, &self.pulse, cx.waker());
         }
         if self.pulse.is_cut() {
             self.io.will_reset();
@@ -338,7 +325,7 @@ impl Offered {
 impl<S> Drop for Guard<S> {
     fn drop(&mut self) {
         if self.slow.is_some() {
-            self.ledger.release(self.connection);
+            self.account.release();
         }
     }
 }
@@ -377,7 +364,7 @@ impl<S: AsyncRead + AsyncWrite + Reset + Unpin> AsyncWrite for Guard<S> {
         guard.written = 0;
         if guard.slow.is_some() {
             guard.slow = None;
-            guard.ledger.release(guard.connection);
+            guard.account.release();
             guard.pulse.spare();
         }
         if guard.withheld && !guard.is_answering() {
