@@ -407,7 +407,7 @@ impl Gateway {
                 if let Body::Streamed(reader) = response.body_mut() {
                     // As long as it lasts the connection is neither idle nor
                     // done.
-                    reader.hold(session.pulse.go_on_working());
+                    reader.serve(&session.pulse);
                 }
                 if route == Some(Headers::Typed) {
                     self.respond.dress(response.headers_mut(), &said);

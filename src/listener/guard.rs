@@ -58,6 +58,8 @@ pub(super) struct Guard<S> {
 struct Slow {
     /// What is being sent.
     buffer: Buffer,
+    /// What the answer's body holds.
+    backlog: Option<(usize, u64)>,
     /// Since when.
     since: Moment,
     /// By when the client must have taken more.
@@ -265,7 +267,12 @@ impl<S: Reset> Guard<S> {
     #[cold]
     fn set_stuck(&mut self, cx: &Context<'_>, offered: Offered) -> Poll<io::Result<usize>> {
         let taken = std::mem::take(&mut self.written);
-        if self.stuck && taken == 0 && !self.pulse.is_cut() {
+        let backlog = self.pulse.backlog();
+        let is_as_before = self
+            .slow
+            .as_ref()
+            .is_some_and(|slow| slow.backlog == backlog);
+        if self.stuck && taken == 0 && is_as_before && !self.pulse.is_cut() {
             // Polled again, and nothing has changed.
             return Poll::Pending;
         }
@@ -273,21 +280,30 @@ impl<S: Reset> Guard<S> {
         let before = self.slow.take();
         let due = before.as_ref().map(|slow| (slow.due, taken));
         let due = self.times.due(due, now);
-        // The buffer is freed as a whole: what of it has been written counts.
         let known = before
             .as_ref()
             .filter(|slow| slow.buffer.end == offered.end);
-        let bytes = match known {
-            Some(slow) => slow.buffer.bytes.max(offered.bytes),
-            None => offered.bytes + taken + self.pulse.backlog(),
+        let buffer = match (backlog, known) {
+            // What is being written is a part of it.
+            (Some((end, bytes)), _) => Buffer { end, bytes },
+            // The buffer is freed as a whole: what of it has been written counts.
+            (None, Some(slow)) => Buffer {
+                end: offered.end,
+                bytes: slow.buffer.bytes.max(offered.bytes),
+            },
+            (None, None) => Buffer {
+                end: offered.end,
+                bytes: offered.bytes + taken,
+            },
         };
-        let buffer = Buffer {
-            end: offered.end,
-            bytes,
-        };
-        let is_known = known.is_some_and(|slow| slow.buffer == buffer);
+        let is_known = before.as_ref().is_some_and(|slow| slow.buffer == buffer);
         let since = before.as_ref().map_or(now, |slow| slow.since);
-        self.slow = Some(Slow { buffer, since, due });
+        self.slow = Some(Slow {
+            buffer,
+            backlog,
+            since,
+            due,
+        });
         self.stuck = true;
         self.pulse.set_stuck(now, due);
         if !is_known {

@@ -5,7 +5,9 @@
 //! needs to know is kept here, in plain numbers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed,
+};
 
 use super::head::HeadFault;
 use crate::clock::Moment;
@@ -20,8 +22,10 @@ pub struct Pulse {
     stuck_since: AtomicU64,
     /// When the client must have taken more.
     due: AtomicU64,
-    /// Bytes that the answer's body holds and has not given to be written.
+    /// Bytes that the answer's body holds beside what is being written, and what
+    /// holds them.
     backlog: AtomicU64,
+    backlog_of: AtomicUsize,
     ended_since: AtomicU64,
     draining: AtomicBool,
     cut: AtomicBool,
@@ -77,16 +81,19 @@ impl Pulse {
         Moment::from_nanos(self.due.load(Relaxed))
     }
 
-    /// The body of the answer holds so many bytes that it has not given to be
-    /// written. A body that holds a buffer sets it whenever it gives some, and to
-    /// zero at its end.
-    pub fn set_backlog(&self, bytes: u64) {
+    /// The body of the answer holds so many bytes, perhaps for several
+    /// connections: `of` is the address of what holds them. A body that holds a
+    /// buffer says so whenever that grows, and zero at its end.
+    pub fn set_backlog(&self, of: usize, bytes: u64) {
+        self.backlog_of.store(of, Relaxed);
         self.backlog.store(bytes, Relaxed);
     }
 
-    /// What the body of the answer holds beside what is being written.
-    pub fn backlog(&self) -> u64 {
-        self.backlog.load(Relaxed)
+    /// What the body of the answer holds beside what is being written: where,
+    /// and how many bytes.
+    pub fn backlog(&self) -> Option<(usize, u64)> {
+        let bytes = self.backlog.load(Relaxed);
+        (bytes > 0).then(|| (self.backlog_of.load(Relaxed), bytes))
     }
 
     /// The connection is to be reset: its client takes too little, or others

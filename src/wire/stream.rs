@@ -10,7 +10,6 @@
 //! a stream that is not kept holds no more than a bound; when the last reader
 //! of such a stream has gone, the feeding side learns of it.
 
-use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -20,6 +19,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
 use super::body::BodyError;
+use super::pulse::{Pulse, StillWorking};
 
 /// A body on its way.
 pub struct Stream {
@@ -53,7 +53,12 @@ enum End {
 struct Position {
     /// Chunks taken, those that were dropped among them.
     taken: usize,
+    /// Wakes whoever polled it last.
     waker: Option<Waker>,
+    /// Whether that waits for more.
+    waits: bool,
+    /// Its connection, which learns how much is held for it.
+    pulse: Option<Arc<Pulse>>,
 }
 
 /// Whether a stream takes more.
@@ -109,7 +114,8 @@ impl Stream {
         state.held += chunk.len() as u64;
         state.chunks.push_back(chunk);
         state.trim();
-        state.wake_readers();
+        self.tell_backlog(&state);
+        state.wake_waiting();
     }
 
     /// The body has come whole.
@@ -126,7 +132,20 @@ impl Stream {
     fn end(&self, end: End) {
         let mut state = self.state();
         state.end.get_or_insert(end);
-        state.wake_readers();
+        // Those as well whose clients read no more: all that is held for them
+        // has come now, and counts.
+        for reader in state.readers.values_mut() {
+            reader.wake();
+        }
+    }
+
+    /// Tells the readers' connections how much is held for them.
+    fn tell_backlog(&self, state: &State) {
+        for reader in state.readers.values() {
+            if let Some(pulse) = &reader.pulse {
+                pulse.set_backlog(std::ptr::from_ref(self).addr(), state.held);
+            }
+        }
     }
 
     /// All that has come; `None` where some of it is held no more.
@@ -184,6 +203,8 @@ impl Stream {
         let position = Position {
             taken: 0,
             waker: None,
+            waits: false,
+            pulse: None,
         };
         state.readers.insert(number, position);
         let length = match state.end {
@@ -196,7 +217,7 @@ impl Stream {
             number,
             left: length,
             ended: false,
-            _held: None,
+            working: None,
         })
     }
 
@@ -229,13 +250,23 @@ impl State {
         let dropped = self.dropped;
         let behind = self.readers.values_mut();
         for reader in behind.filter(|reader| reader.taken < dropped) {
-            wake(&mut reader.waker);
+            reader.wake();
         }
     }
 
-    fn wake_readers(&mut self) {
-        for reader in self.readers.values_mut() {
-            wake(&mut reader.waker);
+    /// Wakes those who wait for more.
+    fn wake_waiting(&mut self) {
+        for reader in self.readers.values_mut().filter(|reader| reader.waits) {
+            reader.wake();
+        }
+    }
+}
+
+impl Position {
+    fn wake(&mut self) {
+        self.waits = false;
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
         }
     }
 }
@@ -253,14 +284,19 @@ pub struct Reader {
     /// Bytes that are yet to come, where that is known.
     left: Option<u64>,
     ended: bool,
-    /// What is held until the body has ended.
-    _held: Option<Box<dyn Any + Send>>,
+    working: Option<StillWorking>,
 }
 
 impl Reader {
-    /// Holds something until the body has ended.
-    pub fn hold(&mut self, what: impl Any + Send) {
-        self._held = Some(Box::new(what));
+    /// Belongs to this connection from now on, which is busy until the body has
+    /// ended.
+    pub fn serve(&mut self, pulse: &Arc<Pulse>) {
+        self.working = Some(pulse.go_on_working());
+        let mut state = self.stream.state();
+        if let Some(reader) = state.readers.get_mut(&self.number) {
+            reader.pulse = Some(pulse.clone());
+        }
+        self.stream.tell_backlog(&state);
     }
 
     /// The next frame.
@@ -276,6 +312,8 @@ impl Reader {
         let Some(reader) = state.readers.get_mut(&self.number) else {
             return Poll::Ready(None);
         };
+        let waker = reader.waker.get_or_insert_with(|| cx.waker().clone());
+        waker.clone_from(cx.waker());
         let Some(at) = reader.taken.checked_sub(state.dropped) else {
             self.ended = true;
             return Poll::Ready(Some(Err(
@@ -293,7 +331,7 @@ impl Reader {
         }
         match &state.end {
             None => {
-                reader.waker = Some(cx.waker().clone());
+                reader.waits = true;
                 Poll::Pending
             }
             Some(End::Whole(trailers)) => {
@@ -325,7 +363,10 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.stream.state();
-        state.readers.remove(&self.number);
+        let gone = state.readers.remove(&self.number);
+        if let Some(pulse) = gone.and_then(|gone| gone.pulse) {
+            pulse.set_backlog(0, 0);
+        }
         state.trim();
         wake(&mut state.feeder);
     }
