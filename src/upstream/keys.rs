@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use super::Priority;
 use super::api_key::Trace;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place};
 use super::line::Line;
 use super::reported::Reported;
 use super::rest::{Rest, Why};
+use super::{Priority, Wish};
 use crate::clock::{Clock, Moment};
 use crate::units;
 
@@ -195,12 +195,14 @@ impl Keys {
         self.probes.store(probes, Ordering::Relaxed);
     }
 
-    /// Takes the right to send one request, from the key with the most left.
+    /// Takes the right to send one request, from the key with the most left, and
+    /// counts it as its client's.
     ///
     /// # Errors
     /// Where there is none just now.
-    pub fn take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Denied> {
-        let (now, keep) = (self.clock.now(), self.keep(priority));
+    pub fn take(self: &Arc<Self>, wish: impl Into<Wish>) -> Result<Grant, Denied> {
+        let wish = wish.into();
+        let (now, keep) = (self.clock.now(), self.keep(wish));
         let pool = self.pool();
         let rank = |(place, slot): (usize, &Arc<Slot>)| {
             let mut state = slot.state();
@@ -218,6 +220,9 @@ impl Keys {
                 Ok(()) => {
                     let place = state.budget.place();
                     drop(state);
+                    if wish.caller.is_some() {
+                        self.line.charge(wish.caller);
+                    }
                     return Ok(Grant {
                         keys: self.clone(),
                         slot: slot.clone(),
@@ -233,8 +238,8 @@ impl Keys {
     }
 
     /// Why no request can be sent just now; `None` where one can.
-    pub fn denied(&self, priority: Priority) -> Option<Denied> {
-        let (now, keep) = (self.clock.now(), self.keep(priority));
+    pub fn denied(&self, wish: impl Into<Wish>) -> Option<Denied> {
+        let (now, keep) = (self.clock.now(), self.keep(wish.into()));
         let pool = self.pool();
         let each = pool.slots.iter();
         let denied = each.map(|slot| slot.state().may(now, keep).err());
@@ -242,14 +247,21 @@ impl Keys {
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
-    /// What a request of this priority leaves for others.
-    fn keep(&self, priority: Priority) -> Keep {
+    /// What a request leaves for others. The reserve is for clients that have
+    /// had little of late: between clients, that decides, and not the priority.
+    fn keep(&self, wish: Wish) -> Keep {
         let probes = self.probes.load(Ordering::Relaxed);
-        match priority {
-            Priority::Probe => Keep::Nothing,
-            Priority::Miss => Keep::ForProbes(probes),
-            Priority::Revalidation => Keep::ForMisses(probes),
-            Priority::LookAhead => Keep::Half,
+        match (wish.priority, wish.caller) {
+            (Priority::Probe, _) => Keep::Nothing,
+            (Priority::LookAhead, _) => Keep::Half,
+            (Priority::Miss | Priority::Revalidation, Some(caller)) => {
+                match self.line.is_light(caller) {
+                    true => Keep::ForProbes(probes),
+                    false => Keep::ForMisses(probes),
+                }
+            }
+            (Priority::Miss, None) => Keep::ForProbes(probes),
+            (Priority::Revalidation, None) => Keep::ForMisses(probes),
         }
     }
 
