@@ -125,6 +125,19 @@ struct Came {
 }
 
 impl Errand {
+    /// Whether another has asked for it already, and this would wait for that.
+    pub(crate) fn joins(&self, relay: &Relay) -> bool {
+        self.collapses() && relay.fetching.has(&self.ask.key)
+    }
+
+    /// The stored response that may be served though it is stale, where the
+    /// upstream cannot be asked.
+    pub(crate) fn stale(&self, relay: &Relay) -> Option<(Response<Body>, Outcome)> {
+        let route = relay.routes.get(self.ask.key.route())?;
+        let came = self.stand_in(relay, route, Origin::Disconnected)?;
+        Some((came.response, came.outcome))
+    }
+
     /// Goes forward: with others for one cold key, alone otherwise.
     ///
     /// # Errors
