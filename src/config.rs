@@ -29,6 +29,7 @@ use crate::chain::{Source, finality};
 use crate::fill::lapses;
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
+use crate::upstream::queue::LEAST_SHARED;
 use crate::{access_log, chain, limit, listener, respond, telemetry, units};
 
 /// The proxy.toml that the repository ships.
@@ -239,6 +240,12 @@ impl Config {
                     units::format_size(server.max_unsent_bytes)
                 ));
             }
+        }
+        let slots = self.upstream.max_in_flight.get();
+        if slots < LEAST_SHARED {
+            warnings.push(format!(
+                "upstream.max_in_flight is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least"
+            ));
         }
         let probes = self.probes_each_minute();
         let budget = self.upstream.requests_per_minute.get();
@@ -485,6 +492,7 @@ fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
         enabled: table.boolean("enabled", true),
         requests_per_minute: count(&table, "requests_per_minute", 60_000_000, 3000),
         burst: count(&table, "burst", 60_000_000, 3000),
+        misses_per_minute: integer(&table, "misses_per_minute", 0..=60_000_000, 1200),
         max_callers: count(&table, "max_callers", 100_000_000, 100_000),
     };
     let per_client = listener::PerClient {

@@ -398,7 +398,19 @@ impl Gateway {
             None => HeaderMap::new(),
         };
         let route = self.route(&errand.ask.key).map(|route| route.headers);
-        let went = errand.run(&self.relay).await;
+        let went = match self.admit_miss(way.caller, errand.joins(&self.relay)) {
+            Ok(()) => errand.run(&self.relay).await,
+            Err(refusal) => {
+                let stale = errand.stale(&self.relay);
+                self.count_limited(stale.is_some());
+                let Some(stale) = stale else {
+                    let said = way.said(&fields);
+                    let response = self.respond.refusal(&refusal, None, &said);
+                    return self.leave(session, &way, None, None, response, self.clock.now());
+                };
+                Ok(stale)
+            }
+        };
         let now = self.clock.now();
         session.pulse.hear(now);
         let said = way.said(&fields);
@@ -476,6 +488,28 @@ impl Gateway {
                 Some(_) | None => Priority::Miss,
             },
         );
+        let passes = errand.why == Forward::Bypass;
+        let joins = !passes && self.fill.collapse.has(asking.key.as_bytes());
+        let admitted = self.admit_miss(way.caller, joins);
+        let counts = admitted.is_ok() && !joins;
+        if let Err(too_many) = admitted
+            && (passes || self.fill.plan(&asking.key).asks())
+        {
+            self.count_limited(errand.stale.is_some());
+            let said = way.said(&fields);
+            let (response, outcome) = match errand.stale {
+                Some((stored, by)) => {
+                    let outcome = Outcome::StaleIfError { ttl: past(by) };
+                    let age = self
+                        .cache
+                        .age(&stored, Judged::Stale { by }, self.clock.now());
+                    let response = self.respond.stored(stored, asked, outcome, &said, age);
+                    (response, Some(outcome))
+                }
+                None => (self.respond.refusal(&too_many, None, &said), None),
+            };
+            return self.leave(session, &way, outcome, None, response, self.clock.now());
+        }
         let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
             (Forward::Bypass, _) => (self.fill.pass(&asking.key, wish).await, false, None),
             (_, None) => {
@@ -485,6 +519,16 @@ impl Gateway {
             }
             (_, Some(stale)) => self.find_or(&asking, stale, arrived, wish).await,
         };
+        let is_from_memory = matches!(
+            &fetched,
+            Ok(Found {
+                from: Provenance::Memory,
+                ..
+            })
+        );
+        if counts && (collapsed || is_from_memory) {
+            self.give_back_miss(way.caller);
+        }
         if let Ok(found) = &fetched {
             look_ahead::next_window(&self.fill, &asking.key, &found.stored);
         }
@@ -527,6 +571,33 @@ impl Gateway {
             }
         };
         self.leave(session, &way, Some(outcome), took, response, now)
+    }
+
+    /// Counts a request that is to go to the upstream against its client's limit
+    /// on misses, unless it joins another's. What is over the limit is answered
+    /// with what is stale, where there is such.
+    fn admit_miss(&self, caller: Caller, joins: bool) -> Result<(), Refusal> {
+        match &self.limit {
+            Some(limit) if !joins => limit
+                .admit_miss(caller, self.clock.now())
+                .map_err(Refusal::TooManyMisses),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Gives back what was counted for a request that memory, or another's, has
+    /// answered after all.
+    fn give_back_miss(&self, caller: Caller) {
+        if let Some(limit) = &self.limit {
+            limit.give_back_miss(caller);
+        }
+    }
+
+    /// Counts one that was over that limit, by what became of it.
+    fn count_limited(&self, is_stale: bool) {
+        if let Some(limit) = &self.limit {
+            limit.refused().count(is_stale);
+        }
     }
 
     /// Finds out what is asked, within a time.

@@ -11,12 +11,12 @@ use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
-use crate::limit::TooMany;
+use crate::limit::{TooMany, TooManyMisses};
 use crate::upstream::upload::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
-use crate::wire::{PROXY_STATUS, RATELIMIT};
+use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub enum Refusal {
     Invalid(Invalid),
     /// The caller has asked too often.
     TooMany(TooMany),
+    /// The client's requests have gone to the upstream too often.
+    TooManyMisses(TooManyMisses),
     /// There are more connections than are served.
     TooManyConnections,
     /// The client has more connections than one may have.
@@ -98,7 +100,9 @@ impl Refusal {
             Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Self::TooMany(_) | Self::TooManyClientConnections => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooMany(_) | Self::TooManyMisses(_) | Self::TooManyClientConnections => {
+                StatusCode::TOO_MANY_REQUESTS
+            }
             Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::OnlyIfCached => StatusCode::GATEWAY_TIMEOUT,
             Self::Loop => StatusCode::LOOP_DETECTED,
@@ -156,6 +160,10 @@ impl Refusal {
                 "You have sent more requests than one client may; try again in {} s",
                 too_many.retry_after
             ),
+            Self::TooManyMisses(too_many) => format!(
+                "You have sent more requests that had to go to the upstream than the {} a minute that one client may; try again in {} s, answers from the cache are still served",
+                too_many.per_minute, too_many.retry_after
+            ),
             Self::OnlyIfCached => {
                 "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
             }
@@ -179,6 +187,10 @@ impl Refusal {
                 fields.insert(ALLOW, allow.clone());
             }
             Self::TooMany(too_many) => {
+                fields.insert(RATELIMIT, too_many.field());
+            }
+            Self::TooManyMisses(too_many) => {
+                fields.insert(RATELIMIT_POLICY, too_many.policy());
                 fields.insert(RATELIMIT, too_many.field());
             }
             Self::Upstream(failure) => {
@@ -209,6 +221,7 @@ impl Refusal {
         };
         match self {
             Self::TooMany(too_many) => Some(too_many.retry_after),
+            Self::TooManyMisses(too_many) => Some(too_many.retry_after),
             Self::TooManyConnections
             | Self::TooManyClientConnections
             | Self::Upstream(
@@ -269,6 +282,7 @@ impl Refusal {
             Self::Body => "body",
             Self::Invalid(_) => "invalid",
             Self::TooMany(_) => "rate-limited",
+            Self::TooManyMisses(_) => "misses-limited",
             Self::TooManyConnections => "connections",
             Self::TooManyClientConnections => "client-connections",
             Self::OnlyIfCached => "only-if-cached",
@@ -439,6 +453,14 @@ mod tests {
                 Refusal::TooMany(TooMany { retry_after: 3 }),
                 429,
                 "ratelimit: \"default\";r=0;t=3, retry-after: 3",
+            ),
+            (
+                Refusal::TooManyMisses(TooManyMisses {
+                    per_minute: std::num::NonZeroU32::MIN,
+                    retry_after: 3,
+                }),
+                429,
+                "ratelimit-policy: \"misses\";q=1;w=60, ratelimit: \"misses\";r=0;t=3, retry-after: 3",
             ),
             (
                 Refusal::Upstream(Failure::Spent {

@@ -182,6 +182,21 @@ struct Came {
 type Went = Result<Came, (Failure, Outcome)>;
 
 impl Errand {
+    /// Whether another has asked for it already, and this would wait for that.
+    pub(crate) fn joins(&self, relay: &Relay) -> bool {
+        let route = relay.routes.get(self.ask.key.route());
+        let key = route.and_then(|route| self.shared_key(relay, route, None));
+        key.is_some_and(|key| relay.ongoing.fetching.has(&key))
+    }
+
+    /// The stored response that may be served though it is stale, where the
+    /// upstream cannot be asked.
+    pub(crate) fn stale(&self, relay: &Relay) -> Option<(Response<Body>, Outcome)> {
+        let route = relay.routes.get(self.ask.key.route())?;
+        let came = self.stand_in(relay, route, Origin::Disconnected)?;
+        Some((came.response, came.outcome))
+    }
+
     /// Goes forward: with others where they may have one answer, alone
     /// otherwise.
     ///

@@ -65,7 +65,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use keys::{ApiKey, Denied, Grant, Keys, Standing};
-use line::{Hold, Line, Until};
+use line::{Hold, Line, Slot, Until};
 use names::Names;
 pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
 use retry::RetryBudget;
@@ -326,29 +326,56 @@ impl Upstream {
     ) -> Result<(Passage, Grant), Failure> {
         let admitted = self
             .line
-            .pass(wish, patience, || self.try_admit(wish.priority, course))
+            .pass(wish, patience, |slot| self.try_admit_in(slot, wish, course))
             .await;
         if let Err(failure) = &admitted {
             self.tally.refuse(failure);
+            self.count_share(wish, failure);
         }
         admitted
     }
 
-    fn try_admit(&self, priority: Priority, course: &Course) -> Result<(Passage, Grant), Hold> {
+    /// Counts a refusal as one for a client's share, where another client could
+    /// have gone.
+    fn count_share(&self, wish: Wish, failure: &Failure) {
+        if wish.caller.is_none() {
+            return;
+        }
+        let is_spent = matches!(failure, Failure::Spent { .. });
+        if is_spent && self.keys.denied(Priority::Miss).is_none() {
+            self.tally.count_over_budget_share();
+        }
+        if *failure == Failure::TooManyInFlight && !self.line.may_hold(wish.caller) {
+            self.tally.count_over_slot_share();
+        }
+    }
+
+    /// Admits a request that has had its turn already.
+    fn try_admit(&self, wish: Wish, course: &Course) -> Result<(Passage, Grant), Hold> {
+        self.try_admit_in(self.line.slot(wish), wish, course)
+    }
+
+    fn try_admit_in(
+        &self,
+        slot: Option<Slot>,
+        wish: Wish,
+        course: &Course,
+    ) -> Result<(Passage, Grant), Hold> {
         let present = self.look();
         let at = course.next().unwrap_or(present);
-        let passage = self.endpoints[at]
-            .admit(priority)
-            .map_err(|hold| match at {
-                at if at == present => hold,
-                // The others in the line wait for the one that is asked: who waited
-                // at their head for a place elsewhere would hold them up.
-                _ => Hold {
-                    until: Until::Never,
-                    ..hold
-                },
-            })?;
-        match self.keys.take(priority) {
+        let passage =
+            self.endpoints[at]
+                .admit_in(wish.priority, slot)
+                .map_err(|hold| match at {
+                    at if at == present => hold,
+                    // The others in the line wait for the one that is asked: who waited
+                    // at their head for a place elsewhere would hold them up.
+                    _ => Hold {
+                        until: Until::Never,
+                        ..hold
+                    },
+                })?;
+        match self.keys.take(wish) {
             Ok(grant) => Ok((passage, grant)),
             Err(denied) => {
                 passage.back_out();
@@ -618,3 +645,6 @@ fn authorities(settings: &Settings) -> Option<Vec<u8>> {
     let path: &Path = settings.ca_file.as_deref()?;
     std::fs::read(path).ok()
 }
+
+#[cfg(test)]
+mod crowd_tests;

@@ -9,9 +9,13 @@ use super::Admin;
 use crate::gateway::Gateway;
 use crate::upstream::breaker::Stance;
 use crate::upstream::endpoint::Fare;
+use crate::upstream::queue::ClientShare;
 use crate::upstream::tally::Reason;
 use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
+
+/// So many of the clients that have had the most of the budget are listed.
+const HEAVIEST: usize = 10;
 
 /// What `/status` says.
 pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
@@ -50,6 +54,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
         "callers": totals.callers.load(Relaxed),
+        "misses_limited": misses_limited(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "chain": {
             "tips": gateway.standings(),
@@ -62,6 +67,15 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "stale_answers": stale,
         "requests": requests.collect::<Vec<_>>(),
     })
+}
+
+/// What has come of requests over the limit on misses.
+fn misses_limited(gateway: &Gateway) -> Value {
+    let Some(limit) = &gateway.limit else {
+        return Value::Null;
+    };
+    let refused = limit.refused();
+    json!({ "refused": refused.misses.load(Relaxed), "stale": refused.stale.load(Relaxed) })
 }
 
 fn upstream(upstream: &Upstream) -> Value {
@@ -97,6 +111,10 @@ fn upstream(upstream: &Upstream) -> Value {
         "failed": tally.failed.load(Relaxed),
         "spent": tally.spent.load(Relaxed),
         "crowded": tally.crowded.load(Relaxed),
+        "over_budget_share": tally.over_budget_share.load(Relaxed),
+        "over_slot_share": tally.over_slot_share.load(Relaxed),
+        "clients": upstream.line().clients(),
+        "heaviest_clients": heaviest(upstream),
         "retries_refused": tally.unretried.load(Relaxed),
         "breaker": breaker,
         "keys": keys.collect::<Vec<_>>(),
@@ -126,6 +144,21 @@ fn stance(stance: Stance) -> Value {
             Stance::Closed | Stance::HalfOpen => 0.0,
         },
     })
+}
+
+/// The clients that spend the budget: how much each has had of late, by which
+/// their turns go, and what each wants.
+fn heaviest(upstream: &Upstream) -> Vec<Value> {
+    let shares = upstream.line().heaviest(HEAVIEST).into_iter();
+    let share = |share: ClientShare| {
+        json!({
+            "client": share.client.map(|client| client.to_string()),
+            "recent": (share.recent * 10.0).round() / 10.0,
+            "waiting": share.waiting,
+            "in_flight": share.in_flight,
+        })
+    };
+    shares.map(share).collect()
 }
 
 /// Those who wait, and how long those have waited of late who passed.

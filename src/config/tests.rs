@@ -436,6 +436,10 @@ fn bounds_that_go_together() {
             "upstream.hedge.percentile is 100; allowed is a whole number from 1 to 99",
         ),
         (
+            "limit.misses_per_minute = 60000001",
+            "limit.misses_per_minute is 60000001; allowed is a whole number from 0 to 60000000",
+        ),
+        (
             "upstream.retry.share = 101",
             "upstream.retry.share is 101; allowed is a whole number from 0 to 100",
         ),
@@ -500,6 +504,35 @@ fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
     let seldom = "upstream.requests_per_minute = 60\nchain.tip.ordinals.every = \"10s\"\nchain.tip.runes.every = \"10s\"\n";
     let seldom = Config::parse("p", seldom).unwrap();
     assert_eq!(seldom.warnings(false), Vec::<String>::new());
+}
+
+#[test]
+fn slots_too_few_to_share_are_warned_of() {
+    for (text, warned) in [
+        ("upstream.max_in_flight = 3\n", true),
+        ("upstream.max_in_flight = 4\n", false),
+        ("", false),
+    ] {
+        let warnings = Config::parse("p", text).unwrap().warnings(false);
+        let found = warnings
+            .iter()
+            .any(|text| text.contains("max_in_flight is 3"));
+        assert_eq!(found, warned, "{warnings:?}");
+    }
+}
+
+#[test]
+fn the_limit_on_misses_is_read_and_printed() {
+    for (text, expected) in [
+        ("", 1200),
+        ("limit.misses_per_minute = 0\n", 0),
+        ("limit.misses_per_minute = 77\n", 77),
+    ] {
+        let config = Config::parse("p", text).unwrap();
+        assert_eq!(config.limit.misses_per_minute, expected);
+        let line = format!("misses_per_minute = {expected}\n");
+        assert!(config.print().unwrap().contains(&line));
+    }
 }
 
 #[test]

@@ -34,6 +34,16 @@ pub enum Plan {
     Plain,
 }
 
+impl Plan {
+    /// Whether the upstream is asked.
+    pub fn asks(&self) -> bool {
+        match self {
+            Self::Derive | Self::Cut => false,
+            Self::Confirm(_) | Self::Windows { .. } | Self::Plain => true,
+        }
+    }
+}
+
 impl Fill {
     /// What finding a key out would take now, if it is not stored and fresh.
     pub fn plan(&self, key: &Key) -> Plan {

@@ -226,7 +226,7 @@ impl Errand {
 
     /// What is shared under a key, where this request may share at all: a GET
     /// for what nobody has, or for what has become stale.
-    fn shared_key(
+    pub(super) fn shared_key(
         &self,
         relay: &Relay,
         route: &Route,

@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::chain::TipStanding;
 use crate::gateway::Gateway;
+use crate::limit::{Limit, Refused};
 
 /// All metrics of a gateway, as text; and how many reloads were done and how
 /// many refused.
@@ -125,6 +126,19 @@ impl Collector for Reading {
                 ("slow", totals.too_slow.load(Relaxed)),
                 ("unsent", totals.unsent.closed()),
             ]),
+        )?;
+        let refused = gateway.limit.as_ref().map(Limit::refused);
+        let read = |of: fn(&Refused) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
+        let results = [
+            ("refused", read(|all| &all.misses)),
+            ("stale", read(|all| &all.stale)),
+        ];
+        counter(
+            "ordgate_misses_limited",
+            "Requests over their client's limit on misses: refused with 429, or answered with what is stale",
+            results
+                .map(|(result, n)| (labels(&[("result", result)]), n))
+                .to_vec(),
         )?;
         let (done, refused) = self.1;
         let reloads = [("done", done), ("refused", refused)];

@@ -111,7 +111,7 @@ impl Upstream {
                 .await
             else {
                 self.tally.count_failed();
-                return Err(self.when_again(failure, wish.priority));
+                return Err(self.when_again(failure, wish));
             };
             (admitted, reason) = (next, Reason::Retry);
         }
@@ -119,8 +119,8 @@ impl Upstream {
 
     /// A failure that says when to come back, as all keys have it: another may
     /// be free sooner, or this one's budget spent for longer.
-    fn when_again(&self, failure: Failure, priority: Priority) -> Failure {
-        match (&failure, self.keys.denied(priority)) {
+    fn when_again(&self, failure: Failure, wish: Wish) -> Failure {
+        match (&failure, self.keys.denied(wish)) {
             (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
                 Failure::Throttled { retry_after }
             }
@@ -155,7 +155,7 @@ impl Upstream {
             }
             tokio::time::sleep(pause).await;
         } else if matches!(again, Again::Elsewhere(_))
-            && let Ok(admitted) = self.try_admit(wish.priority, course)
+            && let Ok(admitted) = self.try_admit(wish, course)
         {
             // It has had its turn in the line, and takes nobody's place there.
             return Some(admitted);

@@ -11,6 +11,13 @@
 //! under way for a while longer. What the upstream itself says is left (`upstream::told`) holds
 //! beside that, and can only be stricter.
 //!
+//! A minute is paced, so that a burst cannot empty it. Three fifths of it may go
+//! at once. From then on requests are spread evenly over what is left and what
+//! comes back as earlier requests leave the window; so there is always a next one
+//! soon, for whoever's turn it is. Probes of the tip are not
+//! paced. What is paced apart, and from more of the minute, is what clients ask
+//! that have had little of late.
+//!
 //! Deliberately absent: waiting, and which key; those are `upstream::keys`'.
 
 use std::collections::VecDeque;
@@ -27,6 +34,9 @@ const SLACK: Duration = Duration::from_millis(50);
 /// For so long a request that was given up may still be on its way.
 pub const LATE: Duration = Duration::from_secs(1);
 
+/// So many moments of a window are looked at for its pace.
+const STEPS: u32 = 60;
+
 /// The budget of one key.
 #[derive(Debug)]
 pub struct Budget {
@@ -38,6 +48,9 @@ pub struct Budget {
     ended: u64,
     /// When those have ended for certain that were given up, the first first.
     given_up: VecDeque<Moment>,
+    /// When the next request goes that keeps a share for probes, and that keeps
+    /// one for others beside.
+    next: [Moment; 2],
 }
 
 /// Where in the order of things a request was sent.
@@ -62,7 +75,8 @@ pub enum Keep {
     Nothing,
     /// For so many probes of the tip a minute.
     ForProbes(u32),
-    /// For them, and for what nothing stored can answer.
+    /// For them, and a tenth for others that come first: clients that have had
+    /// little of the budget of late, or misses.
     ForMisses(u32),
     /// Half.
     Half,
@@ -78,6 +92,15 @@ impl Keep {
             Self::ForProbes(probes) => u64::from(probes).min(most / 4).max(most / 20),
             Self::ForMisses(probes) => Self::ForProbes(probes).of_minute(most) + most / 10,
             Self::Half => most / 2,
+        }
+    }
+
+    /// Which of the two paces holds for it, if one does.
+    const fn class(self) -> Option<usize> {
+        match self {
+            Self::ForProbes(_) => Some(0),
+            Self::ForMisses(_) => Some(1),
+            Self::Nothing | Self::Half => None,
         }
     }
 
@@ -102,6 +125,7 @@ impl Budget {
             sent: 0,
             ended: 0,
             given_up: VecDeque::new(),
+            next: Default::default(),
         }
     }
 
@@ -125,6 +149,12 @@ impl Budget {
         self.second.under_way += 1;
         self.told.take();
         self.sent += 1;
+        if let Some(class) = keep.class() {
+            let kept = keep.of_minute(self.minute.most as u64) as usize;
+            let interval = self.minute.interval(now, kept);
+            // A request that goes a little late delays none of those after it.
+            self.next[class] = self.next[class].max(now.before(interval)) + interval;
+        }
         Ok(())
     }
 
@@ -138,8 +168,20 @@ impl Budget {
             self.minute.wait(now, minute),
             self.second.wait(now, second),
             self.told.wait(now, keep),
+            self.pause(now, keep),
         ];
         waits.into_iter().flatten().max()
+    }
+
+    /// How long the pace holds a request back; not while two fifths of the minute
+    /// are left.
+    fn pause(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
+        let pause = self.next[keep.class()?].since(now);
+        if pause.is_zero() {
+            return None;
+        }
+        let paced = self.minute.paced().saturating_sub(1);
+        Some(pause.min(self.minute.wait(now, paced)?))
     }
 
     /// The place of the request that was taken last.
@@ -255,6 +297,32 @@ impl Window {
         })
     }
 
+    /// With fewer left than this, requests are paced.
+    fn paced(&self) -> usize {
+        self.most * 2 / 5
+    }
+
+    /// The interval at which requests can go from now on, such that the window
+    /// is never short of one: at each of so many moments up to the end of the
+    /// window, no more will have gone than were left beside the share that is
+    /// kept, and had come back until just before.
+    fn interval(&mut self, now: Moment, kept: usize) -> Duration {
+        let left = self.left(now);
+        if left >= self.paced() {
+            return Duration::ZERO;
+        }
+        let spare = left.saturating_sub(kept);
+        let step = self.span / STEPS;
+        let mut longest = Duration::ZERO;
+        for nth in 1..=STEPS {
+            let until = now + step * (nth - 1);
+            let back = self.ended.partition_point(|end| *end + self.span <= until);
+            let requests = u32::try_from(spare + back + 1).unwrap_or(u32::MAX);
+            longest = longest.max(step * nth / requests);
+        }
+        longest
+    }
+
     fn end(&mut self, now: Moment) {
         self.under_way = self.under_way.saturating_sub(1);
         self.ended.push_back(now);
@@ -263,7 +331,7 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::{prop_assert, proptest};
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
@@ -331,7 +399,99 @@ mod tests {
         assert_eq!(budget.left(at(40)), 0);
     }
 
+    /// How many go in each of so many spans of ten seconds, where one is wished
+    /// for every 20 ms that leaves this share.
+    fn taken(budget: &mut Budget, keep: Keep, from: u64, spans: usize) -> Vec<usize> {
+        let tries = |span: u64| {
+            let times = (0..500).map(move |nth| from + span * 10_000 + nth * 20);
+            let takes = times.filter(|now| {
+                let is_taken = budget.take(at(*now), keep).is_ok();
+                if is_taken {
+                    budget.end(at(*now));
+                }
+                is_taken
+            });
+            takes.count()
+        };
+        (0..spans as u64).map(tries).collect()
+    }
+
+    #[test]
+    fn three_fifths_of_a_minute_go_at_once_and_the_rest_is_spread() {
+        let mut budget = budget(500, 1000);
+        let first = taken(&mut budget, Keep::Nothing, 0, 6);
+        assert_eq!(first, [500, 0, 0, 0, 0, 0], "probes are not paced");
+        for (keep, all) in [(Keep::ForProbes(24), 475), (Keep::ForMisses(24), 425)] {
+            let mut budget = self::budget(500, 1000);
+            let spans = taken(&mut budget, keep, 0, 30);
+            let first: usize = spans[..6].iter().sum();
+            assert!((all - 5..=all).contains(&first), "{spans:?}");
+            // The first has the burst with it, of 301.
+            let even = (all - 301) / 6;
+            assert!((301..301 + even).contains(&spans[0]), "{spans:?}");
+            assert!(
+                spans[1..].iter().all(|taken| *taken >= even - 2),
+                "{spans:?}"
+            );
+            // As the burst leaves the window a part of it comes back, which is
+            // smaller each time.
+            let most = 200;
+            assert!(spans[1..].iter().all(|taken| *taken <= most), "{spans:?}");
+            let last: usize = spans[24..].iter().sum();
+            assert!(last >= all * 97 / 100, "{spans:?}");
+        }
+    }
+
+    #[test]
+    fn the_reserve_is_there_whatever_others_take() {
+        let mut budget = budget(500, 1000);
+        let mut light = 0;
+        for span in 0..180 {
+            for nth in 0..50 {
+                if budget
+                    .take(at(span * 1000 + nth * 20), Keep::ForMisses(24))
+                    .is_ok()
+                {
+                    budget.end(at(span * 1000 + nth * 20));
+                }
+            }
+            let now = at(span * 1000 + 999);
+            if budget.take(now, Keep::ForProbes(24)).is_ok() {
+                budget.end(now);
+                light += 1;
+            }
+        }
+        assert_eq!(light, 180);
+    }
+
     proptest! {
+        /// However requests come, the wait that is told is exact: one is let
+        /// through after that time, and none before it.
+        #[test]
+        fn a_paced_wait_is_exact(
+            gaps in proptest::collection::vec((0_u64..2_000, proptest::bool::ANY), 1..200),
+            most in 1_u32..60,
+        ) {
+            let mut budget = budget(most, 1000);
+            let mut now = at(0);
+            for (gap, is_light) in gaps {
+                now = now + Duration::from_millis(gap);
+                let keep = match is_light {
+                    true => Keep::ForProbes(0),
+                    false => Keep::ForMisses(0),
+                };
+                let Err(wait) = budget.take(now, keep) else {
+                    budget.end(now);
+                    continue;
+                };
+                prop_assert!(!wait.is_zero() && wait <= Duration::from_millis(60_050), "{wait:?}");
+                let then = now + wait;
+                prop_assert!(budget.wait(then.before(Duration::from_nanos(1)), keep).is_some());
+                prop_assert_eq!(budget.wait(then, keep), None);
+                now = then;
+            }
+        }
+
         /// Requests arrive at random, take random times, and reach the upstream
         /// at a random moment of that time: no window there holds too many.
         #[test]

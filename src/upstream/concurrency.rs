@@ -190,6 +190,14 @@ impl Concurrency {
         }
     }
 
+    /// Requests wait that could go at once but for their clients' shares of the
+    /// limit: it counts as used.
+    pub fn held_back(&mut self) {
+        if !self.is_fixed() {
+            self.window.peak = self.window.peak.max(self.limit());
+        }
+    }
+
     /// A request has timed out, or was answered with 503 or 504. In the time of
     /// a window that counts once: what fails together has one cause.
     pub fn overloaded(&mut self, now: Moment) {

@@ -23,8 +23,8 @@ use super::breaker::{self, Breaker, Change, Health, Pass, Stance};
 use super::choice::Condition;
 use super::concurrency::Concurrency;
 use super::latency::Latency;
-use super::line::{Hold, Line, Until};
-use super::{Failure, Priority};
+use super::line::{Hold, Line, Slot, Until};
+use super::{Failure, Priority, Wish};
 use crate::clock::{Clock, Moment};
 
 /// A base URL, and how the server behind it fares.
@@ -182,11 +182,25 @@ impl Endpoint {
             .unwrap_or(path_and_query)
     }
 
-    /// Lets a request go there.
+    /// Lets a request go there that counts as nobody's.
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
     pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Passage, Hold> {
+        self.admit_in(priority, self.line.slot(Wish::own(priority)))
+    }
+
+    /// Lets a request go there, in a slot that counts as its client's. Probes
+    /// have none: they are few, one for each tip, and what they learn is worth
+    /// more than any answer.
+    ///
+    /// # Errors
+    /// Where it is left alone, or has enough to do.
+    pub fn admit_in(
+        self: &Arc<Self>,
+        priority: Priority,
+        slot: Option<Slot>,
+    ) -> Result<Passage, Hold> {
         let now = self.clock.now();
         let mut state = self.state();
         let is_spare = priority == Priority::LookAhead;
@@ -197,21 +211,23 @@ impl Endpoint {
                 why: Failure::BreakerOpen { retry_after },
                 until: Until::Never,
             })?;
-        // Probes are few, one for each tip, and what they learn is worth more
-        // than any answer.
-        let has_place = priority != Priority::Probe;
-        if has_place && state.in_flight >= state.concurrency.limit() {
+        let limit = state.concurrency.limit();
+        if slot.is_some() {
+            self.line.share_slots(limit);
+        }
+        if slot.is_some() && state.in_flight >= limit {
             state.breaker.end(pass, Health::Unknown, now);
             return Err(Hold {
                 why: Failure::TooManyInFlight,
                 until: Until::OneEnds,
             });
         }
-        let place = has_place.then(|| {
+        let place = slot.map(|mut slot| {
             state.in_flight += 1;
+            slot.used();
             Place {
                 endpoint: self.clone(),
-                is_told: true,
+                slot,
             }
         });
         drop(state);
@@ -339,22 +355,17 @@ fn chance() -> u64 {
     RandomState::default().hash_one(())
 }
 
-/// A place among the requests under way.
+/// A place among the requests under way. Those who wait learn that it is free
+/// when its slot is dropped, which is after this.
 pub struct Place {
     endpoint: Arc<Endpoint>,
-    /// Whether those who wait learn that it is free.
-    is_told: bool,
+    slot: Slot,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        {
-            let mut state = self.endpoint.state();
-            state.in_flight = state.in_flight.saturating_sub(1);
-        }
-        if self.is_told {
-            self.endpoint.line.stir();
-        }
+        let mut state = self.endpoint.state();
+        state.in_flight = state.in_flight.saturating_sub(1);
     }
 }
 
@@ -382,7 +393,7 @@ impl Passage {
     /// not told: who backs out is the one whose turn it is.
     pub fn back_out(mut self) {
         if let Some(place) = &mut self.place {
-            place.is_told = false;
+            place.slot.unused();
         }
     }
 
@@ -407,8 +418,12 @@ impl Passage {
         if let Some((sent, in_flight)) = self.sent {
             let now = self.endpoint.clock.now();
             let took = now.since(sent);
+            let holds_back = self.endpoint.line.holds_back();
             let mut state = self.endpoint.state();
             state.latency.record(took, now);
+            if holds_back {
+                state.concurrency.held_back();
+            }
             state.concurrency.record(took, in_flight, now);
         }
     }

@@ -14,7 +14,6 @@ use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use super::Priority;
 use super::api_key::Trace;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place};
@@ -22,6 +21,7 @@ use super::line::Line;
 use super::refusals::{Refusals, Verdict};
 use super::reported::Reported;
 use super::rest::{Rest, Why};
+use super::{Priority, Wish};
 use crate::clock::{Clock, Moment};
 use crate::units;
 
@@ -230,12 +230,14 @@ impl Keys {
         self.probes.store(probes, Ordering::Relaxed);
     }
 
-    /// Takes the right to send one request, from the key with the most left.
+    /// Takes the right to send one request, from the key with the most left, and
+    /// counts it as its client's.
     ///
     /// # Errors
     /// Where there is none just now.
-    pub fn take(self: &Arc<Self>, priority: Priority) -> Result<Grant, Denied> {
-        let (now, keep) = (self.clock.now(), self.keep(priority));
+    pub fn take(self: &Arc<Self>, wish: impl Into<Wish>) -> Result<Grant, Denied> {
+        let wish = wish.into();
+        let (now, keep) = (self.clock.now(), self.keep(wish));
         let pool = self.pool();
         let rank = |(place, slot): (usize, &Arc<Slot>)| {
             let mut state = slot.state();
@@ -253,6 +255,9 @@ impl Keys {
                 Ok(()) => {
                     let place = state.budget.place();
                     drop(state);
+                    if wish.caller.is_some() {
+                        self.line.charge(wish.caller);
+                    }
                     return Ok(Grant {
                         keys: self.clone(),
                         slot: slot.clone(),
@@ -269,8 +274,8 @@ impl Keys {
     }
 
     /// Why no request can be sent just now; `None` where one can.
-    pub fn denied(&self, priority: Priority) -> Option<Denied> {
-        let (now, keep) = (self.clock.now(), self.keep(priority));
+    pub fn denied(&self, wish: impl Into<Wish>) -> Option<Denied> {
+        let (now, keep) = (self.clock.now(), self.keep(wish.into()));
         let pool = self.pool();
         let each = pool.slots.iter();
         let denied = each.map(|slot| slot.state().may(now, keep).err());
@@ -278,14 +283,21 @@ impl Keys {
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
-    /// What a request of this priority leaves for others.
-    fn keep(&self, priority: Priority) -> Keep {
+    /// What a request leaves for others. The reserve is for clients that have
+    /// had little of late: between clients, that decides, and not the priority.
+    fn keep(&self, wish: Wish) -> Keep {
         let probes = self.probes.load(Ordering::Relaxed);
-        match priority {
-            Priority::Probe => Keep::Nothing,
-            Priority::Miss => Keep::ForProbes(probes),
-            Priority::Revalidation => Keep::ForMisses(probes),
-            Priority::LookAhead => Keep::Half,
+        match (wish.priority, wish.caller) {
+            (Priority::Probe, _) => Keep::Nothing,
+            (Priority::LookAhead, _) => Keep::Half,
+            (Priority::Miss | Priority::Revalidation, Some(caller)) => {
+                match self.line.is_light(caller) {
+                    true => Keep::ForProbes(probes),
+                    false => Keep::ForMisses(probes),
+                }
+            }
+            (Priority::Miss, None) => Keep::ForProbes(probes),
+            (Priority::Revalidation, None) => Keep::ForMisses(probes),
         }
     }
 
@@ -573,7 +585,7 @@ impl Grant {
     /// # Errors
     /// Where there is none just now.
     pub(super) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
-        let (now, keep) = (self.keys.clock.now(), self.keys.keep(priority));
+        let (now, keep) = (self.keys.clock.now(), self.keys.keep(Wish::own(priority)));
         let slot = self.slot.clone();
         let mut state = slot.state();
         if !std::mem::replace(&mut self.has_ended, true) {

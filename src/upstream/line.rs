@@ -8,7 +8,7 @@
 //! Deliberately absent: the order (`upstream::queue`), and what is tried.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,16 +16,27 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::latency::Latency;
-use super::queue::{Full, Number, Queue};
+use super::queue::{ClientShare, Full, Number, Queue};
 use super::{Failure, Priority, Wish};
 use crate::clock::{Clock, Moment};
+use crate::identify::Caller;
 
 /// The line before one upstream.
 pub struct Line {
     inner: Mutex<Inner>,
     /// How long those have waited who passed, by priority.
     waited: Mutex<[Latency; Priority::ALL.len()]>,
+    /// How many slots the endpoint has that was asked last.
+    slots: AtomicU32,
     clock: Clock,
+}
+
+/// A slot that counts as a client's. It is given back when this is dropped; and
+/// if it was [used](Slot::used), whoever waits is woken.
+pub struct Slot {
+    line: Arc<Line>,
+    client: Option<Caller>,
+    is_used: bool,
 }
 
 struct Inner {
@@ -81,6 +92,7 @@ impl Line {
                 held: None,
             }),
             waited: Mutex::default(),
+            slots: AtomicU32::new(u32::MAX),
             clock,
         })
     }
@@ -92,20 +104,29 @@ impl Line {
 
     /// Passes as soon as it is this one's turn and `attempt` lets it, within so
     /// long. One of the least priority does not wait, since it can do without.
+    /// `attempt` is given a slot that counts as the client's, unless it is a
+    /// probe, which needs none.
     ///
     /// # Errors
     /// Why it could not pass.
     pub async fn pass<T>(
-        &self,
+        self: &Arc<Self>,
         wish: Wish,
         patience: Duration,
-        mut attempt: impl FnMut() -> Result<T, Hold>,
+        mut attempt: impl FnMut(Option<Slot>) -> Result<T, Hold>,
     ) -> Result<T, Failure> {
         let came = self.clock.now();
         let deadline = Instant::now() + patience;
         let waits = wish.priority != Priority::LookAhead;
-        if !self.inner().queue.has_before(wish.priority) {
-            match attempt() {
+        let (wish, slot) = {
+            let mut inner = self.inner();
+            let caller = inner.queue.account(wish.caller);
+            let wish = Wish { caller, ..wish };
+            let goes = inner.queue.goes_first(wish, self.slots());
+            (wish, goes.then(|| self.slot_in(&mut inner, wish)))
+        };
+        if let Some(slot) = slot {
+            match attempt(slot) {
                 Ok(passed) => {
                     self.passed(wish.priority, came);
                     return Ok(passed);
@@ -123,11 +144,16 @@ impl Line {
             // From here on no waking is missed.
             woken.as_mut().enable();
             if place.waiting.is_out.load(Ordering::Acquire) {
-                return Err(self.why());
+                return Err(self.why(wish));
             }
             let mut until = deadline;
-            if self.inner().queue.first() == Some(place.number) {
-                match attempt() {
+            let slot = {
+                let mut inner = self.inner();
+                let is_first = inner.queue.first(self.slots()) == Some(place.number);
+                is_first.then(|| self.slot_in(&mut inner, wish))
+            };
+            if let Some(slot) = slot {
+                match attempt(slot) {
                     Ok(passed) => {
                         place.served.store(true, Ordering::Relaxed);
                         self.passed(wish.priority, came);
@@ -145,15 +171,81 @@ impl Line {
                     }
                 }
             } else if Instant::now() >= deadline {
-                return Err(self.why());
+                return Err(self.why(wish));
             }
             let _woken = timeout_at(until, woken).await;
         }
     }
 
+    /// A slot that counts as a client's, whatever its share; for a request that
+    /// has had its turn already.
+    pub fn slot(self: &Arc<Self>, wish: Wish) -> Option<Slot> {
+        let mut inner = self.inner();
+        let caller = inner.queue.account(wish.caller);
+        self.slot_in(&mut inner, Wish { caller, ..wish })
+    }
+
+    fn slot_in(self: &Arc<Self>, inner: &mut Inner, wish: Wish) -> Option<Slot> {
+        if wish.priority == Priority::Probe {
+            return None;
+        }
+        inner.queue.hold(wish.caller);
+        Some(Slot {
+            line: self.clone(),
+            client: wish.caller,
+            is_used: false,
+        })
+    }
+
+    /// There are so many slots from now on, of which clients have shares.
+    pub fn share_slots(&self, slots: u32) {
+        self.slots.store(slots, Ordering::Relaxed);
+    }
+
+    fn slots(&self) -> u32 {
+        self.slots.load(Ordering::Relaxed)
+    }
+
+    /// Counts a request that is paid from the budget for a client.
+    pub fn charge(&self, client: Option<Caller>) {
+        let now = self.clock.now();
+        let mut inner = self.inner();
+        inner.queue.charge(client, now);
+        // It may be another client's turn now.
+        inner.wake(self.slots());
+    }
+
+    /// Whether a client has had little of the budget of late, so that the
+    /// reserve is for it.
+    pub fn is_light(&self, client: Caller) -> bool {
+        self.inner().queue.is_light(Some(client))
+    }
+
+    /// Whether a client may have one more request in flight.
+    pub fn may_hold(&self, client: Option<Caller>) -> bool {
+        self.inner().queue.may_hold(client, self.slots())
+    }
+
+    /// Whether a request waits for its client's share of the slots alone.
+    pub fn holds_back(&self) -> bool {
+        self.inner().queue.holds_back(self.slots())
+    }
+
+    /// How many clients have had some of the budget of late, or want some.
+    pub fn clients(&self) -> usize {
+        self.inner().queue.clients()
+    }
+
+    /// The clients that have had the most of the budget of late, so many of
+    /// them.
+    pub fn heaviest(&self, most: usize) -> Vec<ClientShare> {
+        let now = self.clock.now();
+        self.inner().queue.heaviest(most, now)
+    }
+
     /// Something has changed: whoever's turn it is may look again.
     pub fn stir(&self) {
-        self.inner().wake();
+        self.inner().wake(self.slots());
     }
 
     /// How many wait.
@@ -190,7 +282,7 @@ impl Line {
             Ok(entered) => entered,
             Err(Full) => {
                 drop(inner);
-                return Err(self.why());
+                return Err(self.why(wish));
             }
         };
         let waiting = Arc::<Waiting>::default();
@@ -208,9 +300,13 @@ impl Line {
         })
     }
 
-    /// What holds up the line, as who leaves it is told.
-    fn why(&self) -> Failure {
-        match &self.inner().held {
+    /// Why a request leaves the queue that was not served.
+    fn why(&self, wish: Wish) -> Failure {
+        let inner = self.inner();
+        if !inner.queue.may_hold(wish.caller, self.slots()) {
+            return Failure::TooManyInFlight;
+        }
+        match &inner.held {
             Some((at, Failure::Spent { retry_after })) => Failure::Spent {
                 retry_after: retry_after.saturating_sub(at.elapsed()),
             },
@@ -225,10 +321,10 @@ impl Line {
 }
 
 impl Inner {
-    fn wake(&self) {
+    fn wake(&self, slots: u32) {
         let first = self
             .queue
-            .first()
+            .first(slots)
             .and_then(|first| self.waiting.get(&first));
         if let Some(first) = first {
             first.woken.notify_one();
@@ -254,7 +350,30 @@ impl Drop for Place<'_> {
             .queue
             .leave(self.wish, self.number, self.served.load(Ordering::Relaxed));
         inner.waiting.remove(&self.number);
-        inner.wake();
+        inner.wake(self.line.slots());
+    }
+}
+
+impl Slot {
+    /// A request takes it: whoever waits is woken when it is given back.
+    pub fn used(&mut self) {
+        self.is_used = true;
+    }
+
+    /// The request is not sent after all: nobody is woken, since who backs out
+    /// is the one whose turn it is.
+    pub fn unused(&mut self) {
+        self.is_used = false;
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut inner = self.line.inner();
+        inner.queue.release(self.client);
+        if self.is_used {
+            inner.wake(self.line.slots());
+        }
     }
 }
 
@@ -316,7 +435,9 @@ mod tests {
                 let line = line.clone();
                 async move {
                     let wish = wish(priority, caller);
-                    line.pass(wish, LONG, || permits.attempt()).await.unwrap();
+                    line.pass(wish, LONG, |_slot| permits.attempt())
+                        .await
+                        .unwrap();
                     order.lock().unwrap().push(caller);
                 }
             }));
@@ -331,7 +452,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         }
-        assert_eq!(*order.lock().unwrap(), [4, 1, 2, 1, 1, 3]);
+        assert_eq!(*order.lock().unwrap(), [4, 1, 2, 3, 1, 1]);
         assert!(line.is_empty());
         for task in tasks {
             task.await.unwrap();
@@ -341,7 +462,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_longer_than_its_patience() {
         let line = Line::new(100, Clock::manual());
-        let never = || Err::<(), _>(hold(Until::OneEnds));
+        let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
         let began = Instant::now();
         let first = line.pass(wish(Priority::Miss, 1), LONG, never);
         let second = line.pass(wish(Priority::Miss, 2), LONG / 2, never);
@@ -360,11 +481,11 @@ mod tests {
         let line = Line::new(100, Clock::manual());
         let began = Instant::now();
         for until in [Until::Never, Until::After(LONG * 2)] {
-            let held = || Err::<(), _>(hold(until));
+            let held = |_slot| Err::<(), _>(hold(until));
             let passed = line.pass(wish(Priority::Miss, 1), LONG, held).await;
             assert!(passed.is_err(), "{until:?}");
         }
-        let held = || Err::<(), _>(hold(Until::OneEnds));
+        let held = |_slot| Err::<(), _>(hold(Until::OneEnds));
         let ahead = line.pass(wish(Priority::LookAhead, 1), LONG, held).await;
         assert!(ahead.is_err(), "it does not wait");
         assert_eq!(began.elapsed(), Duration::ZERO);
@@ -374,7 +495,7 @@ mod tests {
     async fn a_pause_that_is_known_is_waited_for() {
         let line = Line::new(100, Clock::manual());
         let began = Instant::now();
-        let attempt = || match began.elapsed() < Duration::from_secs(2) {
+        let attempt = |_slot| match began.elapsed() < Duration::from_secs(2) {
             true => Err(hold(Until::After(Duration::from_secs(2) - began.elapsed()))),
             false => Ok(()),
         };
@@ -386,7 +507,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_to_go_is_told_at_once() {
         let line = Line::new(2, Clock::manual());
-        let never = || Err::<(), _>(hold(Until::OneEnds));
+        let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
         let began = Instant::now();
         let greedy = wish(Priority::Miss, 1);
         let (one, other) = (line.pass(greedy, LONG, never), async {

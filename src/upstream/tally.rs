@@ -61,6 +61,12 @@ pub struct Tally {
     pub spent: AtomicU64,
     /// Refused since as many were under way, or waited, as may; never sent.
     pub crowded: AtomicU64,
+    /// Of those refused for want of budget: there was some for clients that had
+    /// had less of it.
+    pub over_budget_share: AtomicU64,
+    /// Of those refused since as many were under way as may: a slot was free for
+    /// clients that held fewer.
+    pub over_slot_share: AtomicU64,
     /// Not sent, since the upstream goes on failing.
     pub broken: AtomicU64,
     /// Not sent again, since too many were lately.
@@ -97,6 +103,16 @@ impl Tally {
         for (count, _) in counts.into_iter().filter(|(_, is_it)| *is_it) {
             count.fetch_add(1, Relaxed);
         }
+    }
+
+    /// What was refused just now was so for its client's share of the budget.
+    pub(super) fn count_over_budget_share(&self) {
+        self.over_budget_share.fetch_add(1, Relaxed);
+    }
+
+    /// It was so for its client's share of the slots.
+    pub(super) fn count_over_slot_share(&self) {
+        self.over_slot_share.fetch_add(1, Relaxed);
     }
 
     pub(super) fn count_answered(&self) {

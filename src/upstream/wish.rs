@@ -63,3 +63,9 @@ impl Wish {
         }
     }
 }
+
+impl From<Priority> for Wish {
+    fn from(priority: Priority) -> Self {
+        Self::own(priority)
+    }
+}

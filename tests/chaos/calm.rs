@@ -46,6 +46,8 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         front.turn(Sky::Hold);
         front.most();
     }
+    // The crowd is one client to the gateway, which may have half of them.
+    let most = most / 2;
     let began = Instant::now();
     let mut reached = 0;
     for round in 0.. {
@@ -63,7 +65,7 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
     }
     world.count(
         "afterwards",
-        format!("{reached} places of {most} taken at once"),
+        format!("{reached} places taken at once of {most} that one client may"),
     );
     quiet(world, at).await;
 }

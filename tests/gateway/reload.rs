@@ -192,7 +192,7 @@ async fn the_budget_is_not_exceeded_across_reloads() {
         assert_eq!(own.count(), 3, "{key:?}");
     }
     done(&gateway.rekey("third-key").await);
-    done(&gateway.reload("upstream.requests_per_minute = 5").await);
+    done(&gateway.reload("upstream.requests_per_minute = 6").await);
     spend(4).await;
     assert_eq!(
         upstream.count(),

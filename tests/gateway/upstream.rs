@@ -634,9 +634,13 @@ async fn the_budget_is_never_exceeded() {
             other => panic!("{other}: {}", answer.text()),
         }
     }
-    assert_eq!(served, MINUTE, "what there is is used");
+    // The rest is spread over the minute.
+    assert!(
+        (MINUTE / 2..=MINUTE).contains(&served),
+        "{served}: much of what there is goes at once"
+    );
     let times: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
-    assert_eq!(times.len(), MINUTE, "and no more");
+    assert_eq!(times.len(), served, "and no more");
     for window in times.windows(SECOND + 1) {
         let span = window[SECOND].since(window[0]);
         assert!(span >= Duration::from_secs(1), "{span:?} holds {window:?}");

@@ -1,1 +1,363 @@
-//! Admission to the upstream: slots, budget and misses of one client beside another's.
+//! Clients that want all of the upstream for themselves: its budget, or its
+//! slots. The honest one gets its misses, and its hits in any case.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use ordgate::sandbox::{Sandbox, Settings};
+
+use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+
+const HONEST: &str = "198.51.100.1";
+
+/// Clients are told apart by what the test says of them.
+const CONFIG: &str = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.retry.limit = 0\n";
+
+/// The address of a hostile client.
+fn hostile(number: usize) -> String {
+    format!("203.0.113.{number}")
+}
+
+async fn get(connection: &mut Client, client: &str, target: &str) -> Answer {
+    let fields = [("x-forwarded-for", client)];
+    connection.request("GET", target, &fields).await
+}
+
+/// Asks on a connection of its own, and reads nothing.
+async fn ask(gateway: &Gateway, client: &str, target: &str) -> Client {
+    let mut connection = gateway.client().await;
+    let fields = [("x-forwarded-for", client)];
+    connection.ask("GET", target, &fields).await;
+    connection
+}
+
+/// The version that an answer is of.
+fn version(answer: &Answer) -> u64 {
+    answer.json()["version"].as_u64().unwrap()
+}
+
+/// Clients that ask for one new thing after another until they are stopped; how
+/// often they were refused.
+struct Greedy {
+    refused: Arc<AtomicUsize>,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+}
+
+impl Greedy {
+    fn start(gateway: &Gateway, clients: usize, connections: usize) -> Self {
+        let (refused, next) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let task = |number: usize| {
+            let (refused, next, public) = (refused.clone(), next.clone(), gateway.public);
+            tokio::spawn(async move {
+                let mut connection = Client::connect(public).await;
+                let client = hostile(number % clients);
+                loop {
+                    let target = token(next.fetch_add(1, SeqCst));
+                    let answer = get(&mut connection, &client, &target).await;
+                    refused.fetch_add(usize::from(answer.status == 503), SeqCst);
+                }
+            })
+        };
+        let tasks = (0..connections).map(task).collect();
+        Self { refused, tasks }
+    }
+}
+
+impl Drop for Greedy {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Whatever is stored is stale at once, so that each poll asks the upstream.
+const POLLED: &str = r#"
+    [[route]]
+    name = "token"
+    path = "/ordinals/v1/brc-20/tokens/{ticker}"
+    params.ticker = { type = "ticker" }
+    response = "json"
+    cache = { mode = "override", times = { 200 = "1ms" }, stale_if_error = "5m" }
+"#;
+
+/// So many greedy clients spend all that they can get; then one asks for four
+/// new things and for one that changes each time.
+async fn must_leave_misses(clients: usize) {
+    const MINUTE: usize = 600;
+    let upstream = Upstream::start();
+    upstream.always(Reply::json(r#"{"version":0}"#));
+    let budget = "upstream = { requests_per_minute = 600, requests_per_second = 600, queue_timeout = \"1s\" }";
+    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    let gateway = setup.config("limit.enabled = false").config(POLLED).start();
+    let mut own = gateway.client().await;
+    assert_eq!(get(&mut own, HONEST, TOKEN).await.status, 200);
+    let greedy = Greedy::start(&gateway, clients, 30);
+    until("there is no more for them", || {
+        greedy.refused.load(SeqCst) > 0
+    })
+    .await;
+    let (mut served, mut fresh) = (0, 0);
+    for round in 1..=4 {
+        let miss = get(&mut own, HONEST, &token(1_000_000 + round)).await;
+        served += usize::from(miss.status == 200);
+        upstream.always(Reply::json(format!(r#"{{"version":{round}}}"#)));
+        let polled = get(&mut own, HONEST, TOKEN).await;
+        served += usize::from(polled.status == 200);
+        fresh += usize::from(version(&polled) == round as u64);
+    }
+    assert_eq!((served, fresh), (8, 4), "beside {clients}");
+    drop(greedy);
+    assert!(upstream.count() <= MINUTE, "{}", upstream.count());
+    let upstream = &gateway.admin("/status").await.json()["upstream"];
+    assert_ne!(upstream["heaviest_clients"][0]["client"], HONEST);
+    assert!(
+        upstream["over_budget_share"].as_u64().unwrap() > 0,
+        "{upstream}"
+    );
+}
+
+#[tokio::test]
+async fn misses_of_one_client_leave_another_its_own() {
+    must_leave_misses(1).await;
+}
+
+#[tokio::test]
+async fn misses_of_thirty_clients_leave_another_its_own() {
+    must_leave_misses(30).await;
+}
+
+#[tokio::test]
+async fn slow_requests_of_some_clients_leave_slots_for_others() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let own = gate.clone();
+    upstream.usually(move |seen| match seen.target().contains("/slow") {
+        true => Reply::json("{}").behind(&own),
+        false => Reply::json("{}"),
+    });
+    let slots = "upstream = { max_in_flight = 16, min_in_flight = 16, queue_timeout = \"60s\" }";
+    let gateway = Setup::before(&upstream)
+        .config(CONFIG)
+        .config(slots)
+        .start();
+    let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
+    let mut held = Vec::new();
+    let mut honest = gateway.client().await;
+    // Three clients come one after another, and each takes what it can get.
+    for (client, slots) in [(1, 8), (2, 12), (3, 13)] {
+        for number in 0..20 {
+            held.push(ask(&gateway, &hostile(client), &slow(client * 100 + number)).await);
+        }
+        upstream.asked(slots).await;
+        let waiting = held.len() - slots;
+        let line = || gateway.server().gateway().upstream.line().len();
+        until("the rest of them wait", || line() == waiting).await;
+        for number in 0..10 {
+            let answer = get(&mut honest, HONEST, &token(client * 100 + number)).await;
+            assert_eq!(answer.status, 200, "{number} beside {client}");
+        }
+        let of_theirs = upstream.targets();
+        let of_theirs = of_theirs.iter().filter(|target| target.contains("/slow"));
+        assert_eq!(of_theirs.count(), slots);
+    }
+    gate.open();
+    for mut client in held {
+        assert_eq!(
+            client.answer("GET").await.status,
+            200,
+            "nobody is forgotten"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_client_over_its_share_of_slots_is_told_so_and_counted() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.always(Reply::json("{}").behind(&gate));
+    let slots = "upstream = { max_in_flight = 4, min_in_flight = 4, queue_timeout = \"10ms\" }";
+    let gateway = Setup::before(&upstream)
+        .config(CONFIG)
+        .config(slots)
+        .start();
+    let mut held = Vec::new();
+    for number in 0..2 {
+        held.push(ask(&gateway, &hostile(1), &token(number)).await);
+    }
+    upstream.asked(2).await;
+    let mut third = ask(&gateway, &hostile(1), &token(3)).await;
+    let refused = third.answer("GET").await;
+    assert_eq!((refused.status, refused.number("retry-after")), (503, 1));
+    let metrics = gateway.admin("/metrics").await;
+    let counted = "ordgate_upstream_share_refusals_total{cause=\"slot-share\"} 1\n";
+    assert!(metrics.text().contains(counted), "{}", metrics.text());
+    gate.open();
+    for mut client in held {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+}
+
+/// Two misses a minute, and as many requests as anyone likes.
+const MISSES: &str = "limit.misses_per_minute = 2\n";
+
+#[tokio::test]
+async fn misses_are_limited_apart_from_hits() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .manual()
+        .config(CONFIG)
+        .config(MISSES)
+        .start();
+    let mut connection = gateway.client().await;
+    for number in 0..2 {
+        assert_eq!(
+            get(&mut connection, HONEST, &token(number)).await.status,
+            200
+        );
+    }
+    let refused = get(&mut connection, HONEST, &token(2)).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.must("retry-after"), "30");
+    assert_eq!(refused.must("ratelimit"), "\"misses\";r=0;t=30");
+    assert_eq!(refused.must("ratelimit-policy"), "\"misses\";q=2;w=60");
+    let problem = refused.problem();
+    assert!(
+        problem["error"].as_str().unwrap().contains("again in 30 s"),
+        "{problem}"
+    );
+    for _ in 0..10 {
+        let hit = get(&mut connection, HONEST, &token(1)).await;
+        assert_eq!(hit.status, 200, "hits go on");
+        assert!(hit.must("ratelimit").starts_with("\"default\""));
+    }
+    assert_eq!(
+        get(&mut connection, &hostile(1), &token(3)).await.status,
+        200
+    );
+    // What is stored and stale is served rather than nothing.
+    gateway.advance(11_000);
+    let stale = get(&mut connection, HONEST, &token(1)).await;
+    assert_eq!(stale.status, 200);
+    assert_eq!(stale.must("age"), "11");
+    assert_eq!(upstream.count(), 3);
+    gateway.advance(19_000);
+    assert_eq!(
+        get(&mut connection, HONEST, &token(1)).await.must("age"),
+        "0"
+    );
+    assert_eq!(get(&mut connection, HONEST, &token(2)).await.status, 429);
+    // A reload takes the limit away, or another up.
+    assert_eq!(
+        gateway.reload("limit.misses_per_minute = 0").await.status,
+        200
+    );
+    for number in 10..20 {
+        assert_eq!(
+            get(&mut connection, HONEST, &token(number)).await.status,
+            200
+        );
+    }
+    let metrics = gateway.admin("/metrics").await;
+    for (result, count) in [("refused", 2), ("stale", 1)] {
+        let line = format!("ordgate_misses_limited_total{{result=\"{result}\"}} {count}\n");
+        assert!(metrics.text().contains(&line), "{}", metrics.text());
+    }
+    let status = gateway.admin("/status").await.json();
+    assert_eq!(status["misses_limited"]["refused"], 2);
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(&token(0), Reply::json("{}").behind(&gate));
+    let gateway = Setup::before(&upstream)
+        .manual()
+        .config(CONFIG)
+        .config(MISSES)
+        .start();
+    let mut leader = ask(&gateway, &hostile(1), &token(0)).await;
+    upstream.asked(1).await;
+    let mut followers = Vec::new();
+    for _ in 0..5 {
+        followers.push(ask(&gateway, HONEST, &token(0)).await);
+    }
+    let requests = || {
+        let gateway = gateway.server().gateway();
+        gateway.fill.collapse.len()
+    };
+    until("one key is fetched", || requests() == 1).await;
+    for number in 1..3 {
+        let mut own = gateway.client().await;
+        assert_eq!(get(&mut own, HONEST, &token(number)).await.status, 200);
+    }
+    let mut own = gateway.client().await;
+    assert_eq!(get(&mut own, HONEST, &token(3)).await.status, 429);
+    gate.open();
+    assert_eq!(leader.answer("GET").await.status, 200);
+    for mut follower in followers {
+        assert_eq!(follower.answer("GET").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn misses_are_limited_on_routes_that_obey_the_origin() {
+    const ALL: &str = r#"
+        [[route]]
+        name = "all"
+        path = "/{rest:*}"
+        methods = ["*"]
+        query = "any"
+        headers = "all"
+        cache = { mode = "respect", stale_if_error = "5m" }
+    "#;
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, "cache-control: max-age=10\r\n", "{}"));
+    let setup = Setup::before(&upstream)
+        .manual()
+        .config(CONFIG)
+        .config(MISSES);
+    let gateway = setup.config(ALL).start();
+    let mut connection = gateway.client().await;
+    for target in ["/a", "/b"] {
+        assert_eq!(get(&mut connection, HONEST, target).await.status, 200);
+    }
+    assert_eq!(get(&mut connection, HONEST, "/c").await.status, 429);
+    assert_eq!(get(&mut connection, HONEST, "/a").await.status, 200);
+    gateway.advance(11_000);
+    let stale = get(&mut connection, HONEST, "/a").await;
+    assert_eq!((stale.status, stale.number("age")), (200, 11));
+    assert_eq!(upstream.count(), 2);
+    gateway.advance(20_000);
+    assert_eq!(get(&mut connection, HONEST, "/a").await.number("age"), 0);
+}
+
+#[tokio::test]
+async fn pages_cut_from_what_is_stored_are_no_misses() {
+    let sandbox = Sandbox::new(Settings::default());
+    let block = sandbox.tip().height - 100;
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream).sandbox(&sandbox).chain();
+    let gateway = gateway.config(CONFIG).config(MISSES).start();
+    let known = || {
+        let standings = gateway.server().gateway().standings();
+        standings.iter().all(|tip| tip.known)
+    };
+    until("the tips are known", known).await;
+    let page = |offset: usize, limit: usize| {
+        format!("/runes/v1/blocks/{block}/activity?offset={offset}&limit={limit}")
+    };
+    let mut own = gateway.client().await;
+    assert_eq!(get(&mut own, HONEST, &page(0, 60)).await.status, 200);
+    for offset in 0..20 {
+        let answer = get(&mut own, HONEST, &page(offset, 3)).await;
+        assert_eq!(answer.status, 200, "{offset}: {}", answer.text());
+    }
+    // The second miss, and one too many; the pages go on.
+    assert_eq!(get(&mut own, HONEST, &token(1)).await.status, 404);
+    assert_eq!(get(&mut own, HONEST, &token(2)).await.status, 429);
+    for offset in 20..30 {
+        assert_eq!(get(&mut own, HONEST, &page(offset, 3)).await.status, 200);
+    }
+}

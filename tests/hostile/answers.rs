@@ -1,7 +1,7 @@
 //! Answers that one client does not read, or that never end: other clients'
 //! requests go on.
 
-use crate::support::{Client, Gateway, Reply, Setup, Upstream, until};
+use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
 
 const ALL: &str = r#"
     [[route]]
@@ -116,4 +116,31 @@ async fn a_slow_reader_slows_down_nobody_who_reads_the_same() {
     assert_eq!((answer.status, answer.body.len()), (200, LARGE));
     assert!(answer.must("cache-status").contains("collapsed"));
     assert_eq!(upstream.count(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
+    // It leads the fetch of what another wants as well, and has spent what it
+    // may: the other leads then, with what it may spend itself.
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("clients.trusted_proxies = [\"127.0.0.0/8\"]\nupstream.requests_per_minute = 20\nupstream.queue_timeout = \"1s\"")
+        .start();
+    let mut hostile = Vec::new();
+    for number in 0..60 {
+        let mut client = gateway.client().await;
+        let own = [("x-forwarded-for", "192.0.2.1")];
+        client.ask("GET", &token(number), &own).await;
+        hostile.push(client);
+    }
+    let fetches = || gateway.server().gateway().fill.collapse.len();
+    until("its requests wait", || fetches() > 30).await;
+    let other = [("x-forwarded-for", "192.0.2.2")];
+    let answer = gateway.request("GET", &token(59), &other).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let mut refused = 0;
+    for mut client in hostile {
+        refused += usize::from(client.answer("GET").await.status == 503);
+    }
+    assert!(refused > 30, "{refused}");
 }

@@ -77,6 +77,18 @@ fn counts(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
             .map(|(result, n)| (labels(&[("result", result)]), n))
             .to_vec(),
     )?;
+    let causes = [
+        ("budget-share", read(&tally.over_budget_share)),
+        ("slot-share", read(&tally.over_slot_share)),
+    ];
+    counter(
+        to,
+        "ordgate_upstream_share_refusals",
+        "Requests that were not sent since their client had had its share: of the budget (some was left for clients that had had less), or of the slots (one was free for clients that held fewer); part of results spent and crowded",
+        causes
+            .map(|(cause, n)| (labels(&[("cause", cause)]), n))
+            .to_vec(),
+    )?;
     counter(
         to,
         "ordgate_upstream_requests",
@@ -105,6 +117,20 @@ fn line(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         "ordgate_upstream_queue",
         "Requests that wait for budget, or for a place among those under way",
         vec![(Vec::new(), upstream.line().len() as f64)],
+    )?;
+    gauge(
+        to,
+        "ordgate_upstream_clients",
+        "Clients that have had some of the budget of late, or want some; /status lists those that have had most",
+        vec![(Vec::new(), upstream.line().clients() as f64)],
+    )?;
+    let heaviest = upstream.line().heaviest(1);
+    let heaviest = heaviest.first().map_or(0.0, |share| share.recent);
+    gauge(
+        to,
+        "ordgate_upstream_heaviest_client",
+        "What the client has had of the budget that has had the most: its requests, each of which counts half as much after 30 seconds",
+        vec![(Vec::new(), heaviest)],
     )?;
     let waited = upstream.line().waited();
     let cells = Priority::ALL.map(|priority| {

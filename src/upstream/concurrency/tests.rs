@@ -303,6 +303,24 @@ fn little_load_is_not_starved() {
     assert!(concurrency.limit() > 6);
 }
 
+#[test]
+fn what_is_held_back_counts_as_used() {
+    for (held_back, rises) in [(true, true), (false, false)] {
+        let mut concurrency = Concurrency::new(1, 64);
+        concurrency.overloaded(at(0));
+        let low = concurrency.limit();
+        // Half of it is under way: more than that one client may not hold.
+        for time in 1..200 {
+            if held_back {
+                concurrency.held_back();
+            }
+            let now = at(5_000_000 + time * 10_000);
+            concurrency.record(Duration::from_millis(20), low / 2, now);
+        }
+        assert_eq!(concurrency.limit() > low, rises, "{concurrency:?}");
+    }
+}
+
 proptest! {
     /// Whatever is recorded, the limit is within its bounds.
     #[test]

@@ -30,10 +30,11 @@ use proptest::test_runner::TestCaseError;
 
 use super::{ApiKey, Denied, Grant, Keys, WITHDRAWN};
 use crate::clock::{Clock, Moment};
-use crate::upstream::Priority;
+use crate::identify::Caller;
 use crate::upstream::budget::{Budget, LATE};
 use crate::upstream::line::Line;
 use crate::upstream::reported::{Reported, Window, Word};
+use crate::upstream::{Priority, Wish};
 
 /// The keys that there are, by their values; the last one is none.
 const VALUES: [&str; 4] = ["first-key-of-ours", "second-key", "third-key", ""];
@@ -49,8 +50,9 @@ type Outcome = Result<(), TestCaseError>;
 enum Step {
     /// Time goes by.
     Pause(u64),
-    /// So many requests are wished, each of which would take so long.
-    Ask(Priority, Vec<u64>),
+    /// So many requests are wished, for ordgate itself or a client, each of which
+    /// would take so long.
+    Ask(Wish, Vec<u64>),
     /// One that is under way ends before its time, answered or never sent.
     End(usize),
     /// One that is under way is given up; it may reach the upstream yet.
@@ -110,7 +112,10 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let priority = (0_usize..4).prop_map(|rank| Priority::ALL[rank]);
+    let wish = (0_usize..4, proptest::option::of(0_u32..3)).prop_map(|(rank, client)| Wish {
+        priority: Priority::ALL[rank],
+        caller: client.map(Caller::V4),
+    });
     // Most take a moment, some longer than any window.
     let takes = prop_oneof![6 => 0_u64..900, 2 => 0_u64..5_000, 1 => 0_u64..150_000];
     prop_oneof![
@@ -118,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (900_u64..1_200).prop_map(Step::Pause),
         2 => (0_u64..70_000).prop_map(Step::Pause),
         1 => (0_u64..4_000_000).prop_map(Step::Pause),
-        12 => (priority, vec(takes.clone(), 1..8)).prop_map(|(p, t)| Step::Ask(p, t)),
+        12 => (wish, vec(takes.clone(), 1..8)).prop_map(|(wish, takes)| Step::Ask(wish, takes)),
         3 => any::<usize>().prop_map(Step::End),
         2 => any::<usize>().prop_map(Step::GiveUp),
         8 => (any::<usize>(), said()).prop_map(|(at, said)| Step::Answer(at, said)),
@@ -281,9 +286,9 @@ impl World {
     }
 
     /// Wishes to send one, which would take so long; whether it may.
-    fn ask(&mut self, priority: Priority, takes: u64) -> Result<bool, TestCaseError> {
-        let now = self.now();
-        let Ok(grant) = self.keys.take(priority) else {
+    fn ask(&mut self, wish: impl Into<Wish>, takes: u64) -> Result<bool, TestCaseError> {
+        let (now, wish) = (self.now(), wish.into());
+        let Ok(grant) = self.keys.take(wish) else {
             return Ok(false);
         };
         let value = grant.header().map_or("", |value| value.to_str().unwrap());
@@ -308,14 +313,17 @@ impl World {
         prop_assert!(in_minute <= minute, "{in_minute} of {minute} in a minute");
         prop_assert!(in_second <= second, "{in_second} of {second} in a second");
         let for_probes = (minute / 20).max((PROBES as usize).min(minute / 4));
-        let kept = match priority {
-            Priority::Probe => 0,
-            Priority::Miss => for_probes,
-            Priority::Revalidation => for_probes + minute / 10,
-            Priority::LookAhead => minute / 2,
+        let kept = match (wish.priority, wish.caller) {
+            (Priority::Probe, _) => 0,
+            (Priority::Revalidation, None) => for_probes + minute / 10,
+            // A client that has had little may take what is kept for such.
+            (Priority::Miss, None) | (Priority::Miss | Priority::Revalidation, Some(_)) => {
+                for_probes
+            }
+            (Priority::LookAhead, _) => minute / 2,
         };
         let left = minute - in_minute;
-        prop_assert!(left >= kept, "{priority:?} leaves {left} of {kept}");
+        prop_assert!(left >= kept, "{wish:?} leaves {left} of {kept}");
 
         let known = &mut self.known[value];
         for word in known.words.iter_mut().filter(|word| word.until > now) {
@@ -447,9 +455,9 @@ impl World {
         let there = self.under_way.len();
         match step {
             Step::Pause(millis) => self.pause(*millis),
-            Step::Ask(priority, takes) => {
+            Step::Ask(wish, takes) => {
                 for takes in takes {
-                    self.ask(*priority, *takes)?;
+                    self.ask(*wish, *takes)?;
                 }
             }
             Step::End(at) if there > 0 => self.end(at % there),
@@ -474,9 +482,11 @@ impl World {
         }
         // What was given up has ended as well by then.
         self.clock.advance(LATE);
-        for priority in Priority::ALL {
+        let own = Priority::ALL.map(Wish::own);
+        let client = Wish::of(Caller::V4(0), Priority::Miss);
+        for wish in own.into_iter().chain([client]) {
             let wait = loop {
-                match self.keys.take(priority) {
+                match self.keys.take(wish) {
                     // It is over at once, and has told nothing.
                     Ok(grant) => drop(grant),
                     Err(Denied::For(wait)) => break Some(wait),
@@ -488,8 +498,8 @@ impl World {
             };
             prop_assert!(!wait.is_zero());
             self.clock.advance(wait);
-            let taken = self.keys.take(priority).err();
-            prop_assert!(taken.is_none(), "{priority:?} after {wait:?}: {taken:?}");
+            let taken = self.keys.take(wish).err();
+            prop_assert!(taken.is_none(), "{wish:?} after {wait:?}: {taken:?}");
         }
         Ok(())
     }

@@ -95,8 +95,8 @@ async fn the_first_answer_counts_whichever_it_is() {
 #[tokio::test]
 async fn where_there_is_not_much_to_spare_there_is_none() {
     let upstream = Upstream::start();
-    // Of 30 there are 9 left when it hangs.
-    let config = format!("{ENABLED}\nupstream.requests_per_minute = 30");
+    // Of 36 there are 15 left when it hangs.
+    let config = format!("{ENABLED}\nupstream.requests_per_minute = 36");
     let gateway = after_answers(&upstream, SAMPLES, &config).await;
     waits_alone(&gateway, &upstream, "less than half of the budget is left").await;
 
