@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 
 use super::Priority;
-use super::api_key::Trace;
+use super::api_key::Traces;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place};
 use super::line::Line;
@@ -41,7 +41,7 @@ struct Pool {
     /// what it had spent.
     withdrawn: Vec<(Moment, Arc<Slot>)>,
     /// What gives a key away, and whose it is.
-    traces: Arc<[Trace]>,
+    traces: Arc<Traces>,
 }
 
 /// How long a withdrawn key is remembered at the least: far longer than a
@@ -271,16 +271,12 @@ impl Keys {
 
     /// The name of a key that some bytes give away, where they do.
     pub fn given_away(&self, bytes: &[u8]) -> Option<Arc<str>> {
-        let found = |trace: &&Trace| trace.is_in(bytes);
         let pool = self.pool();
-        pool.traces
-            .iter()
-            .find(found)
-            .map(|trace| trace.name.clone())
+        pool.traces.find(bytes).map(|trace| trace.name.clone())
     }
 
     /// What gives a key away: of those in service, and of those withdrawn lately.
-    pub(super) fn traces(&self) -> Arc<[Trace]> {
+    pub(super) fn traces(&self) -> Arc<Traces> {
         self.pool().traces.clone()
     }
 
@@ -333,7 +329,7 @@ impl Pool {
             .filter_map(|slot| slot.key.as_ref())
             .flat_map(ApiKey::traces);
         Self {
-            traces: traces.collect(),
+            traces: Arc::new(traces.collect()),
             slots,
             withdrawn,
         }
