@@ -14,7 +14,7 @@ use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use super::api_key::Trace;
+use super::api_key::Traces;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::{Budget, Keep, Place};
 use super::line::Line;
@@ -45,7 +45,7 @@ struct Pool {
     /// what it had spent.
     withdrawn: Vec<(Moment, Arc<Slot>)>,
     /// What gives a key away, and whose it is.
-    traces: Arc<[Trace]>,
+    traces: Arc<Traces>,
 }
 
 /// How long a withdrawn key is remembered at the least: far longer than a
@@ -319,16 +319,12 @@ impl Keys {
 
     /// The name of a key that some bytes give away, where they do.
     pub fn given_away(&self, bytes: &[u8]) -> Option<Arc<str>> {
-        let found = |trace: &&Trace| trace.is_in(bytes);
         let pool = self.pool();
-        pool.traces
-            .iter()
-            .find(found)
-            .map(|trace| trace.name.clone())
+        pool.traces.find(bytes).map(|trace| trace.name.clone())
     }
 
     /// What gives a key away: of those in service, and of those withdrawn lately.
-    pub(super) fn traces(&self) -> Arc<[Trace]> {
+    pub(super) fn traces(&self) -> Arc<Traces> {
         self.pool().traces.clone()
     }
 
@@ -383,7 +379,7 @@ impl Pool {
             .filter_map(|slot| slot.key.as_ref())
             .flat_map(ApiKey::traces);
         Self {
-            traces: traces.collect(),
+            traces: Arc::new(traces.collect()),
             slots,
             withdrawn,
         }

@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::api_key::{ApiKey, Trace};
+use super::api_key::{ApiKey, Traces};
 use super::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
@@ -73,17 +73,17 @@ fn is_coded(fields: &HeaderMap) -> bool {
 }
 
 /// Searches field names, which are in lower case by now, and values.
-fn search_fields(traces: &[Trace], fields: &HeaderMap) -> Result<(), KeyEchoed> {
+fn search_fields(traces: &Traces, fields: &HeaderMap) -> Result<(), KeyEchoed> {
     if traces.is_empty() {
         return Ok(());
     }
-    let is_in = |trace: &Trace, (name, value): (&HeaderName, &HeaderValue)| {
-        trace.is_in(value.as_bytes()) || trace.is_in_name(name.as_str())
-    };
-    match traces
-        .iter()
-        .find(|trace| fields.iter().any(|field| is_in(trace, field)))
-    {
+    let is_named = |name: &HeaderName| traces.iter().find(|trace| trace.is_in_name(name.as_str()));
+    let mut fields = fields.iter();
+    let found = fields.find_map(|(name, value)| {
+        let in_value = traces.find(value.as_bytes());
+        in_value.or_else(|| is_named(name))
+    });
+    match found {
         None => Ok(()),
         Some(trace) => Err(echoed(&trace.name)),
     }
@@ -103,7 +103,7 @@ pub(super) fn echoed(name: &str) -> KeyEchoed {
 pub struct SearchedBody<B = Incoming> {
     body: B,
     /// Empty: nothing is searched for.
-    traces: Arc<[Trace]>,
+    traces: Arc<Traces>,
     /// The end of what has come, where a key may begin with it; shorter than the
     /// longest trace.
     held: Bytes,
@@ -115,10 +115,11 @@ pub struct SearchedBody<B = Incoming> {
 impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
     pub fn of(body: B, keys: &[ApiKey]) -> Self {
-        Self::new(body, keys.iter().flat_map(ApiKey::traces).collect())
+        let traces = keys.iter().flat_map(ApiKey::traces).collect();
+        Self::new(body, Arc::new(traces))
     }
 
-    fn new(body: B, traces: Arc<[Trace]>) -> Self {
+    fn new(body: B, traces: Arc<Traces>) -> Self {
         Self {
             body,
             traces,
@@ -139,7 +140,7 @@ impl<B> SearchedBody<B> {
                 both.freeze()
             }
         };
-        if let Some(trace) = self.traces.iter().find(|trace| trace.is_in(&whole)) {
+        if let Some(trace) = self.traces.find(&whole) {
             return Err(echoed(&trace.name));
         }
         let begun = self.traces.iter().map(|trace| trace.begun_by(&whole));
