@@ -125,7 +125,7 @@ async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
     large(&upstream, 6 * MIB);
     let gateway = gateway(
         &upstream,
-        "server.write_timeout = \"400ms\"\nserver.min_send_rate = \"4MiB\"",
+        "server.write_timeout = \"2s\"\nserver.min_send_rate = \"4MiB\"",
     );
     assert_eq!(gateway.get("/a").await.body.len(), 6 * MIB);
     let mut slow = stuck(&gateway, "/a").await;
