@@ -58,8 +58,6 @@ pub(super) struct Guard<S> {
 struct Slow {
     /// What is being sent.
     buffer: Buffer,
-    /// Since when.
-    since: Moment,
     /// By when the client must have taken more.
     due: Moment,
 }
@@ -283,12 +281,11 @@ impl<S: Reset> Guard<S> {
             bytes,
         };
         let is_known = known.is_some_and(|slow| slow.buffer == buffer);
-        let since = before.as_ref().map_or(now, |slow| slow.since);
-        self.slow = Some(Slow { buffer, since, due });
+        self.slow = Some(Slow { buffer, due });
         self.stuck = true;
         self.pulse.set_stuck(now, due);
         if !is_known {
-            self.account.hold(buffer, since, &self.pulse, cx.waker());
+            self.account.hold(buffer, now, &self.pulse, cx.waker());
         }
         if self.pulse.is_cut() {
             self.io.will_reset();
