@@ -7,16 +7,19 @@
 //! freed as a whole. A buffer that several connections are sending, as stored
 //! responses are, is counted once; its end address tells that it is the same.
 //!
-//! Over a bound, connections are closed: over a client's share, that client's,
-//! the one that has been stuck for longest first; over the total, those of the
-//! client that holds the most.
+//! Over a bound, connections are closed: over a client's share, that client's;
+//! over the total, those of the client that holds the most for longest. Of its
+//! connections the one goes first whose client has taken nothing for longest. So
+//! what a client that reads holds for a moment does not count for much.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 
@@ -72,15 +75,14 @@ impl Account {
 
     /// The connection is stuck. Closes connections, perhaps this one, until the
     /// bounds hold.
-    pub(crate) fn hold(&self, buffer: Buffer, since: Moment, pulse: &Arc<Pulse>, waker: &Waker) {
+    pub(crate) fn hold(&self, buffer: Buffer, now: Moment, pulse: &Arc<Pulse>, waker: &Waker) {
         let stuck = Stuck {
             holder: self.holder,
             buffer,
-            since,
             pulse: pulse.clone(),
             waker: waker.clone(),
         };
-        self.ledger.hold(self.connection, stuck);
+        self.ledger.hold(self.connection, stuck, now);
     }
 
     /// The connection is no longer stuck, or has ended.
@@ -102,10 +104,18 @@ pub(crate) struct Buffer {
 struct Stuck {
     holder: Holder,
     buffer: Buffer,
-    since: Moment,
+    /// Says since when its client has taken nothing.
     pulse: Arc<Pulse>,
     /// Wakes the task of the connection, so that it ends.
     waker: Waker,
+}
+
+impl Stuck {
+    /// For how long its client has taken nothing.
+    fn idle(&self, now: Moment) -> Duration {
+        let since = self.pulse.stuck_since();
+        since.map_or(Duration::ZERO, |since| now.since(since))
+    }
 }
 
 /// Every connection of the process that is stuck.
@@ -130,6 +140,11 @@ struct Shared {
     readers: u64,
     bytes: u64,
 }
+
+/// What each connection counts for beside the time in which its client has taken
+/// nothing: so that of two clients that have just got stuck the one counts for
+/// more that holds more.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// No bound.
 const NONE: u64 = u64::MAX;
@@ -182,7 +197,7 @@ impl Unsent {
     }
 
     /// Closes connections, perhaps this one, until the bounds hold.
-    fn hold(&self, connection: u64, stuck: Stuck) {
+    fn hold(&self, connection: u64, stuck: Stuck, now: Moment) {
         let (total, per_client) = (self.total.load(Relaxed), self.per_client.load(Relaxed));
         let holder = stuck.holder;
         let mut cut = Vec::new();
@@ -190,12 +205,12 @@ impl Unsent {
             let mut table = self.table();
             table.insert(connection, stuck);
             if per_client != NONE && matches!(holder, Holder::Client(_)) {
-                table.fit_client(holder, per_client, &mut cut);
+                table.fit_client(holder, per_client, now, &mut cut);
             }
             if table.held > total {
                 // An eighth of it is freed at a time: to find who holds the most
                 // means to look at every stuck connection.
-                table.fit_total(total - total / 8, &mut cut);
+                table.fit_total(total - total / 8, now, &mut cut);
             }
             self.held.store(table.held, Relaxed);
         }
@@ -248,13 +263,13 @@ impl Table {
 
     /// Closes connections of a client that holds more than its share, but not
     /// the last one: a single answer may be larger than the share.
-    fn fit_client(&mut self, holder: Holder, share: u64, cut: &mut Vec<Stuck>) {
+    fn fit_client(&mut self, holder: Holder, share: u64, now: Moment, cut: &mut Vec<Stuck>) {
         let own = self
             .stuck
             .iter()
             .filter(|(_, stuck)| stuck.holder == holder);
         let mut own: Vec<_> = own
-            .map(|(connection, stuck)| (stuck.since, *connection, self.part(stuck)))
+            .map(|(connection, stuck)| (Reverse(stuck.idle(now)), *connection, self.part(stuck)))
             .collect();
         let mut held: u64 = own.iter().map(|(_, _, bytes)| bytes).sum();
         if held <= share {
@@ -271,54 +286,51 @@ impl Table {
         }
     }
 
-    /// Closes connections of whoever holds the most until so many bytes are
-    /// held.
-    fn fit_total(&mut self, most: u64, cut: &mut Vec<Stuck>) {
-        /// What a client holds, and its connections.
-        type Held = (u64, Vec<(Moment, u64)>);
-        let mut holders: HashMap<Holder, Held, RandomState> = HashMap::default();
+    /// Closes connections of whoever holds the most for longest, until so many
+    /// bytes are held.
+    fn fit_total(&mut self, most: u64, now: Moment, cut: &mut Vec<Stuck>) {
+        let mut holders: HashMap<Holder, Vec<(Duration, u64)>, RandomState> = HashMap::default();
         for (connection, stuck) in &self.stuck {
-            let (bytes, own) = holders.entry(stuck.holder).or_default();
-            *bytes += self.part(stuck);
-            own.push((stuck.since, *connection));
+            let own = holders.entry(stuck.holder).or_default();
+            own.push((stuck.idle(now), *connection));
         }
-        let mut holders: Vec<_> = holders.into_values().collect();
-        for (_, own) in &mut holders {
-            // The longest stuck is taken from the end.
-            own.sort_unstable_by(|one, other| other.cmp(one));
-        }
+        let mut holders: Vec<_> = holders
+            .into_values()
+            .map(|mut own| {
+                // The longest idle is taken from the end.
+                own.sort_unstable();
+                (self.burden(&own), own)
+            })
+            .collect();
         while self.held > most {
-            // The most bytes; among equals whoever has been stuck for longest.
-            let greediest = holders
-                .iter_mut()
-                .filter(|(_, own)| !own.is_empty())
-                .max_by_key(|(bytes, own)| (*bytes, std::cmp::Reverse(own.last().copied())));
-            let Some((bytes, own)) = greediest else {
+            let greediest = holders.iter_mut().max_by_key(|(burden, _)| *burden);
+            let Some((burden, own)) = greediest else {
                 return;
             };
             let Some((_, connection)) = own.pop() else {
                 return;
             };
-            let before = self.held;
-            let Some(stuck) = self.remove(connection) else {
-                continue;
-            };
-            if self.held < before {
-                *bytes = bytes.saturating_sub(stuck.buffer.bytes);
-            } else {
-                // Others hold the buffer still, perhaps this client among them.
-                let own = own.iter().filter_map(|(_, own)| self.stuck.get(own));
-                *bytes = own.map(|stuck| self.part(stuck)).sum();
-            }
-            cut.push(stuck);
+            cut.extend(self.remove(connection));
+            *burden = self.burden(own);
         }
+    }
+
+    /// What a client's connections hold, times how long it has taken nothing of
+    /// it.
+    fn burden(&self, own: &[(Duration, u64)]) -> u128 {
+        let of = |(idle, connection): &(Duration, u64)| {
+            let bytes = self
+                .stuck
+                .get(connection)
+                .map_or(0, |stuck| self.part(stuck));
+            u128::from(bytes) * (*idle + GRACE).as_millis()
+        };
+        own.iter().map(of).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// One stuck connection: its number, its client's, where its buffer ends,
@@ -353,6 +365,7 @@ mod tests {
             let at = Moment::from_nanos(1 << 50) + Duration::from_secs(self.seconds);
             let pulse = self.pulses.entry(connection);
             let pulse = pulse.or_insert_with(|| Arc::new(Pulse::new(at)));
+            pulse.set_stuck(at, at);
             let account = Account {
                 ledger: self.unsent.clone(),
                 connection,
@@ -393,12 +406,23 @@ mod tests {
                 60,
             ),
             (
+                "many connections that have just got stuck, of one client",
+                &[
+                    (1, 1, 100, 10),
+                    (2, 2, 200, 31),
+                    (3, 2, 300, 31),
+                    (4, 2, 400, 31),
+                ],
+                &[2],
+                72,
+            ),
+            (
                 "one buffer of three clients counts once, and a third for each",
                 &[
+                    (4, 4, 400, 30),
                     (1, 1, 100, 60),
                     (2, 2, 100, 60),
                     (3, 3, 100, 60),
-                    (4, 4, 400, 30),
                     (5, 5, 500, 25),
                 ],
                 &[4],
@@ -425,6 +449,18 @@ mod tests {
             assert_eq!(bench.cut(), *cut, "{name}");
             assert_eq!(bench.unsent.held(), *held, "{name}");
         }
+    }
+
+    #[test]
+    fn a_client_that_reads_is_not_closed_for_those_that_do_not() {
+        let mut bench = Bench::new(100, None);
+        bench.hold((1, 1, 100, 26));
+        for connection in 2..10 {
+            bench.hold((connection, connection as u32, connection as usize * 100, 25));
+            // It takes some, and is stuck again; its answer is the largest by a little.
+            bench.hold((1, 1, 100, 26));
+        }
+        assert_eq!(bench.cut(), [2, 3, 4, 5, 6, 7]);
     }
 
     #[test]

@@ -60,8 +60,6 @@ struct Slow {
     buffer: Buffer,
     /// What the answer's body holds.
     backlog: Option<(usize, u64)>,
-    /// Since when.
-    since: Moment,
     /// By when the client must have taken more.
     due: Moment,
 }
@@ -297,17 +295,15 @@ impl<S: Reset> Guard<S> {
             },
         };
         let is_known = before.as_ref().is_some_and(|slow| slow.buffer == buffer);
-        let since = before.as_ref().map_or(now, |slow| slow.since);
         self.slow = Some(Slow {
             buffer,
             backlog,
-            since,
             due,
         });
         self.stuck = true;
         self.pulse.set_stuck(now, due);
         if !is_known {
-            self.account.hold(buffer, since, &self.pulse, cx.waker());
+            self.account.hold(buffer, now, &self.pulse, cx.waker());
         }
         if self.pulse.is_cut() {
             self.io.will_reset();

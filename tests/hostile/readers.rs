@@ -99,6 +99,40 @@ async fn answers_that_nobody_reads_hold_no_more_than_the_bound() {
     assert!(metrics.text().contains(line), "{}", metrics.text());
 }
 
+/// Each hostile client has an address of its own and holds one answer, so that
+/// each holds as much as the honest one while it reads.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_reads_is_served_while_many_others_do_not() {
+    let upstream = Upstream::start();
+    large(&upstream, 2 * MIB);
+    let gateway = gateway(
+        &upstream,
+        "server.max_unsent_bytes = \"8MiB\"\ncache.max_bytes = \"32MiB\"",
+    );
+    let mut served = 0;
+    let mut clients = Vec::new();
+    for number in 0..24 {
+        let from = [127, 0, 1, 1 + number];
+        let mut client = Client::connect_narrow_from(from, gateway.public).await;
+        client.ask("GET", &format!("/{number}"), &[]).await;
+        upstream.asked(clients.len() + served + 1).await;
+        clients.push(client);
+        let answer = gateway.get(&format!("/honest/{number}")).await;
+        assert_eq!((answer.status, answer.body.len()), (200, 2 * MIB));
+        served += 1;
+    }
+    assert_eq!(served, 24);
+    let status = status(&gateway).await;
+    assert!(
+        status["unsent"]["bytes"].as_u64() <= Some(8 * MIB as u64),
+        "{status}"
+    );
+    assert!(
+        status["connections"]["reset_unsent"].as_u64() >= Some(20),
+        "{status}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_stored_answer_counts_once_however_many_are_sent_it() {
     const CLIENTS: u64 = 20;
@@ -125,7 +159,7 @@ async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
     large(&upstream, 6 * MIB);
     let gateway = gateway(
         &upstream,
-        "server.write_timeout = \"400ms\"\nserver.min_send_rate = \"4MiB\"",
+        "server.write_timeout = \"2s\"\nserver.min_send_rate = \"4MiB\"",
     );
     assert_eq!(gateway.get("/a").await.body.len(), 6 * MIB);
     let mut slow = stuck(&gateway, "/a").await;

@@ -51,8 +51,14 @@ impl Client {
     /// One whose receive buffer is small, so that the other end soon notices
     /// that nothing is read.
     pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
+        Self::connect_narrow_from([127, 0, 0, 1], address).await
+    }
+
+    /// The same from another address of this machine.
+    pub(crate) async fn connect_narrow_from(from: [u8; 4], address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(4096).unwrap();
+        socket.bind(SocketAddr::from((from, 0))).unwrap();
         let stream = within("connecting", socket.connect(address)).await.unwrap();
         Self {
             stream,
