@@ -499,7 +499,7 @@ impl Errand {
     ) -> Came {
         let begun = Arc::new(begun);
         let outcome = forwarded(self.why, Some(begun.variant.status), true, false);
-        let announced = match self.is_for_others(&begun.variant, times.received) {
+        let announced = match self.is_for_others(&begun.variant) {
             true => Announced::Begun(begun.clone()),
             false => self.is_not_for_others(relay),
         };

@@ -47,7 +47,7 @@ impl Errand {
             Identified::Stored(places) => places,
             Identified::Unnamed => {
                 let chosen = self.chosen.as_ref().or(variants.last())?;
-                let announced = self.announces(relay, chosen, now);
+                let announced = self.announces(relay, chosen);
                 return Some(self.with(relay, route, chosen, outcome(false), now, announced));
             }
             // A 304 that names another validator than the one that was asked
@@ -55,7 +55,7 @@ impl Errand {
             // §4.3.3); it must not update it (§4.3.4).
             Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
                 let chosen = self.chosen.as_ref()?;
-                let announced = self.announces(relay, chosen, now);
+                let announced = self.announces(relay, chosen);
                 return Some(self.with(relay, route, chosen, outcome(false), now, announced));
             }
             Identified::Other => return None,
@@ -111,7 +111,7 @@ impl Errand {
         }
         let (variant, kept) = answer?;
         let announced = match kept {
-            true => self.announces(relay, &variant, now),
+            true => self.announces(relay, &variant),
             false => Announced::Unshared,
         };
         let mut came = self.with(relay, route, &variant, outcome(kept), now, announced);
@@ -217,15 +217,23 @@ impl Errand {
                 .cache
                 .store()
                 .amend(&self.ask.key, times.mark, |variants| {
-                    // It takes the place of what would have been chosen before.
-                    variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                    // It takes the place of what would have been chosen before,
+                    // unless that came while this one was on its way.
+                    let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
+                    if variants
+                        .iter()
+                        .any(|v| same(v) && v.received > times.received)
+                    {
+                        return;
+                    }
+                    variants.retain(|v| !same(v));
                     variants.push(variant.clone());
                 });
         }
         let outcome = forwarded(self.why, Some(status), kept, false);
         let now = times.received;
         if kept {
-            let announced = self.announces(relay, &variant, now);
+            let announced = self.announces(relay, &variant);
             return self.with(relay, route, &variant, outcome, now, announced);
         }
         let mut answer = fields.clone();

@@ -9,8 +9,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::Method;
 use http::header::{AUTHORIZATION, RANGE};
-use http::{HeaderMap, Method};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -18,7 +18,7 @@ use super::recall::choose;
 use super::sent::is_overridden;
 use super::serve::{say_instead, serve_streamed};
 use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions};
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::{RequestDirectives, Scope};
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Decision, Origin, decide};
 use crate::cache::status::Forward;
@@ -33,8 +33,8 @@ use crate::wire::stream::Stream;
 /// What a leader tells those who wait for its key.
 #[derive(Clone)]
 pub enum Announced {
-    /// It is stored: look again.
-    Stored,
+    /// It is stored: this, unless memory had it already.
+    Stored(Option<Arc<Variant>>),
     /// It is being stored, and may be read meanwhile.
     Begun(Arc<Begun>),
     /// What came is not for others: each has to ask alone.
@@ -63,6 +63,9 @@ impl Begun {
     }
 }
 
+/// Stands behind the key of those who found an answer too old that is still on
+/// its way.
+const BEHIND: u8 = 0xff;
 /// How often one client joins others before it asks alone.
 const ROUNDS: usize = 4;
 
@@ -73,11 +76,15 @@ impl Errand {
             let nothing = forwarded(self.why, None, false, false);
             return Err((Failure::Abandoned, nothing));
         };
+        let arrived = relay.clock.wall(relay.clock.now());
         let mut nominated = None;
+        let mut behind = 0;
         for _ in 0..ROUNDS {
-            let Some(key) = self.shared_key(relay, route, nominated.as_ref()) else {
+            let key = self.shared_key(relay, route, nominated.as_ref());
+            let Some(mut key) = key else {
                 break;
             };
+            key.extend(std::iter::repeat_n(BEHIND, behind));
             let (wait, fetching) = (Wait::until(deadline), &relay.ongoing.fetching);
             let announced = if self.may_lead() {
                 let (give, take) = oneshot::channel();
@@ -99,9 +106,10 @@ impl Errand {
                     None => break,
                 }
             };
-            match announced.map(|announced| self.follow(relay, route, announced)) {
+            match announced.map(|announced| self.follow(relay, route, announced, arrived)) {
                 Ok(Followed::Done(went)) => return *went,
                 Ok(Followed::Again(by)) => nominated = by,
+                Ok(Followed::Behind) => behind += 1,
                 Ok(Followed::Alone) => break,
                 Err(Unfetched::Abandoned) if !self.may_lead() => {}
                 Err(unfetched) => return self.gave_up(relay, route, unfetched),
@@ -169,17 +177,27 @@ impl Errand {
             } => Some(Came {
                 response,
                 outcome,
-                announced: Announced::Stored,
+                announced: Announced::Stored(None),
             }),
             Recall::Answer { .. } | Recall::Forward { .. } | Recall::OnlyIfCached => None,
         }
     }
 
-    /// What a leader's answer is to this client.
-    fn follow(&self, relay: &Relay, route: &Route, announced: Announced) -> Followed {
+    /// What a leader's answer is to this client, which arrived at a time.
+    fn follow(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        announced: Announced,
+        arrived: SystemTime,
+    ) -> Followed {
         let ask = &self.ask;
+        let suits = |variant: &Variant| {
+            let sent = ask.sent(relay, route);
+            variant.nominated.matches(&variant.secondary, &sent)
+        };
         match announced {
-            Announced::Stored => match ask.recall(relay, route) {
+            Announced::Stored(variant) => match ask.recall(relay, route) {
                 Recall::Answer { mut response, .. } => {
                     let status = Some(response.status());
                     let outcome = forwarded(self.why, status, false, true);
@@ -192,16 +210,33 @@ impl Errand {
                     why: Forward::VaryMiss | Forward::UriMiss,
                     ..
                 } => Followed::Again(None),
-                Recall::Forward { .. } | Recall::OnlyIfCached => Followed::Alone,
+                Recall::Forward { .. } | Recall::OnlyIfCached => {
+                    let wall = relay.clock.wall(relay.clock.now());
+                    let may =
+                        |variant: &Variant| suits(variant) && self.may_have(variant, arrived, wall);
+                    match variant.filter(|variant| may(variant)) {
+                        Some(variant) => {
+                            let outcome = forwarded(self.why, Some(variant.status), false, true);
+                            let announced = Announced::Unshared;
+                            let came = self.with(relay, route, &variant, outcome, wall, announced);
+                            Followed::Done(Box::new(Ok(came)))
+                        }
+                        None => Followed::Alone,
+                    }
+                }
             },
             Announced::Begun(begun) => {
                 let variant = &begun.variant;
-                let sent = ask.sent(relay, route);
-                if !variant.nominated.matches(&variant.secondary, &sent) {
+                if !suits(variant) {
                     return Followed::Again(Some(variant.nominated.clone()));
                 }
-                let outcome = forwarded(self.why, Some(variant.status), false, true);
                 let wall = relay.clock.wall(relay.clock.now());
+                // It may have been on its way for longer than it is fresh, or
+                // than this client wants.
+                if !self.may_have(variant, arrived, wall) {
+                    return Followed::Behind;
+                }
+                let outcome = forwarded(self.why, Some(variant.status), false, true);
                 match serve_streamed(relay, route, &begun, ask, outcome, wall) {
                     Some(response) => Followed::done(response, outcome),
                     None => Followed::Alone,
@@ -275,7 +310,9 @@ impl Errand {
         let sent = self.ask.sent(relay, route);
         let stored = relay.cache.variants(&self.ask.key).unwrap_or_default();
         let newest = stored.last().map(|variant| &variant.nominated);
-        if let Some(secondary) = nominated.or(newest).and_then(|fields| fields.key(&sent)) {
+        let secondary = nominated.or(newest).and_then(|fields| fields.key(&sent));
+        // Of what does not vary there is one, known or not.
+        if let Some(secondary) = secondary.filter(|secondary| !secondary.as_bytes().is_empty()) {
             // No target has this byte.
             key.push(0);
             key.extend_from_slice(secondary.as_bytes());
@@ -284,17 +321,26 @@ impl Errand {
     }
 
     /// Whether others may have an answer that has just been stored, without
-    /// asking themselves.
-    pub(super) fn is_for_others(&self, variant: &Variant, now: SystemTime) -> bool {
-        let none = RequestDirectives::of(&HeaderMap::new());
-        let decision = decide(
-            &none,
-            &variant.reuse,
-            now,
-            Origin::Reachable,
-            &bounds(&Default::default()),
-        );
-        matches!(decision, Decision::Fresh | Decision::StaleWhileRevalidate)
+    /// asking themselves: not where each has to have it validated.
+    pub(super) fn is_for_others(&self, variant: &Variant) -> bool {
+        let Variant { reuse, .. } = variant;
+        !reuse.lifetime().duration.is_zero() && reuse.directives().no_cache != Scope::Whole
+    }
+
+    /// Whether this request may have another's answer: where it could be
+    /// answered with it from memory, or waited for it already when it came,
+    /// however long it was on its way.
+    fn may_have(&self, variant: &Variant, arrived: SystemTime, now: SystemTime) -> bool {
+        let directives = RequestDirectives::of(&self.ask.fields);
+        let never = bounds(&Default::default());
+        let decision = decide(&directives, &variant.reuse, now, Origin::Reachable, &never);
+        let wants_age = directives.max_age.is_some() || directives.min_fresh.is_some();
+        let waited = arrived <= variant.received && !wants_age && self.is_for_others(variant);
+        waited
+            || matches!(
+                decision,
+                Decision::Fresh | Decision::MaxStale | Decision::StaleWhileRevalidate
+            )
     }
 
     /// Remembers that nobody need wait for this key.
@@ -309,12 +355,12 @@ impl Errand {
     }
 
     /// What others are told of an answer that has just been stored.
-    pub(super) fn announces(&self, relay: &Relay, variant: &Variant, now: SystemTime) -> Announced {
-        if !self.is_for_others(variant, now) {
+    pub(super) fn announces(&self, relay: &Relay, variant: &Arc<Variant>) -> Announced {
+        if !self.is_for_others(variant) {
             return self.is_not_for_others(relay);
         }
         relay.ongoing.uncacheable.forget(self.ask.key.as_bytes());
-        Announced::Stored
+        Announced::Stored(Some(variant.clone()))
     }
 }
 
@@ -323,6 +369,8 @@ enum Followed {
     Done(Box<Went>),
     /// To join others, or to lead, for what varies by these fields.
     Again(Option<Nominated>),
+    /// To join those, or to lead them, who found the same answer too old.
+    Behind,
     Alone,
 }
 

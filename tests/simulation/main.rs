@@ -20,6 +20,7 @@
 
 mod check;
 mod dice;
+mod plain;
 mod play;
 mod stand_in;
 mod tally;
@@ -47,7 +48,7 @@ const LINES: usize = 400;
 /// reorg is forgotten though most of it stands.
 const MOST_WASTE: f64 = 25.0;
 
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 

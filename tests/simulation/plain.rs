@@ -1,0 +1,795 @@
+//! A simulation of routes that obey the origin's own fields: resources change,
+//! answers come in pieces, late, or not at all, and clients ask, leave and read
+//! slowly at random. Each answer is held against the resources' history.
+//!
+//! As the other, it follows from a seed alone:
+//!
+//! ```text
+//! ORDGATE_SIM_SEED=17 cargo test --test simulation plain
+//! ```
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, IF_NONE_MATCH};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body::{Body as _, Frame};
+use http_body_util::{BodyExt, Empty};
+use ordgate::clock::Clock;
+use ordgate::config::Config;
+use ordgate::gateway::{Gateway, Session};
+use ordgate::serve;
+use ordgate::upstream::answer::Answer;
+use ordgate::upstream::names::Names;
+use ordgate::upstream::{Ask, Exchange, Failure, RequestBody, Wish};
+use ordgate::wire::body::BodyError;
+use ordgate::wire::pulse::Pulse;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
+
+use crate::dice::Dice;
+
+/// Milliseconds since the play began.
+type Time = u64;
+
+const CONFIG: &str = r#"
+    upstream.url = "http://127.0.0.1:9"
+    upstream.max_body_bytes = "1KiB"
+    limit.enabled = false
+    [[route]]
+    name = "all"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect", stale_if_error = "20s" }
+"#;
+
+/// How stale an answer may be where the origin fails, in milliseconds.
+const IF_ERROR: Time = 20_000;
+/// The longest that a client may wait for the beginning of its answer.
+const PATIENCE: Time = 100_000;
+
+/// A kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    control: &'static str,
+    /// How long an answer may be used, in milliseconds; `None` for one that is
+    /// its own client's alone.
+    lasts: Option<Time>,
+    tagged: bool,
+    varies: bool,
+    length: usize,
+    /// Whether its length is said.
+    sized: bool,
+}
+
+const SHORT: Kind = Kind {
+    control: "max-age=2",
+    lasts: Some(2_000),
+    tagged: true,
+    varies: false,
+    length: 300,
+    sized: true,
+};
+
+const KINDS: [Kind; 8] = [
+    SHORT,
+    Kind {
+        tagged: false,
+        sized: false,
+        ..SHORT
+    },
+    Kind {
+        varies: true,
+        ..SHORT
+    },
+    Kind {
+        control: "max-age=1, stale-while-revalidate=3",
+        lasts: Some(4_000),
+        ..SHORT
+    },
+    // Stored, and validated for each client.
+    Kind {
+        control: "no-cache",
+        lasts: Some(0),
+        ..SHORT
+    },
+    Kind {
+        control: "private",
+        lasts: None,
+        ..SHORT
+    },
+    Kind {
+        control: "no-store",
+        lasts: None,
+        sized: false,
+        ..SHORT
+    },
+    // Too large to be stored, which shows only as it comes.
+    Kind {
+        length: 3_000,
+        sized: false,
+        ..SHORT
+    },
+];
+
+impl Kind {
+    /// Whether one answer is for all who ask for it at the same time.
+    fn is_shared(&self) -> bool {
+        self.lasts.is_some_and(|lasts| lasts > 0) && self.length < 1024
+    }
+}
+
+/// A request of a client's, and what has come of it.
+struct Sent {
+    resource: usize,
+    accept: &'static str,
+    at: Time,
+    /// Whether it wants no stored answer.
+    fresh: bool,
+    held: Option<String>,
+    over: bool,
+}
+
+/// A request that the origin has received.
+struct Asked {
+    resource: usize,
+    accept: String,
+    tag: Option<String>,
+    at: Time,
+    /// Whether anyone else could have its answer.
+    plain: bool,
+    /// When it was evaluated, and what it found.
+    version: Option<usize>,
+    reply: Option<oneshot::Sender<Result<Exchange, Failure>>>,
+    body: Option<mpsc::UnboundedSender<Result<Bytes, BodyError>>>,
+    rest: Vec<Bytes>,
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Client,
+    Change,
+    Evaluate(usize),
+    Piece(usize),
+    Leave(usize),
+}
+
+/// What is passed on to the origin, as it comes.
+type Passed = (
+    String,
+    HeaderMap,
+    oneshot::Sender<Result<Exchange, Failure>>,
+);
+
+#[derive(Clone, Default)]
+struct Origin(Arc<Mutex<Vec<Passed>>>);
+
+impl Ask for Origin {
+    fn ask<'a>(
+        &'a self,
+        _target: &'a str,
+        _wish: Wish,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::Terminated) })
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        _method: Method,
+        target: &'a str,
+        fields: HeaderMap,
+        _body: Option<RequestBody>,
+        _wish: Wish,
+    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+        let (reply, answer) = oneshot::channel();
+        let passed = (target.to_owned(), fields, reply);
+        self.0.lock().unwrap().push(passed);
+        Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(90)
+    }
+}
+
+/// A body that comes as the play has it.
+struct Pieces(mpsc::UnboundedReceiver<Result<Bytes, BodyError>>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|next| Some(next?.map(Frame::data)))
+    }
+}
+
+/// What a client has received, and when its head came.
+struct Reply {
+    client: usize,
+    at: Time,
+    status: StatusCode,
+    etag: Option<String>,
+    how: String,
+    body: Result<Bytes, ()>,
+}
+
+/// What a play may have besides.
+#[derive(Clone, Copy, Debug)]
+struct Weather {
+    failures: u64,
+    breaks: u64,
+    impatient: u64,
+    latency: Time,
+    pace: Time,
+    length: Time,
+}
+
+struct Play {
+    dice: Dice,
+    weather: Weather,
+    now: Time,
+    clock: Clock,
+    gateway: Arc<Gateway>,
+    origin: Origin,
+    agenda: BTreeMap<(Time, u64), Event>,
+    planned: u64,
+    /// When each version of a resource began, by resource.
+    versions: Vec<Vec<Time>>,
+    asked: Vec<Asked>,
+    sent: Vec<Sent>,
+    tasks: Vec<AbortHandle>,
+    replies: Arc<Mutex<Vec<Reply>>>,
+    present: Arc<AtomicU64>,
+    tags: HashMap<usize, String>,
+    /// Answers that are one client's own, by the request that brought them.
+    own: HashSet<usize>,
+    answers: u64,
+    /// What has happened, where a history is wanted.
+    log: Option<Vec<String>>,
+}
+
+/// Plays a seed; answers with how many answers there were.
+fn play(seed: u64, tells: bool) -> Result<u64, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut play = Play::new(seed);
+        play.log = tells.then(Vec::new);
+        let played = play.run().await;
+        let log = play.log.unwrap_or_default().join("\n");
+        played
+            .map(|()| play.answers)
+            .map_err(|fault| format!("{log}\n{fault}"))
+    })
+}
+
+impl Play {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice::new(seed ^ 0x706c_6169_6e00);
+        let calm = Weather {
+            failures: 0,
+            breaks: 0,
+            impatient: 5,
+            latency: 60,
+            pace: 30,
+            length: 15_000,
+        };
+        let weather = match dice.between(0, 3) {
+            0 => calm,
+            1 => Weather {
+                latency: 900,
+                pace: 400,
+                ..calm
+            },
+            2 => Weather {
+                failures: 20,
+                breaks: 10,
+                impatient: 15,
+                ..calm
+            },
+            _ => Weather {
+                latency: 300,
+                pace: 1_500,
+                impatient: 20,
+                failures: 5,
+                ..calm
+            },
+        };
+        let (clock, origin) = (Clock::manual(), Origin::default());
+        let asked = Some(Arc::new(origin.clone()) as Arc<_>);
+        let config = Config::parse("simulation", CONFIG).unwrap();
+        let gateway =
+            serve::gateway(config, Vec::new(), Names::default(), clock.clone(), asked).unwrap();
+        let mut play = Self {
+            dice,
+            weather,
+            now: 0,
+            clock,
+            gateway,
+            origin,
+            agenda: BTreeMap::new(),
+            planned: 0,
+            versions: vec![vec![0]; KINDS.len()],
+            asked: Vec::new(),
+            sent: Vec::new(),
+            tasks: Vec::new(),
+            replies: Arc::default(),
+            present: Arc::default(),
+            tags: HashMap::new(),
+            own: HashSet::new(),
+            answers: 0,
+            log: None,
+        };
+        play.plan(0, Event::Client);
+        play.plan(500, Event::Change);
+        play
+    }
+
+    fn tell(&mut self, what: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>6} {}", self.now, what()));
+        }
+    }
+
+    fn plan(&mut self, after: Time, event: Event) {
+        self.planned += 1;
+        self.agenda.insert((self.now + after, self.planned), event);
+    }
+
+    async fn run(&mut self) -> Result<(), String> {
+        while let Some((&(time, nth), &event)) = self.agenda.first_key_value() {
+            while self.now < time {
+                self.pass((time - self.now).min(250)).await?;
+            }
+            self.agenda.remove(&(time, nth));
+            self.happen(event);
+            self.settle().await?;
+        }
+        // What is not answered by now waits for its deadline.
+        for _ in 0..PATIENCE / 250 {
+            if self.sent.iter().all(|sent| sent.over) {
+                break;
+            }
+            self.pass(250).await?;
+        }
+        if let Some(at) = self.sent.iter().position(|sent| !sent.over) {
+            return Err(format!("nobody answers client {at}"));
+        }
+        match self.gateway.relay.ongoing.fetching.is_empty() {
+            true => Ok(()),
+            false => Err("a fetch runs that nobody waits for".to_owned()),
+        }
+    }
+
+    async fn pass(&mut self, time: Time) -> Result<(), String> {
+        self.now += time;
+        self.present
+            .store(self.now, std::sync::atomic::Ordering::Relaxed);
+        let time = Duration::from_millis(time);
+        self.clock.advance(time);
+        tokio::time::advance(time).await;
+        self.settle().await
+    }
+
+    /// Lets everything go on that can, and looks at what came of it.
+    async fn settle(&mut self) -> Result<(), String> {
+        let tasks = tokio::runtime::Handle::current();
+        let (mut still, mut before) = (0, (0, 0, 0));
+        while still < 4 {
+            tokio::task::yield_now().await;
+            let asked = self.origin.0.lock().unwrap().len();
+            let replies = self.replies.lock().unwrap().len();
+            let after = (asked, replies, tasks.metrics().num_alive_tasks());
+            still = if before == after { still + 1 } else { 0 };
+            before = after;
+        }
+        let mut passed = std::mem::take(&mut *self.origin.0.lock().unwrap());
+        passed.sort_by(|one, other| one.0.cmp(&other.0));
+        for passed in passed {
+            self.meet(passed)?;
+        }
+        let mut replies = std::mem::take(&mut *self.replies.lock().unwrap());
+        replies.sort_by_key(|reply| reply.client);
+        for reply in replies {
+            self.judge(reply)?;
+        }
+        Ok(())
+    }
+
+    /// The origin receives a request.
+    fn meet(&mut self, (target, fields, reply): Passed) -> Result<(), String> {
+        let resource: usize = target[1..].parse().unwrap();
+        let text = |name| {
+            fields
+                .get(name)
+                .map(|value: &http::HeaderValue| value.to_str().unwrap().to_owned())
+        };
+        let asked = Asked {
+            resource,
+            accept: text(ACCEPT).unwrap_or_default(),
+            tag: text(IF_NONE_MATCH),
+            at: self.now,
+            plain: fields.get(CACHE_CONTROL).is_none(),
+            version: None,
+            reply: Some(reply),
+            body: None,
+            rest: Vec::new(),
+            over: false,
+        };
+        let kind = KINDS[resource];
+        let is_calm = self.weather.failures == 0 && self.weather.breaks == 0;
+        let beside = self.asked.iter().find(|other| {
+            !other.over
+                && other.plain
+                && other.resource == resource
+                && (!kind.varies || other.accept == asked.accept)
+        });
+        // A client's own condition on what nobody has goes up as it is.
+        let is_own = asked.tag.is_some() && self.own_condition(&asked);
+        if let Some(beside) = beside
+            && is_calm
+            && kind.is_shared()
+            && asked.plain
+            && !is_own
+            && !self.own_condition(beside)
+            // One that takes longer to come than it is fresh is asked for again.
+            && self.weather.pace < 100
+        {
+            return Err(format!(
+                "{target} is asked for at {} beside a request of {}",
+                self.now, beside.at
+            ));
+        }
+        let id = self.asked.len();
+        self.tell(|| format!("request {id} for {target}: {fields:?}"));
+        self.asked.push(asked);
+        let latency = self.dice.around(self.weather.latency);
+        self.plan(1 + latency, Event::Evaluate(self.asked.len() - 1));
+        Ok(())
+    }
+
+    /// Whether a request bears a client's own condition: ordgate's own asks
+    /// about what it has stored, which it would not forward otherwise.
+    fn own_condition(&self, asked: &Asked) -> bool {
+        asked.tag.is_some()
+            && self
+                .sent
+                .iter()
+                .any(|sent| sent.resource == asked.resource && sent.held == asked.tag)
+    }
+
+    fn happen(&mut self, event: Event) {
+        let over = self.now >= self.weather.length;
+        match event {
+            Event::Client if over => {}
+            Event::Client => {
+                let several = if self.dice.percent(30) { 5 } else { 1 };
+                let resource = self.dice.below(KINDS.len());
+                for _ in 0..several {
+                    self.ask(resource);
+                }
+                let next = self.dice.around(150);
+                self.plan(next, Event::Client);
+            }
+            Event::Change if over => {}
+            Event::Change => {
+                let resource = self.dice.below(KINDS.len());
+                self.versions[resource].push(self.now);
+                self.tell(|| format!("{resource} changes"));
+                let next = self.dice.around(700);
+                self.plan(next, Event::Change);
+            }
+            Event::Evaluate(id) => self.evaluate(id),
+            Event::Piece(id) => self.piece(id),
+            Event::Leave(client) => {
+                if !std::mem::replace(&mut self.sent[client].over, true) {
+                    self.tasks[client].abort();
+                }
+            }
+        }
+    }
+
+    /// The tag of a representation: variants have tags of their own.
+    fn tag(resource: usize, version: usize, accept: &str) -> String {
+        let variant = if KINDS[resource].varies { accept } else { "" };
+        format!("\"{resource}-{version}-{variant}\"")
+    }
+
+    fn evaluate(&mut self, id: usize) {
+        let asked = &mut self.asked[id];
+        let Some(reply) = asked.reply.take() else {
+            return;
+        };
+        let (resource, kind) = (asked.resource, KINDS[asked.resource]);
+        let version = self.versions[resource].len() - 1;
+        asked.version = Some(version);
+        if self.dice.percent(self.weather.failures) {
+            asked.over = true;
+            let failed = match self.dice.percent(50) {
+                true => Err(Failure::Terminated),
+                false => Ok(exchange(Response::builder().status(500), Empty::new())),
+            };
+            drop(reply.send(failed));
+            return;
+        }
+        let tag = Self::tag(resource, version, &asked.accept);
+        let mut head = Response::builder().header(CACHE_CONTROL, kind.control);
+        if kind.varies {
+            head = head.header("vary", "accept");
+        }
+        if kind.tagged {
+            head = head.header(ETAG, &tag);
+            let matches = |tags: &String| tags.split(", ").any(|one| one == tag);
+            if asked.tag.as_ref().is_some_and(matches) {
+                asked.over = true;
+                drop(reply.send(Ok(exchange(head.status(304), Empty::new()))));
+                self.tell(|| format!("request {id}: 304 {tag}"));
+                return;
+            }
+        }
+        let mut body = format!("{resource} {version} {} {id} ", asked.accept).into_bytes();
+        body.resize(kind.length, b'x');
+        if kind.sized {
+            head = head.header("content-length", body.len());
+        }
+        let body = Bytes::from(body);
+        let third = body.len() / 3;
+        asked.rest = vec![
+            body.slice(2 * third..),
+            body.slice(third..2 * third),
+            body.slice(..third),
+        ];
+        let (feed, pieces) = mpsc::unbounded_channel();
+        asked.body = Some(feed);
+        drop(reply.send(Ok(exchange(head, Pieces(pieces)))));
+        self.tell(|| format!("request {id}: 200 {tag}"));
+        self.plan(0, Event::Piece(id));
+    }
+
+    fn piece(&mut self, id: usize) {
+        let pace = self.dice.around(self.weather.pace);
+        let breaks = self.dice.percent(self.weather.breaks);
+        let asked = &mut self.asked[id];
+        let Some(feed) = &asked.body else {
+            return;
+        };
+        let next = match (asked.rest.pop(), breaks) {
+            (Some(_), true) => Some(Err("it breaks off".into())),
+            (Some(piece), false) => Some(Ok(piece)),
+            (None, _) => None,
+        };
+        let goes_on = matches!(next, Some(Ok(_)));
+        // Who reads it may have gone.
+        let what = (next.is_some(), next.as_ref().is_some_and(Result::is_ok));
+        let is_read = next.is_none_or(|next| feed.send(next).is_ok());
+        self.tell(|| format!("request {id}: a piece {what:?}, read: {is_read}"));
+        let asked = &mut self.asked[id];
+        if goes_on && is_read {
+            self.plan(pace, Event::Piece(id));
+        } else {
+            asked.body = None;
+            asked.over = true;
+        }
+    }
+
+    fn ask(&mut self, resource: usize) {
+        let client = self.sent.len();
+        let accept = *self.dice.pick(&["a", "b"]);
+        let mut request = Request::get(format!("/{resource}")).header(ACCEPT, accept);
+        let fresh = self.dice.percent(5);
+        if fresh {
+            request = request.header(CACHE_CONTROL, "no-cache");
+        }
+        let held = self.tags.get(&resource).cloned();
+        let held = held.filter(|_| self.dice.percent(15));
+        if let Some(held) = &held {
+            request = request.header(IF_NONE_MATCH, held);
+        }
+        self.tell(|| format!("client {client} asks for {resource}: {accept} {fresh} {held:?}"));
+        self.sent.push(Sent {
+            resource,
+            accept,
+            at: self.now,
+            fresh,
+            held,
+            over: false,
+        });
+        let session = Arc::new(Session {
+            peer: [127, 0, 0, 1].into(),
+            connection: client as u64,
+            requests: AtomicU64::new(0),
+            pulse: Arc::new(Pulse::new(self.clock.now())),
+        });
+        let walk = self
+            .gateway
+            .answer(&session, request.body(Empty::<Bytes>::new()).unwrap());
+        let (replies, present) = (self.replies.clone(), self.present.clone());
+        let slow = self.dice.percent(20);
+        let task = tokio::spawn(async move {
+            let Ok(response) = walk.await;
+            let at = present.load(std::sync::atomic::Ordering::Relaxed);
+            let (head, body) = response.into_parts();
+            let body = read(body, slow).await;
+            let field = |name: &str| {
+                let all = head.headers.get_all(name).iter();
+                let all: Vec<_> = all.map(|value| value.to_str().unwrap()).collect();
+                (!all.is_empty()).then(|| all.join(", "))
+            };
+            let reply = Reply {
+                client,
+                at,
+                status: head.status,
+                etag: field("etag"),
+                how: field("cache-status").unwrap_or_default(),
+                body,
+            };
+            replies.lock().unwrap().push(reply);
+        });
+        self.tasks.push(task.abort_handle());
+        if self.dice.percent(self.weather.impatient) {
+            let after = self.dice.around(400);
+            self.plan(after, Event::Leave(client));
+        }
+    }
+
+    /// Holds an answer against the history of its resource.
+    fn judge(&mut self, reply: Reply) -> Result<(), String> {
+        let sent = &mut self.sent[reply.client];
+        if std::mem::replace(&mut sent.over, true) {
+            return Ok(());
+        }
+        let (resource, kind) = (sent.resource, KINDS[sent.resource]);
+        if let Some(log) = &mut self.log {
+            let Reply {
+                client,
+                at,
+                status,
+                how,
+                ..
+            } = &reply;
+            let whole = reply.body.is_ok();
+            log.push(format!(
+                "{:>6} client {client} has {status} since {at}, {how}; {whole}",
+                self.now
+            ));
+        }
+        let wrong = |what: &str| {
+            Err(format!(
+                "{what}: client {} asked for {resource} at {} and got {} at {} ({})",
+                reply.client, sent.at, reply.status, reply.at, reply.how
+            ))
+        };
+        let fails = self.weather.failures > 0 || self.weather.breaks > 0;
+        let Ok(body) = &reply.body else {
+            // Only what the origin broke off, or was too slow to read, ends so.
+            return match fails || self.weather.pace > 1_000 || kind.length > 1024 {
+                true => Ok(()),
+                false => wrong("broken off"),
+            };
+        };
+        let version: usize = match reply.status {
+            StatusCode::NOT_MODIFIED => {
+                if sent.held.is_none() || sent.held != reply.etag {
+                    return wrong("not its tag");
+                }
+                let tag = sent.held.as_deref().unwrap();
+                tag.trim_matches('"')
+                    .split('-')
+                    .nth(1)
+                    .unwrap()
+                    .parse()
+                    .unwrap()
+            }
+            StatusCode::OK => {
+                let text = std::str::from_utf8(body).unwrap();
+                if body.len() != kind.length {
+                    return wrong("not whole");
+                }
+                let parts: Vec<&str> = text.splitn(5, ' ').collect();
+                if parts[0] != resource.to_string() || kind.varies && parts[2] != sent.accept {
+                    return wrong("another's answer");
+                }
+                if kind.lasts.is_none() && !self.own.insert(parts[3].parse::<usize>().unwrap()) {
+                    return wrong("an answer that was one client's own");
+                }
+                if let Some(tag) = &reply.etag {
+                    self.tags.insert(resource, tag.clone());
+                }
+                parts[1].parse().unwrap()
+            }
+            _ if reply.status.is_server_error() && fails => return Ok(()),
+            _ => return wrong("a status"),
+        };
+        // It must have been the truth at some time that is recent enough.
+        let mut slack = if sent.fresh {
+            0
+        } else {
+            kind.lasts.unwrap_or(0)
+        };
+        if fails && kind.lasts.is_some() && reply.how.contains("stale-if-error") {
+            slack += IF_ERROR;
+        }
+        let versions = &self.versions[resource];
+        let until: Time = versions.get(version + 1).copied().unwrap_or(Time::MAX);
+        if until.saturating_add(slack) < sent.at || versions[version] > reply.at {
+            return wrong(&format!("version {version} was over at {until}"));
+        }
+        self.answers += 1;
+        Ok(())
+    }
+}
+
+fn exchange<B>(head: http::response::Builder, body: B) -> Exchange
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    let (head, ()) = head.body(()).unwrap().into_parts();
+    Exchange {
+        head,
+        body: body.map_err(Into::into).boxed_unsync(),
+        place: Box::new(()),
+    }
+}
+
+/// Reads a body whole, or a frame every now and then.
+async fn read(body: ordgate::wire::Body, slow: bool) -> Result<Bytes, ()> {
+    let mut body = std::pin::pin!(body);
+    let mut whole = Vec::new();
+    loop {
+        if slow {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => return Ok(whole.into()),
+            Some(Err(_)) => return Err(()),
+            Some(Ok(frame)) => {
+                let Ok(mut data) = frame.into_data() else {
+                    continue;
+                };
+                while bytes::Buf::has_remaining(&data) {
+                    let chunk = bytes::Buf::chunk(&data).to_vec();
+                    bytes::Buf::advance(&mut data, chunk.len());
+                    whole.extend(chunk);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn plain_routes_answer_with_what_was_true() {
+    let one = crate::number("ORDGATE_SIM_SEED");
+    let (from, to) = match one {
+        Some(seed) => (seed, seed + 1),
+        None => (0, crate::number("ORDGATE_SIM_SEEDS").unwrap_or(400)),
+    };
+    let mut answers = 0;
+    for seed in from..to {
+        match play(seed, one.is_some()) {
+            Ok(own) => answers += own,
+            Err(fault) => panic!(
+                "seed {seed}: {fault}\nplay it again: ORDGATE_SIM_SEED={seed} cargo test --test simulation plain"
+            ),
+        }
+    }
+    assert!(answers > (to - from) * 100, "{answers} answers");
+}
