@@ -304,8 +304,8 @@ impl Errand {
         fields.remove(EXPECT);
         if route.headers == Headers::All {
             replace_forwarding(relay, &self.ask, &mut fields);
-            hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
         }
+        hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
             // hyper would send a GET without it, and drop the body.
             let chunked = HeaderValue::from_static("chunked");

@@ -46,7 +46,7 @@ use std::hash::BuildHasher;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use again::Course;
@@ -165,6 +165,8 @@ pub struct Upstream {
     uploads: Arc<Uploads>,
     /// What key checks ask.
     status_paths: Mutex<Vec<Box<str>>>,
+    /// What requests of ordgate's own say in `via`.
+    via: OnceLock<HeaderValue>,
     clock: Clock,
 }
 
@@ -197,6 +199,7 @@ impl Upstream {
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
             tally: Arc::default(),
+            via: OnceLock::new(),
             uploads: Arc::default(),
             status_paths: Mutex::default(),
             settings,
@@ -253,6 +256,7 @@ impl Upstream {
             retries: before.retries.clone(),
             chance: before.chance.clone(),
             tally: before.tally.clone(),
+            via: before.via.clone(),
             uploads: before.uploads.clone(),
             status_paths: Mutex::default(),
             settings,
@@ -273,6 +277,15 @@ impl Upstream {
             settings.requests_per_minute,
             settings.requests_per_second,
         );
+    }
+
+    /// Says this name in the `via` of requests of ordgate's own (RFC 9110
+    /// §7.6.3), by which a loop back to here is recognized.
+    pub fn set_pseudonym(&self, pseudonym: &str) {
+        if let Ok(via) = HeaderValue::try_from(format!("1.1 {pseudonym}")) {
+            // A process keeps its name.
+            let _ = self.via.set(via);
+        }
     }
 
     /// Whether another asks at some place that this one asks at, so that what

@@ -229,6 +229,7 @@ fn assemble(
     identity: Identity,
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
+    upstream.set_pseudonym(&identity.pseudonym);
     let gateway = Arc::new(Gateway {
         trust: config.trust.clone(),
         limit,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT, VIA};
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -402,6 +402,9 @@ impl Upstream {
             USER_AGENT,
             HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),
         );
+        if let Some(via) = self.via.get() {
+            fields.insert(VIA, via.clone());
+        }
         self.add_key(grant, fields);
         Ok(request)
     }

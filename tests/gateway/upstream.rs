@@ -471,6 +471,13 @@ async fn exactly_this_is_forwarded() {
         .map(str::to_owned)
         .collect();
     lines[1..].sort();
+    // Its own name in `via` is the process's.
+    let via = lines.iter().position(|line| line.starts_with("via: "));
+    let via = lines.remove(via.unwrap());
+    assert!(
+        via.starts_with("via: 1.1 ordgate-") && via.len() == 33,
+        "{via}"
+    );
     assert_eq!(
         lines,
         [

@@ -229,6 +229,24 @@ async fn ordgates_in_a_row_are_no_loop_and_one_before_itself_is() {
     assert_eq!(upstream.count(), 1);
 }
 
+#[tokio::test]
+async fn a_typed_route_before_itself_is_a_loop_as_well() {
+    let upstream = Upstream::start();
+    for mode in ["override", "respect", "off"] {
+        let gateway = Setup::before(&upstream).start();
+        let route = format!(
+            "upstream.url = \"http://{}\"\n[[route]]\nname = \"loop\"\npath = \"/loop/{{id}}\"\nparams.id = {{ type = \"string\" }}\ncache = {{ mode = \"{mode}\" }}",
+            gateway.public
+        );
+        let reloaded = gateway.reload(&route).await;
+        assert_eq!(reloaded.status, 200, "{}", reloaded.text());
+        let answer = gateway.get("/loop/1").await;
+        assert_eq!(answer.status, 502, "{mode}: {}", answer.text());
+        assert!(answer.must("proxy-status").contains("received-status=508"));
+    }
+    assert_eq!(upstream.count(), 0);
+}
+
 /// nginx gives what it compresses the tag of what it has not: asked about the
 /// one, it says that the other is unchanged.
 #[tokio::test]

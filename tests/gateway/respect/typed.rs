@@ -59,7 +59,7 @@ async fn the_origin_says_how_long_and_answers_are_dressed() {
     assert_eq!(seen.len(), 1);
     assert_eq!(
         seen[0].names(),
-        ["accept", "accept-encoding", "host", "user-agent"]
+        ["accept", "accept-encoding", "host", "user-agent", "via"]
     );
 }
 
