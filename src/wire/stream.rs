@@ -8,7 +8,7 @@
 //!
 //! Invariants: a reader sees every byte from the first, in order, or an error;
 //! a stream that is not kept holds no more than a bound; when the last reader
-//! of such a stream has gone, the feeding side learns of it.
+//! of such a stream has gone or was cut off, the feeding side learns of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -169,7 +169,7 @@ impl Stream {
         if state.most.is_none() {
             return Poll::Ready(Room::Free);
         }
-        let Some(fastest) = state.readers.values().map(|reader| reader.taken).max() else {
+        let Some(fastest) = state.positions().max() else {
             return Poll::Ready(Room::Deserted);
         };
         let unread = state.chunks.iter().skip(fastest - state.dropped);
@@ -183,7 +183,7 @@ impl Stream {
     /// Waits until nobody reads it any more; for ever where all of it is kept.
     pub fn poll_deserted(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.most.is_some() && state.readers.is_empty() {
+        if state.most.is_some() && state.positions().next().is_none() {
             return Poll::Ready(());
         }
         state.feeder = Some(cx.waker().clone());
@@ -228,16 +228,28 @@ impl Stream {
 }
 
 impl State {
+    /// Chunks that each reader has taken. Those that were cut off do not count:
+    /// what they want next is held no more.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        let readers = self.readers.values().map(|reader| reader.taken);
+        readers.filter(|taken| *taken >= self.dropped)
+    }
+
     /// Lets go of what all readers have taken, and of what is over the bound
     /// since a reader is behind others.
     fn trim(&mut self) {
         let Some(most) = self.most else {
             return;
         };
-        let taken = || self.readers.values().map(|reader| reader.taken);
-        let (slowest, fastest) = (taken().min(), taken().max());
+        let (slowest, fastest) = (self.positions().min(), self.positions().max());
         let (Some(slowest), Some(fastest)) = (slowest, fastest) else {
-            // Nobody is there yet, or any more.
+            // Nobody is there yet, or any more. Without its beginning nobody can
+            // read it.
+            if self.dropped > 0 {
+                self.dropped += self.chunks.len();
+                self.chunks.clear();
+                self.held = 0;
+            }
             return;
         };
         while self.dropped < slowest || self.held > most && self.dropped < fastest {
@@ -473,6 +485,29 @@ mod tests {
         drop(fast);
         assert_eq!(room(2), Poll::Ready(Room::Deserted));
         assert!(now(|cx| stream.poll_deserted(cx)).is_ready());
+    }
+
+    #[test]
+    fn a_reader_that_was_cut_off_keeps_nothing_going() {
+        let stream = Stream::passing(4);
+        let room = || now(|cx| stream.poll_room(cx, 2));
+        let (mut fast, mut slow) = (stream.reader(None).unwrap(), stream.reader(None).unwrap());
+        for chunk in ["ab", "cd", "ef"] {
+            stream.push(chunk.into());
+            take(&mut fast);
+        }
+        assert!(stream.state().dropped > 0, "the slow one is cut off");
+        assert!(now(|cx| stream.poll_deserted(cx)).is_pending());
+        drop(fast);
+        // It has not learned of it, since its client takes nothing.
+        assert_eq!(room(), Poll::Ready(Room::Deserted));
+        assert!(now(|cx| stream.poll_deserted(cx)).is_ready());
+        for _ in 0..100 {
+            stream.push("gh".into());
+        }
+        assert!(stream.state().held <= 4, "{}", stream.state().held);
+        let (none, end) = take(&mut slow);
+        assert!(none.is_empty() && matches!(end, Some(Err(_))));
     }
 
     #[test]
