@@ -480,7 +480,12 @@ impl Errand {
             }
             Ok(false) => {
                 let length = length.filter(|_| !is_empty);
-                let begun = Begun::new(variant, pump.stream.clone(), length);
+                let begun = Begun {
+                    variant,
+                    stream: pump.stream.clone(),
+                    length,
+                    mark: times.mark,
+                };
                 Ok(self.stream(relay, route, (fields, begun), pump, times, lead))
             }
         }
@@ -510,7 +515,7 @@ impl Errand {
         let response = serve_streamed(relay, route, &begun, &self.ask, outcome, times.received);
         let settings = relay.upstream.settings();
         let (own, at) = (self.as_get(self.ask.fields.clone()), relay.clone());
-        let (gone, key) = (relay.clone(), self.ask.key.clone());
+        let (gone, kept) = (relay.clone(), self.as_get(self.ask.fields.clone()));
         let keep = Keep {
             most: settings.max_body_bytes.min(relay.cache.store().most_body()),
             deadline: Instant::now() + settings.timeout,
@@ -521,10 +526,7 @@ impl Errand {
                 // From here on those who ask find it stored.
                 drop(lead);
             }),
-            give_up: Box::new(move || {
-                let now = gone.clock.now();
-                gone.ongoing.uncacheable.remember(key.as_bytes(), now);
-            }),
+            give_up: Box::new(move || kept.remember_uncacheable(&gone)),
         };
         let lingering = relay.ongoing.lingering.clone();
         tokio::spawn(pump.run(Some(keep), self.ask.caller, lingering, false));

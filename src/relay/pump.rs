@@ -312,6 +312,15 @@ impl Pump {
     }
 }
 
+impl Drop for Pump {
+    /// However it ends, readers learn of it: none waits for what never comes.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.stream.fail("the answer was given up");
+        }
+    }
+}
+
 fn store(stream: &Stream, last: &[u8], keep: Keep) {
     if let Some(body) = stream.whole() {
         let body = match last {

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::header::{AUTHORIZATION, RANGE};
+use http::header::{AUTHORIZATION, COOKIE, RANGE};
 use http::{HeaderMap, Method};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -22,7 +22,7 @@ use crate::cache::directives::RequestDirectives;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Decision, Origin, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::Variant;
+use crate::cache::store::{Mark, Variant};
 use crate::cache::validator;
 use crate::cache::vary::Nominated;
 use crate::collapse::{Client, Lead, Unfetched, Wait};
@@ -51,16 +51,8 @@ pub struct Begun {
     pub(super) stream: Arc<Stream>,
     /// The length that its body is said to have.
     pub(super) length: Option<u64>,
-}
-
-impl Begun {
-    pub(super) fn new(variant: Variant, stream: Arc<Stream>, length: Option<u64>) -> Self {
-        Self {
-            variant,
-            stream,
-            length,
-        }
-    }
+    /// Where the removals had come to when it was asked for.
+    pub(super) mark: Mark,
 }
 
 /// How often one client joins others before it asks alone.
@@ -88,7 +80,8 @@ impl Errand {
                     Ok(_own) => {
                         return match timeout_at(deadline, take).await {
                             Ok(Ok(went)) => went,
-                            Ok(Err(_)) | Err(_) => self.gave_up(relay, route, Unfetched::Abandoned),
+                            Ok(Err(_)) => self.gave_up(relay, route, Unfetched::Abandoned),
+                            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
                         };
                     }
                     Err(unfetched) => Err(unfetched),
@@ -99,7 +92,7 @@ impl Errand {
                     None => break,
                 }
             };
-            match announced.map(|announced| self.follow(relay, route, announced)) {
+            match announced.map(|announced| self.follow(relay, route, &key, announced)) {
                 Ok(Followed::Done(went)) => return *went,
                 Ok(Followed::Again(by)) => nominated = by,
                 Ok(Followed::Alone) => break,
@@ -107,7 +100,13 @@ impl Errand {
                 Err(unfetched) => return self.gave_up(relay, route, unfetched),
             }
         }
-        self.forward(relay, route, None, false, &mut None).await
+        // The deadline is the client's: who has waited for others has the rest.
+        let mut nobody = None;
+        let alone = self.forward(relay, route, None, false, &mut nobody);
+        match timeout_at(deadline, alone).await {
+            Ok(went) => went,
+            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
+        }
     }
 
     fn gave_up(&self, relay: &Relay, route: &Route, unfetched: Unfetched) -> Went {
@@ -176,7 +175,13 @@ impl Errand {
     }
 
     /// What a leader's answer is to this client.
-    fn follow(&self, relay: &Relay, route: &Route, announced: Announced) -> Followed {
+    fn follow(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        shared: &[u8],
+        announced: Announced,
+    ) -> Followed {
         let ask = &self.ask;
         match announced {
             Announced::Stored => match ask.recall(relay, route) {
@@ -200,14 +205,25 @@ impl Errand {
                 if !variant.nominated.matches(&variant.secondary, &sent) {
                     return Followed::Again(Some(variant.nominated.clone()));
                 }
-                let outcome = forwarded(self.why, Some(variant.status), false, true);
                 let wall = relay.clock.wall(relay.clock.now());
+                let overtaken = relay.cache.store().is_overtaken(&ask.key, begun.mark);
+                if overtaken || !self.is_for_others(variant, wall) {
+                    // Nor is it an answer to whoever comes next.
+                    let is_it = |announced: &Announced| matches!(announced, Announced::Begun(now) if Arc::ptr_eq(now, &begun));
+                    relay.ongoing.fetching.retire(shared, is_it);
+                    return Followed::Again(None);
+                }
+                if !self.accepts(route, variant, wall) {
+                    return Followed::Alone;
+                }
+                let outcome = forwarded(self.why, Some(variant.status), false, true);
                 match serve_streamed(relay, route, &begun, ask, outcome, wall) {
                     Some(response) => Followed::done(response, outcome),
                     None => Followed::Alone,
                 }
             }
-            Announced::Unshared => Followed::Alone,
+            // It was this leader's own; or it is nobody's, which is known by now.
+            Announced::Unshared => Followed::Again(None),
             // The leader's client was let ask for no more; this one may.
             Announced::Failed(Some(failure), _) if failure.is_of_client() => Followed::Again(None),
             Announced::Failed(failure, origin) => {
@@ -236,14 +252,49 @@ impl Errand {
             Headers::All => self.ask.method == Method::GET,
             Headers::Typed => true,
         };
-        let waits = matches!(
+        let may = is_get && self.waits() && route.cache.mode == Mode::Respect && self.may_follow();
+        (may && !self.is_uncacheable(relay)).then(|| self.key_of(relay, route, nominated))
+    }
+
+    /// Whether the last answer to such a request was not for others.
+    fn is_uncacheable(&self, relay: &Relay) -> bool {
+        let now = relay.clock.now();
+        relay.ongoing.uncacheable.has(&self.kind(), now)
+    }
+
+    /// The key, and whether its client says who it is: an origin that answers
+    /// `private` to those who do may have one answer for all others.
+    fn kind(&self) -> Vec<u8> {
+        let mut kind = self.ask.key.as_bytes().to_vec();
+        let says_who = |name| self.ask.fields.contains_key(name);
+        if says_who(AUTHORIZATION) || says_who(COOKIE) {
+            // No target has this byte.
+            kind.push(0);
+        }
+        kind
+    }
+
+    /// Whether it goes forward for want of an answer that is fresh, and not since
+    /// this client wants another than that.
+    fn waits(&self) -> bool {
+        matches!(
             self.why,
             Forward::UriMiss | Forward::VaryMiss | Forward::Stale
-        );
-        let may = is_get && waits && route.cache.mode == Mode::Respect && self.may_follow();
-        let (key, now) = (self.ask.key.as_bytes(), relay.clock.now());
-        (may && !relay.ongoing.uncacheable.has(key, now))
-            .then(|| self.key_of(relay, route, nominated))
+        )
+    }
+
+    /// Whether this client is content with an answer that is on its way, as old
+    /// as it is.
+    fn accepts(&self, route: &Route, variant: &Variant, now: SystemTime) -> bool {
+        let directives = RequestDirectives::of(&self.ask.fields);
+        let bounds = bounds(&route.cache);
+        match decide(&directives, &variant.reuse, now, Origin::Reachable, &bounds) {
+            Decision::Fresh
+            | Decision::MaxStale
+            | Decision::StaleWhileRevalidate
+            | Decision::StaleIfError => true,
+            Decision::Validate(_) | Decision::OnlyIfCached => false,
+        }
     }
 
     /// Whether the answer to another's request may do for this one.
@@ -299,13 +350,16 @@ impl Errand {
 
     /// Remembers that nobody need wait for this key.
     pub(super) fn is_not_for_others(&self, relay: &Relay) -> Announced {
-        let now = relay.clock.now();
-        let key = self.ask.key.as_bytes();
         // The answer to a question of its own says nothing of the key.
-        if self.ask.method == Method::GET && self.may_follow() && self.may_lead() {
-            relay.ongoing.uncacheable.remember(key, now);
+        if self.ask.method == Method::GET && self.waits() && self.may_follow() && self.may_lead() {
+            self.remember_uncacheable(relay);
         }
         Announced::Unshared
+    }
+
+    pub(super) fn remember_uncacheable(&self, relay: &Relay) {
+        let now = relay.clock.now();
+        relay.ongoing.uncacheable.remember(&self.kind(), now);
     }
 
     /// What others are told of an answer that has just been stored.
@@ -313,7 +367,7 @@ impl Errand {
         if !self.is_for_others(variant, now) {
             return self.is_not_for_others(relay);
         }
-        relay.ongoing.uncacheable.forget(self.ask.key.as_bytes());
+        relay.ongoing.uncacheable.forget(&self.kind());
         Announced::Stored
     }
 }

@@ -307,6 +307,71 @@ async fn a_question_of_ones_own_does_not_make_a_key_uncacheable() {
 }
 
 #[tokio::test]
+async fn what_nobody_else_would_be_answered_does_not_make_a_key_uncacheable() {
+    // The origin answers it to this client alone, whatever its fields say.
+    let own: [(&str, &[u8]); 3] = [
+        ("content", b"GET /v HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"),
+        ("max-age", b"GET /v HTTP/1.1\r\nhost: x\r\ncache-control: max-age=0\r\n\r\n"),
+        ("authorization", b"GET /v HTTP/1.1\r\nhost: x\r\ncache-control: max-age=0\r\nauthorization: Basic eDp5\r\n\r\n"),
+    ];
+    for (what, request) in own {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        upstream.once("/v", ok(&[SOON], "body"));
+        gateway.get("/v").await;
+        gateway.advance(5_000);
+        upstream.once("/v", ok(&["cache-control: private"], "its own"));
+        let mut hostile = gateway.client().await;
+        hostile.send(request).await;
+        assert_eq!(hostile.answer("GET").await.text(), "its own", "{what}");
+        gateway.advance(STALE);
+        let (gate, before) = (Gate::new(), upstream.count());
+        upstream.usually({
+            let gate = gate.clone();
+            move |_| ok(&[SOON], "body").behind(&gate)
+        });
+        let asking = waiting(&gateway, 10).await;
+        upstream.asked(before + 1).await;
+        gate.open();
+        for mut client in asking {
+            assert_eq!(client.answer("GET").await.text(), "body");
+        }
+        assert_eq!(upstream.count(), before + 1, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
+    // By what the origin answers to the first, and what it knows of him.
+    let private = ok(&["cache-control: private"], "its own");
+    for (first, own) in [
+        (private.clone(), ("cookie", "session=1")),
+        (Reply::status(503, "not now"), ("x-none", "1")),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        let (head, gate) = (Gate::new(), Gate::new());
+        upstream.once("/v", first.behind(&head));
+        upstream.usually({
+            let gate = gate.clone();
+            move |_| ok(&[SOON], "body").behind(&gate)
+        });
+        let mut hostile = gateway.client().await;
+        hostile.ask("GET", "/v", &[own]).await;
+        upstream.asked(1).await;
+        let asking = waiting(&gateway, 20).await;
+        head.open();
+        upstream.asked(2).await;
+        hostile.answer("GET").await;
+        gate.open();
+        for mut client in asking {
+            assert_eq!(client.answer("GET").await.text(), "body", "{own:?}");
+        }
+        assert_eq!(upstream.count(), 2, "{own:?}");
+    }
+}
+
+#[tokio::test]
 async fn variants_are_collapsed_each_on_its_own() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
