@@ -2,8 +2,9 @@
 //! may be stored, to the store: sent while it is being stored.
 //!
 //! A request holds its slot among the upstream requests under way until its
-//! body has come, or its client has shown to be slow. What goes on for longer
-//! than that (a slow client, a stream of events) goes on without a slot, as one
+//! body has come, or its client has shown to be slow, or the time of an exchange
+//! is over. What goes on for longer than that (a slow client, a slow upstream, a
+//! stream of events) goes on without a slot, as one
 //! of a bounded number of [`Lingering`] bodies, of which no client has more than
 //! a share; beyond those it keeps its slot until others wait for it.
 
@@ -68,7 +69,8 @@ enum Next {
     Silent,
     /// Nobody wants it any more.
     Deserted,
-    /// It has not come in the time in which it could be stored.
+    /// It takes longer than an exchange may: it is not stored any more, and gives
+    /// its slot back.
     Late,
 }
 
@@ -155,11 +157,14 @@ impl Pump {
         if is_endless {
             self.linger(client, &lingering, &mut lingers);
         }
+        let long = Instant::now() + self.upstream.settings().timeout;
+        let mut late = keep.as_ref().map_or(long, |keep| keep.deadline);
         loop {
             if keep.is_none() && !self.has_room(client, &lingering, &mut lingers).await {
                 return;
             }
-            match self.next(keep.as_ref().map(|keep| keep.deadline)).await {
+            let holds = keep.is_some() || self.slot.is_some();
+            match self.next(keep.is_some(), holds.then_some(late)).await {
                 Next::Data(data) => {
                     if let Some(own) = keep.take_if(|keep| self.received > keep.most) {
                         (own.give_up)();
@@ -180,8 +185,10 @@ impl Pump {
                     return self.end(None);
                 }
                 Next::End(trailers) => {
-                    if let Some(keep) = keep.take() {
-                        store(&self.stream, &[], keep);
+                    match keep.take() {
+                        Some(keep) if self.received > keep.most => (keep.give_up)(),
+                        Some(keep) => store(&self.stream, &[], keep),
+                        None => {}
                     }
                     return self.end(trailers);
                 }
@@ -190,7 +197,12 @@ impl Pump {
                         (keep.give_up)();
                         self.stream.bound(keep.most);
                     }
-                    self.linger(client, &lingering, &mut lingers);
+                    if !self.may_go_on(client, &lingering, &mut lingers) {
+                        return self
+                            .stream
+                            .fail("the answer takes long, and others wait for its slot");
+                    }
+                    late = Instant::now() + SLOW;
                 }
                 Next::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
                 Next::Silent => return self.stream.fail("the upstream fell silent"),
@@ -219,6 +231,18 @@ impl Pump {
         }
     }
 
+    /// Goes on without a slot, where that may be; with its slot otherwise, as long
+    /// as no others wait for one.
+    fn may_go_on(
+        &mut self,
+        client: Caller,
+        lingering: &Arc<Lingering>,
+        lingers: &mut Option<Lingers>,
+    ) -> bool {
+        self.linger(client, lingering, lingers);
+        lingers.is_some() || !self.others_wait()
+    }
+
     /// Waits until readers have taken enough of what has come; `false` where
     /// there are none any more, or none that ever goes on.
     async fn has_room(
@@ -234,8 +258,7 @@ impl Pump {
             if let Ok(room) = timeout(SLOW, room).await {
                 return room == Room::Free;
             }
-            self.linger(client, lingering, lingers);
-            if lingers.is_none() && self.others_wait() {
+            if !self.may_go_on(client, lingering, lingers) {
                 self.stream
                     .fail("the client reads slowly, and others wait for its slot");
                 return false;
@@ -245,23 +268,23 @@ impl Pump {
         false
     }
 
-    /// Waits for what comes next: of what is kept, until a deadline; of what is
-    /// not, as long as somebody reads it.
-    async fn next(&mut self, keep_until: Option<Instant>) -> Next {
+    /// Waits for what comes next, until it is late if ever; of what is not kept,
+    /// as long as somebody reads it.
+    async fn next(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
         let silent = sleep_until(Instant::now() + self.patience);
-        let late = keep_until.map(sleep_until);
+        let late = late.map(sleep_until);
         let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
         poll_fn(|cx| {
-            if keep_until.is_none() && self.stream.poll_deserted(cx).is_ready() {
+            if !is_kept && self.stream.poll_deserted(cx).is_ready() {
                 return Poll::Ready(Next::Deserted);
-            }
-            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-                return Poll::Ready(self.read(frame));
             }
             if let Some(late) = late.as_mut().as_pin_mut()
                 && late.poll(cx).is_ready()
             {
                 return Poll::Ready(Next::Late);
+            }
+            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+                return Poll::Ready(self.read(frame));
             }
             silent.as_mut().poll(cx).map(|()| Next::Silent)
         })
