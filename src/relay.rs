@@ -168,6 +168,9 @@ pub(crate) struct Errand {
     pub(crate) why: Forward,
     /// What would do if it were validated.
     pub(crate) chosen: Option<Arc<Variant>>,
+    /// Whether it goes up without the client's conditions, which are judged on
+    /// what comes.
+    pub(crate) unconditional: bool,
 }
 
 /// What came of going forward.

@@ -338,6 +338,7 @@ impl Errand {
             },
             why: self.why,
             chosen: None,
+            unconditional: self.unconditional,
         }
     }
 }

@@ -66,14 +66,19 @@ impl Errand {
             return Err((Failure::Abandoned, nothing));
         };
         let mut nominated = None;
+        let mut conditional = None;
         for _ in 0..ROUNDS {
             let Some(key) = self.shared_key(relay, route, nominated.as_ref()) else {
                 break;
             };
             let (wait, fetching) = (Wait::until(deadline), &relay.ongoing.fetching);
-            let announced = if self.may_lead() {
+            let leads = match self.may_lead() {
+                true => Some(self.clone()),
+                false => self.without_conditions(relay, &mut conditional),
+            };
+            let announced = if let Some(own) = leads {
                 let (give, take) = oneshot::channel();
-                let (own, to) = (self.clone(), relay.clone());
+                let to = relay.clone();
                 let lead = move |lead| own.lead(to, lead, Some(give));
                 match fetching.fetch(&Client, &key, wait, lead).await {
                     Ok(fetched) if fetched.collapsed => Ok(fetched.value),
@@ -96,7 +101,7 @@ impl Errand {
                 Ok(Followed::Done(went)) => return *went,
                 Ok(Followed::Again(by)) => nominated = by,
                 Ok(Followed::Alone) => break,
-                Err(Unfetched::Abandoned) if !self.may_lead() => {}
+                Err(Unfetched::Abandoned) if conditional.is_some() => {}
                 Err(unfetched) => return self.gave_up(relay, route, unfetched),
             }
         }
@@ -107,6 +112,30 @@ impl Errand {
             Ok(went) => went,
             Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
         }
+    }
+
+    /// This request without its client's conditions, so that it may lead others:
+    /// where another with conditions is on its way alone. The first goes up as
+    /// it is, since its client may have what the origin does not let be stored;
+    /// if all did, each would cost the origin a request. Who is the first shows
+    /// in `first`.
+    fn without_conditions(
+        &self,
+        relay: &Relay,
+        first: &mut Option<Lead<Announced>>,
+    ) -> Option<Arc<Self>> {
+        if first.is_none() {
+            let mut key = self.ask.key.as_bytes().to_vec();
+            // No target has this byte, and no key that is shared.
+            key.push(1);
+            *first = relay.ongoing.fetching.lead(&key);
+        }
+        first.is_none().then(|| {
+            Arc::new(Self {
+                unconditional: true,
+                ..self.as_get(self.ask.fields.clone())
+            })
+        })
     }
 
     fn gave_up(&self, relay: &Relay, route: &Route, unfetched: Unfetched) -> Went {
@@ -143,7 +172,10 @@ impl Errand {
         let mut lead = Some(lead);
         let went = match self.recalled(&relay, route) {
             Some(came) => Ok(came),
-            None => self.forward(&relay, route, None, false, &mut lead).await,
+            None => {
+                let forward = self.forward(&relay, route, None, self.unconditional, &mut lead);
+                forward.await
+            }
         };
         let announced = match &went {
             Ok(came) => came.announced.clone(),
@@ -316,7 +348,7 @@ impl Errand {
     /// Whether the answer to this request may do for others: not where it
     /// depends on conditions of this client's own.
     fn may_lead(&self) -> bool {
-        self.chosen.is_some() || !has_conditions(&self.ask.fields)
+        self.chosen.is_some() || self.unconditional || !has_conditions(&self.ask.fields)
     }
 
     /// The key with what this request says in the fields that its answers vary

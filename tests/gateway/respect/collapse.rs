@@ -372,6 +372,70 @@ async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
 }
 
 #[tokio::test]
+async fn clients_with_copies_of_their_own_are_no_stampede() {
+    // As after a purge or a restart, with what browsers hold.
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    let tag = "etag: \"one\"";
+    upstream.usually(move |seen| match seen.field("if-none-match") {
+        Some(_) => not_modified(&[SOON, tag]).behind(&held),
+        None => ok(&[SOON, tag], "body").behind(&held),
+    });
+    let held = || Arc::strong_count(gateway.server().gateway());
+    let before = held();
+    let mut asking = Vec::new();
+    for number in 0..20 {
+        let mut client = gateway.client().await;
+        let own = ["\"one\"", "\"old\""][number % 2];
+        client.ask("GET", "/v", &[("if-none-match", own)]).await;
+        if number == 0 {
+            upstream.asked(1).await;
+        }
+        asking.push((client, [304, 200][number % 2]));
+    }
+    until("all wait", || held() >= before + asking.len()).await;
+    upstream.asked(2).await;
+    gate.open();
+    // The first is the origin's to judge.
+    for (client, status) in &mut asking[1..] {
+        assert_eq!(client.answer("GET").await.status, *status);
+    }
+    assert_eq!(upstream.count(), 2);
+    // What may not be stored is not waited for a second time.
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
+    let ask = async |gateway: &Gateway| {
+        let mut client = gateway.client().await;
+        client.ask("GET", "/w", &[("if-none-match", "\"x\"")]).await;
+        client
+    };
+    let mut asking = Vec::new();
+    for _ in 0..10 {
+        asking.push(ask(&gateway).await);
+    }
+    upstream.asked(4).await;
+    gate.open();
+    for client in &mut asking {
+        assert_eq!(client.answer("GET").await.text(), "body");
+    }
+    let (gate, before) = (Gate::new(), upstream.count());
+    let held = gate.clone();
+    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
+    let mut asking = Vec::new();
+    for _ in 0..10 {
+        asking.push(ask(&gateway).await);
+    }
+    upstream.asked(before + 10).await;
+    gate.open();
+    for client in &mut asking {
+        assert_eq!(client.answer("GET").await.text(), "body");
+    }
+}
+
+#[tokio::test]
 async fn variants_are_collapsed_each_on_its_own() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
