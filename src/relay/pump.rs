@@ -29,6 +29,8 @@ use crate::wire::stream::{Room, Stream};
 /// Bytes that are read of a body before its client has taken those that came
 /// before: enough that neither side waits for the other.
 pub(super) const AHEAD: u64 = 64 * 1024;
+/// Bytes in which slower readers are waited for once.
+const STEP: u64 = 8 << 20;
 /// A client that takes nothing for so long is slow: its answer gives its slot
 /// back, if it may linger.
 const SLOW: Duration = Duration::from_secs(1);
@@ -43,6 +45,9 @@ pub(super) struct Pump {
     /// How long the upstream may say nothing.
     patience: Duration,
     slot: Option<Box<dyn Any + Send>>,
+    /// How long slower readers have been waited for, and how many bytes had come
+    /// when that began to count.
+    waited: (u64, Duration),
     /// Whether all of it has come.
     is_over: bool,
     upstream: Arc<Upstream>,
@@ -90,6 +95,7 @@ impl Pump {
             received: 0,
             patience,
             slot: Some(slot),
+            waited: (0, Duration::ZERO),
             is_over: false,
             upstream,
         };
@@ -252,6 +258,7 @@ impl Pump {
         lingers: &mut Option<Lingers>,
     ) -> bool {
         let stream = self.stream.clone();
+        self.wait_for_slower().await;
         let give_up = Instant::now() + self.patience;
         while Instant::now() < give_up {
             let room = poll_fn(|cx| stream.poll_room(cx, AHEAD));
@@ -266,6 +273,21 @@ impl Pump {
         }
         self.stream.fail("the client does not read its answer");
         false
+    }
+
+    /// Waits a little for readers that are about to be cut off, which may have
+    /// been held up for a moment only: for as long as makes one slow, in every
+    /// [`STEP`] bytes. So the fastest still goes on at so much a second.
+    async fn wait_for_slower(&mut self) {
+        if self.received >= self.waited.0 + STEP {
+            self.waited = (self.received, Duration::ZERO);
+        }
+        let began = Instant::now();
+        let left = SLOW.saturating_sub(self.waited.1);
+        let together = poll_fn(|cx| self.stream.poll_together(cx));
+        // Who has not come nearer is cut off by what comes next.
+        let _elapsed = timeout(left, together).await;
+        self.waited.1 += began.elapsed();
     }
 
     /// Waits for what comes next, until it is late if ever; of what is not kept,
