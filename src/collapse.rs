@@ -212,6 +212,17 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         }
     }
 
+    /// Lets nobody join the fetch of a key for clients any more, where it has
+    /// announced this: a value that is no answer to who comes now. Those who
+    /// have joined keep it.
+    pub fn retire(&self, key: &[u8], announced: impl FnOnce(&V) -> bool) {
+        let mut flights = self.shard::<Answers>(key);
+        let is_it = |follow: &Follow<V>| follow.announced.borrow().as_ref().is_some_and(announced);
+        if flights.get(key).is_some_and(is_it) {
+            flights.remove(key);
+        }
+    }
+
     /// Joins those who want a key.
     fn join<L: Level>(self: &Arc<Self>, key: &[u8]) -> Turn<V, L> {
         let mut flights = self.shard::<L>(key);
@@ -284,7 +295,13 @@ impl<V, L: Level> Lead<V, L> {
     fn close(&mut self) {
         if std::mem::take(&mut self.open) {
             let hash = self.collapse.hasher.hash_one(&*self.key) as usize;
-            lock(&self.collapse.levels[L::PLACE][hash % SHARDS]).remove(&self.key);
+            let mut flights = lock(&self.collapse.levels[L::PLACE][hash % SHARDS]);
+            // Another may lead by now, where this fetch was retired.
+            let own = self.sender.subscribe();
+            let is_own = |follow: &Follow<V>| follow.announced.same_channel(&own);
+            if flights.get(&self.key).is_some_and(is_own) {
+                flights.remove(&self.key);
+            }
         }
     }
 }
@@ -355,6 +372,27 @@ mod tests {
         assert_eq!(before.wait(long()).await, Ok(1));
         assert_eq!(follow(&collapse, "/a").wait(long()).await, Ok(1));
         drop(leader);
+        assert!(collapse.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_fetch_that_is_retired_leaves_its_place_to_another() {
+        let collapse = Collapse::new();
+        let first = lead(&collapse, "/a");
+        let joined = follow(&collapse, "/a");
+        collapse.retire(b"/a", |_| true);
+        drop(follow(&collapse, "/a"));
+        first.announce(1);
+        collapse.retire(b"/a", |value| *value == 2);
+        drop(follow(&collapse, "/a"));
+        collapse.retire(b"/a", |value| *value == 1);
+        let second = lead(&collapse, "/a");
+        // The end of the first is not the end of the second.
+        drop(first);
+        let later = follow(&collapse, "/a");
+        second.finish(2);
+        assert_eq!(joined.wait(long()).await, Ok(1));
+        assert_eq!(later.wait(long()).await, Ok(2));
         assert!(collapse.is_empty());
     }
 

@@ -365,6 +365,7 @@ impl Gateway {
             },
             why,
             chosen,
+            unconditional: false,
         };
         match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
             Recall::Answer {

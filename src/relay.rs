@@ -168,6 +168,9 @@ pub(crate) struct Errand {
     pub(crate) why: Forward,
     /// What would do if it were validated.
     pub(crate) chosen: Option<Arc<Variant>>,
+    /// Whether it goes up without the client's conditions, which are judged on
+    /// what comes.
+    pub(crate) unconditional: bool,
 }
 
 /// What came of going forward.
@@ -480,7 +483,12 @@ impl Errand {
             }
             Ok(false) => {
                 let length = length.filter(|_| !is_empty);
-                let begun = Begun::new(variant, pump.stream.clone(), length);
+                let begun = Begun {
+                    variant,
+                    stream: pump.stream.clone(),
+                    length,
+                    mark: times.mark,
+                };
                 Ok(self.stream(relay, route, (fields, begun), pump, times, lead))
             }
         }
@@ -510,7 +518,7 @@ impl Errand {
         let response = serve_streamed(relay, route, &begun, &self.ask, outcome, times.received);
         let settings = relay.upstream.settings();
         let (own, at) = (self.as_get(self.ask.fields.clone()), relay.clone());
-        let (gone, key) = (relay.clone(), self.ask.key.clone());
+        let (gone, kept) = (relay.clone(), self.as_get(self.ask.fields.clone()));
         let keep = Keep {
             most: settings.max_body_bytes.min(relay.cache.store().most_body()),
             deadline: Instant::now() + settings.timeout,
@@ -521,10 +529,7 @@ impl Errand {
                 // From here on those who ask find it stored.
                 drop(lead);
             }),
-            give_up: Box::new(move || {
-                let now = gone.clock.now();
-                gone.ongoing.uncacheable.remember(key.as_bytes(), now);
-            }),
+            give_up: Box::new(move || kept.remember_uncacheable(&gone)),
         };
         let lingering = relay.ongoing.lingering.clone();
         tokio::spawn(pump.run(Some(keep), self.ask.caller, lingering, false));
@@ -557,7 +562,7 @@ impl Errand {
         *response.status_mut() = status;
         *response.headers_mut() = fields;
         let announced = match status.is_server_error() {
-            // That may pass at once.
+            // That may pass at once, and says nothing of the key.
             true => Announced::Unshared,
             false => self.is_not_for_others(relay),
         };

@@ -139,6 +139,31 @@ impl Purges {
 
     /// Whether any purge after `since` means what is seen, but for one.
     pub fn strike(&self, sight: &Sight<'_>, since: u64, except: Option<u64>) -> bool {
+        self.any(since, |number, purge| {
+            Some(number) != except && purge.strikes(sight)
+        })
+    }
+
+    /// Whether any purge after `since` may mean what is stored under a key, of
+    /// which the body is not known.
+    pub fn may_strike(&self, key: &[u8], since: u64) -> bool {
+        let sight = Sight {
+            key,
+            standing: None,
+            bodies: Vec::new(),
+        };
+        self.any(since, |_, purge| match purge {
+            Purge::Text(_) => true,
+            Purge::All
+            | Purge::Route(_)
+            | Purge::Target { .. }
+            | Purge::Segment { .. }
+            | Purge::Path { .. }
+            | Purge::Heights { .. } => purge.strikes(&sight),
+        })
+    }
+
+    fn any(&self, since: u64, strikes: impl Fn(u64, &Purge) -> bool) -> bool {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
         let last = self.last.load(Ordering::Relaxed);
         let remembered = last.saturating_sub(records.len() as u64);
@@ -146,8 +171,8 @@ impl Purges {
             return true;
         }
         let numbered = (remembered + 1..).zip(&*records);
-        let mut later = numbered.filter(|(number, _)| *number > since && Some(*number) != except);
-        later.any(|(_, purge)| purge.strikes(sight))
+        let mut later = numbered.filter(|(number, _)| *number > since);
+        later.any(|(number, purge)| strikes(number, purge))
     }
 }
 

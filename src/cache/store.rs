@@ -251,6 +251,14 @@ impl Store {
                 .strike(&stored.sight(key.as_bytes()), since, None)
     }
 
+    /// Whether a key has been removed or purged since a mark, or may have been
+    /// purged for something in its body.
+    pub fn is_overtaken(&self, key: &Key, mark: Mark) -> bool {
+        let purged =
+            mark.purge != self.purges.last() && self.purges.may_strike(key.as_bytes(), mark.purge);
+        purged || self.removals().since(mark, self.hash(key))
+    }
+
     /// Purges so far.
     pub fn purges(&self) -> u64 {
         self.purges.last()

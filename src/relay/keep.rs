@@ -346,6 +346,7 @@ impl Errand {
             },
             why: self.why,
             chosen: None,
+            unconditional: self.unconditional,
         }
     }
 }

@@ -2,8 +2,9 @@
 //! may be stored, to the store: sent while it is being stored.
 //!
 //! A request holds its slot among the upstream requests under way until its
-//! body has come, or its client has shown to be slow. What goes on for longer
-//! than that (a slow client, a stream of events) goes on without a slot, as one
+//! body has come, or its client has shown to be slow, or the time of an exchange
+//! is over. What goes on for longer than that (a slow client, a slow upstream, a
+//! stream of events) goes on without a slot, as one
 //! of a bounded number of [`Lingering`] bodies, of which no client has more than
 //! a share; beyond those it keeps its slot until others wait for it.
 
@@ -28,6 +29,8 @@ use crate::wire::stream::{Room, Stream};
 /// Bytes that are read of a body before its client has taken those that came
 /// before: enough that neither side waits for the other.
 pub(super) const AHEAD: u64 = 64 * 1024;
+/// Bytes in which slower readers are waited for once.
+const STEP: u64 = 8 << 20;
 /// A client that takes nothing for so long is slow: its answer gives its slot
 /// back, if it may linger.
 const SLOW: Duration = Duration::from_secs(1);
@@ -42,6 +45,9 @@ pub(super) struct Pump {
     /// How long the upstream may say nothing.
     patience: Duration,
     slot: Option<Box<dyn Any + Send>>,
+    /// How long slower readers have been waited for, and how many bytes had come
+    /// when that began to count.
+    waited: (u64, Duration),
     /// Whether all of it has come.
     is_over: bool,
     upstream: Arc<Upstream>,
@@ -68,7 +74,8 @@ enum Next {
     Silent,
     /// Nobody wants it any more.
     Deserted,
-    /// It has not come in the time in which it could be stored.
+    /// It takes longer than an exchange may: it is not stored any more, and gives
+    /// its slot back.
     Late,
 }
 
@@ -88,6 +95,7 @@ impl Pump {
             received: 0,
             patience,
             slot: Some(slot),
+            waited: (0, Duration::ZERO),
             is_over: false,
             upstream,
         };
@@ -155,11 +163,14 @@ impl Pump {
         if is_endless {
             self.linger(client, &lingering, &mut lingers);
         }
+        let long = Instant::now() + self.upstream.settings().timeout;
+        let mut late = keep.as_ref().map_or(long, |keep| keep.deadline);
         loop {
             if keep.is_none() && !self.has_room(client, &lingering, &mut lingers).await {
                 return;
             }
-            match self.next(keep.as_ref().map(|keep| keep.deadline)).await {
+            let holds = keep.is_some() || self.slot.is_some();
+            match self.next(keep.is_some(), holds.then_some(late)).await {
                 Next::Data(data) => {
                     if let Some(own) = keep.take_if(|keep| self.received > keep.most) {
                         (own.give_up)();
@@ -180,8 +191,10 @@ impl Pump {
                     return self.end(None);
                 }
                 Next::End(trailers) => {
-                    if let Some(keep) = keep.take() {
-                        store(&self.stream, &[], keep);
+                    match keep.take() {
+                        Some(keep) if self.received > keep.most => (keep.give_up)(),
+                        Some(keep) => store(&self.stream, &[], keep),
+                        None => {}
                     }
                     return self.end(trailers);
                 }
@@ -190,7 +203,12 @@ impl Pump {
                         (keep.give_up)();
                         self.stream.bound(keep.most);
                     }
-                    self.linger(client, &lingering, &mut lingers);
+                    if !self.may_go_on(client, &lingering, &mut lingers) {
+                        return self
+                            .stream
+                            .fail("the answer takes long, and others wait for its slot");
+                    }
+                    late = Instant::now() + SLOW;
                 }
                 Next::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
                 Next::Silent => return self.stream.fail("the upstream fell silent"),
@@ -219,6 +237,18 @@ impl Pump {
         }
     }
 
+    /// Goes on without a slot, where that may be; with its slot otherwise, as long
+    /// as no others wait for one.
+    fn may_go_on(
+        &mut self,
+        client: Caller,
+        lingering: &Arc<Lingering>,
+        lingers: &mut Option<Lingers>,
+    ) -> bool {
+        self.linger(client, lingering, lingers);
+        lingers.is_some() || !self.others_wait()
+    }
+
     /// Waits until readers have taken enough of what has come; `false` where
     /// there are none any more, or none that ever goes on.
     async fn has_room(
@@ -228,14 +258,14 @@ impl Pump {
         lingers: &mut Option<Lingers>,
     ) -> bool {
         let stream = self.stream.clone();
+        self.wait_for_slower().await;
         let give_up = Instant::now() + self.patience;
         while Instant::now() < give_up {
             let room = poll_fn(|cx| stream.poll_room(cx, AHEAD));
             if let Ok(room) = timeout(SLOW, room).await {
                 return room == Room::Free;
             }
-            self.linger(client, lingering, lingers);
-            if lingers.is_none() && self.others_wait() {
+            if !self.may_go_on(client, lingering, lingers) {
                 self.stream
                     .fail("the client reads slowly, and others wait for its slot");
                 return false;
@@ -245,23 +275,38 @@ impl Pump {
         false
     }
 
-    /// Waits for what comes next: of what is kept, until a deadline; of what is
-    /// not, as long as somebody reads it.
-    async fn next(&mut self, keep_until: Option<Instant>) -> Next {
+    /// Waits a little for readers that are about to be cut off, which may have
+    /// been held up for a moment only: for as long as makes one slow, in every
+    /// [`STEP`] bytes. So the fastest still goes on at so much a second.
+    async fn wait_for_slower(&mut self) {
+        if self.received >= self.waited.0 + STEP {
+            self.waited = (self.received, Duration::ZERO);
+        }
+        let began = Instant::now();
+        let left = SLOW.saturating_sub(self.waited.1);
+        let together = poll_fn(|cx| self.stream.poll_together(cx));
+        // Who has not come nearer is cut off by what comes next.
+        let _elapsed = timeout(left, together).await;
+        self.waited.1 += began.elapsed();
+    }
+
+    /// Waits for what comes next, until it is late if ever; of what is not kept,
+    /// as long as somebody reads it.
+    async fn next(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
         let silent = sleep_until(Instant::now() + self.patience);
-        let late = keep_until.map(sleep_until);
+        let late = late.map(sleep_until);
         let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
         poll_fn(|cx| {
-            if keep_until.is_none() && self.stream.poll_deserted(cx).is_ready() {
+            if !is_kept && self.stream.poll_deserted(cx).is_ready() {
                 return Poll::Ready(Next::Deserted);
-            }
-            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-                return Poll::Ready(self.read(frame));
             }
             if let Some(late) = late.as_mut().as_pin_mut()
                 && late.poll(cx).is_ready()
             {
                 return Poll::Ready(Next::Late);
+            }
+            if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+                return Poll::Ready(self.read(frame));
             }
             silent.as_mut().poll(cx).map(|()| Next::Silent)
         })
@@ -309,6 +354,15 @@ impl Pump {
         self.is_over = true;
         self.slot = None;
         self.stream.finish(trailers);
+    }
+}
+
+impl Drop for Pump {
+    /// However it ends, readers learn of it: none waits for what never comes.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.stream.fail("the answer was given up");
+        }
     }
 }
 

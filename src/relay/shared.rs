@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::Method;
-use http::header::{AUTHORIZATION, RANGE};
+use http::header::{AUTHORIZATION, COOKIE, RANGE};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -19,10 +19,10 @@ use super::sent::is_overridden;
 use super::serve::{say_instead, serve_streamed};
 use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions};
 use crate::cache::directives::{RequestDirectives, Scope};
-use crate::cache::policy::Mode;
+use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::{Decision, Origin, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::Variant;
+use crate::cache::store::{Mark, Variant};
 use crate::cache::validator;
 use crate::cache::vary::Nominated;
 use crate::collapse::{Client, Lead, Unfetched, Wait};
@@ -51,21 +51,10 @@ pub struct Begun {
     pub(super) stream: Arc<Stream>,
     /// The length that its body is said to have.
     pub(super) length: Option<u64>,
+    /// Where the removals had come to when it was asked for.
+    pub(super) mark: Mark,
 }
 
-impl Begun {
-    pub(super) fn new(variant: Variant, stream: Arc<Stream>, length: Option<u64>) -> Self {
-        Self {
-            variant,
-            stream,
-            length,
-        }
-    }
-}
-
-/// Stands behind the key of those who found an answer too old that is still on
-/// its way.
-const BEHIND: u8 = 0xff;
 /// How often one client joins others before it asks alone.
 const ROUNDS: usize = 4;
 
@@ -78,24 +67,27 @@ impl Errand {
         };
         let arrived = relay.clock.wall(relay.clock.now());
         let mut nominated = None;
-        let mut behind = 0;
+        let mut conditional = None;
         for _ in 0..ROUNDS {
-            let key = self.shared_key(relay, route, nominated.as_ref());
-            let Some(mut key) = key else {
+            let Some(key) = self.shared_key(relay, route, nominated.as_ref()) else {
                 break;
             };
-            key.extend(std::iter::repeat_n(BEHIND, behind));
             let (wait, fetching) = (Wait::until(deadline), &relay.ongoing.fetching);
-            let announced = if self.may_lead() {
+            let leads = match self.may_lead() {
+                true => Some(self.clone()),
+                false => self.without_conditions(relay, &mut conditional),
+            };
+            let announced = if let Some(own) = leads {
                 let (give, take) = oneshot::channel();
-                let (own, to) = (self.clone(), relay.clone());
+                let to = relay.clone();
                 let lead = move |lead| own.lead(to, lead, Some(give));
                 match fetching.fetch(&Client, &key, wait, lead).await {
                     Ok(fetched) if fetched.collapsed => Ok(fetched.value),
                     Ok(_own) => {
                         return match timeout_at(deadline, take).await {
                             Ok(Ok(went)) => went,
-                            Ok(Err(_)) | Err(_) => self.gave_up(relay, route, Unfetched::Abandoned),
+                            Ok(Err(_)) => self.gave_up(relay, route, Unfetched::Abandoned),
+                            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
                         };
                     }
                     Err(unfetched) => Err(unfetched),
@@ -106,16 +98,45 @@ impl Errand {
                     None => break,
                 }
             };
-            match announced.map(|announced| self.follow(relay, route, announced, arrived)) {
+            match announced.map(|announced| self.follow(relay, route, &key, announced, arrived)) {
                 Ok(Followed::Done(went)) => return *went,
                 Ok(Followed::Again(by)) => nominated = by,
-                Ok(Followed::Behind) => behind += 1,
                 Ok(Followed::Alone) => break,
-                Err(Unfetched::Abandoned) if !self.may_lead() => {}
+                Err(Unfetched::Abandoned) if conditional.is_some() => {}
                 Err(unfetched) => return self.gave_up(relay, route, unfetched),
             }
         }
-        self.forward(relay, route, None, false, &mut None).await
+        // The deadline is the client's: who has waited for others has the rest.
+        let mut nobody = None;
+        let alone = self.forward(relay, route, None, false, &mut nobody);
+        match timeout_at(deadline, alone).await {
+            Ok(went) => went,
+            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
+        }
+    }
+
+    /// This request without its client's conditions, so that it may lead others:
+    /// where another with conditions is on its way alone. The first goes up as
+    /// it is, since its client may have what the origin does not let be stored;
+    /// if all did, each would cost the origin a request. Who is the first shows
+    /// in `first`.
+    fn without_conditions(
+        &self,
+        relay: &Relay,
+        first: &mut Option<Lead<Announced>>,
+    ) -> Option<Arc<Self>> {
+        if first.is_none() {
+            let mut key = self.ask.key.as_bytes().to_vec();
+            // No target has this byte, and no key that is shared.
+            key.push(1);
+            *first = relay.ongoing.fetching.lead(&key);
+        }
+        first.is_none().then(|| {
+            Arc::new(Self {
+                unconditional: true,
+                ..self.as_get(self.ask.fields.clone())
+            })
+        })
     }
 
     fn gave_up(&self, relay: &Relay, route: &Route, unfetched: Unfetched) -> Went {
@@ -152,7 +173,10 @@ impl Errand {
         let mut lead = Some(lead);
         let went = match self.recalled(&relay, route) {
             Some(came) => Ok(came),
-            None => self.forward(&relay, route, None, false, &mut lead).await,
+            None => {
+                let forward = self.forward(&relay, route, None, self.unconditional, &mut lead);
+                forward.await
+            }
         };
         let announced = match &went {
             Ok(came) => came.announced.clone(),
@@ -188,14 +212,11 @@ impl Errand {
         &self,
         relay: &Relay,
         route: &Route,
+        shared: &[u8],
         announced: Announced,
         arrived: SystemTime,
     ) -> Followed {
         let ask = &self.ask;
-        let suits = |variant: &Variant| {
-            let sent = ask.sent(relay, route);
-            variant.nominated.matches(&variant.secondary, &sent)
-        };
         match announced {
             Announced::Stored(variant) => match ask.recall(relay, route) {
                 Recall::Answer { mut response, .. } => {
@@ -210,31 +231,39 @@ impl Errand {
                     why: Forward::VaryMiss | Forward::UriMiss,
                     ..
                 } => Followed::Again(None),
-                Recall::Forward { .. } | Recall::OnlyIfCached => {
+                // It has taken longer to come than it is fresh: those who waited
+                // for it may have it all the same.
+                Recall::Forward {
+                    chosen: Some(chosen),
+                    ..
+                } if variant.is_some_and(|variant| Arc::ptr_eq(&variant, &chosen))
+                    && self.waited_for(&chosen, arrived) =>
+                {
                     let wall = relay.clock.wall(relay.clock.now());
-                    let may =
-                        |variant: &Variant| suits(variant) && self.may_have(variant, arrived, wall);
-                    match variant.filter(|variant| may(variant)) {
-                        Some(variant) => {
-                            let outcome = forwarded(self.why, Some(variant.status), false, true);
-                            let announced = Announced::Unshared;
-                            let came = self.with(relay, route, &variant, outcome, wall, announced);
-                            Followed::Done(Box::new(Ok(came)))
-                        }
-                        None => Followed::Alone,
-                    }
+                    let outcome = forwarded(self.why, Some(chosen.status), false, true);
+                    let announced = Announced::Unshared;
+                    let came = self.with(relay, route, &chosen, outcome, wall, announced);
+                    Followed::Done(Box::new(Ok(came)))
                 }
+                Recall::Forward { .. } | Recall::OnlyIfCached => Followed::Alone,
             },
             Announced::Begun(begun) => {
                 let variant = &begun.variant;
-                if !suits(variant) {
+                let sent = ask.sent(relay, route);
+                if !variant.nominated.matches(&variant.secondary, &sent) {
                     return Followed::Again(Some(variant.nominated.clone()));
                 }
                 let wall = relay.clock.wall(relay.clock.now());
-                // It may have been on its way for longer than it is fresh, or
-                // than this client wants.
-                if !self.may_have(variant, arrived, wall) {
-                    return Followed::Behind;
+                let overtaken = relay.cache.store().is_overtaken(&ask.key, begun.mark);
+                let waited = self.waited_for(variant, arrived);
+                if overtaken || !waited && !is_fresh(variant, wall) {
+                    // Nor is it an answer to whoever comes next.
+                    let is_it = |announced: &Announced| matches!(announced, Announced::Begun(now) if Arc::ptr_eq(now, &begun));
+                    relay.ongoing.fetching.retire(shared, is_it);
+                    return Followed::Again(None);
+                }
+                if !waited && !self.accepts(route, variant, wall) {
+                    return Followed::Alone;
                 }
                 let outcome = forwarded(self.why, Some(variant.status), false, true);
                 match serve_streamed(relay, route, &begun, ask, outcome, wall) {
@@ -242,7 +271,8 @@ impl Errand {
                     None => Followed::Alone,
                 }
             }
-            Announced::Unshared => Followed::Alone,
+            // It was this leader's own; or it is nobody's, which is known by now.
+            Announced::Unshared => Followed::Again(None),
             // The leader's client was let ask for no more; this one may.
             Announced::Failed(Some(failure), _) if failure.is_of_client() => Followed::Again(None),
             Announced::Failed(failure, origin) => {
@@ -271,14 +301,49 @@ impl Errand {
             Headers::All => self.ask.method == Method::GET,
             Headers::Typed => true,
         };
-        let waits = matches!(
+        let may = is_get && self.waits() && route.cache.mode == Mode::Respect && self.may_follow();
+        (may && !self.is_uncacheable(relay)).then(|| self.key_of(relay, route, nominated))
+    }
+
+    /// Whether the last answer to such a request was not for others.
+    fn is_uncacheable(&self, relay: &Relay) -> bool {
+        let now = relay.clock.now();
+        relay.ongoing.uncacheable.has(&self.kind(), now)
+    }
+
+    /// The key, and whether its client says who it is: an origin that answers
+    /// `private` to those who do may have one answer for all others.
+    fn kind(&self) -> Vec<u8> {
+        let mut kind = self.ask.key.as_bytes().to_vec();
+        let says_who = |name| self.ask.fields.contains_key(name);
+        if says_who(AUTHORIZATION) || says_who(COOKIE) {
+            // No target has this byte.
+            kind.push(0);
+        }
+        kind
+    }
+
+    /// Whether it goes forward for want of an answer that is fresh, and not since
+    /// this client wants another than that.
+    fn waits(&self) -> bool {
+        matches!(
             self.why,
             Forward::UriMiss | Forward::VaryMiss | Forward::Stale
-        );
-        let may = is_get && waits && route.cache.mode == Mode::Respect && self.may_follow();
-        let (key, now) = (self.ask.key.as_bytes(), relay.clock.now());
-        (may && !relay.ongoing.uncacheable.has(key, now))
-            .then(|| self.key_of(relay, route, nominated))
+        )
+    }
+
+    /// Whether this client is content with an answer that is on its way, as old
+    /// as it is.
+    fn accepts(&self, route: &Route, variant: &Variant, now: SystemTime) -> bool {
+        let directives = RequestDirectives::of(&self.ask.fields);
+        let bounds = bounds(&route.cache);
+        match decide(&directives, &variant.reuse, now, Origin::Reachable, &bounds) {
+            Decision::Fresh
+            | Decision::MaxStale
+            | Decision::StaleWhileRevalidate
+            | Decision::StaleIfError => true,
+            Decision::Validate(_) | Decision::OnlyIfCached => false,
+        }
     }
 
     /// Whether the answer to another's request may do for this one.
@@ -300,7 +365,7 @@ impl Errand {
     /// Whether the answer to this request may do for others: not where it
     /// depends on conditions of this client's own.
     fn may_lead(&self) -> bool {
-        self.chosen.is_some() || !has_conditions(&self.ask.fields)
+        self.chosen.is_some() || self.unconditional || !has_conditions(&self.ask.fields)
     }
 
     /// The key with what this request says in the fields that its answers vary
@@ -327,31 +392,26 @@ impl Errand {
         !reuse.lifetime().duration.is_zero() && reuse.directives().no_cache != Scope::Whole
     }
 
-    /// Whether this request may have another's answer: where it could be
-    /// answered with it from memory, or waited for it already when it came,
-    /// however long it was on its way.
-    fn may_have(&self, variant: &Variant, arrived: SystemTime, now: SystemTime) -> bool {
+    /// Whether this client waited for an answer when it came, and has no wish of
+    /// its own as to its age: then it may have it, however long it was on its way.
+    fn waited_for(&self, variant: &Variant, arrived: SystemTime) -> bool {
         let directives = RequestDirectives::of(&self.ask.fields);
-        let never = bounds(&Default::default());
-        let decision = decide(&directives, &variant.reuse, now, Origin::Reachable, &never);
         let wants_age = directives.max_age.is_some() || directives.min_fresh.is_some();
-        let waited = arrived <= variant.received && !wants_age && self.is_for_others(variant);
-        waited
-            || matches!(
-                decision,
-                Decision::Fresh | Decision::MaxStale | Decision::StaleWhileRevalidate
-            )
+        arrived <= variant.received && !wants_age && self.is_for_others(variant)
     }
 
     /// Remembers that nobody need wait for this key.
     pub(super) fn is_not_for_others(&self, relay: &Relay) -> Announced {
-        let now = relay.clock.now();
-        let key = self.ask.key.as_bytes();
         // The answer to a question of its own says nothing of the key.
-        if self.ask.method == Method::GET && self.may_follow() && self.may_lead() {
-            relay.ongoing.uncacheable.remember(key, now);
+        if self.ask.method == Method::GET && self.waits() && self.may_follow() && self.may_lead() {
+            self.remember_uncacheable(relay);
         }
         Announced::Unshared
+    }
+
+    pub(super) fn remember_uncacheable(&self, relay: &Relay) {
+        let now = relay.clock.now();
+        relay.ongoing.uncacheable.remember(&self.kind(), now);
     }
 
     /// What others are told of an answer that has just been stored.
@@ -359,9 +419,18 @@ impl Errand {
         if !self.is_for_others(variant) {
             return self.is_not_for_others(relay);
         }
-        relay.ongoing.uncacheable.forget(self.ask.key.as_bytes());
+        relay.ongoing.uncacheable.forget(&self.kind());
         Announced::Stored(Some(variant.clone()))
     }
+}
+
+/// Whether an answer could be reused from memory now, by a client without wishes
+/// of its own.
+fn is_fresh(variant: &Variant, now: SystemTime) -> bool {
+    let none = RequestDirectives::default();
+    let never = bounds(&Policy::default());
+    let decision = decide(&none, &variant.reuse, now, Origin::Reachable, &never);
+    matches!(decision, Decision::Fresh | Decision::StaleWhileRevalidate)
 }
 
 /// What following a leader has come to.
@@ -369,8 +438,6 @@ enum Followed {
     Done(Box<Went>),
     /// To join others, or to lead, for what varies by these fields.
     Again(Option<Nominated>),
-    /// To join those, or to lead them, who found the same answer too old.
-    Behind,
     Alone,
 }
 

@@ -4,11 +4,11 @@
 //! One side feeds a [`Stream`], at the pace of its fastest reader or, where all
 //! of it is kept, at its own. [`Reader`]s are the bodies of clients' answers.
 //! A reader that falls too far behind another is cut off: a slow client does
-//! not slow down others, and does not make the stream hold more.
+//! not slow down others for long, and does not make the stream hold more.
 //!
 //! Invariants: a reader sees every byte from the first, in order, or an error;
 //! a stream that is not kept holds no more than a bound; when the last reader
-//! of such a stream has gone, the feeding side learns of it.
+//! of such a stream has gone or was cut off, the feeding side learns of it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -100,9 +100,7 @@ impl Stream {
     /// Holds no more than about so many bytes from now on: a reader that is
     /// further behind the fastest is cut off.
     pub fn bound(&self, most: u64) {
-        let mut state = self.state();
-        state.most = Some(most);
-        state.trim();
+        self.state().most = Some(most);
     }
 
     /// Adds what has come.
@@ -111,6 +109,7 @@ impl Stream {
             return;
         }
         let mut state = self.state();
+        state.cut_off();
         state.held += chunk.len() as u64;
         state.chunks.push_back(chunk);
         state.trim();
@@ -169,7 +168,7 @@ impl Stream {
         if state.most.is_none() {
             return Poll::Ready(Room::Free);
         }
-        let Some(fastest) = state.readers.values().map(|reader| reader.taken).max() else {
+        let Some(fastest) = state.positions().max() else {
             return Poll::Ready(Room::Deserted);
         };
         let unread = state.chunks.iter().skip(fastest - state.dropped);
@@ -180,10 +179,22 @@ impl Stream {
         Poll::Pending
     }
 
+    /// Waits until no reader is so far behind another that it would be cut off by
+    /// what comes next.
+    pub fn poll_together(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        let is_full = state.most.is_some_and(|most| state.held >= most);
+        if !is_full || state.positions().min() == state.positions().max() {
+            return Poll::Ready(());
+        }
+        state.feeder = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     /// Waits until nobody reads it any more; for ever where all of it is kept.
     pub fn poll_deserted(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut state = self.state();
-        if state.most.is_some() && state.readers.is_empty() {
+        if state.most.is_some() && state.positions().next().is_none() {
             return Poll::Ready(());
         }
         state.feeder = Some(cx.waker().clone());
@@ -228,29 +239,50 @@ impl Stream {
 }
 
 impl State {
-    /// Lets go of what all readers have taken, and of what is over the bound
-    /// since a reader is behind others.
-    fn trim(&mut self) {
-        let Some(most) = self.most else {
+    /// Chunks that each reader has taken. Those that were cut off do not count:
+    /// what they want next is held no more.
+    fn positions(&self) -> impl Iterator<Item = usize> {
+        let readers = self.readers.values().map(|reader| reader.taken);
+        readers.filter(|taken| *taken >= self.dropped)
+    }
+
+    /// Lets go of what is over the bound since a reader is behind others, before
+    /// more comes. Such a reader is cut off.
+    fn cut_off(&mut self) {
+        let Some((most, fastest)) = self.most.zip(self.positions().max()) else {
             return;
         };
-        let taken = || self.readers.values().map(|reader| reader.taken);
-        let (slowest, fastest) = (taken().min(), taken().max());
-        let (Some(slowest), Some(fastest)) = (slowest, fastest) else {
-            // Nobody is there yet, or any more.
-            return;
-        };
-        while self.dropped < slowest || self.held > most && self.dropped < fastest {
-            let Some(chunk) = self.chunks.pop_front() else {
-                break;
-            };
-            self.held -= chunk.len() as u64;
-            self.dropped += 1;
+        while self.held >= most && self.dropped < fastest {
+            self.drop_oldest();
         }
         let dropped = self.dropped;
         let behind = self.readers.values_mut();
         for reader in behind.filter(|reader| reader.taken < dropped) {
             reader.wake();
+        }
+    }
+
+    /// Lets go of what all readers have taken.
+    fn trim(&mut self) {
+        if self.most.is_none() {
+            return;
+        }
+        let slowest = match self.positions().min() {
+            Some(slowest) => slowest,
+            // Nobody is there yet.
+            None if self.dropped == 0 => return,
+            // Without its beginning nobody can read it any more.
+            None => self.dropped + self.chunks.len(),
+        };
+        while self.dropped < slowest && !self.chunks.is_empty() {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(chunk) = self.chunks.pop_front() {
+            self.held -= chunk.len() as u64;
+            self.dropped += 1;
         }
     }
 
@@ -459,10 +491,12 @@ mod tests {
         assert_eq!(take(&mut fast).0, b"ab");
         assert_eq!(room(2), Poll::Ready(Room::Free));
         stream.push("cd".into());
+        assert!(now(|cx| stream.poll_together(cx)).is_pending());
         assert_eq!(take(&mut fast).0, b"cd");
         assert_eq!(stream.state().held, 4, "the slow one may still want it");
+        assert!(now(|cx| stream.poll_together(cx)).is_pending());
         stream.push("ef".into());
-        assert_eq!(stream.state().held, 4);
+        assert_eq!(stream.state().held, 2, "what only it wanted is let go");
         let (none, end) = take(&mut slow);
         assert!(none.is_empty() && matches!(end, Some(Err(_))));
         assert!(stream.reader(None).is_none(), "the beginning is gone");
@@ -473,6 +507,54 @@ mod tests {
         drop(fast);
         assert_eq!(room(2), Poll::Ready(Room::Deserted));
         assert!(now(|cx| stream.poll_deserted(cx)).is_ready());
+    }
+
+    #[test]
+    fn a_reader_that_comes_nearer_is_not_cut_off() {
+        let stream = Stream::passing(4);
+        let together = || now(|cx| stream.poll_together(cx));
+        let (mut fast, mut slow) = (stream.reader(None).unwrap(), stream.reader(None).unwrap());
+        assert!(together().is_ready());
+        for chunk in ["abcd", "efgh", "ijkl"] {
+            stream.push(chunk.into());
+            assert!(together().is_ready(), "neither is behind the other");
+            assert_eq!(take(&mut fast).0, chunk.as_bytes());
+            assert!(together().is_pending());
+            assert_eq!(take(&mut slow).0, chunk.as_bytes());
+            assert!(together().is_ready());
+        }
+        stream.push("mn".into());
+        take(&mut fast);
+        assert!(together().is_ready(), "there is room for more");
+        stream.push("opq".into());
+        take(&mut fast);
+        assert!(together().is_pending());
+        drop(fast);
+        assert!(together().is_ready(), "nobody is before it");
+        assert_eq!(take(&mut slow).0, b"mnopq");
+    }
+
+    #[test]
+    fn a_reader_that_was_cut_off_keeps_nothing_going() {
+        let stream = Stream::passing(4);
+        let room = || now(|cx| stream.poll_room(cx, 2));
+        let (mut fast, mut slow) = (stream.reader(None).unwrap(), stream.reader(None).unwrap());
+        for chunk in ["ab", "cd", "ef"] {
+            stream.push(chunk.into());
+            take(&mut fast);
+        }
+        assert!(stream.state().dropped > 0, "the slow one is cut off");
+        assert!(now(|cx| stream.poll_deserted(cx)).is_pending());
+        drop(fast);
+        // It has not learned of it, since its client takes nothing.
+        assert_eq!(room(), Poll::Ready(Room::Deserted));
+        assert!(now(|cx| stream.poll_deserted(cx)).is_ready());
+        for _ in 0..100 {
+            stream.push("gh".into());
+        }
+        assert!(stream.state().held <= 4, "{}", stream.state().held);
+        let (none, end) = take(&mut slow);
+        assert!(none.is_empty() && matches!(end, Some(Err(_))));
     }
 
     #[test]

@@ -85,6 +85,33 @@ async fn streams_without_end_hold_no_slots() {
 }
 
 #[tokio::test]
+async fn answers_that_drip_without_end_hold_no_slots() {
+    // They are no events by their type, and their clients read all of it.
+    let upstream = Upstream::start();
+    let every = std::time::Duration::from_millis(100);
+    upstream.usually(move |seen| match seen.target().starts_with("/feed") {
+        true => Reply::raw(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ncache-control: no-store\r\n\r\n",
+        )
+        .drip("1\n".repeat(1_000), every),
+        false => Reply::json("{}"),
+    });
+    let gateway = Setup::before(&upstream)
+        .config(ALL)
+        .config(NARROW)
+        .config("upstream.timeout = \"1s\"\nupstream.first_byte_timeout = \"1s\"")
+        .start();
+    let mut hostile = not_reading(&gateway, 8, "/feed/").await;
+    for client in &mut hostile {
+        client.some(1).await;
+    }
+    honest(&gateway).await;
+    for client in &mut hostile {
+        client.some(1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_slow_reader_slows_down_nobody_who_reads_the_same() {
     let upstream = Upstream::start();
     let body = vec![b'x'; LARGE];

@@ -192,3 +192,80 @@ async fn a_part_of_what_is_on_its_way_is_asked_for_alone() {
     assert_eq!((part.status, part.text()), (206, "al"));
     assert_eq!(upstream.count(), 2);
 }
+
+#[tokio::test]
+async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_later() {
+    for by in ["purge", "method"] {
+        let upstream = Upstream::start();
+        let gateway = before(&upstream);
+        let gate = Gate::new();
+        upstream.once("/v", halves(&gate));
+        let mut first = gateway.client().await;
+        first.ask("GET", "/v", &[]).await;
+        reads(&mut first, "half").await;
+        match by {
+            "purge" => drop(gateway.purge("all").await),
+            _ => drop(gateway.request("DELETE", "/v", &[]).await),
+        }
+        let asked = upstream.count();
+        let (head, held) = (Gate::new(), ok(&["cache-control: max-age=60"], "new"));
+        upstream.usually({
+            let head = head.clone();
+            move |_| held.clone().behind(&head)
+        });
+        // They want what is there now, and it is fetched once for all of them.
+        let waits = || std::sync::Arc::strong_count(gateway.server().gateway());
+        let before = waits();
+        let mut later = Vec::new();
+        for _ in 0..5 {
+            let mut client = gateway.client().await;
+            client.ask("GET", "/v", &[]).await;
+            later.push(client);
+        }
+        upstream.asked(asked + 1).await;
+        until("all wait", || waits() >= before + later.len()).await;
+        head.open();
+        for client in &mut later {
+            assert_eq!(client.answer("GET").await.text(), "new", "{by}");
+        }
+        assert_eq!(upstream.count(), asked + 1, "{by}");
+        gate.open();
+        reads(&mut first, "rest").await;
+        until("all is over", || fetches(&gateway) == 0).await;
+        assert_eq!(gateway.get("/v").await.text(), "new", "{by}");
+    }
+}
+
+#[tokio::test]
+async fn what_has_become_stale_on_its_way_is_given_to_nobody_who_asks_later() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let gate = Gate::new();
+    upstream.once("/v", halves(&gate));
+    let mut first = gateway.client().await;
+    first.ask("GET", "/v", &[]).await;
+    reads(&mut first, "half").await;
+    gateway.advance(10_000);
+    // Fresh for 60 s, but not for who wants it younger, or fresh for longer.
+    for (number, own) in ["max-age=5", "min-fresh=55"].into_iter().enumerate() {
+        upstream.once("/v", ok(&["cache-control: max-age=60"], "own"));
+        let own = [("cache-control", own)];
+        let answer = gateway.request("GET", "/v", &own).await;
+        assert_eq!(answer.text(), "own", "{own:?}");
+        assert_eq!(upstream.count(), 2 + number);
+        gateway.purge("all").await;
+    }
+    gate.open();
+    reads(&mut first, "rest").await;
+
+    let gate = Gate::new();
+    upstream.once("/w", halves(&gate));
+    first.ask("GET", "/w", &[]).await;
+    reads(&mut first, "half").await;
+    gateway.advance(61_000);
+    upstream.once("/w", ok(&["cache-control: max-age=60"], "new"));
+    let answer = gateway.get("/w").await;
+    assert_eq!(answer.text(), "new", "{answer:?}");
+    gate.open();
+    reads(&mut first, "rest").await;
+}

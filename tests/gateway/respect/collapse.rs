@@ -60,13 +60,13 @@ async fn what_cannot_be_stored_is_asked_for_by_each() {
     // The body of the first never ends.
     upstream.once("/v", Reply::raw(head).behind(&gate).hang());
     upstream.always(ok(&["cache-control: no-store"], "body"));
-    let asking = waiting(&gateway, CLIENTS).await;
+    // Whoever leads has the first answer.
+    let mut leader = gateway.client().await;
+    leader.ask("GET", "/v", &[]).await;
     upstream.asked(1).await;
+    let asking = waiting(&gateway, CLIENTS - 1).await;
     gate.open();
     upstream.asked(CLIENTS).await;
-    // Whoever leads has the first answer.
-    let mut asking = asking.into_iter();
-    let _leader = asking.next();
     for mut client in asking {
         let answer = client.answer("GET").await;
         assert_eq!((answer.status, answer.text()), (200, "body"));
@@ -304,6 +304,135 @@ async fn a_question_of_ones_own_does_not_make_a_key_uncacheable() {
         assert_eq!(client.answer("GET").await.text(), "body");
     }
     assert_eq!(upstream.count(), before + 1);
+}
+
+#[tokio::test]
+async fn what_nobody_else_would_be_answered_does_not_make_a_key_uncacheable() {
+    // The origin answers it to this client alone, whatever its fields say.
+    let own: [(&str, &[u8]); 3] = [
+        ("content", b"GET /v HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"),
+        ("max-age", b"GET /v HTTP/1.1\r\nhost: x\r\ncache-control: max-age=0\r\n\r\n"),
+        ("authorization", b"GET /v HTTP/1.1\r\nhost: x\r\ncache-control: max-age=0\r\nauthorization: Basic eDp5\r\n\r\n"),
+    ];
+    for (what, request) in own {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        upstream.once("/v", ok(&[SOON], "body"));
+        gateway.get("/v").await;
+        gateway.advance(5_000);
+        upstream.once("/v", ok(&["cache-control: private"], "its own"));
+        let mut hostile = gateway.client().await;
+        hostile.send(request).await;
+        assert_eq!(hostile.answer("GET").await.text(), "its own", "{what}");
+        gateway.advance(STALE);
+        let (gate, before) = (Gate::new(), upstream.count());
+        upstream.usually({
+            let gate = gate.clone();
+            move |_| ok(&[SOON], "body").behind(&gate)
+        });
+        let asking = waiting(&gateway, 10).await;
+        upstream.asked(before + 1).await;
+        gate.open();
+        for mut client in asking {
+            assert_eq!(client.answer("GET").await.text(), "body");
+        }
+        assert_eq!(upstream.count(), before + 1, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
+    // By what the origin answers to the first, and what it knows of him.
+    let private = ok(&["cache-control: private"], "its own");
+    for (first, own) in [
+        (private.clone(), ("cookie", "session=1")),
+        (Reply::status(503, "not now"), ("x-none", "1")),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = plain(&upstream).manual().start();
+        let (head, gate) = (Gate::new(), Gate::new());
+        upstream.once("/v", first.behind(&head));
+        upstream.usually({
+            let gate = gate.clone();
+            move |_| ok(&[SOON], "body").behind(&gate)
+        });
+        let mut hostile = gateway.client().await;
+        hostile.ask("GET", "/v", &[own]).await;
+        upstream.asked(1).await;
+        let asking = waiting(&gateway, 20).await;
+        head.open();
+        upstream.asked(2).await;
+        hostile.answer("GET").await;
+        gate.open();
+        for mut client in asking {
+            assert_eq!(client.answer("GET").await.text(), "body", "{own:?}");
+        }
+        assert_eq!(upstream.count(), 2, "{own:?}");
+    }
+}
+
+#[tokio::test]
+async fn clients_with_copies_of_their_own_are_no_stampede() {
+    // As after a purge or a restart, with what browsers hold.
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    let tag = "etag: \"one\"";
+    upstream.usually(move |seen| match seen.field("if-none-match") {
+        Some(_) => not_modified(&[SOON, tag]).behind(&held),
+        None => ok(&[SOON, tag], "body").behind(&held),
+    });
+    let held = || Arc::strong_count(gateway.server().gateway());
+    let before = held();
+    let mut asking = Vec::new();
+    for number in 0..20 {
+        let mut client = gateway.client().await;
+        let own = ["\"one\"", "\"old\""][number % 2];
+        client.ask("GET", "/v", &[("if-none-match", own)]).await;
+        if number == 0 {
+            upstream.asked(1).await;
+        }
+        asking.push((client, [304, 200][number % 2]));
+    }
+    until("all wait", || held() >= before + asking.len()).await;
+    upstream.asked(2).await;
+    gate.open();
+    // The first is the origin's to judge.
+    for (client, status) in &mut asking[1..] {
+        assert_eq!(client.answer("GET").await.status, *status);
+    }
+    assert_eq!(upstream.count(), 2);
+    // What may not be stored is not waited for a second time.
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
+    let ask = async |gateway: &Gateway| {
+        let mut client = gateway.client().await;
+        client.ask("GET", "/w", &[("if-none-match", "\"x\"")]).await;
+        client
+    };
+    let mut asking = Vec::new();
+    for _ in 0..10 {
+        asking.push(ask(&gateway).await);
+    }
+    upstream.asked(4).await;
+    gate.open();
+    for client in &mut asking {
+        assert_eq!(client.answer("GET").await.text(), "body");
+    }
+    let (gate, before) = (Gate::new(), upstream.count());
+    let held = gate.clone();
+    upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
+    let mut asking = Vec::new();
+    for _ in 0..10 {
+        asking.push(ask(&gateway).await);
+    }
+    upstream.asked(before + 10).await;
+    gate.open();
+    for client in &mut asking {
+        assert_eq!(client.answer("GET").await.text(), "body");
+    }
 }
 
 #[tokio::test]
