@@ -399,8 +399,13 @@ impl Gateway {
             None => HeaderMap::new(),
         };
         let route = self.route(&errand.ask.key).map(|route| route.headers);
-        let went = match self.admit_miss(way.caller, errand.joins(&self.relay)) {
-            Ok(()) => errand.run(&self.relay).await,
+        let joins = errand.joins(&self.relay);
+        let went = match self.admit_miss(way.caller, joins) {
+            Ok(()) => {
+                let went = errand.run(&self.relay).await;
+                self.count_by_outcome(way.caller, joins, &went);
+                went
+            }
             Err(refusal) => {
                 let stale = errand.stale(&self.relay);
                 self.count_limited(stale.is_some());
@@ -583,6 +588,30 @@ impl Gateway {
                 .admit_miss(caller, self.clock.now())
                 .map_err(Refusal::TooManyMisses),
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Counts a request as a miss after all that has not had another's answer,
+    /// though it joined one; and the other way round.
+    fn count_by_outcome<T, E>(
+        &self,
+        caller: Caller,
+        joined: bool,
+        went: &Result<(T, Outcome), (E, Outcome)>,
+    ) {
+        let asked = match went {
+            Ok((_, Outcome::Forwarded { collapsed, .. })) => !collapsed,
+            Ok((_, Outcome::Hit { .. })) => false,
+            // It is not known who has asked.
+            Ok((_, Outcome::StaleIfError { .. })) | Err(_) => !joined,
+        };
+        match (joined, asked) {
+            // It has asked already: what is over the limit shows with the next.
+            (true, true) => {
+                let _counted = self.admit_miss(caller, false);
+            }
+            (false, false) => self.give_back_miss(caller),
+            (true, false) | (false, true) => {}
         }
     }
 

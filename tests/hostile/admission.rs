@@ -268,6 +268,45 @@ async fn misses_are_limited_apart_from_hits() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
+    const ALL: &str = r#"
+        [[route]]
+        name = "all"
+        path = "/{rest:*}"
+        methods = ["*"]
+        query = "any"
+        headers = "all"
+        cache = { mode = "respect" }
+    "#;
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |_| Reply::with(200, "cache-control: private\r\n", "{}").behind(&held));
+    let gateway = Setup::before(&upstream)
+        .manual()
+        .config(CONFIG)
+        .config(MISSES)
+        .config(ALL)
+        .start();
+    let own = [("x-forwarded-for", HONEST)];
+    let mut first = gateway.client().await;
+    first.ask("GET", "/v", &own).await;
+    upstream.asked(1).await;
+    let waits = || Arc::strong_count(gateway.server().gateway());
+    let (mut second, before) = (gateway.client().await, waits());
+    second.ask("GET", "/v", &own).await;
+    until("both wait", || waits() > before).await;
+    gate.open();
+    upstream.asked(2).await;
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    let third = get(&mut first, HONEST, "/v").await;
+    assert_eq!(third.status, 429, "it has had its two");
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
 async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
     let upstream = Upstream::start();
     let gate = Gate::new();

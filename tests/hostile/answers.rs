@@ -154,11 +154,12 @@ async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
         .config("clients.trusted_proxies = [\"127.0.0.0/8\"]\nupstream.requests_per_minute = 20\nupstream.queue_timeout = \"1s\"")
         .start();
     let mut hostile = Vec::new();
-    for number in 0..60 {
-        let mut client = gateway.client().await;
+    for _ in 0..60 {
+        hostile.push(gateway.client().await);
+    }
+    for (number, client) in hostile.iter_mut().enumerate() {
         let own = [("x-forwarded-for", "192.0.2.1")];
         client.ask("GET", &token(number), &own).await;
-        hostile.push(client);
     }
     let fetches = || gateway.server().gateway().fill.collapse.len();
     until("its requests wait", || fetches() > 30).await;
