@@ -4,10 +4,11 @@
 //! The wall's time, which HTTP dates are compared with, is made of the same
 //! moments. The machine's wall clock may be set at any time; [`Clock::follow`]
 //! takes that up gradually, so that [`Clock::wall`] never goes back and ages never
-//! shrink.
+//! shrink. What a server says of its own clock (when a rate limit is reset) is
+//! compared with the machine's wall clock as it is ([`Clock::wall_as_set`]): a
+//! minute must not look like an hour while a correction is being taken up.
 //!
-//! Deliberately absent: the machine's wall clock in decisions. It is read in the
-//! maintenance and nowhere else.
+//! Deliberately absent: the machine's wall clock in any other decision.
 
 use std::ops::Add;
 use std::sync::Arc;
@@ -136,8 +137,11 @@ impl Wall {
     }
 
     fn at(&self, moment: Moment) -> SystemTime {
-        let uncorrected = i128::from(moment.0.saturating_sub(DAY));
-        let time = uncorrected + self.slew.load().at(moment);
+        self.corrected(moment, self.slew.load().at(moment))
+    }
+
+    fn corrected(&self, moment: Moment, by: i128) -> SystemTime {
+        let time = i128::from(moment.0.saturating_sub(DAY)) + by;
         let distance = u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
         let distance = Duration::from_nanos(distance);
         let time = match time >= 0 {
@@ -196,6 +200,22 @@ impl Clock {
     /// later one never has the earlier time.
     pub fn wall(&self, moment: Moment) -> SystemTime {
         self.wall.at(moment)
+    }
+
+    /// The machine's wall clock as it is, which may go back; for a date of a
+    /// server's that says how long something lasts from now on.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that reads the machine's clock"
+    )]
+    pub fn wall_as_set(&self) -> SystemTime {
+        match &self.source {
+            Source::Machine(_) => SystemTime::now(),
+            Source::Manual(_) => {
+                let to = self.wall.slew.load().to;
+                self.wall.corrected(self.now(), to)
+            }
+        }
     }
 
     /// Takes up what the machine's wall clock says, gradually. To be called now

@@ -439,7 +439,7 @@ fn sorry(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
     let (head, body) = gateway.respond.refusal(refusal, None, &said).into_parts();
     let body = match body {
         Body::Whole(Some(body)) => body,
-        Body::Whole(None) | Body::Lent(_) | Body::Pieces(_) | Body::Streamed(_) => Bytes::new(),
+        Body::Whole(None) | Body::Lent(_) | Body::Streamed(_) => Bytes::new(),
     };
     let mut text = format!("HTTP/1.1 {}\r\n", head.status).into_bytes();
     for (name, value) in &head.headers {

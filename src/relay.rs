@@ -82,6 +82,11 @@ impl Ongoing {
             lingering: Lingering::beside(max_in_flight),
         }
     }
+
+    /// The upstream takes so many requests at once from now on.
+    pub fn bound(&self, max_in_flight: u32) {
+        self.lingering.bound(max_in_flight);
+    }
 }
 
 /// What relaying needs of the house.

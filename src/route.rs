@@ -242,16 +242,21 @@ impl Route {
         for piece in &self.upstream_path.0 {
             match piece {
                 Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
-                Piece::Tail if has_dot_segment(captures.tail) => {
+                Piece::Tail if has_dot_segment(captures.tail.as_bytes()) => {
                     return Err(Invalid::new("path", captures.tail, NO_DOTS));
                 }
                 Piece::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
                 Piece::Param(at) => {
                     let parameter = &self.params[*at];
                     let raw = captures.value(*at);
+                    let begin = key.buffer().len();
                     parameter
                         .kind
                         .canonical(&parameter.name, raw, false, key.buffer())?;
+                    // A text may have slashes in it, which go up encoded.
+                    if has_dot_segment(&key.buffer()[begin..]) {
+                        return Err(Invalid::new(&parameter.name, raw, NO_DOTS));
+                    }
                 }
             }
         }
@@ -471,7 +476,7 @@ impl RouteTable {
 
     /// The route of a path; `None` where there is none. A parameter that is a
     /// dot segment belongs to no route, since what follows us might resolve it;
-    /// one in a tail is refused by [`Route::canonical`].
+    /// one within a tail or a parameter is refused by [`Route::canonical`].
     pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<Found<'t, 'p>> {
         let found = self.router.at(path).ok()?;
         let mut captures = Captures::default();
@@ -492,8 +497,8 @@ impl RouteTable {
     }
 }
 
-/// What is allowed in a tail: it goes up as it came, and must not lead out of
-/// the path that the upstream has for the route.
+/// What is allowed in a tail, or in a parameter: it must not lead out of the path
+/// that the upstream has for the route, whatever follows us decodes.
 const NO_DOTS: &str = "without . and .. as segments, percent-encoded ones and those before \\, %2F, %5C or ; among them";
 
 /// The name of the tail in the router.

@@ -13,7 +13,7 @@
 //! what a client that reads holds for a moment does not count for much.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -130,6 +130,8 @@ pub struct Unsent {
 #[derive(Default)]
 struct Table {
     stuck: HashMap<u64, Stuck, RandomState>,
+    /// The connections of each holder that are stuck.
+    holders: HashMap<Holder, HashSet<u64, RandomState>, RandomState>,
     /// Each buffer by its end, with the connections that are sending it.
     buffers: HashMap<usize, Shared, RandomState>,
     held: u64,
@@ -240,11 +242,19 @@ impl Table {
         // A connection that joined late may have been offered less of it.
         self.held += bytes.saturating_sub(shared.bytes);
         shared.bytes = shared.bytes.max(bytes);
+        let own = self.holders.entry(stuck.holder).or_default();
+        own.insert(connection);
         self.stuck.insert(connection, stuck);
     }
 
     fn remove(&mut self, connection: u64) -> Option<Stuck> {
         let stuck = self.stuck.remove(&connection)?;
+        if let Some(own) = self.holders.get_mut(&stuck.holder) {
+            own.remove(&connection);
+            if own.is_empty() {
+                self.holders.remove(&stuck.holder);
+            }
+        }
         if let Some(shared) = self.buffers.get_mut(&stuck.buffer.end) {
             shared.readers -= 1;
             if shared.readers == 0 {
@@ -264,12 +274,10 @@ impl Table {
     /// Closes connections of a client that holds more than its share, but not
     /// the last one: a single answer may be larger than the share.
     fn fit_client(&mut self, holder: Holder, share: u64, now: Moment, cut: &mut Vec<Stuck>) {
-        let own = self
-            .stuck
-            .iter()
-            .filter(|(_, stuck)| stuck.holder == holder);
-        let mut own: Vec<_> = own
-            .map(|(connection, stuck)| (Reverse(stuck.idle(now)), *connection, self.part(stuck)))
+        let connections = self.holders.get(&holder).into_iter().flatten();
+        let stuck = connections.filter_map(|number| Some((*number, self.stuck.get(number)?)));
+        let mut own: Vec<_> = stuck
+            .map(|(connection, stuck)| (Reverse(stuck.idle(now)), connection, self.part(stuck)))
             .collect();
         let mut held: u64 = own.iter().map(|(_, _, bytes)| bytes).sum();
         if held <= share {
@@ -289,48 +297,62 @@ impl Table {
     /// Closes connections of whoever holds the most for longest, until so many
     /// bytes are held.
     fn fit_total(&mut self, most: u64, now: Moment, cut: &mut Vec<Stuck>) {
-        let mut holders: HashMap<Holder, Vec<(Duration, u64)>, RandomState> = HashMap::default();
-        for (connection, stuck) in &self.stuck {
-            let own = holders.entry(stuck.holder).or_default();
-            own.push((stuck.idle(now), *connection));
+        let idle = |connection: &u64| Some((self.stuck.get(connection)?.idle(now), *connection));
+        let mut holders: Vec<Burden> = Vec::with_capacity(self.holders.len());
+        for connections in self.holders.values() {
+            let mut own: Vec<_> = connections.iter().filter_map(idle).collect();
+            // The longest idle is taken from the end.
+            own.sort_unstable();
+            holders.push(Burden {
+                total: own.iter().map(|stuck| self.burden(*stuck)).sum(),
+                summed: own.len(),
+                own,
+            });
         }
-        let mut holders: Vec<_> = holders
-            .into_values()
-            .map(|mut own| {
-                // The longest idle is taken from the end.
-                own.sort_unstable();
-                (self.burden(&own), own)
-            })
-            .collect();
+        let ranked = holders.iter().enumerate();
+        let mut ranked: BinaryHeap<_> = ranked.map(|(at, holder)| (holder.total, at)).collect();
         while self.held > most {
-            let greediest = holders.iter_mut().max_by_key(|(burden, _)| *burden);
-            let Some((burden, own)) = greediest else {
+            let Some((_, at)) = ranked.pop() else {
                 return;
             };
-            let Some((_, connection)) = own.pop() else {
-                return;
+            let holder = &mut holders[at];
+            let Some(longest) = holder.own.pop() else {
+                continue;
             };
-            cut.extend(self.remove(connection));
-            *burden = self.burden(own);
+            holder.total = holder.total.saturating_sub(self.burden(longest));
+            cut.extend(self.remove(longest.1));
+            // The parts of those that send the same buffer have grown. They are
+            // looked at again once an eighth has gone, and not each time.
+            if holder.own.len() <= holder.summed - holder.summed.div_ceil(8) {
+                holder.summed = holder.own.len();
+                holder.total = holder.own.iter().map(|stuck| self.burden(*stuck)).sum();
+            }
+            ranked.push((holder.total, at));
         }
     }
 
-    /// What a client's connections hold, times how long it has taken nothing of
+    /// What a connection holds, times how long its client has taken nothing of
     /// it.
-    fn burden(&self, own: &[(Duration, u64)]) -> u128 {
-        let of = |(idle, connection): &(Duration, u64)| {
-            let bytes = self
-                .stuck
-                .get(connection)
-                .map_or(0, |stuck| self.part(stuck));
-            u128::from(bytes) * (*idle + GRACE).as_millis()
-        };
-        own.iter().map(of).sum()
+    fn burden(&self, (idle, connection): (Duration, u64)) -> u128 {
+        let stuck = self.stuck.get(&connection);
+        let bytes = stuck.map_or(0, |stuck| self.part(stuck));
+        u128::from(bytes) * (idle + GRACE).as_millis()
     }
+}
+
+/// What a holder's connections hold, times how long it has taken nothing of it.
+struct Burden {
+    total: u128,
+    /// How many connections it had when that was last added up.
+    summed: usize,
+    /// How long each has been idle, and its number; the longest last.
+    own: Vec<(Duration, u64)>,
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
     use super::*;
 
     /// One stuck connection: its number, its client's, where its buffer ends,
@@ -515,5 +537,36 @@ mod tests {
         bench.unsent.release(2);
         assert_eq!(bench.unsent.held(), 0);
         assert_eq!(bench.cut(), [0_u64; 0]);
+    }
+
+    proptest! {
+        /// Whatever gets stuck, goes on or is closed: what is counted beside the
+        /// list of connections agrees with it, and the bounds hold.
+        #[test]
+        fn the_counts_are_true(
+            steps in proptest::collection::vec((0_u64..40, 0_u32..4, 1_usize..12, 0_u8..4), 1..200),
+        ) {
+            let (total, share) = (300, 120);
+            let mut bench = Bench::new(total, Some(share));
+            for (connection, client, end, act) in steps {
+                // A connection is its client's for as long as it lasts.
+                let connection = connection * 4 + u64::from(client);
+                match act {
+                    0 => bench.unsent.release(connection),
+                    _ => bench.hold((connection, client, end, end as u64 * 10)),
+                }
+                let table = bench.unsent.table();
+                let ends: HashSet<_> = table.stuck.values().map(|stuck| stuck.buffer.end).collect();
+                prop_assert_eq!(table.held, ends.iter().map(|end| *end as u64 * 10).sum::<u64>());
+                prop_assert!(table.held <= total);
+                prop_assert_eq!(table.buffers.len(), ends.len());
+                let listed: usize = table.holders.values().map(HashSet::len).sum();
+                prop_assert_eq!(listed, table.stuck.len());
+                for (holder, own) in &table.holders {
+                    prop_assert!(!own.is_empty());
+                    prop_assert!(own.iter().all(|number| table.stuck[number].holder == *holder));
+                }
+            }
+        }
     }
 }

@@ -448,6 +448,10 @@ fn bounds_that_go_together() {
             "upstream.request_body.buffer is more than upstream.request_body.max_buffered_per_client",
         ),
         (
+            "upstream.request_body = { buffer = \"2KiB\", max_buffered = \"1KiB\" }",
+            "upstream.request_body.buffer is more than upstream.request_body.max_buffered;",
+        ),
+        (
             "upstream.request_body = { buffer = \"1KiB\", max_buffered_per_client = \"4KiB\", max_buffered = \"2KiB\" }",
             "upstream.request_body.max_buffered_per_client is more than upstream.request_body.max_buffered",
         ),
@@ -481,6 +485,10 @@ fn bounds_that_go_together() {
             [64 << 10, 1 << 30, 1 << 30],
         ),
         ("buffer = \"16MiB\"", [16 << 20; 3]),
+        (
+            "buffer = \"4MiB\"\nupstream.request_body.max_buffered = \"8MiB\"",
+            [4 << 20, 4 << 20, 8 << 20],
+        ),
         ("grace = \"1s\"", [64 << 10, 2 << 20, 16 << 20]),
     ] {
         let config = Config::parse("p", &format!("upstream.request_body.{text}\n"));

@@ -94,24 +94,27 @@ fn request_body(table: Table<'_>) -> upload::Limits {
     let size = |key, most, default| table.size(key, 1024..=most, default);
     // What is not said fits what is.
     let mut all = size("max_buffered", 1 << 40, 16 << 20);
-    let per_client = u64::min(
-        2 << 20,
-        if table.has("max_buffered") {
-            all
-        } else {
-            2 << 20
-        },
-    );
+    let room = match table.has("max_buffered") {
+        true => all,
+        false => u64::MAX,
+    };
+    let per_client = u64::min(2 << 20, room);
     let mut per_client = size("max_buffered_per_client", 1 << 32, per_client);
     let buffer = size("buffer", 16 << 20, u64::min(64 << 10, per_client));
-    if !table.has("max_buffered_per_client") && !table.has("max_buffered") {
-        per_client = per_client.max(buffer);
+    let is_said = table.has("max_buffered_per_client");
+    if !is_said {
+        per_client = per_client.max(buffer).min(room);
     }
     if !table.has("max_buffered") {
         all = all.max(per_client);
     }
+    // The complaint names what was said.
+    let holds_buffer = match is_said {
+        true => (per_client, "max_buffered_per_client"),
+        false => (all, "max_buffered"),
+    };
     for (less, more, names) in [
-        (buffer, per_client, ["buffer", "max_buffered_per_client"]),
+        (buffer, holds_buffer.0, ["buffer", holds_buffer.1]),
         (per_client, all, ["max_buffered_per_client", "max_buffered"]),
     ] {
         if less > more {

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -378,7 +379,7 @@ fn store(stream: &Stream, last: &[u8], keep: Keep) {
 
 /// The bodies that go on without a slot, by client.
 pub(super) struct Lingering {
-    most: usize,
+    most: AtomicUsize,
     clients: Mutex<HashMap<Caller, usize>>,
 }
 
@@ -400,9 +401,14 @@ impl Lingering {
 
     fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
-            most,
+            most: AtomicUsize::new(most),
             clients: Mutex::default(),
         })
+    }
+
+    /// So many requests may be under way from now on.
+    pub(super) fn bound(&self, in_flight: u32) {
+        self.most.store(in_flight as usize * FOR_EACH_SLOT, Relaxed);
     }
 
     /// One more body of a client's goes on without a slot. A client has a
@@ -411,7 +417,8 @@ impl Lingering {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = clients.values().sum();
         let own = clients.entry(client).or_default();
-        if all >= self.most || *own >= (self.most / 4).max(1) {
+        let most = self.most.load(Relaxed);
+        if all >= most || *own >= (most / 4).max(1) {
             if *own == 0 {
                 clients.remove(&client);
             }
@@ -454,6 +461,11 @@ mod tests {
         assert!(enter(5).is_none(), "there are as many as may be");
         held.remove(0);
         held.push(enter(5).unwrap());
+        lingering.bound(2);
+        held.push(enter(1).unwrap());
+        lingering.bound(1);
+        held.truncate(2);
+        assert_eq!(lingering.clients.lock().unwrap().values().sum::<usize>(), 2);
         drop(held);
         assert!(lingering.clients.lock().unwrap().is_empty());
         let one = Lingering::new(1);

@@ -117,9 +117,20 @@ pub(super) fn serve_streamed(
     Some(response)
 }
 
+/// A part of a stored body. A small one is copied: one that shares the body keeps
+/// all of it in memory, even once it is evicted, and only the part would count
+/// as what the client has not taken.
 pub(super) fn slice(body: &Bytes, span: range::Span) -> Bytes {
+    let part = part(body, span);
+    match part.len() < body.len() / 2 {
+        true => Bytes::copy_from_slice(part),
+        false => body.slice_ref(part),
+    }
+}
+
+fn part(body: &[u8], span: range::Span) -> &[u8] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
-    body.slice(at(span.first)..at(span.last + 1))
+    &body[at(span.first)..at(span.last + 1)]
 }
 
 pub(super) fn many(
@@ -132,13 +143,15 @@ pub(super) fn many(
     let boundary = format!("{:016x}{:016x}", relay.seed, relay.clock.now().nanos());
     let parts = Multipart::new(spans, variant.body.len() as u64, content_type, &boundary);
     let fields = parts.fields(&variant.fields);
-    let mut pieces = std::collections::VecDeque::new();
+    // In one buffer of their own, for the same reason.
+    let length = usize::try_from(parts.length).unwrap_or(0);
+    let mut whole = Vec::with_capacity(length);
     for (text, span) in parts.parts {
-        pieces.push_back(text);
-        pieces.push_back(slice(&variant.body, span));
+        whole.extend_from_slice(&text);
+        whole.extend_from_slice(part(&variant.body, span));
     }
-    pieces.push_back(parts.tail);
-    (StatusCode::PARTIAL_CONTENT, fields, Body::Pieces(pieces))
+    whole.extend_from_slice(&parts.tail);
+    (StatusCode::PARTIAL_CONTENT, fields, Body::new(whole.into()))
 }
 
 /// What every answer of these routes says last: how it came about.
@@ -195,5 +208,21 @@ pub(super) fn keep_typed(fields: &mut HeaderMap) {
         .collect();
     for name in names {
         fields.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_part_does_not_keep_the_whole_body() {
+        let body = Bytes::from(vec![b'x'; 1000]);
+        let shares = |part: &Bytes| body.as_ptr_range().contains(&part.as_ptr());
+        for (first, last, expected) in [(0, 498, false), (700, 999, false), (1, 999, true)] {
+            let part = slice(&body, range::Span { first, last });
+            assert_eq!(part.len() as u64, last - first + 1);
+            assert_eq!(shares(&part), expected, "{first}-{last}");
+        }
     }
 }

@@ -175,6 +175,29 @@ fn paths_without_a_route() {
 }
 
 #[test]
+fn a_parameter_has_no_dot_segment_in_it() {
+    let table = table();
+    for (ticker, is_refused) in [
+        ("..%2f..%2fsecret", true),
+        ("a%2F..%2Fb", true),
+        ("..%5csecret", true),
+        ("..;", true),
+        ("..%3bx%2Fsecret", true),
+        ("%2e%2e%2fsecret", true),
+        ("a%2Fb", false),
+        ("..a", false),
+        ("a..%2Fb", false),
+        ("...", false),
+        ("%252e%252e%252fa", false),
+    ] {
+        let path = format!("/tokens/{ticker}");
+        let found = table.find(&path).unwrap();
+        let key = found.route.canonical(&found.captures, None);
+        assert_eq!(key.is_err(), is_refused, "{ticker}");
+    }
+}
+
+#[test]
 fn a_tail_takes_all_that_is_left_as_it_came() {
     let mut all = route("all", "/{rest:*}", vec![], vec![]);
     all.any_query = true;

@@ -168,6 +168,7 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
     let ongoing = before.relay.ongoing.clone();
+    ongoing.bound(config.upstream.max_in_flight.get());
     let identity = Identity {
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),

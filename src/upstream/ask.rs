@@ -345,7 +345,7 @@ impl Upstream {
         };
         passage.heard();
         let (head, body) = response.into_parts();
-        let wall = self.clock.wall(self.clock.now());
+        let wall = self.clock.wall_as_set();
         let judged = answer::judge_head(head.status, &head.headers, wall);
         let said = reported::read(head.status, &head.headers, wall);
         grant.hear(&said);

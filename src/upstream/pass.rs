@@ -218,7 +218,7 @@ impl Upstream {
     /// about anything.
     fn overhear(&self, grant: &Grant, status: StatusCode, fields: &HeaderMap) {
         if grant.header().is_some() {
-            let wall = self.clock.wall(self.clock.now());
+            let wall = self.clock.wall_as_set();
             let said = reported::read(status, fields, wall);
             let spent = said.quota_spent.is_some();
             grant.hear(&Reported {

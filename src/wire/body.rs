@@ -1,7 +1,6 @@
 //! The body of an answer: what memory holds, or what is on its way from the
 //! upstream.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,8 +20,6 @@ pub enum Body {
     Whole(Option<Bytes>),
     /// Lent whole by what memory holds; what a hit has.
     Lent(Option<Lent>),
-    /// Pieces of what is held, one after the other.
-    Pieces(VecDeque<Bytes>),
     /// On its way from the upstream.
     Streamed(Box<Reader>),
 }
@@ -117,7 +114,6 @@ impl http_body::Body for Body {
                 .filter(|bytes| !bytes.is_empty())
                 .map(Piece::Own),
             Self::Lent(lent) => lent.take().filter(Buf::has_remaining).map(Piece::Lent),
-            Self::Pieces(pieces) => pieces.pop_front().map(Piece::Own),
             Self::Streamed(reader) => {
                 let frame = reader.poll(cx);
                 return frame.map_ok(|frame| frame.map_data(Piece::Own));
@@ -130,20 +126,20 @@ impl http_body::Body for Body {
         match self {
             Self::Whole(bytes) => bytes.as_ref().is_none_or(Bytes::is_empty),
             Self::Lent(lent) => !lent.as_ref().is_some_and(Buf::has_remaining),
-            Self::Pieces(pieces) => pieces.is_empty(),
             Self::Streamed(reader) => reader.is_end(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        let length = |bytes: &Bytes| bytes.len() as u64;
         match self {
-            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, length)),
+            Self::Whole(bytes) => {
+                let length = bytes.as_ref().map_or(0, Bytes::len);
+                SizeHint::with_exact(length as u64)
+            }
             Self::Lent(lent) => {
                 let length = lent.as_ref().map_or(0, Buf::remaining);
                 SizeHint::with_exact(length as u64)
             }
-            Self::Pieces(pieces) => SizeHint::with_exact(pieces.iter().map(length).sum()),
             Self::Streamed(reader) => reader.size_hint(),
         }
     }

@@ -328,7 +328,9 @@ async fn one_address_does_not_displace_anothers_admin_connection() {
     let mut honest = Client::connect_from(HONEST, gateway.admin).await;
     assert_eq!(honest.get("/readyz").await.status, 200);
     let mut crowd = Vec::new();
-    for _ in 0..300 {
+    // More than there may be; not so many that the honest one's connection would
+    // be idle for too long on a slow machine.
+    for _ in 0..80 {
         let mut client = Client::connect_from(HOSTILE, gateway.admin).await;
         assert_eq!(client.get("/healthz").await.status, 200);
         crowd.push(client);
@@ -343,7 +345,7 @@ async fn one_address_does_not_displace_anothers_admin_connection() {
         b"",
         "the oldest of the crowd made room"
     );
-    assert_eq!(crowd[299].get("/healthz").await.status, 200);
+    assert_eq!(crowd[79].get("/healthz").await.status, 200);
 }
 
 /// A page whose name was rebound to this address reaches nothing.
