@@ -237,6 +237,11 @@ impl Budget {
         self.minute.most
     }
 
+    /// How many requests a second takes.
+    pub fn per_second(&self) -> usize {
+        self.second.most
+    }
+
     /// Whether a request that was taken has not ended yet.
     pub fn is_under_way(&self) -> bool {
         self.minute.under_way > 0

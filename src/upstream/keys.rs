@@ -171,6 +171,7 @@ impl Keys {
         clock: Clock,
     ) -> Arc<Self> {
         let pool = Pool::default().next(keys, budget, clock.now());
+        line.share_second(pool.a_second());
         Arc::new(Self {
             pool: RwLock::new(Arc::new(pool)),
             clock,
@@ -195,6 +196,7 @@ impl Keys {
                 state.rest = None;
             }
         }
+        self.line.share_second(next.a_second());
         *pool = Arc::new(next);
         drop(pool);
         // There may be more to take.
@@ -340,6 +342,13 @@ impl Keys {
 }
 
 impl Pool {
+    /// How many requests a second takes with all keys.
+    fn a_second(&self) -> u32 {
+        let of = |slot: &Arc<Slot>| slot.state().budget.per_second();
+        let requests: usize = self.slots.iter().map(of).sum();
+        u32::try_from(requests).unwrap_or(u32::MAX)
+    }
+
     /// The pool that comes after this one.
     fn next(&self, keys: Vec<ApiKey>, budget: impl Fn() -> Budget, now: Moment) -> Self {
         let slot = |key: Option<ApiKey>| {

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::latency::Latency;
-use super::queue::{ClientShare, Full, Number, Queue};
+use super::queue::{ClientShare, Full, LEAST_SHARED, Number, Queue};
 use super::{Failure, Priority, Wish};
 use crate::clock::{Clock, Moment};
 use crate::identify::Caller;
@@ -28,6 +28,8 @@ pub struct Line {
     waited: Mutex<[Latency; Priority::ALL.len()]>,
     /// How many slots the endpoint has that was asked last.
     slots: AtomicU32,
+    /// How many requests the budget of all keys has for a second.
+    a_second: AtomicU32,
     clock: Clock,
 }
 
@@ -93,6 +95,7 @@ impl Line {
             }),
             waited: Mutex::default(),
             slots: AtomicU32::new(u32::MAX),
+            a_second: AtomicU32::new(u32::MAX),
             clock,
         })
     }
@@ -202,8 +205,17 @@ impl Line {
         self.slots.store(slots, Ordering::Relaxed);
     }
 
+    /// The budget has so many requests for a second from now on. A request that
+    /// is not answered takes one of each second, so that one client's slow ones
+    /// could take all: clients have shares of no more slots than that.
+    pub fn share_second(&self, requests: u32) {
+        let requests = requests.max(LEAST_SHARED);
+        self.a_second.store(requests, Ordering::Relaxed);
+    }
+
     fn slots(&self) -> u32 {
-        self.slots.load(Ordering::Relaxed)
+        let a_second = self.a_second.load(Ordering::Relaxed);
+        self.slots.load(Ordering::Relaxed).min(a_second)
     }
 
     /// Counts a request that is paid from the budget for a client.

@@ -171,6 +171,41 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
     }
 }
 
+/// What is not answered yet counts in every second's budget, so that slow
+/// requests take that before they take all slots.
+#[tokio::test]
+async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let own = gate.clone();
+    upstream.usually(move |seen| match seen.target().contains("/slow") {
+        true => Reply::json("{}").behind(&own),
+        false => Reply::json("{}"),
+    });
+    let budget = "upstream = { requests_per_second = 20, max_in_flight = 32, min_in_flight = 32, queue_timeout = \"100ms\" }";
+    let setup = Setup::before(&upstream).config(CONFIG).config(budget);
+    // No time goes by, so that all of this is in one second.
+    let gateway = setup.manual().start();
+    let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
+    let mut held = Vec::new();
+    for number in 0..20 {
+        held.push(ask(&gateway, &hostile(1), &slow(number)).await);
+    }
+    upstream.asked(10).await;
+    let mut honest = gateway.client().await;
+    for number in 0..7 {
+        let answer = get(&mut honest, HONEST, &token(number)).await;
+        assert_eq!(answer.status, 200, "{number}: {}", answer.text());
+    }
+    assert_eq!(upstream.count(), 17);
+    gate.open();
+    let mut served = 0;
+    for mut client in held {
+        served += usize::from(client.answer("GET").await.status == 200);
+    }
+    assert!(served >= 10, "{served}");
+}
+
 #[tokio::test]
 async fn a_client_over_its_share_of_slots_is_told_so_and_counted() {
     let upstream = Upstream::start();
