@@ -232,10 +232,14 @@ async fn ordgates_in_a_row_are_no_loop_and_one_before_itself_is() {
 #[tokio::test]
 async fn a_typed_route_before_itself_is_a_loop_as_well() {
     let upstream = Upstream::start();
-    for mode in ["override", "respect", "off"] {
+    for mode in [
+        "mode = \"override\", times = { 200 = \"9s\" }",
+        "mode = \"respect\"",
+        "mode = \"off\"",
+    ] {
         let gateway = Setup::before(&upstream).start();
         let route = format!(
-            "upstream.url = \"http://{}\"\n[[route]]\nname = \"loop\"\npath = \"/loop/{{id}}\"\nparams.id = {{ type = \"string\" }}\ncache = {{ mode = \"{mode}\" }}",
+            "upstream.url = \"http://{}\"\n[[route]]\nname = \"loop\"\npath = \"/loop/{{id}}\"\nparams.id = {{ type = \"string\" }}\ncache = {{ {mode} }}",
             gateway.public
         );
         let reloaded = gateway.reload(&route).await;
