@@ -22,11 +22,11 @@ pub(crate) fn judge(world: &World, asked: &Question, answer: &Answer) -> Result<
     let conditional = asked.fields.contains("if-none-match");
     let may_be = match (&asked.about, answer.status) {
         (About::Own, 200 | 204) => return Ok(()),
-        // There may be too many connections for any question at all.
-        (_, 503) => true,
+        // There may be too many connections, or requests, for any question at all.
+        (_, 429 | 503) => true,
         (About::Invalid, status) => matches!(status, 400 | 404 | 405 | 413 | 414 | 431),
         (About::Own, _) => false,
-        (_, 429 | 502 | 504) => true,
+        (_, 502 | 504) => true,
         (About::NoToken, 404) => {
             return match &answer.body[..] {
                 br#"{"error":"Not found"}"# => Ok(()),
