@@ -24,6 +24,7 @@ use super::reported;
 use super::retry::pause;
 use super::tally::Reason;
 use super::{Failure, Priority, TimedOut, Upstream, Wish};
+use crate::identify::Caller;
 
 /// Answers of late that the time of a hedge is taken from, at the least.
 const LEAST_SAMPLES: u64 = 20;
@@ -94,8 +95,14 @@ impl Upstream {
             let asked = match self.hedge_after(wish, passage.endpoint()) {
                 None => self.attempt(target, passage, grant, reason, deadline).await,
                 Some(after) => {
-                    self.hedged(target, (passage, grant), reason, deadline, after)
-                        .await
+                    self.hedged(
+                        target,
+                        (passage, grant),
+                        (reason, wish.caller),
+                        deadline,
+                        after,
+                    )
+                    .await
                 }
             };
             let failure = match asked {
@@ -173,7 +180,7 @@ impl Upstream {
         &self,
         target: &str,
         (passage, grant): (Passage, Grant),
-        reason: Reason,
+        (reason, client): (Reason, Option<Caller>),
         deadline: Instant,
         after: Duration,
     ) -> Result<Answer, Failure> {
@@ -184,8 +191,11 @@ impl Upstream {
             return asked;
         }
         let spare = Priority::LookAhead;
-        let passage = endpoint.admit(spare).ok();
-        let beside = passage.and_then(|passage| Some((passage, self.keys.take(spare).ok()?)));
+        // It is one more slot of its client's.
+        let beside = self.line.spare_slot(client).and_then(|slot| {
+            let passage = endpoint.admit_in(spare, Some(slot)).ok()?;
+            Some((passage, self.keys.take(spare).ok()?))
+        });
         let Some((passage, grant)) = beside else {
             return first.await;
         };

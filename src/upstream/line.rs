@@ -188,6 +188,18 @@ impl Line {
         self.slot_in(&mut inner, Wish { caller, ..wish })
     }
 
+    /// A slot for what can do without: `None` where somebody waits, or it is more
+    /// than its client's share.
+    pub fn spare_slot(self: &Arc<Self>, client: Option<Caller>) -> Option<Slot> {
+        let mut inner = self.inner();
+        let wish = Wish {
+            priority: Priority::LookAhead,
+            caller: inner.queue.account(client),
+        };
+        let goes = inner.queue.goes_first(wish, self.slots());
+        goes.then(|| self.slot_in(&mut inner, wish)).flatten()
+    }
+
     fn slot_in(self: &Arc<Self>, inner: &mut Inner, wish: Wish) -> Option<Slot> {
         if wish.priority == Priority::Probe {
             return None;

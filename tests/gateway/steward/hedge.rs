@@ -107,6 +107,36 @@ async fn where_there_is_not_much_to_spare_there_is_none() {
 }
 
 #[tokio::test]
+async fn one_clients_hedges_leave_slots_for_others() {
+    let upstream = Upstream::start();
+    let config = format!("{ENABLED}\nupstream.max_in_flight = 8\nupstream.min_in_flight = 8");
+    let gateway = after_answers(&upstream, SAMPLES, &config).await;
+    let asked = upstream.count();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| Reply::json(usual_body(&seen.target())).behind(&held));
+    let mut clients = Vec::new();
+    for number in 0..4 {
+        let mut client = gateway.client().await;
+        client.ask("GET", &token(100 + number), &[]).await;
+        clients.push(client);
+    }
+    // Half of the slots are all that one client may have, hedges among them.
+    upstream.asked(asked + 4).await;
+    let began = Instant::now();
+    until("hedges are due", || {
+        began.elapsed() > Duration::from_millis(100)
+    })
+    .await;
+    assert_eq!(upstream.count(), asked + 4);
+    gate.open();
+    for mut client in clients {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    rested(&gateway, "hedges").await;
+}
+
+#[tokio::test]
 async fn not_before_it_is_known_how_long_answers_take() {
     let upstream = Upstream::start();
     let gateway = after_answers(&upstream, SAMPLES - 1, ENABLED).await;
