@@ -161,8 +161,7 @@ async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
         let own = [("x-forwarded-for", "192.0.2.1")];
         client.ask("GET", &token(number), &own).await;
     }
-    let fetches = || gateway.server().gateway().fill.collapse.len();
-    until("its requests wait", || fetches() > 30).await;
+    // Whether the fetch of the last runs still or has failed: both do.
     let other = [("x-forwarded-for", "192.0.2.2")];
     let answer = gateway.request("GET", &token(59), &other).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -170,5 +169,6 @@ async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
     for mut client in hostile {
         refused += usize::from(client.answer("GET").await.status == 503);
     }
-    assert!(refused > 30, "{refused}");
+    // The budget has 20 for all together.
+    assert!(refused >= 40, "{refused}");
 }
