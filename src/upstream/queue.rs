@@ -301,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// Whether a client has had at most [`LIGHT`] of what the one has had that has
+    /// Whether a client has had at most `LIGHT` of what the one has had that has
     /// had the most: a reserve is kept for such clients.
     pub fn is_light(&self, caller: Option<Caller>) -> bool {
         self.had(self.account(caller)) <= self.heaviest * LIGHT

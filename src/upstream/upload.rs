@@ -6,7 +6,7 @@
 //! rest is streamed at a minimum rate.
 //!
 //! Whatever is wrong with a body is the client's doing and has a name
-//! ([`BodyFault`]), which [`Progress`] keeps: how the HTTP client reports it
+//! ([`BodyFault`]), which `Progress` keeps: how the HTTP client reports it
 //! depends on the version that the upstream speaks.
 //!
 //! Invariants: a body is waited for no longer than its rate, its grace and
