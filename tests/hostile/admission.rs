@@ -304,15 +304,6 @@ async fn misses_are_limited_apart_from_hits() {
 
 #[tokio::test]
 async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
-    const ALL: &str = r#"
-        [[route]]
-        name = "all"
-        path = "/{rest:*}"
-        methods = ["*"]
-        query = "any"
-        headers = "all"
-        cache = { mode = "respect" }
-    "#;
     let upstream = Upstream::start();
     let gate = Gate::new();
     let held = gate.clone();
@@ -321,7 +312,7 @@ async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
         .manual()
         .config(CONFIG)
         .config(MISSES)
-        .config(ALL)
+        .config(crate::ALL)
         .start();
     let own = [("x-forwarded-for", HONEST)];
     let mut first = gateway.client().await;

@@ -1,17 +1,8 @@
 //! Answers that one client does not read, or that never end: other clients'
 //! requests go on.
 
+use crate::ALL;
 use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
-
-const ALL: &str = r#"
-    [[route]]
-    name = "all"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
 
 const CLIENTS: usize = 32;
 const LARGE: usize = 10 << 20;

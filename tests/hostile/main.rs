@@ -19,6 +19,18 @@
 #[path = "../gateway/support.rs"]
 mod support;
 
+/// One route before any origin: every method and field passes, and what is
+/// stored obeys the origin's own fields.
+pub(crate) const ALL: &str = r#"
+    [[route]]
+    name = "all"
+    path = "/{rest:*}"
+    methods = ["*"]
+    query = "any"
+    headers = "all"
+    cache = { mode = "respect" }
+"#;
+
 mod connections;
 
 mod uploads;

@@ -1,18 +1,8 @@
 //! Requests made to poison the cache, to escape the base URL, or to loop: what
 //! another client is answered does not change by them.
 
+use crate::ALL;
 use crate::support::{Answer, Gateway, Reply, Setup, Upstream};
-
-/// One route before any origin.
-const ALL: &str = r#"
-    [[route]]
-    name = "all"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
 
 const FRESH: &str = "cache-control: max-age=60\r\n";
 
