@@ -25,8 +25,8 @@ use ordgate::gateway::{Session, Walk};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{Fresh, Options, Server};
 use ordgate::supervisor::{Handed, Supervisor};
-use ordgate::upstream::SearchedBody;
 use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::{ProviderKeys, SearchedBody};
 use ordgate::wire::head::{Bounds, Scan};
 use ordgate::wire::pulse::Pulse;
 
@@ -179,7 +179,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
     let server = Server::start(Options {
         fresh: Fresh {
             config: Config::parse("bench", &text).expect("a valid configuration"),
-            keys: Vec::new(),
+            keys: ProviderKeys::default(),
             admin_token: None,
         },
         config_name: "bench".to_owned(),

@@ -20,6 +20,7 @@ use std::convert::Infallible;
 use std::fmt;
 use std::hint::black_box;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use crate::clock::Moment;
+use crate::gateway::Gateway;
 use crate::listener::{Drain, Present, is_of_the_connection};
 use crate::reload::Reloads;
 use crate::telemetry;
@@ -84,6 +86,9 @@ pub struct Admin {
     pub token: Arc<Mutex<Option<Token>>>,
     /// The names that it goes by beside localhost; a reload may change them.
     pub hosts: Arc<ArcSwap<Vec<String>>>,
+    /// Whether `/readyz` fails until each tip has been known once; a reload may
+    /// change it.
+    pub ready_needs_tips: Arc<AtomicBool>,
     /// What reloads.
     pub reloads: Arc<Reloads>,
     /// Where the public side listens.
@@ -203,7 +208,7 @@ impl Admin {
             "/readyz" if *self.drain.borrow() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
-            "/readyz" => text(StatusCode::OK, "ready\n"),
+            "/readyz" => self.ready(gateway),
             "/metrics" => match telemetry::render(gateway, self.reloads.counts()) {
                 Ok(metrics) => typed(
                     "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -231,6 +236,29 @@ impl Admin {
                 status::status(self, gateway).to_string().into(),
             ),
         }
+    }
+
+    /// Whether the gateway can serve: not before the tips are known, since a wrong
+    /// or missing upstream shows there first.
+    fn ready(&self, gateway: &Gateway) -> Response<Body> {
+        let unknown = match self.ready_needs_tips.load(Ordering::Relaxed) {
+            true => gateway.unknown_tips(),
+            false => Vec::new(),
+        };
+        if unknown.is_empty() {
+            return text(StatusCode::OK, "ready\n");
+        }
+        let mut why = String::new();
+        for tip in unknown {
+            let trouble = tip.trouble.as_deref().unwrap_or("no answer yet");
+            why.push_str(&format!(
+                "not ready: the tip \"{}\" of the upstream \"{}\" has never been known: {trouble}\n",
+                tip.name, tip.upstream
+            ));
+        }
+        let mut response = typed("text/plain; charset=utf-8", why.into());
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        response
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {

@@ -72,10 +72,14 @@ struct Known {
 pub struct TipStanding {
     /// Its name.
     pub name: String,
+    /// The upstream that is asked for it.
+    pub upstream: String,
     /// Its status path.
     pub path: Option<String>,
     /// Whether a probe has confirmed it lately; else times alone count.
     pub known: bool,
+    /// Whether it has ever been known.
+    pub known_once: bool,
     /// Its height.
     pub height: Option<u32>,
     /// The hash of the block there.
@@ -571,8 +575,10 @@ impl Tip {
         let height = ledger.tip().map(|(height, _)| height);
         TipStanding {
             name: self.source.name.to_string(),
+            upstream: self.source.upstream_name.to_string(),
             path: self.source.path.as_deref().map(str::to_owned),
             known: self.is_known(now),
+            known_once: confirmed > 0,
             height,
             hash: height.and_then(|h| ledger.hash_at(h)).map(|h| hex(&h)),
             epoch: ledger.epoch(),

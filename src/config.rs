@@ -5,6 +5,7 @@
 //! with line and column. Nothing is validated again later. Keys of the provider
 //! never stand in the file.
 
+mod assign;
 mod reader;
 mod routes;
 mod upstream;
@@ -19,9 +20,10 @@ use http::{HeaderName, Uri};
 use ipnet::IpNet;
 pub use reader::Problem;
 use reader::{Problems, Table};
+use routes::Tips;
 use serde::Serialize;
 use toml::de::DeTable;
-pub use upstream::base_url;
+pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
 
 use crate::admin::host;
 use crate::cache::policy::Mode;
@@ -30,6 +32,7 @@ use crate::fill::lapses;
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::queue::LEAST_SHARED;
+use crate::upstream::{DEFAULT, ProviderKeys};
 use crate::{access_log, chain, limit, listener, respond, telemetry, units};
 
 /// The proxy.toml that the repository ships.
@@ -63,8 +66,11 @@ pub struct Config {
     pub targeted: Option<HeaderName>,
     /// What mode `chain` goes by.
     pub chain: chain::Settings,
-    /// How the upstream is called.
-    pub upstream: crate::upstream::Settings,
+    /// How each upstream is called; routes and tips know them by their numbers
+    /// here. Upstreams that no route asks are not among them.
+    pub upstreams: Vec<crate::upstream::Settings>,
+    /// The names of the upstreams that no route asks.
+    pub unused_upstreams: Vec<Box<str>>,
     /// What is logged.
     pub log: telemetry::Settings,
     /// A line for each request.
@@ -120,6 +126,9 @@ pub struct Admin {
     pub token_file: Option<PathBuf>,
     /// Names in Host that it answers to, beside localhost and any address.
     pub hosts: Vec<String>,
+    /// Whether `/readyz` fails until each tip that a route goes by has been known
+    /// once.
+    pub ready_needs_tips: bool,
 }
 
 /// A number of seconds.
@@ -144,13 +153,27 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
+        Self::parse_with(file, text, &[])
+    }
+
+    /// Reads a file's text as [`parse`](Self::parse) does. The base URLs of
+    /// `overrides` replace those of the file; an upstream that only they name has
+    /// the settings of the default one.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        overrides: &UrlOverrides,
+    ) -> Result<Self, Vec<Problem>> {
         let problems = Problems::new(file, text);
         let (root, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             problems.add(&error.span().unwrap_or_default(), error.message());
         }
         let table = Table::root(&problems, &root);
-        let config = Self::read(&table);
+        let config = Self::read(&table, overrides);
         table.finish();
         let problems = problems.into_list();
         match problems.is_empty() {
@@ -159,13 +182,14 @@ impl Config {
         }
     }
 
-    fn read(root: &Table<'_>) -> Self {
-        let chain = chain(root.table("chain"));
-        let tables = root.tables("route");
-        let routes = match tables {
-            Some(tables) => routes::read(tables, root, &chain.tips),
-            None => shipped_routes(&chain.tips),
+    fn read(root: &Table<'_>, overrides: &UrlOverrides) -> Self {
+        let mut upstreams = upstream::read_all(root, overrides);
+        let (mut chain, mut tips) = chain(root.table("chain"), &upstreams);
+        let (routes, unused_upstreams) = match root.tables("route") {
+            Some(tables) => routes::read(tables, root, &mut tips, &mut upstreams),
+            None => shipped_routes(&mut tips, &mut upstreams),
         };
+        chain.tips = tips.sources;
         let (public, private) = (root.table("server"), root.table("admin"));
         apart(&public, &private);
         let cache = root.table("cache");
@@ -196,7 +220,8 @@ impl Config {
             lapses,
             targeted: targeted.map(|(name, _)| name),
             chain,
-            upstream: upstream::read(root.table("upstream")),
+            upstreams,
+            unused_upstreams,
             access_log: access(log.table("access")),
             log: logging(&log),
             routes,
@@ -205,25 +230,30 @@ impl Config {
         config
     }
 
-    /// What is allowed and may yet not be meant, given whether there are keys.
-    pub fn warnings(&self, with_keys: bool) -> Vec<String> {
-        let open = |route: &&Route| route.headers == Headers::All;
-        let warn = |route: &Route| {
-            format!(
-                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
-                route.name
-            )
-        };
-        let mut warnings = Vec::new();
-        if with_keys {
-            warnings.extend(self.routes.routes().iter().filter(open).map(warn));
+    /// The name of the upstream of a number.
+    pub fn upstream_name(&self, number: u16) -> &str {
+        let settings = self.upstreams.get(usize::from(number));
+        settings.map_or(DEFAULT, |settings| &settings.name)
+    }
+
+    /// Has each upstream asked at one URL, where one is given.
+    pub fn ask_all_at(&mut self, url: Option<&Uri>) {
+        for settings in &mut self.upstreams {
+            if let Some(url) = url {
+                settings.urls = vec![url.clone()];
+            }
         }
-        let urls = &self.upstream.urls;
-        let plain = |scheme: &str| urls.iter().any(|url| url.scheme_str() == Some(scheme));
-        if with_keys && plain("http") && plain("https") {
-            warnings.push(
-                "upstream.url has https and http: the API key goes to each of them, and over http readable by anyone on the way".to_owned(),
-            );
+    }
+
+    /// What is allowed and may yet not be meant, given the keys.
+    pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for name in &self.unused_upstreams {
+            if **name != *DEFAULT {
+                warnings.push(format!(
+                    "no route asks the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip asks it by upstream = \"{name}\""
+                ));
+            }
         }
         let server = &self.server.connections;
         if let Some(client) = server.per_client {
@@ -241,31 +271,66 @@ impl Config {
                 ));
             }
         }
-        let slots = self.upstream.max_in_flight.get();
-        if slots < LEAST_SHARED {
-            warnings.push(format!(
-                "upstream.max_in_flight is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least"
-            ));
-        }
-        let probes = self.probes_each_minute();
-        let budget = self.upstream.requests_per_minute.get();
-        if probes > budget / 4 {
-            warnings.push(format!(
-                "the tips are asked for {probes} times a minute, and no more than a quarter of upstream.requests_per_minute, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer"
-            ));
+        for (number, settings) in (0..).zip(&self.upstreams) {
+            let with_keys = !keys.of(settings).is_empty();
+            self.warn_of_upstream(number, settings, with_keys, &mut warnings);
         }
         warnings
     }
 
-    /// How often a minute the tips that some route goes by are asked for.
-    fn probes_each_minute(&self) -> u32 {
+    fn warn_of_upstream(
+        &self,
+        number: u16,
+        settings: &crate::upstream::Settings,
+        with_keys: bool,
+        warnings: &mut Vec<String>,
+    ) {
+        let key = |key| settings.key(key);
+        let routes = self.routes.routes().iter();
+        let open = routes.filter(|route| route.headers == Headers::All && route.upstream == number);
+        if with_keys {
+            warnings.extend(open.map(|route| format!(
+                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
+                route.name
+            )));
+        }
+        let has = |scheme: &str| {
+            let mut urls = settings.urls.iter();
+            urls.any(|url| url.scheme_str() == Some(scheme))
+        };
+        if with_keys && has("http") && has("https") {
+            warnings.push(format!(
+                "{} has https and http: the API key goes to each of them, and over http readable by anyone on the way",
+                key("url")
+            ));
+        }
+        let slots = settings.max_in_flight.get();
+        if slots < LEAST_SHARED {
+            warnings.push(format!(
+                "{} is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least",
+                key("max_in_flight")
+            ));
+        }
+        let probes = self.probes_each_minute(number);
+        let budget = settings.requests_per_minute.get();
+        if probes > budget / 4 {
+            warnings.push(format!(
+                "the tips are asked for {probes} times a minute, and no more than a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
+                key("requests_per_minute")
+            ));
+        }
+    }
+
+    /// How often a minute an upstream is asked for the tips that some route goes
+    /// by.
+    fn probes_each_minute(&self, upstream: u16) -> u32 {
         let tips = self.chain.tips.iter().enumerate();
         let used = tips.filter(|(at, tip)| {
             let mut routes = self.routes.routes().iter();
             let goes_by = |route: &Route| {
                 route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == *at
             };
-            tip.path.is_some() && routes.any(goes_by)
+            tip.upstream == upstream && tip.path.is_some() && routes.any(goes_by)
         });
         let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
         used.map(|(_, tip)| each(tip.every)).sum()
@@ -299,13 +364,27 @@ impl Config {
             limit: Limit<'a>,
             cache: toml::Table,
             chain: toml::Table,
-            upstream: toml::Table,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            upstream: Option<toml::Table>,
+            upstreams: toml::Table,
             log: Log<'a>,
             route: Vec<toml::Value>,
         }
-        let mut upstream = toml::Table::try_from(&self.upstream)?;
         let size = |bytes| toml::Value::from(units::format_size(bytes));
-        upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
+        let mut default = None;
+        let mut upstreams = toml::Table::new();
+        for settings in &self.upstreams {
+            let mut table = toml::Table::try_from(settings)?;
+            table.insert("max_body_bytes".into(), size(settings.max_body_bytes));
+            if *settings.name != *DEFAULT && !settings.has_own_keys_file {
+                // Read again, it would be a file of the upstream's own.
+                table.remove("api_keys_file");
+            }
+            match &*settings.name {
+                DEFAULT => default = Some(table),
+                name => drop(upstreams.insert(name.to_owned(), table.into())),
+            }
+        }
         let mut cache = toml::Table::new();
         cache.insert("max_bytes".into(), size(self.cache_bytes));
         cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
@@ -337,7 +416,8 @@ impl Config {
             },
             cache,
             chain,
-            upstream,
+            upstream: default,
+            upstreams,
             log: Log {
                 log: &self.log,
                 access: &self.access_log,
@@ -346,22 +426,22 @@ impl Config {
                 .routes
                 .routes()
                 .iter()
-                .map(|route| routes::print(route, &self.routes, &self.chain.tips))
+                .map(|route| routes::print(route, self))
                 .collect(),
         })
     }
 }
 
 /// The routes of the shipped file, for a file that has none.
-fn shipped_routes(tips: &[Source]) -> RouteTable {
+fn shipped_routes(
+    tips: &mut Tips,
+    upstreams: &mut Vec<crate::upstream::Settings>,
+) -> (RouteTable, Vec<Box<str>>) {
     let problems = Problems::new(SHIPPED_NAME, SHIPPED);
     let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
     let table = Table::root(&problems, &root);
-    table
-        .tables("route")
-        .map_or_else(RouteTable::default, |tables| {
-            routes::read(tables, &table, tips)
-        })
+    let tables = table.tables("route").unwrap_or_default();
+    routes::read(tables, &table, tips, upstreams)
 }
 
 const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -434,6 +514,7 @@ fn admin(table: Table<'_>) -> Admin {
                 |text| host::is_name(text).then(|| text.to_owned()),
             )
             .unwrap_or_default(),
+        ready_needs_tips: table.boolean("ready_needs_tips", true),
     };
     table.finish();
     admin
@@ -504,22 +585,23 @@ fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
 }
 
 fn lapses(table: &Table<'_>) -> lapses::Settings {
-    let (error_ttl, max_error_ttl) = least_and_most(table, ["error_ttl", "max_error_ttl"], [1, 30]);
+    let defaults = [seconds(1), seconds(30)];
+    let (error_ttl, max_error_ttl) =
+        least_and_most(table, ["error_ttl", "max_error_ttl"], defaults);
     lapses::Settings {
         error_ttl,
         max_error_ttl,
     }
 }
 
-/// Two times of which the one grows up to the other; with their defaults in
-/// seconds.
+/// Two times of which the one grows up to the other; with their defaults.
 fn least_and_most(
     table: &Table<'_>,
     [least, most]: [&'static str; 2],
-    [at_first, at_last]: [u64; 2],
+    [at_first, at_last]: [Duration; 2],
 ) -> (Duration, Duration) {
-    let from = table.duration(least, MILLI..=DAY, seconds(at_first));
-    let to = table.duration(most, MILLI..=DAY, seconds(at_last).max(from));
+    let from = table.duration(least, MILLI..=DAY, at_first);
+    let to = table.duration(most, MILLI..=DAY, at_last.max(from));
     if to < from {
         let message = format!(
             "{} is shorter than {}; allowed is as long at the least",
@@ -534,7 +616,8 @@ fn least_and_most(
 /// The indexers of the API, as the reference upstream has them.
 const INDEXERS: [(&str, &str); 2] = [("ordinals", "/ordinals/v1/"), ("runes", "/runes/v1/")];
 
-fn chain(table: Table<'_>) -> chain::Settings {
+/// Reads `[chain]` but for the tips, and the tips.
+fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::Settings, Tips) {
     const YEAR: Duration = Duration::from_hours(24 * 365);
     let number = |key, bounds, default| {
         let read = table.integer(key, bounds);
@@ -558,22 +641,24 @@ fn chain(table: Table<'_>) -> chain::Settings {
             .unwrap_or(0),
     };
     ahead.finish();
-    let mut tips: Vec<Source> = INDEXERS
-        .iter()
-        .map(|(name, path)| source(name, Some(path)))
-        .collect();
+    let known = INDEXERS.map(|(name, path)| source(name, Some(path)));
+    let mut tips = Tips {
+        said: vec![None; known.len()],
+        sources: known.into(),
+    };
     for ((name, at), table) in table.table("tip").named_tables() {
-        tip(&mut tips, &name, &at, table);
+        tip(&mut tips, &name, &at, table, upstreams);
     }
     // For routes whose indexer says no tip.
-    tips.push(source("none", None));
+    tips.sources.push(source("none", None));
     table.finish();
-    chain::Settings {
+    let settings = chain::Settings {
         times,
         index_blocks: index_blocks as usize,
         look_ahead,
-        tips,
-    }
+        tips: Vec::new(),
+    };
+    (settings, tips)
 }
 
 /// A source as it is where nothing else is said.
@@ -583,13 +668,21 @@ fn source(name: &str, path: Option<&str>) -> Source {
         path: path.map(Into::into),
         height: "block_height".into(),
         every: seconds(5),
+        upstream: 0,
+        upstream_name: DEFAULT.into(),
     }
 }
 
 /// Reads a `[chain.tip.NAME]`: one more indexer, or other settings for one that
 /// is known.
-fn tip(tips: &mut Vec<Source>, name: &str, at: &Range<usize>, table: Table<'_>) {
-    let known = tips.iter_mut().find(|tip| *tip.name == *name);
+fn tip(
+    tips: &mut Tips,
+    name: &str,
+    at: &Range<usize>,
+    table: Table<'_>,
+    upstreams: &[crate::upstream::Settings],
+) {
+    let known = tips.sources.iter().position(|tip| *tip.name == *name);
     let is_target = |text: &str| {
         let plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         (text.starts_with('/') && plain).then(|| text.to_owned())
@@ -608,16 +701,13 @@ fn tip(tips: &mut Vec<Source>, name: &str, at: &Range<usize>, table: Table<'_>) 
     }
     let default = source(name, path.as_ref().map(|(path, _)| &**path));
     let every = table.duration("every", Duration::from_millis(100)..=DAY, default.every);
-    let tip = match known {
-        Some(known) => known,
-        None => {
-            tips.push(default);
-            match tips.last_mut() {
-                Some(tip) => tip,
-                None => return,
-            }
-        }
-    };
+    let at = known.unwrap_or_else(|| {
+        tips.sources.push(default);
+        tips.said.push(None);
+        tips.sources.len() - 1
+    });
+    tips.said[at] = assign::said(&table, upstreams).map(|(number, _)| number);
+    let tip = &mut tips.sources[at];
     if let Some((path, _)) = path {
         tip.path = Some(path.into());
     }

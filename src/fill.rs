@@ -42,7 +42,7 @@ use crate::collapse::{Client, Collapse, Exchanges, Lead, Unfetched, Wait};
 use crate::respond::{Promise, Respond};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Ask, Failure, TimedOut, Wish};
+use crate::upstream::{Ask, Failure, TimedOut, Upstreams, Wish};
 use assemble::Sliceable;
 use lapses::Lapses;
 pub use learn::Asking;
@@ -59,8 +59,8 @@ pub struct Fill {
     pub chain: Arc<Chain>,
     /// Who asks the upstream for whom.
     pub collapse: Arc<Collapse<Fetched>>,
-    /// Who knows what we do not.
-    pub upstream: Arc<dyn Ask>,
+    /// The upstreams that routes and tips ask.
+    pub upstreams: Arc<Upstreams>,
     /// How answers are said.
     pub respond: Arc<Respond>,
     /// What time it is.
@@ -106,7 +106,7 @@ impl Fill {
         routes: Arc<RouteTable>,
         cache: Cache,
         chain: Arc<Chain>,
-        upstream: Arc<dyn Ask>,
+        upstreams: Arc<Upstreams>,
         respond: Arc<Respond>,
         lapses: lapses::Settings,
         clock: Clock,
@@ -118,7 +118,7 @@ impl Fill {
             cache,
             chain,
             collapse: Collapse::new(),
-            upstream,
+            upstreams,
             respond,
             clock,
         })
@@ -131,7 +131,7 @@ impl Fill {
         routes: Arc<RouteTable>,
         cache: Cache,
         chain: Arc<Chain>,
-        upstream: Arc<dyn Ask>,
+        upstreams: Arc<Upstreams>,
         respond: Arc<Respond>,
         lapses: lapses::Settings,
     ) -> Arc<Self> {
@@ -142,7 +142,7 @@ impl Fill {
             cache,
             chain,
             collapse: self.collapse.clone(),
-            upstream,
+            upstreams,
             respond,
             clock: self.clock.clone(),
         })
@@ -241,7 +241,7 @@ impl Fill {
         anew: bool,
     ) -> Fetched {
         let since = self.epoch(key);
-        let wait = Wait::until(Instant::now() + self.patience());
+        let wait = Wait::until(Instant::now() + self.patience(key));
         for again in 0..OVERTAKEN {
             let (fill, own) = (self.clone(), key.clone());
             let lead = async move |lead: Lead<Fetched, Exchanges>| {
@@ -280,10 +280,16 @@ impl Fill {
     }
 
     /// The longest that [`find`](Self::find) has to wait for.
-    pub fn patience(&self) -> Duration {
+    pub fn patience(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own, so that the longest patience is
         // for the case that its runtime has stopped.
-        self.upstream.patience() + FIRST_PROBE + Duration::from_secs(1)
+        self.upstream_of(key).patience() + FIRST_PROBE + Duration::from_secs(1)
+    }
+
+    /// Who answers for the upstream of a key's route.
+    fn upstream_of(&self, key: &Key) -> &Arc<dyn Ask> {
+        let number = self.route(key).map_or(0, |route| route.upstream);
+        self.upstreams.asked(number)
     }
 
     /// Asks the upstream alone: for routes that neither store nor collapse.
@@ -370,7 +376,7 @@ impl Fill {
     }
 
     async fn ask(&self, key: &Key, wish: Wish) -> Result<Answer, Failure> {
-        let asked = self.upstream.ask(key.target(), wish).await;
+        let asked = self.upstream_of(key).ask(key.target(), wish).await;
         if let Err(failure) = &asked {
             failure.report(key.target());
         }

@@ -49,7 +49,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Ask, Recall, Relay};
 use crate::respond::{RequestId, Respond, Said};
 use crate::route::{Headers, Methods, Route, RouteTable};
-use crate::upstream::{Failure, Priority, TimedOut, Upstream, Wish};
+use crate::upstream::{Failure, Priority, TimedOut, Upstreams, Wish};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
@@ -69,8 +69,8 @@ pub struct Gateway {
     pub fill: Arc<Fill>,
     /// The way of routes that obey the origin's fields.
     pub relay: Arc<Relay>,
-    /// Who knows what we do not.
-    pub upstream: Arc<Upstream>,
+    /// The upstreams that routes and tips ask.
+    pub upstreams: Arc<Upstreams>,
     /// How answers are said.
     pub respond: Arc<Respond>,
     /// What is counted.
@@ -519,7 +519,7 @@ impl Gateway {
         let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
             (Forward::Bypass, _) => (self.fill.pass(&asking.key, wish).await, false, None),
             (_, None) => {
-                let wait = Wait::until(arrived + self.fill.patience());
+                let wait = Wait::until(arrived + self.fill.patience(&asking.key));
                 let (fetched, collapsed) = self.find(&asking, wait, wish).await;
                 (fetched, collapsed, None)
             }
@@ -671,7 +671,7 @@ impl Gateway {
             Err(Failure::TimedOut(TimedOut::Whole)) => {
                 self.find(
                     asking,
-                    Wait::until(arrived + self.fill.patience()),
+                    Wait::until(arrived + self.fill.patience(&asking.key)),
                     Wish {
                         priority: Priority::Miss,
                         ..wish
@@ -747,6 +747,17 @@ impl Gateway {
         tips
     }
 
+    /// The tips of [`tips`](Self::tips) that an upstream is asked for.
+    pub fn tips_of(&self, upstream: u16) -> Vec<u16> {
+        let mut tips = self.tips();
+        let chain = &self.fill.chain;
+        tips.retain(|tip| {
+            let source = chain.source(*tip);
+            source.is_some_and(|source| source.upstream == upstream)
+        });
+        tips
+    }
+
     /// How the tips are known that can be asked for, or that some route goes by.
     pub fn standings(&self) -> Vec<TipStanding> {
         let goes_by = |tip: u16| {
@@ -757,6 +768,15 @@ impl Gateway {
         let numbered = (0_u16..).zip(standings);
         let used = numbered.filter(|(tip, standing)| standing.path.is_some() || goes_by(*tip));
         used.map(|(_, standing)| standing).collect()
+    }
+
+    /// The tips that some route goes by and that have never been known.
+    pub fn unknown_tips(&self) -> Vec<TipStanding> {
+        let used = self.tips();
+        let standings = self.fill.chain.standings(self.clock.now());
+        let numbered = (0_u16..).zip(standings);
+        let unknown = numbered.filter(|(tip, standing)| used.contains(tip) && !standing.known_once);
+        unknown.map(|(_, standing)| standing).collect()
     }
 
     /// The routes that are paged, and whether their pages are cut from windows

@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser, Subcommand};
+use http::Uri;
 use ordgate::admin::Token;
 use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
-use ordgate::config::{self, Config, base_url};
+use ordgate::config::{self, Config, UrlOverrides, base_url};
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
+use ordgate::upstream::{self, ProviderKeys};
 use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,7 +30,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// A caching gateway for the Ordinals and Runes read API.
 ///
 /// The provider's keys come from the environment variable ORDGATE_API_KEYS,
-/// separated by commas, or from the file that upstream.api_keys_file names.
+/// separated by commas, or from the file that upstream.api_keys_file names. A
+/// named upstream has keys of its own where ORDGATE_API_KEYS_NAME is set (its
+/// name in upper case, - as _), or its api_keys_file.
 #[derive(Parser)]
 #[command(name = "ordgate", version, max_term_width = 100)]
 struct Cli {
@@ -43,11 +47,7 @@ enum Command {
     /// Run a model of a chain and of the API, to try things on.
     Sandbox(SandboxFlags),
     /// Check a configuration and print all of its effect.
-    Check {
-        /// The configuration file; without it, the one that is built in.
-        #[arg(long, value_name = "FILE")]
-        config: Option<PathBuf>,
-    },
+    Check(Serve),
     /// Have a running ordgate forget answers, at once.
     ///
     /// When this ends well, no request that begins afterwards gets what was
@@ -66,19 +66,22 @@ enum Command {
 struct Serve {
     /// The configuration file; without it, the one that is built in. Flags
     /// override it.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "ORDGATE_CONFIG")]
     config: Option<PathBuf>,
     /// Where clients come, such as 127.0.0.1:8080; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", env = "ORDGATE_LISTEN")]
     listen: Option<SocketAddr>,
     /// Where the operator comes: /healthz, /readyz, /metrics, /status,
     /// /explain, /purge, /reload. Off loopback it demands the token of
     /// ORDGATE_ADMIN_TOKEN.
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, value_name = "ADDR", env = "ORDGATE_ADMIN")]
     admin: Option<SocketAddr>,
-    /// The base URL of the API to ask, such as https://api.example. Several,
-    /// the preferred one first, where it may fail: give the flag again.
-    #[arg(long, value_name = "URL", conflicts_with = "sandbox")]
+    /// The base URL of the API to ask, such as https://api.example; or, as
+    /// NAME=URL, that of a named upstream, such as runes=http://127.0.0.1:3001.
+    /// Give the flag again for another upstream, or for another base URL of the
+    /// same one, the preferred one first. Without the flag, ORDGATE_UPSTREAM has
+    /// the same, separated by commas.
+    #[arg(long, value_name = "[NAME=]URL", conflicts_with = "sandbox")]
     upstream: Vec<String>,
     /// Ask a sandbox inside this process: no key, no network.
     #[arg(long)]
@@ -170,7 +173,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Serve(flags) => serve(flags),
         Command::Sandbox(flags) => sandbox(flags),
-        Command::Check { config } => check(config.as_deref()),
+        Command::Check(flags) => check(&flags),
         Command::Purge(flags) => purge(flags),
         Command::Openapi { config } => print_openapi(config.as_deref()),
     };
@@ -186,7 +189,8 @@ fn main() -> ExitCode {
 
 /// Reads what `serve` serves by: the file, and the flags that override it.
 fn effective(flags: &Serve) -> Result<(Config, String)> {
-    let (mut config, config_name) = load(flags.config.as_deref())?;
+    let urls = upstream_urls(flags)?;
+    let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
     if let Some(listen) = flags.listen {
         config.server.listen = listen;
     }
@@ -197,29 +201,66 @@ fn effective(flags: &Serve) -> Result<(Config, String)> {
     if public == private && public.port() != 0 {
         bail!("--listen and --admin are both {public}; each needs a port of its own");
     }
-    let mut urls = Vec::new();
-    for text in &flags.upstream {
-        let Some(url) = base_url(text) else {
+    for (name, _) in &urls {
+        let is_asked = |known: &upstream::Settings| known.name == *name;
+        if **name != *upstream::DEFAULT && !config.upstreams.iter().any(is_asked) {
+            let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
+            let tips: Vec<_> = tips.map(|tip| &*tip.name).collect();
             bail!(
-                "--upstream: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example"
+                "--upstream {name}=...: no route asks an upstream of that name; allowed are names that a route or a tip has as upstream = \"NAME\", and the names of the tips: {}",
+                tips.join(", ")
+            );
+        }
+    }
+    Ok((config, config_name))
+}
+
+/// The base URLs of --upstream, or else of ORDGATE_UPSTREAM, by the names of the
+/// upstreams.
+fn upstream_urls(flags: &Serve) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
+    let (source, texts) = match flags.upstream.is_empty() && !flags.sandbox {
+        false => ("--upstream", flags.upstream.clone()),
+        true => {
+            let variable = std::env::var("ORDGATE_UPSTREAM").unwrap_or_default();
+            let texts = variable.split(',').map(str::trim).map(str::to_owned);
+            let texts = texts.filter(|text| !text.is_empty()).collect();
+            ("ORDGATE_UPSTREAM", texts)
+        }
+    };
+    let mut named: Vec<(Box<str>, Vec<Uri>)> = Vec::new();
+    for text in &texts {
+        let (name, url) = match text.split_once('=') {
+            Some((name, url)) if config::is_upstream_name(name) => (name, url),
+            Some(_) | None => (upstream::DEFAULT, &**text),
+        };
+        let Some(url) = base_url(url) else {
+            bail!(
+                "{source}: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
             );
         };
+        let urls = match named.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, urls)) => urls,
+            None => {
+                named.push((name.into(), Vec::new()));
+                match named.last_mut() {
+                    Some((_, urls)) => urls,
+                    None => continue,
+                }
+            }
+        };
         if urls.contains(&url) {
-            bail!("--upstream: {url} came twice; each once is allowed");
+            bail!("{source}: {url} came twice; each once is allowed");
         }
         urls.push(url);
     }
-    if !urls.is_empty() {
-        config.upstream.urls = urls;
-    }
-    Ok((config, config_name))
+    Ok(named)
 }
 
 /// Adds the secrets to a configuration, and fits it to this machine.
 fn equip(mut config: Config) -> Result<Fresh> {
     fit_connections(&mut config);
     Ok(Fresh {
-        keys: api_keys(config.upstream.api_keys_file.as_deref())?,
+        keys: provider_keys(&config)?,
         admin_token: admin_token(config.admin.token_file.as_deref())?,
         config,
     })
@@ -363,33 +404,38 @@ fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
     })
 }
 
-fn check(path: Option<&Path>) -> Result<ExitCode> {
-    let (config, name) = load(path)?;
-    let keys = api_keys(config.upstream.api_keys_file.as_deref())?;
+fn check(flags: &Serve) -> Result<ExitCode> {
+    let (config, name) = effective(flags)?;
+    let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
-    let warnings = config.warnings(!keys.is_empty());
+    let warnings = config.warnings(&keys);
     let warnings: String = warnings
         .iter()
         .map(|warning| format!("# warning: {warning}\n"))
         .collect();
-    let keys = match keys.len() {
+    let count = |keys: &[ApiKey]| match keys.len() {
         0 => "none".to_owned(),
         n => format!("{n} [redacted]"),
     };
+    let own = keys.own.iter();
+    let own: String = own
+        .map(|(name, keys)| format!("# API keys of the upstream {name}: {}\n", count(keys)))
+        .collect();
     let token = if token.is_some() {
         "[redacted]"
     } else {
         "none"
     };
     say(&format!(
-        "# {name} is valid. Its effect, defaults included:\n# API keys: {keys}\n# admin token: {token}\n{warnings}\n{}",
+        "# {name} is valid. Its effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{warnings}\n{}",
+        count(&keys.shared),
         config.print()?
     ))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn purge(flags: PurgeFlags) -> Result<ExitCode> {
-    let (config, _) = load(flags.config.as_deref())?;
+    let (config, _) = load(flags.config.as_deref(), &[])?;
     let token = admin_secret(config.admin.token_file.as_deref())?;
     let admin = flags.admin.unwrap_or(config.admin.listen);
     let WantedFlags {
@@ -426,23 +472,24 @@ fn purge(flags: PurgeFlags) -> Result<ExitCode> {
 }
 
 fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
-    let (config, _) = load(path)?;
+    let (config, _) = load(path, &[])?;
     say(&format!("{:#}\n", openapi::document(&config.routes)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a configuration, or the one that is built in.
-fn load(path: Option<&Path>) -> Result<(Config, String)> {
-    let (name, parsed) = match path {
-        None => (config::SHIPPED_NAME.to_owned(), Config::shipped()),
+/// Reads a configuration, or the one that is built in. The base URLs given
+/// replace those that it has.
+fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
+    let (name, text) = match path {
+        None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {
             let name = path.display().to_string();
             let text =
                 std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
-            let parsed = Config::parse(&name, &text);
-            (name, parsed)
+            (name, text)
         }
     };
+    let parsed = Config::parse_with(&name, &text, urls);
     let config = parsed.map_err(|problems| {
         let lines = problems.iter().map(ToString::to_string);
         Invalid(lines.collect())
@@ -450,17 +497,46 @@ fn load(path: Option<&Path>) -> Result<(Config, String)> {
     Ok((config, name))
 }
 
-fn api_keys(file: Option<&Path>) -> Result<Vec<ApiKey>> {
-    let from_environment =
-        secrets::variable("ORDGATE_API_KEYS")?.filter(|text| !text.trim().is_empty());
-    match (from_environment, file) {
-        (Some(text), _) => ApiKey::list(&text).context("ORDGATE_API_KEYS"),
-        (None, Some(path)) => {
-            let text = secrets::file("upstream.api_keys_file", path)?;
-            let name = path.display();
-            ApiKey::list(&text).with_context(|| format!("upstream.api_keys_file {name}"))
+/// The keys of all upstreams. What an upstream has of its own goes before what
+/// is shared, and a variable of the environment before a file.
+fn provider_keys(config: &Config) -> Result<ProviderKeys> {
+    let mut keys = ProviderKeys::default();
+    let mut shared_file = None;
+    for settings in &config.upstreams {
+        let name = &settings.name;
+        let file = settings.api_keys_file.as_deref();
+        if **name == *upstream::DEFAULT || !settings.has_own_keys_file {
+            shared_file = shared_file.or(file);
         }
-        (None, None) => Ok(Vec::new()),
+        if **name != *upstream::DEFAULT {
+            let variable = name.to_uppercase().replace('-', "_");
+            let variable = format!("ORDGATE_API_KEYS_{variable}");
+            let file = file.filter(|_| settings.has_own_keys_file);
+            let key = settings.key("api_keys_file");
+            if let Some(own) = api_keys(&variable, &key, file)? {
+                keys.own.insert(name.clone(), own);
+            }
+        }
+    }
+    let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", shared_file)?;
+    keys.shared = shared.unwrap_or_default();
+    Ok(keys)
+}
+
+/// The keys of a variable of the environment, or else of a file.
+fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec<ApiKey>>> {
+    let from_environment = secrets::variable(variable)?.filter(|text| !text.trim().is_empty());
+    match (from_environment, file) {
+        (Some(text), _) => Ok(Some(
+            ApiKey::list(&text).with_context(|| variable.to_owned())?,
+        )),
+        (None, Some(path)) => {
+            let text = secrets::file(key, path)?;
+            let name = path.display();
+            let keys = ApiKey::list(&text).with_context(|| format!("{key} {name}"))?;
+            Ok(Some(keys))
+        }
+        (None, None) => Ok(None),
     }
 }
 
@@ -492,10 +568,12 @@ fn fit_connections(config: &mut Config) {
     let Some(allowed) = raise_descriptors() else {
         return;
     };
+    let upstreams = config.upstreams.iter();
+    let slots: u64 = upstreams
+        .map(|one| u64::from(one.max_in_flight.get()))
+        .sum();
     let most = &mut config.server.connections.max_connections;
-    let fit = allowed
-        .saturating_sub(SPARE + u64::from(config.upstream.max_in_flight.get()))
-        .max(1);
+    let fit = allowed.saturating_sub(SPARE + slots).max(1);
     if *most > fit {
         tracing::warn!(
             max_connections = *most,

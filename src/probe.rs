@@ -103,7 +103,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     let sent = fill.clock.now();
     // Later than this, an answer would tell of a tip that counts as lost.
     let patience = source.patience().max(LEAST_PATIENCE);
-    let asked = fill.upstream.ask(path, Wish::own(Priority::Probe));
+    let upstream = fill.upstreams.asked(source.upstream);
+    let asked = upstream.ask(path, Wish::own(Priority::Probe));
     let why = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
@@ -134,7 +135,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
         }
     };
     if let Some(height) = height {
-        fill.upstream.hear_height(&answer, path, height);
+        upstream.hear_height(&answer, path, height);
     }
     chain.heard_from(tip, answer.endpoint);
     let now = fill.clock.now();

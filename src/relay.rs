@@ -49,7 +49,7 @@ use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{judge_body, judge_head};
-use crate::upstream::{self, Exchange, Failure, Priority, RequestBody, TimedOut, Upstream, Wish};
+use crate::upstream::{Exchange, Failure, Priority, RequestBody, TimedOut, Upstreams, Wish};
 use crate::wire::Body;
 use crate::wire::stream::Stream;
 use pump::{AHEAD, Keep, Lingering, Pump};
@@ -97,10 +97,8 @@ pub struct Relay {
     pub cache: Cache,
     /// What goes on across reloads.
     pub ongoing: Ongoing,
-    /// Where requests go.
-    pub origin: Arc<dyn upstream::Ask>,
-    /// Its settings, its addresses and its keys.
-    pub upstream: Arc<Upstream>,
+    /// The upstreams that routes ask.
+    pub upstreams: Arc<Upstreams>,
     /// How long a stale answer waits for a fresh one.
     pub stale_wait: Duration,
     /// How answers are said.
@@ -214,7 +212,7 @@ impl Errand {
         mut self,
         relay: &Arc<Relay>,
     ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
-        let deadline = Instant::now() + relay.patience();
+        let deadline = Instant::now() + relay.patience(&self.ask.key);
         let body = self.ask.body.take();
         let went = match body {
             None => Arc::new(self).share(relay, deadline).await,
@@ -255,7 +253,8 @@ impl Errand {
         let mark = relay.cache.store().mark();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
-            .origin
+            .upstreams
+            .asked(route.upstream)
             .exchange(method, self.ask.key.target(), fields, body, wish)
             .await;
         let received = relay.clock.wall(relay.clock.now());
@@ -311,7 +310,7 @@ impl Errand {
         fields.remove(HOST);
         fields.remove(EXPECT);
         if route.headers == Headers::All {
-            replace_forwarding(relay, &self.ask, &mut fields);
+            replace_forwarding(relay, route, &self.ask, &mut fields);
         }
         hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
         if has_body && !fields.contains_key(CONTENT_LENGTH) {
@@ -443,7 +442,7 @@ impl Errand {
             .entry(DATE)
             .or_insert_with(|| date::value(times.received));
         hop::add_via(&mut fields, head.version, NAME);
-        let settings = relay.upstream.settings();
+        let settings = relay.upstreams.get(route.upstream).settings();
         let most = settings.max_body_bytes.min(relay.cache.store().most_body());
         if typed {
             // It is to be JSON, and whether it is shows only at its end.
@@ -468,7 +467,7 @@ impl Errand {
         };
         let is_empty = body.is_end_stream();
         let silence = settings.first_byte_timeout;
-        let upstream = relay.upstream.clone();
+        let upstream = relay.upstreams.get(route.upstream).clone();
         let mut pump = Pump::new(stream, body, length, silence, place, upstream);
         if !kept {
             return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
@@ -521,7 +520,7 @@ impl Errand {
             lead.announce(announced.clone());
         }
         let response = serve_streamed(relay, route, &begun, &self.ask, outcome, times.received);
-        let settings = relay.upstream.settings();
+        let settings = relay.upstreams.get(route.upstream).settings();
         let (own, at) = (self.as_get(self.ask.fields.clone()), relay.clone());
         let (gone, kept) = (relay.clone(), self.as_get(self.ask.fields.clone()));
         let keep = Keep {
@@ -592,8 +591,12 @@ fn is_event_stream(fields: &HeaderMap) -> bool {
 
 impl Relay {
     /// The longest that a client waits for its answer to begin.
-    fn patience(&self) -> Duration {
-        self.origin.patience() + Duration::from_secs(1)
+    fn patience(&self, key: &Key) -> Duration {
+        let number = self
+            .routes
+            .get(key.route())
+            .map_or(0, |route| route.upstream);
+        self.upstreams.asked(number).patience() + Duration::from_secs(1)
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Route {
     pub any_query: bool,
     /// Which fields pass.
     pub headers: Headers,
+    /// The number of the upstream that it asks.
+    pub upstream: u16,
     /// The upstream's spelling of the path.
     pub upstream_path: Template,
     /// The response's schema in the OpenAPI document.
@@ -322,8 +324,8 @@ impl Route {
     /// nothing is stored, since a target spells them out; nor of what is looked
     /// up with each answer, such as how long it may be used when stale.
     ///
-    /// Tips, and the routes that others are derived from, go by numbers, which
-    /// only who has both tables can compare.
+    /// Tips, upstreams, and the routes that others are derived from, go by
+    /// numbers, which only who has both configurations can compare.
     pub fn means_the_same(&self, before: &Self) -> bool {
         let declared = |one: &[Parameter], other: &[Parameter]| {
             let same = |(one, other): (&Parameter, &Parameter)| {

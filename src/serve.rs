@@ -12,6 +12,7 @@ mod successor;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -158,9 +159,8 @@ impl Server {
             admin_token,
         } = fresh;
         let fixed = Fixed::of(&config);
-        let in_sandbox = sandbox.is_some();
         let since = clock.now();
-        for warning in config.warnings(!keys.is_empty()) {
+        for warning in config.warnings(&keys) {
             tracing::warn!("{warning}");
         }
         let (drain, draining) = watch::channel(false);
@@ -176,9 +176,11 @@ impl Server {
         if let Some(why) = StartError::open_admin(admin_address, admin_token.as_ref()) {
             return Err(why);
         }
+        let mut sandbox_url = None;
         if let Some(sandbox) = sandbox {
             let (socket, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-            config.upstream.urls = base_url(&format!("http://{address}")).into_iter().collect();
+            sandbox_url = base_url(&format!("http://{address}"));
+            config.ask_all_at(sandbox_url.as_ref());
             let mut stop = stopping.clone();
             helpers.push(thread("sandbox", current_thread()?, async move {
                 match TcpListener::from_std(socket) {
@@ -195,11 +197,11 @@ impl Server {
             workers => workers,
         };
         let drain_timeout = Patience::new(config.server.drain_timeout);
-        let sandbox_url = config.upstream.urls.first().cloned().filter(|_| in_sandbox);
         let runtime = config.server.runtime;
         let connections = config.server.connections;
         let admin_hosts = config.admin.hosts.clone();
-        let first = gateway(config, keys, names, clock.clone(), None)?;
+        let ready_needs_tips = Arc::new(AtomicBool::new(config.admin.ready_needs_tips));
+        let first = gateway(config, &keys, &names, clock.clone(), None)?;
         let present: Present = Arc::new(ArcSwap::new(first.clone()));
         let door = Door::new(present.clone(), connections);
         let shown = present.clone();
@@ -212,10 +214,12 @@ impl Server {
             fixed,
             admin: admin_address,
             sandbox: sandbox_url,
+            names,
             present: present.clone(),
             door: door.clone(),
             token: token.clone(),
             hosts: hosts.clone(),
+            ready_needs_tips: ready_needs_tips.clone(),
             drain_timeout: drain_timeout.clone(),
             changed,
         };
@@ -226,6 +230,7 @@ impl Server {
             present: present.clone(),
             token,
             hosts,
+            ready_needs_tips,
             reloads: reloads.clone(),
             listen: public,
             workers,
@@ -443,9 +448,11 @@ async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
         for tip in gateway.tips() {
             probes.spawn(probe::watch(gateway.fill.clone(), tip));
         }
-        if gateway.upstream.settings().urls.len() > 1 {
-            let (fill, upstream) = (gateway.fill.clone(), gateway.upstream.clone());
-            probes.spawn(standby::watch(fill, upstream, gateway.tips()));
+        for (number, upstream) in gateway.upstreams.iter() {
+            if upstream.settings().urls.len() > 1 {
+                let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
+                probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
+            }
         }
         drop(gateway);
         if changes.changed().await.is_err() {

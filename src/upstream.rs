@@ -34,6 +34,7 @@ pub mod reported;
 pub mod rest;
 pub mod retry;
 mod search;
+mod set;
 mod settings;
 pub mod sketch;
 pub mod tally;
@@ -70,7 +71,8 @@ use names::Names;
 pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
-pub use settings::{Hedge, Retry, Settings, SetupError};
+pub use set::{ProviderKeys, Upstreams};
+pub use settings::{DEFAULT, Hedge, Retry, Settings, SetupError};
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
@@ -410,10 +412,11 @@ impl Upstream {
         if let Some(Switch { from, to }) = switch {
             let name = |at: usize| self.endpoints[at].name();
             tracing::warn!(
-                upstream = name(to),
+                upstream = self.name(),
+                endpoint = name(to),
                 before = name(from),
                 which_is = conditions[from].name(),
-                "another upstream is asked from now on"
+                "another endpoint is asked from now on"
             );
             self.tally.switches.fetch_add(1, Relaxed);
             self.switched.send_replace(());
@@ -534,6 +537,11 @@ impl Upstream {
     fn chance(&self) -> u64 {
         let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
         chance.draw()
+    }
+
+    /// Its name: `default`, or that of its table in proxy.toml.
+    pub fn name(&self) -> &str {
+        &self.settings.name
     }
 
     /// Its settings.

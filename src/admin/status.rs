@@ -63,7 +63,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
         "remembered_errors": gateway.fill.lapses(),
-        "upstream": upstream(&gateway.upstream),
+        "upstream": upstream(gateway.upstreams.first()),
+        "upstreams": upstreams(gateway),
         "stale_answers": stale,
         "requests": requests.collect::<Vec<_>>(),
     })
@@ -76,6 +77,13 @@ fn misses_limited(gateway: &Gateway) -> Value {
     };
     let refused = limit.refused();
     json!({ "refused": refused.misses.load(Relaxed), "stale": refused.stale.load(Relaxed) })
+}
+
+/// Each upstream by its name. The first stands under `upstream` as well.
+fn upstreams(gateway: &Gateway) -> Value {
+    let each = gateway.upstreams.iter();
+    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one)));
+    Value::Object(named.collect())
 }
 
 fn upstream(upstream: &Upstream) -> Value {
@@ -98,6 +106,7 @@ fn upstream(upstream: &Upstream) -> Value {
         (name, tally.sent_for(reason).into())
     });
     json!({
+        "name": upstream.name(),
         "url": present.map(|fare| &fare.name),
         "endpoints": fares.iter().map(endpoint).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),

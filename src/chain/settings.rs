@@ -53,6 +53,12 @@ pub struct Source {
     /// How often it is asked.
     #[serde(serialize_with = "crate::units::serialize")]
     pub every: Duration,
+    /// The number of the upstream that is asked.
+    #[serde(skip)]
+    pub upstream: u16,
+    /// Its name.
+    #[serde(rename = "upstream")]
+    pub upstream_name: Box<str>,
 }
 
 impl Source {
@@ -62,9 +68,10 @@ impl Source {
         self.every.saturating_mul(2)
     }
 
-    /// Whether another says the tip of the same indexer, however often it is
-    /// asked.
+    /// Whether another says the tip of the same indexer, of the same upstream,
+    /// however often it is asked.
     pub(super) fn is_of_one_indexer(&self, other: &Self) -> bool {
         (&self.name, &self.path, &self.height) == (&other.name, &other.path, &other.height)
+            && self.upstream_name == other.upstream_name
     }
 }

@@ -16,6 +16,8 @@ fn chain() -> Chain {
             path: Some("/runes/v1/".into()),
             height: "block_height".into(),
             every: Duration::from_secs(EVERY),
+            upstream: 0,
+            upstream_name: "default".into(),
         }],
     })
 }

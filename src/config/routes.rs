@@ -11,6 +11,7 @@ use regex_lite::Regex;
 
 pub(super) use print::print;
 
+use super::assign::{self, Assignment, keep_used};
 use super::reader::{Placed, Table};
 use super::seconds;
 use crate::cache::policy::{Mode, Policy, Times};
@@ -22,22 +23,32 @@ use crate::route::{
     TableError, Template, parameter_names,
 };
 use crate::units;
+use crate::upstream::Settings;
 use crate::validate::Kind;
 
 /// 2^53 - 1: what JSON numbers hold exactly everywhere.
 const MOST_INTEGER: u64 = (1 << 53) - 1;
 
-/// Reads all routes, and makes the table where nothing is wrong with them.
-pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>, tips: &[Source]) -> RouteTable {
+/// Reads all routes, has them and the tips find their upstreams, and makes the
+/// table where nothing is wrong with them. Upstreams that nothing asks are
+/// removed; answers with their names.
+pub(super) fn read(
+    tables: Vec<Table<'_>>,
+    root: &Table<'_>,
+    tips: &mut Tips,
+    upstreams: &mut Vec<Settings>,
+) -> (RouteTable, Vec<Box<str>>) {
     let mut routes = Vec::new();
+    let mut asks = Vec::new();
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     let mut sources = Vec::new();
     for table in tables {
         let span = table.span().clone();
-        if let Some((route, source)) = route(table, &mut names, tips) {
-            routes.push(route);
-            sources.push(source);
+        if let Some(read) = route(table, &mut names, &tips.sources, upstreams) {
+            routes.push(read.route);
+            sources.push(read.derived_from);
+            asks.push(read.upstream);
             spans.push(span);
         }
     }
@@ -49,7 +60,10 @@ pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>, tips: &[Source]) ->
             }
         }
     }
-    match RouteTable::new(routes) {
+    let assignment = Assignment::new(upstreams, &tips.said);
+    assignment.assign(&mut tips.sources, &mut routes, &asks, root);
+    let unused = keep_used(upstreams, &mut tips.sources, &mut routes);
+    let table = match RouteTable::new(routes) {
         Ok(table) => table,
         Err(errors) => {
             for error in errors {
@@ -63,7 +77,23 @@ pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>, tips: &[Source]) ->
             // are problems now.
             RouteTable::default()
         }
-    }
+    };
+    (table, unused)
+}
+
+/// The tips, and the number of the upstream that each of them says.
+pub(super) struct Tips {
+    pub(super) sources: Vec<Source>,
+    pub(super) said: Vec<Option<u16>>,
+}
+
+/// A route as its table has it, with what names other tables.
+struct Declaration {
+    route: Route,
+    /// The name of the route that it is derived from.
+    derived_from: Option<Placed<String>>,
+    /// The number of the upstream that it says.
+    upstream: Option<Placed<u16>>,
 }
 
 /// The route whose stored blocks a transaction's activity is cut from.
@@ -85,7 +115,8 @@ fn route(
     table: Table<'_>,
     names: &mut Vec<String>,
     tips: &[Source],
-) -> Option<(Route, Option<Placed<String>>)> {
+    upstreams: &[Settings],
+) -> Option<Declaration> {
     let is_name = |text: &str| {
         let fits = !text.is_empty() && text.len() <= 64;
         let plain = text
@@ -127,7 +158,8 @@ fn route(
         table.problem(table.span(), message);
     }
     let pages = pages(&table, &cache, &query);
-    let source = table.string("derived_from");
+    let derived_from = table.string("derived_from");
+    let upstream = assign::said(&table, upstreams);
     if methods == Methods::Any && headers != Headers::All {
         table.problem(
             table.span(),
@@ -176,6 +208,7 @@ fn route(
             strict_query,
             any_query,
             headers,
+            upstream: 0,
             upstream_path,
             response,
             cache,
@@ -183,7 +216,11 @@ fn route(
             derived_from: None,
             number: 0,
         };
-        Some((route, source))
+        Some(Declaration {
+            route,
+            derived_from,
+            upstream,
+        })
     });
     table.finish();
     route

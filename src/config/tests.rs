@@ -1,6 +1,7 @@
 //! What a file may say, and what is said of one that says something else.
 
 use super::*;
+use crate::upstream::keys::ApiKey;
 
 fn problems(text: &str) -> Vec<String> {
     let problems = Config::parse("p.toml", text).err().unwrap_or_default();
@@ -129,7 +130,7 @@ fn problems_of_the_breaker() {
         assert!(found[0].contains(expected), "{found:?}");
     }
     let long = Config::parse("p", "[upstream.breaker]\npause = \"5m\"\n").unwrap();
-    let breaker = long.upstream.breaker;
+    let breaker = long.upstreams[0].breaker.clone();
     assert_eq!(breaker.max_pause, breaker.pause, "the default follows");
 }
 
@@ -377,15 +378,22 @@ fn base_urls() {
     }
 }
 
+fn keys() -> ProviderKeys {
+    ApiKey::list("a-key-of-a-test").unwrap().into()
+}
+
 #[test]
 fn a_route_that_passes_all_with_a_key_is_warned_of() {
     let text = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
     let config = Config::parse("p", text).ok().unwrap();
-    assert_eq!(config.warnings(false), Vec::<String>::new());
-    let warnings = config.warnings(true);
+    assert_eq!(
+        config.warnings(&ProviderKeys::default()),
+        Vec::<String>::new()
+    );
+    let warnings = config.warnings(&keys());
     assert!(warnings[0].contains("\"all\""), "{warnings:?}");
     let shipped = Config::shipped().ok().unwrap();
-    assert_eq!(shipped.warnings(true), Vec::<String>::new());
+    assert_eq!(shipped.warnings(&keys()), Vec::<String>::new());
 }
 
 #[test]
@@ -394,7 +402,7 @@ fn several_base_urls() {
     let two = "upstream.url = [\"https://a.example\", \"https://b.example/api\"]\n";
     let both = Config::parse("p", two).unwrap();
     let urls = |config: &Config| {
-        let urls = config.upstream.urls.iter();
+        let urls = config.upstreams[0].urls.iter();
         urls.map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(urls(&one), ["https://a.example/"]);
@@ -473,7 +481,7 @@ fn bounds_that_go_together() {
     }
     // What is not said fits what is.
     let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
-    assert_eq!(few.upstream.min_in_flight.get(), 2);
+    assert_eq!(few.upstreams[0].min_in_flight.get(), 2);
     for (text, expected) in [
         ("max_buffered = \"1KiB\"", [1 << 10, 1 << 10, 1 << 10]),
         (
@@ -492,7 +500,7 @@ fn bounds_that_go_together() {
         ("grace = \"1s\"", [64 << 10, 2 << 20, 16 << 20]),
     ] {
         let config = Config::parse("p", &format!("upstream.request_body.{text}\n"));
-        let limits = config.unwrap().upstream.request_body;
+        let limits = config.unwrap().upstreams[0].request_body.clone();
         let bounds = [
             limits.buffer,
             limits.max_buffered_per_client,
@@ -507,11 +515,14 @@ fn bounds_that_go_together() {
 #[test]
 fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
     let small = Config::parse("p", "upstream.requests_per_minute = 60\n").unwrap();
-    let warnings = small.warnings(false);
+    let warnings = small.warnings(&ProviderKeys::default());
     assert!(warnings[0].contains("24 times a minute"), "{warnings:?}");
     let seldom = "upstream.requests_per_minute = 60\nchain.tip.ordinals.every = \"10s\"\nchain.tip.runes.every = \"10s\"\n";
     let seldom = Config::parse("p", seldom).unwrap();
-    assert_eq!(seldom.warnings(false), Vec::<String>::new());
+    assert_eq!(
+        seldom.warnings(&ProviderKeys::default()),
+        Vec::<String>::new()
+    );
 }
 
 #[test]
@@ -521,7 +532,9 @@ fn slots_too_few_to_share_are_warned_of() {
         ("upstream.max_in_flight = 4\n", false),
         ("", false),
     ] {
-        let warnings = Config::parse("p", text).unwrap().warnings(false);
+        let warnings = Config::parse("p", text)
+            .unwrap()
+            .warnings(&ProviderKeys::default());
         let found = warnings
             .iter()
             .any(|text| text.contains("max_in_flight is 3"));
@@ -844,7 +857,11 @@ fn what_clients_may_hold() {
 
 #[test]
 fn a_client_that_may_hold_all_is_warned_of() {
-    let with = |text: &str| Config::parse("p", text).unwrap().warnings(false);
+    let with = |text: &str| {
+        Config::parse("p", text)
+            .unwrap()
+            .warnings(&ProviderKeys::default())
+    };
     assert_eq!(with(""), [""; 0]);
     let all = with("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
     assert_eq!(all.len(), 2, "{all:?}");
@@ -852,4 +869,202 @@ fn a_client_that_may_hold_all_is_warned_of() {
     assert!(all[1].contains("limit.unsent_bytes"), "{all:?}");
     let off = with("[server]\nmax_connections = 2\n[limit]\nenabled = false\n");
     assert_eq!(off, [""; 0]);
+}
+
+/// The upstream of each route and each tip, by name.
+fn asked(config: &Config) -> Vec<(String, String)> {
+    let name = |number: u16| config.upstream_name(number).to_owned();
+    let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
+    let tips = tips.map(|tip| (format!("tip {}", tip.name), name(tip.upstream)));
+    let routes = config.routes.routes().iter();
+    let routes = routes.map(|route| (route.name.to_string(), name(route.upstream)));
+    tips.chain(routes).collect()
+}
+
+#[test]
+fn which_upstream_is_asked() {
+    let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    let block = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nparams.block = { type = \"block\" }\ncache = { mode = \"chain\" }\n";
+    let runes = "[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let ours = "[upstreams.ours]\nurl = \"http://127.0.0.1:2\"\n";
+    let all = |tips: [&str; 2], routes: [&str; 3]| {
+        let names = ["tip ordinals", "tip runes", "brc20-token"];
+        let names = names
+            .into_iter()
+            .chain(["rune-transaction-activity", "rune-block-activity"]);
+        let upstreams = tips.into_iter().chain(routes);
+        names
+            .zip(upstreams)
+            .map(|(name, upstream)| (name.to_owned(), upstream.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    // The built-in routes.
+    for (text, expected) in [
+        (String::new(), all(["default"; 2], ["default"; 3])),
+        (
+            runes.to_owned(),
+            all(["default", "runes"], ["default", "runes", "runes"]),
+        ),
+        (
+            format!("{ours}[chain.tip.runes]\nupstream = \"ours\"\n"),
+            all(["default", "ours"], ["default", "ours", "ours"]),
+        ),
+        (
+            format!("{runes}[chain.tip.runes]\nupstream = \"default\"\n"),
+            all(["default"; 2], ["default"; 3]),
+        ),
+    ] {
+        let config = Config::parse("p", &text).unwrap();
+        assert_eq!(asked(&config), expected, "{text}");
+    }
+    // Routes that say it, and those that do not.
+    for (text, expected) in [
+        (format!("{runes}{block}"), "runes"),
+        (
+            format!(
+                "{ours}{}",
+                block.replace("cache", "upstream = \"ours\"\ncache")
+            ),
+            "ours",
+        ),
+        (
+            format!(
+                "{runes}{ours}{}",
+                block.replace("cache", "upstream = \"ours\"\ncache")
+            ),
+            "ours",
+        ),
+        (format!("{runes}{plain}"), "default"),
+        (
+            format!("{runes}{}", plain.replace("/{rest", "/runes/v1/{rest")),
+            "runes",
+        ),
+        (format!("{ours}{plain}upstream = \"ours\"\n"), "ours"),
+    ] {
+        let config = Config::parse("p", &text).unwrap();
+        let (_, upstream) = asked(&config).pop().unwrap();
+        assert_eq!(upstream, expected, "{text}");
+        // What nobody asks is not there.
+        assert_eq!(config.upstreams.len(), 1, "{text}");
+        if config.routes.routes()[0].cache.mode == Mode::Chain {
+            let tip = usize::from(config.routes.routes()[0].cache.tip);
+            let tip = &config.chain.tips[tip];
+            assert_eq!((tip.upstream, &*tip.upstream_name), (0, expected), "{text}");
+        }
+        let printed = Config::parse("printed", &config.print().unwrap()).unwrap();
+        assert_eq!(asked(&printed).pop(), asked(&config).pop(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_upstreams() {
+    let block = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nupstream = \"a\"\nparams.block = { type = \"block\" }\ncache = { mode = \"chain\" }\n";
+    for (text, expected) in [
+        (
+            "[chain.tip.runes]\nupstream = \"nobody\"\n".to_owned(),
+            "p.toml:2:12: chain.tip.runes.upstream is \"nobody\"; allowed are \"default\"",
+        ),
+        (
+            block.to_owned(),
+            "p.toml:4:12: route.upstream is \"a\"; allowed are",
+        ),
+        (
+            format!("[upstreams.a]\n[upstreams.b]\n[chain.tip.runes]\nupstream = \"b\"\n{block}"),
+            "p.toml:8:12: the route \"b\" asks the upstream \"a\", and its tip \"runes\" is asked of \"b\"",
+        ),
+        (
+            "[upstreams.default]\nurl = \"http://127.0.0.1:1\"\n".to_owned(),
+            "p.toml:1:12: \"default\" is no name for an upstream",
+        ),
+        (
+            "[upstreams.\"a b\"]\n".to_owned(),
+            "p.toml:1:12: \"a b\" is no name for an upstream",
+        ),
+        (
+            "[upstreams.a]\nmax_lags = 2\n".to_owned(),
+            "p.toml:2:1: unknown key upstreams.a.max_lags",
+        ),
+        (
+            "[upstreams.a]\nbreaker.share = 101\n".to_owned(),
+            "p.toml:2:17: upstreams.a.breaker.share is 101",
+        ),
+    ] {
+        let found = problems(&text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].starts_with(expected), "{text}: {found:?}");
+    }
+    let unused = Config::parse("p", "[upstreams.a]\nurl = \"http://127.0.0.1:1\"\n").unwrap();
+    let warnings = unused.warnings(&ProviderKeys::default());
+    assert!(
+        warnings[0].contains("no route asks the upstream \"a\""),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn a_named_upstream_inherits_what_it_does_not_set() {
+    let text = r#"
+        [upstream]
+        url = "http://127.0.0.1:1"
+        api_keys_file = "keys"
+        timeout = "7s"
+        max_in_flight = 6
+        [upstream.breaker]
+        failures = 3
+        pause = "2s"
+        [upstreams.runes]
+        max_in_flight = 3
+        [upstreams.runes.breaker]
+        pause = "3s"
+        [upstreams.ordinals]
+        url = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
+        api_keys_file = "others"
+    "#;
+    let config = Config::parse("p", text).unwrap();
+    let [ordinals, runes] = ["ordinals", "runes"].map(|name| {
+        let mut named = config.upstreams.iter();
+        named.find(|settings| *settings.name == *name).unwrap()
+    });
+    assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
+    assert_eq!(runes.urls[0], "http://127.0.0.1:1/");
+    assert_eq!(runes.timeout, Duration::from_secs(7));
+    assert_eq!(
+        (runes.max_in_flight.get(), runes.min_in_flight.get()),
+        (3, 3)
+    );
+    assert_eq!(runes.breaker.failures.get(), 3);
+    assert_eq!(runes.breaker.pause, Duration::from_secs(3));
+    assert!(!runes.has_own_keys_file);
+    assert_eq!(ordinals.urls.len(), 2);
+    assert!(ordinals.has_own_keys_file);
+    assert_eq!(ordinals.api_keys_file.as_deref(), Some("others".as_ref()));
+    // What the command line says goes before, and is inherited as well.
+    let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
+    let overrides = [
+        ("default".into(), vec![url(7)]),
+        ("ordinals".into(), vec![url(8)]),
+    ];
+    let config = Config::parse_with("p", text, &overrides).unwrap();
+    let urls = config
+        .upstreams
+        .iter()
+        .map(|one| (&*one.name, &one.urls[0]));
+    let urls: Vec<_> = urls.map(|(name, url)| (name, url.to_string())).collect();
+    assert!(
+        urls.contains(&("runes", "http://127.0.0.1:7/".to_owned())),
+        "{urls:?}"
+    );
+    assert!(
+        urls.contains(&("ordinals", "http://127.0.0.1:8/".to_owned())),
+        "{urls:?}"
+    );
+    // An upstream that only it names.
+    let overrides = [("runes".into(), vec![url(9)])];
+    let config = Config::parse_with("p", "upstream.url = \"http://127.0.0.1:1\"\n", &overrides);
+    let config = config.unwrap();
+    assert_eq!(
+        config.upstream_name(config.routes.routes()[1].upstream),
+        "runes"
+    );
+    assert_eq!(config.upstreams[1].urls, [url(9)]);
 }

@@ -172,7 +172,11 @@ impl Errand {
         response: &HeaderMap,
         received: SystemTime,
     ) -> bool {
-        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
+        let Ok(target) = relay
+            .upstreams
+            .get(route.upstream)
+            .uri(self.ask.key.target())
+        else {
             return false;
         };
         let method = match route.headers {
@@ -263,13 +267,19 @@ impl Errand {
         fields: &HeaderMap,
         mark: Mark,
     ) {
-        let Ok(target) = relay.upstream.uri(self.ask.key.target()) else {
+        let Ok(target) = relay
+            .upstreams
+            .get(route.upstream)
+            .uri(self.ask.key.target())
+        else {
             return;
         };
         for target in invalidate::targets(&self.ask.method, &target, status, fields) {
-            for route in relay.routes.routes() {
+            let routes = relay.routes.routes().iter();
+            // What other upstreams have at that path is something else.
+            for route in routes.filter(|other| other.upstream == route.upstream) {
                 let mut key = Key::begin(route.number);
-                let own = relay.upstream.target_of(&target);
+                let own = relay.upstreams.get(route.upstream).target_of(&target);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);
             }

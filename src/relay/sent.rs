@@ -108,9 +108,10 @@ fn own(hops: &[IpAddr]) -> HeaderMap {
 
 /// Replaces the forwarding fields of a request on its way to the origin, and
 /// removes what could be read as one of them or as ordgate's key.
-pub(super) fn replace_forwarding(relay: &Relay, ask: &Ask, fields: &mut HeaderMap) {
+pub(super) fn replace_forwarding(relay: &Relay, route: &Route, ask: &Ask, fields: &mut HeaderMap) {
     let own = own(&relay.trust.hops(ask.peer, &ask.fields));
-    let key = relay.upstream.settings().api_key_header.as_str();
+    let settings = relay.upstreams.get(route.upstream).settings();
+    let key = settings.api_key_header.as_str();
     let is_ours = |name: &str| is_forwarding(name) || spells(name, key);
     let theirs = fields.keys().filter(|name| is_ours(name.as_str()));
     let theirs: Vec<HeaderName> = theirs.cloned().collect();
@@ -137,6 +138,8 @@ pub(super) struct Sent<'a> {
     fields: &'a HeaderMap,
     peer: IpAddr,
     headers: Headers,
+    /// The field that carries ordgate's key.
+    key: &'a HeaderName,
     /// Made when a response varies by one of them.
     forwarding: OnceCell<HeaderMap>,
 }
@@ -152,6 +155,11 @@ impl<'a> Sent<'a> {
             fields,
             peer,
             headers: route.headers,
+            key: &relay
+                .upstreams
+                .get(route.upstream)
+                .settings()
+                .api_key_header,
             forwarding: OnceCell::new(),
         }
     }
@@ -161,10 +169,7 @@ impl Received for Sent<'_> {
     fn holding(&self, name: &HeaderName) -> &HeaderMap {
         let is_removed = self.headers == Headers::Typed
             || matches!(*name, HOST | EXPECT)
-            || spells(
-                name.as_str(),
-                self.relay.upstream.settings().api_key_header.as_str(),
-            )
+            || spells(name.as_str(), self.key.as_str())
             || hop::ends_here(name, self.fields);
         match () {
             () if is_removed => &NOTHING,

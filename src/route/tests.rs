@@ -20,6 +20,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         path: path.into(),
         methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
         any_query: false,
+        upstream: 0,
         headers: Headers::Typed,
         upstream_path: Template::new(path, &names).unwrap(),
         params,

@@ -36,9 +36,8 @@ use crate::relay::{self, Relay};
 use crate::reload::Done;
 use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
-use crate::upstream::keys::ApiKey;
 use crate::upstream::names::Names;
-use crate::upstream::{Ask, Upstream};
+use crate::upstream::{Ask, ProviderKeys, Upstreams};
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -76,20 +75,15 @@ fn random() -> Result<u64, StartError> {
 /// Where the upstream cannot be called or the system has no randomness.
 pub fn gateway(
     config: Config,
-    keys: Vec<ApiKey>,
-    names: Names,
+    keys: &ProviderKeys,
+    names: &Names,
     clock: Clock,
-    stand_in: Option<Arc<dyn Ask>>,
+    stand_in: Option<&Arc<dyn Ask>>,
 ) -> Result<Arc<Gateway>, StartError> {
     let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstream = Upstream::new(config.upstream.clone(), keys, names, clock.clone())?;
-    let upstream = Arc::new(upstream);
-    let asked: Arc<dyn Ask> = match stand_in {
-        Some(stand_in) => stand_in,
-        None => upstream.clone(),
-    };
+    let upstreams = Upstreams::new(&config.upstreams, keys, names, &clock, stand_in)?;
     let limit = Limit::new(&config.limit, clock.clone());
     let routes = Arc::new(config.routes.clone());
     let respond = respond(&config, limit.as_ref());
@@ -97,16 +91,14 @@ pub fn gateway(
         routes.clone(),
         cache.clone(),
         chain,
-        asked,
+        upstreams,
         respond.clone(),
         config.lapses,
         clock,
     );
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::Ongoing::new(config.upstream.max_in_flight.get());
-    Ok(assemble(
-        config, limit, fill, upstream, ongoing, meter, identity,
-    ))
+    let ongoing = relay::Ongoing::new(slots(&config));
+    Ok(assemble(config, limit, fill, ongoing, meter, identity))
 }
 
 /// Makes the gateway that comes after another, and says what became of its
@@ -118,12 +110,13 @@ pub fn gateway(
 pub(super) fn after(
     before: &Gateway,
     mut config: Config,
-    keys: Vec<ApiKey>,
+    keys: &ProviderKeys,
+    names: &Names,
 ) -> Result<(Arc<Gateway>, Done), String> {
-    let upstream = Upstream::after(&before.upstream, config.upstream.clone(), &keys);
-    let upstream = Arc::new(upstream.map_err(|error| error.to_string())?);
+    let known = &before.fill.upstreams;
+    let upstreams = Upstreams::after(known, &config.upstreams, keys, names, &before.clock);
+    let upstreams = upstreams.map_err(|error| error.to_string())?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
-    let elsewhere = !upstream.is_where(&before.upstream);
     let mut done = Done::default();
     let keeps = |route: &Route, old: &Route| {
         let alike = match route.cache.mode {
@@ -134,14 +127,21 @@ pub(super) fn after(
             Mode::Respect => before.relay.targets == targets(config.targeted.clone()),
             Mode::Off | Mode::Override => true,
         };
-        !elsewhere && alike && route.means_the_same(old)
+        let name = upstreams.get(route.upstream).name();
+        let of_one_upstream = name == known.get(old.upstream).name();
+        of_one_upstream
+            && upstreams.stays(route.upstream, known)
+            && alike
+            && route.means_the_same(old)
     };
     let numbers = numbers(&config.routes, &before.routes, keeps, &mut done)?;
-    if elsewhere {
-        done.notes.push(
-            "upstream.url is another: what was stored of the one before is not answered with"
-                .to_owned(),
-        );
+    for (number, upstream) in upstreams.iter() {
+        if known.named(upstream.name()).is_some() && !upstreams.stays(number, known) {
+            done.notes.push(format!(
+                "{} is another: what was stored of the one before is not answered with",
+                upstream.settings().key("url")
+            ));
+        }
     }
     // From here on nothing fails.
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
@@ -154,26 +154,30 @@ pub(super) fn after(
                 .to_owned(),
         );
     }
-    upstream.take_over(keys);
+    upstreams.take_over(keys);
     let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
     let respond = respond(&config, limit.as_ref());
-    let asked: Arc<dyn Ask> = upstream.clone();
     let lapses = config.lapses;
-    let fill = before
-        .fill
-        .after(routes.clone(), cache.clone(), chain, asked, respond, lapses);
+    let fill = before.fill.after(
+        routes.clone(),
+        cache.clone(),
+        chain,
+        upstreams,
+        respond,
+        lapses,
+    );
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
     let ongoing = before.relay.ongoing.clone();
-    ongoing.bound(config.upstream.max_in_flight.get());
+    ongoing.bound(slots(&config));
     let identity = Identity {
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
     };
-    let gateway = assemble(config, limit, fill, upstream, ongoing, meter, identity);
+    let gateway = assemble(config, limit, fill, ongoing, meter, identity);
     Ok((gateway, done))
 }
 
@@ -224,13 +228,14 @@ fn assemble(
     config: Config,
     limit: Option<Limit>,
     fill: Arc<Fill>,
-    upstream: Arc<Upstream>,
     ongoing: relay::Ongoing,
     meter: Meter,
     identity: Identity,
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
-    upstream.set_pseudonym(&identity.pseudonym);
+    for (_, upstream) in fill.upstreams.iter() {
+        upstream.set_pseudonym(&identity.pseudonym);
+    }
     let gateway = Arc::new(Gateway {
         trust: config.trust.clone(),
         limit,
@@ -239,9 +244,8 @@ fn assemble(
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
             ongoing,
-            origin: fill.upstream.clone(),
+            upstreams: fill.upstreams.clone(),
             stale_wait: config.stale_wait,
-            upstream: upstream.clone(),
             respond: fill.respond.clone(),
             trust: config.trust,
             targets: targets(config.targeted),
@@ -258,7 +262,7 @@ fn assemble(
             text,
         }],
         cache: fill.cache.clone(),
-        upstream,
+        upstreams: fill.upstreams.clone(),
         respond: fill.respond.clone(),
         routes: fill.routes.clone(),
         stale_wait: config.stale_wait,
@@ -266,18 +270,27 @@ fn assemble(
         seed: identity.seed,
         fill,
     });
-    let endpoints = gateway.upstream.settings().urls.len();
-    let probes = probe::each_minute(&gateway.fill, endpoints, &gateway.tips());
-    gateway.upstream.keep_for_probes(probes);
-    gateway.upstream.set_status_paths(status_paths(&gateway));
+    for (number, upstream) in gateway.upstreams.iter() {
+        let tips = gateway.tips_of(number);
+        let endpoints = upstream.settings().urls.len();
+        let probes = probe::each_minute(&gateway.fill, endpoints, &tips);
+        upstream.keep_for_probes(probes);
+        upstream.set_status_paths(status_paths(&gateway, &tips));
+    }
     gateway
 }
 
-/// The status paths of the tips that some route goes by; where none does, all
-/// that are known.
-fn status_paths(gateway: &Gateway) -> Vec<Box<str>> {
-    let path = |tip| gateway.fill.chain.source(tip)?.path.clone();
-    let used: Vec<_> = gateway.tips().into_iter().filter_map(path).collect();
+/// How many requests may be under way at all upstreams together.
+fn slots(config: &Config) -> u32 {
+    let each = config.upstreams.iter();
+    each.map(|settings| settings.max_in_flight.get()).sum()
+}
+
+/// The status paths of the tips that an upstream is asked for; where there is
+/// none, all that are known.
+fn status_paths(gateway: &Gateway, tips: &[u16]) -> Vec<Box<str>> {
+    let path = |tip: &u16| gateway.fill.chain.source(*tip)?.path.clone();
+    let used: Vec<_> = tips.iter().filter_map(path).collect();
     match used.is_empty() {
         true => {
             let sources = (0..).map_while(|tip| gateway.fill.chain.source(tip));

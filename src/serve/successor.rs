@@ -8,7 +8,7 @@
 //! It goes on as it is, and the operator is told.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,14 +23,15 @@ use crate::config::{Config, Runtime, SHIPPED_NAME};
 use crate::listener::{Door, Present};
 use crate::reload::Reloaded;
 use crate::telemetry;
-use crate::upstream::keys::ApiKey;
+use crate::upstream::ProviderKeys;
+use crate::upstream::names::Names;
 
 /// What is read at the start and again by each reload, flags applied.
 pub struct Fresh {
     /// The checked configuration.
     pub config: Config,
     /// The provider's keys.
-    pub keys: Vec<ApiKey>,
+    pub keys: ProviderKeys,
     /// What the admin side demands.
     pub admin_token: Option<Token>,
 }
@@ -92,11 +93,15 @@ pub(super) struct Successor {
     pub(super) admin: SocketAddr,
     /// The sandbox's URL, where that is the upstream.
     pub(super) sandbox: Option<Uri>,
+    /// Who knows the addresses of names.
+    pub(super) names: Names,
     pub(super) present: Present,
     pub(super) door: Arc<Door>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
     /// The names of the admin side.
     pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
+    /// Whether `/readyz` fails until each tip has been known once.
+    pub(super) ready_needs_tips: Arc<AtomicBool>,
     pub(super) drain_timeout: Arc<Patience>,
     /// Says that there is another gateway.
     pub(super) changed: watch::Sender<()>,
@@ -110,23 +115,21 @@ impl Successor {
             keys,
             admin_token,
         } = (self.reread)()?;
-        if let Some(url) = &self.sandbox {
-            config.upstream.urls = vec![url.clone()];
-        }
+        config.ask_all_at(self.sandbox.as_ref());
         if let Some(why) = StartError::open_admin(self.admin, admin_token.as_ref()) {
             return Err(vec![why.to_string()]);
         }
         let mut notes = self.fixed.differs(&config);
-        notes.extend(config.warnings(!keys.is_empty()));
+        notes.extend(config.warnings(&keys));
         if self.config_name == SHIPPED_NAME {
             notes.push(format!(
                 "the configuration is {SHIPPED_NAME} and cannot have changed: files of keys and of the token are all that is read again"
             ));
         }
         let (connections, drain_timeout) = (config.server.connections, config.server.drain_timeout);
-        let hosts = config.admin.hosts.clone();
+        let (hosts, ready_needs_tips) = (config.admin.hosts.clone(), config.admin.ready_needs_tips);
         let before = self.present.load_full();
-        let made = generation::after(&before, config, keys);
+        let made = generation::after(&before, config, &keys, &self.names);
         let (gateway, mut done) = made.map_err(|why| vec![why])?;
         done.notes.extend(notes);
         self.present.store(gateway.clone());
@@ -134,6 +137,8 @@ impl Successor {
         self.drain_timeout.set(drain_timeout);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = admin_token;
         self.hosts.store(Arc::new(hosts));
+        self.ready_needs_tips
+            .store(ready_needs_tips, Ordering::Relaxed);
         self.changed.send_replace(());
         before.cache.store().retire();
         let routes = &gateway.routes;

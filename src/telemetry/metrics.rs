@@ -245,6 +245,17 @@ impl Collector for Reading {
             "Whether a probe has confirmed a tip lately; else times alone count",
             known.collect(),
         )?;
+        let known_once = standings.iter().map(|tip| {
+            (
+                labels(&[("tip", &tip.name)]),
+                f64::from(u8::from(tip.known_once)),
+            )
+        });
+        gauge(
+            "ordgate_tip_known_once",
+            "Whether a tip has been known at any time since the start",
+            known_once.collect(),
+        )?;
         gauge(
             "ordgate_tip_epoch",
             "The present epoch of a tip",

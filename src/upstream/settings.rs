@@ -13,9 +13,19 @@ use super::keys::ApiKey;
 use super::tls::TlsError;
 use super::upload;
 
+/// The name of the upstream that `[upstream]` describes.
+pub const DEFAULT: &str = "default";
+
 /// How the upstream is called.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
+    /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
+    #[serde(skip)]
+    pub name: Box<str>,
+    /// Whether `api_keys_file` is its own, so that its keys are not those of the
+    /// default upstream.
+    #[serde(skip)]
+    pub has_own_keys_file: bool,
     /// The base URLs, the preferred one first: of each `http` or `https`, an
     /// authority, and perhaps a path that stands before every target. Nothing
     /// can be asked without.
@@ -101,11 +111,16 @@ pub struct Hedge {
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// There is nobody to ask.
+    /// There is no upstream at all.
     #[error(
         "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
     )]
-    NoUrl,
+    NoUpstream,
+    /// A named upstream has no URL, and inherits none.
+    #[error(
+        "the upstream \"{0}\" has no URL: give --upstream {0}=URL or upstreams.{0}.url in the config, or try --sandbox, which needs neither key nor network"
+    )]
+    NoUrl(Box<str>),
     /// A key would travel readable by anyone.
     #[error(
         "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
@@ -117,13 +132,24 @@ pub enum SetupError {
 }
 
 impl Settings {
+    /// The full name of one of its keys in proxy.toml.
+    pub fn key(&self, key: &str) -> String {
+        match &*self.name {
+            DEFAULT => format!("upstream.{key}"),
+            name => format!("upstreams.{name}.{key}"),
+        }
+    }
+
     /// Whether it can be called so, with these keys.
     ///
     /// # Errors
     /// Where there is no URL, or a key would travel in the clear.
     pub fn check(&self, keys: &[ApiKey]) -> Result<(), SetupError> {
         if self.urls.is_empty() {
-            return Err(SetupError::NoUrl);
+            return Err(match &*self.name {
+                DEFAULT => SetupError::NoUpstream,
+                name => SetupError::NoUrl(name.into()),
+            });
         }
         if keys.is_empty() || self.allow_plain_http {
             return Ok(());

@@ -22,10 +22,8 @@ async fn it_says_where_it_serves_and_serves_there() {
     let (process, public, admin) = Process::serve(&["--upstream", &upstream.url()], &[]);
     assert!(public.port() != 0 && admin.port() != 0 && public != admin);
     assert_eq!(Client::connect(public).await.get(TOKEN).await.status, 200);
-    assert_eq!(
-        Client::connect(admin).await.get("/readyz").await.status,
-        200
-    );
+    let lives = Client::connect(admin).await.get("/healthz").await;
+    assert_eq!(lives.status, 200);
     let version = env!("CARGO_PKG_VERSION");
     let agent = upstream.seen()[0].field("user-agent");
     assert_eq!(agent, Some(format!("ordgate/{version}")));
@@ -235,8 +233,8 @@ async fn sighup_ends_nothing() {
     }
     let mut client = Client::connect(public).await;
     assert_eq!(client.get("/openapi.json").await.status, 200);
-    let ready = Client::connect(admin).await.get("/readyz").await;
-    assert_eq!(ready.status, 200);
+    let lives = Client::connect(admin).await.get("/healthz").await;
+    assert_eq!(lives.status, 200);
     drop(client);
     process.signal(Signal::TERM);
     assert_eq!(process.wait().code(), Some(0));

@@ -67,7 +67,7 @@ async fn answers_are_the_upstreams_own() {
     assert_eq!(absent, [(404, token), (400, &*unlikely)]);
     // Each question was asked once, however it was repeated; but the 400, which
     // has no time, thrice.
-    let tally = gateway.server().gateway().upstream.tally();
+    let tally = gateway.server().gateway().upstreams.first().tally();
     let sent = tally.sent();
     assert!(sent <= paths.len() as u64 + 2, "{sent} of {}", paths.len());
 }

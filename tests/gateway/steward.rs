@@ -55,7 +55,7 @@ async fn rested(gateway: &Gateway, what: &str) {
     let present = gateway.server().present();
     let waited = format!("all is at rest after: {what}");
     until(&waited, || {
-        let upstream = &present.upstream;
+        let upstream = present.upstreams.first();
         upstream.in_flight() == 0 && upstream.line().is_empty() && present.fill.collapse.is_empty()
     })
     .await;

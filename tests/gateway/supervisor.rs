@@ -208,7 +208,7 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
         assert_eq!(process.ready(), (public, admin), "{names:?}");
         let answer = Client::connect(public).await.get("/openapi.json").await;
         assert_eq!(answer.status, 200);
-        let answer = Client::connect(admin).await.get("/readyz").await;
+        let answer = Client::connect(admin).await.get("/healthz").await;
         assert_eq!(answer.status, 200);
         process.signal(Signal::TERM);
         let left = process.wait();

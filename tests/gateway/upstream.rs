@@ -393,7 +393,7 @@ async fn an_upstream_that_is_too_slow() {
         );
         answer.problem();
     }
-    let places = || gateway.server().gateway().upstream.in_flight();
+    let places = || gateway.server().gateway().upstreams.first().in_flight();
     crate::support::until("none is under way any more", || places() == 0).await;
 }
 

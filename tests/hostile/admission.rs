@@ -151,7 +151,7 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
         }
         upstream.asked(slots).await;
         let waiting = held.len() - slots;
-        let line = || gateway.server().gateway().upstream.line().len();
+        let line = || gateway.server().gateway().upstreams.first().line().len();
         until("the rest of them wait", || line() == waiting).await;
         for number in 0..10 {
             let answer = get(&mut honest, HONEST, &token(client * 100 + number)).await;
@@ -225,7 +225,8 @@ async fn a_client_over_its_share_of_slots_is_told_so_and_counted() {
     let refused = third.answer("GET").await;
     assert_eq!((refused.status, refused.number("retry-after")), (503, 1));
     let metrics = gateway.admin("/metrics").await;
-    let counted = "ordgate_upstream_share_refusals_total{cause=\"slot-share\"} 1\n";
+    let counted =
+        "ordgate_upstream_share_refusals_total{cause=\"slot-share\",upstream=\"default\"} 1\n";
     assert!(metrics.text().contains(counted), "{}", metrics.text());
     gate.open();
     for mut client in held {

@@ -40,7 +40,9 @@ impl Source {
         };
         Ok(Fresh {
             config: config.map_err(said)?,
-            keys: ApiKey::list(&self.keys).map_err(|error| vec![error.to_string()])?,
+            keys: ApiKey::list(&self.keys)
+                .map_err(|error| vec![error.to_string()])?
+                .into(),
             admin_token: None,
         })
     }

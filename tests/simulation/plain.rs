@@ -27,7 +27,7 @@ use ordgate::gateway::{Gateway, Session};
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{Ask, Exchange, Failure, RequestBody, Wish};
+use ordgate::upstream::{Ask, Exchange, Failure, ProviderKeys, RequestBody, Wish};
 use ordgate::wire::body::BodyError;
 use ordgate::wire::pulse::Pulse;
 use tokio::sync::{mpsc, oneshot};
@@ -314,10 +314,17 @@ impl Play {
             },
         };
         let (clock, origin) = (Clock::manual(), Origin::default());
-        let asked = Some(Arc::new(origin.clone()) as Arc<_>);
+        let asked: Arc<dyn Ask> = Arc::new(origin.clone());
+        let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
-        let gateway =
-            serve::gateway(config, Vec::new(), Names::default(), clock.clone(), asked).unwrap();
+        let gateway = serve::gateway(
+            config,
+            &keys,
+            &Names::default(),
+            clock.clone(),
+            Some(&asked),
+        )
+        .unwrap();
         let mut play = Self {
             dice,
             weather,

@@ -19,7 +19,7 @@ use ordgate::probe;
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{Failure, Priority};
+use ordgate::upstream::{Ask, Failure, Priority, ProviderKeys};
 use ordgate::wire::pulse::Pulse;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -116,10 +116,17 @@ impl Play {
         let world = World::new(&mut dice);
         let clock = Clock::manual();
         let stand_in = StandIn::default();
-        let asked = Some(Arc::new(stand_in.clone()) as Arc<_>);
+        let asked: Arc<dyn Ask> = Arc::new(stand_in.clone());
         let config = config(&weather.setup);
-        let gateway =
-            serve::gateway(config, Vec::new(), Names::default(), clock.clone(), asked).unwrap();
+        let keys = ProviderKeys::default();
+        let gateway = serve::gateway(
+            config,
+            &keys,
+            &Names::default(),
+            clock.clone(),
+            Some(&asked),
+        )
+        .unwrap();
         let mut play = Self {
             judge: Judge::new(weather),
             dice,

@@ -7,15 +7,18 @@ use toml::Value;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::storable::SetCookie;
 use crate::chain::Source;
-use crate::route::{Headers, Methods, Parameter, ResponseSchema, Route, RouteTable};
+use crate::config::Config;
+use crate::route::{Headers, Methods, Parameter, ResponseSchema, Route};
 use crate::units;
 use crate::validate::Kind;
 
 /// A route as it stands in proxy.toml, every key said.
-pub(in crate::config) fn print(route: &Route, routes: &RouteTable, tips: &[Source]) -> Value {
+pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
     let text = |text: &str| Value::from(text);
     let mut table = toml::Table::new();
     table.insert("name".into(), text(&route.name));
+    let upstream = config.upstream_name(route.upstream);
+    table.insert("upstream".into(), text(upstream));
     if let Some(summary) = &route.summary {
         table.insert("summary".into(), text(summary));
     }
@@ -59,10 +62,16 @@ pub(in crate::config) fn print(route: &Route, routes: &RouteTable, tips: &[Sourc
         table.insert("pages".into(), true.into());
         table.insert("upstream_page".into(), i64::from(size.get()).into());
     }
-    if let Some(source) = route.derived_from.and_then(|source| routes.get(source)) {
+    if let Some(source) = route
+        .derived_from
+        .and_then(|source| config.routes.get(source))
+    {
         table.insert("derived_from".into(), text(&source.name));
     }
-    table.insert("cache".into(), print_policy(&route.cache, tips));
+    table.insert(
+        "cache".into(),
+        print_policy(&route.cache, &config.chain.tips),
+    );
     Value::Table(table)
 }
 

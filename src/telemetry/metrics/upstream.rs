@@ -1,5 +1,5 @@
-//! Metrics of the upstream: its endpoints, its keys, and those who wait for
-//! them. Keys go by their names.
+//! Metrics of the upstreams: their endpoints, their keys, and the requests that
+//! wait for them. Keys go by their names.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -43,14 +43,17 @@ impl EncodeMetric for Counted {
     }
 }
 
-/// Writes all of them.
+/// Writes all of them; each cell says its upstream's name.
 pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let upstream = &gateway.upstream;
-    counts(upstream, to)?;
-    line(upstream, to)?;
-    request_bodies(upstream, to)?;
-    endpoints(&upstream.fares(), to)?;
-    keys(&upstream.standings(), to)?;
+    let all: Vec<_> = gateway.upstreams.iter().map(|(_, one)| &**one).collect();
+    let fares: Vec<_> = all.iter().map(|one| (one.name(), one.fares())).collect();
+    let standings = all.iter().map(|one| (one.name(), one.standings()));
+    let standings: Vec<_> = standings.collect();
+    counts(&all, to)?;
+    line(&all, to)?;
+    request_bodies(&all, to)?;
+    endpoints(&flat(&fares), to)?;
+    keys(&flat(&standings), to)?;
     gauge(
         to,
         "ordgate_remembered_errors",
@@ -59,201 +62,235 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
     )
 }
 
-fn counts(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let tally = upstream.tally();
+/// The parts of each upstream, with its name.
+fn flat<'a, T>(of: &'a [(&'a str, Vec<T>)]) -> Vec<(&'a str, &'a T)> {
+    let each = of.iter();
+    each.flat_map(|(name, parts)| parts.iter().map(move |part| (*name, part)))
+        .collect()
+}
+
+/// One cell for each upstream.
+fn each<T>(all: &[&Upstream], value: impl Fn(&Upstream) -> T) -> Cells<T> {
+    let cells = all.iter();
+    cells
+        .map(|one| (labels(&[("upstream", one.name())]), value(one)))
+        .collect()
+}
+
+/// Cells for each upstream and each value of a label.
+fn by<const N: usize, T>(
+    all: &[&Upstream],
+    label: &str,
+    values: impl Fn(&Upstream) -> [(&'static str, T); N],
+) -> Cells<T> {
+    let cells = all.iter().flat_map(|one| {
+        values(one).map(|(value, cell)| {
+            let pairs = [(label, value), ("upstream", one.name())];
+            (labels(&pairs), cell)
+        })
+    });
+    cells.collect()
+}
+
+fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let read = |n: &AtomicU64| n.load(Relaxed);
-    let results = [
-        ("answered", read(&tally.answered)),
-        ("failed", read(&tally.failed)),
-        ("spent", read(&tally.spent)),
-        ("crowded", read(&tally.crowded)),
-        ("breaker-open", read(&tally.broken)),
-    ];
+    let results = |one: &Upstream| {
+        let tally = one.tally();
+        [
+            ("answered", read(&tally.answered)),
+            ("failed", read(&tally.failed)),
+            ("spent", read(&tally.spent)),
+            ("crowded", read(&tally.crowded)),
+            ("breaker-open", read(&tally.broken)),
+        ]
+    };
     counter(
         to,
         "ordgate_upstream_results",
         "What came of asking the upstream: an answer, a failure, no budget to ask, too many who ask, or an open breaker",
-        results
-            .map(|(result, n)| (labels(&[("result", result)]), n))
-            .to_vec(),
+        by(all, "result", results),
     )?;
-    let causes = [
-        ("budget-share", read(&tally.over_budget_share)),
-        ("slot-share", read(&tally.over_slot_share)),
-    ];
+    let causes = |one: &Upstream| {
+        let tally = one.tally();
+        [
+            ("budget-share", read(&tally.over_budget_share)),
+            ("slot-share", read(&tally.over_slot_share)),
+        ]
+    };
     counter(
         to,
         "ordgate_upstream_share_refusals",
         "Requests that were not sent since their client had had its share: of the budget (some was left for clients that had had less), or of the slots (one was free for clients that held fewer); part of results spent and crowded",
-        causes
-            .map(|(cause, n)| (labels(&[("cause", cause)]), n))
-            .to_vec(),
+        by(all, "cause", causes),
     )?;
+    let reasons =
+        |one: &Upstream| Reason::ALL.map(|reason| (reason.name(), one.tally().sent_for(reason)));
     counter(
         to,
         "ordgate_upstream_requests",
         "Requests sent to the upstream, by why they were",
-        Reason::ALL
-            .map(|reason| (labels(&[("reason", reason.name())]), tally.sent_for(reason)))
-            .to_vec(),
+        by(all, "reason", reasons),
     )?;
     counter(
         to,
         "ordgate_upstream_retries_refused",
         "Failed requests that were not sent again, since too many were lately",
-        vec![(Vec::new(), read(&tally.unretried))],
+        each(all, |one| read(&one.tally().unretried)),
     )?;
     counter(
         to,
         "ordgate_upstream_switches",
-        "How often another upstream was turned to, since the one before was not sound or a preferred one was sound again",
-        vec![(Vec::new(), read(&tally.switches))],
+        "How often another endpoint was turned to, since the one before was not sound or a preferred one was sound again",
+        each(all, |one| read(&one.tally().switches)),
     )
 }
 
-fn line(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     gauge(
         to,
         "ordgate_upstream_queue",
         "Requests that wait for budget, or for a place among those under way",
-        vec![(Vec::new(), upstream.line().len() as f64)],
+        each(all, |one| one.line().len() as f64),
     )?;
     gauge(
         to,
         "ordgate_upstream_clients",
         "Clients that have had some of the budget of late, or want some; /status lists those that have had most",
-        vec![(Vec::new(), upstream.line().clients() as f64)],
+        each(all, |one| one.line().clients() as f64),
     )?;
-    let heaviest = upstream.line().heaviest(1);
-    let heaviest = heaviest.first().map_or(0.0, |share| share.recent);
+    let heaviest = |one: &Upstream| {
+        let heaviest = one.line().heaviest(1);
+        heaviest.first().map_or(0.0, |share| share.recent)
+    };
     gauge(
         to,
         "ordgate_upstream_heaviest_client",
         "What the client has had of the budget that has had the most: its requests, each of which counts half as much after 30 seconds",
-        vec![(Vec::new(), heaviest)],
+        each(all, heaviest),
     )?;
-    let waited = upstream.line().waited();
-    let cells = Priority::ALL.map(|priority| {
-        let pairs = labels(&[("priority", priority.name())]);
-        (pairs, Counted(waited[priority.rank()].buckets()))
-    });
-    drop(waited);
+    let waited = |one: &Upstream| {
+        let waited = one.line().waited();
+        Priority::ALL.map(|priority| {
+            let buckets = waited[priority.rank()].buckets();
+            (priority.name(), Counted(buckets))
+        })
+    };
     family(
         to,
         "ordgate_upstream_queue_seconds",
         "How long requests have waited for the upstream before they were sent",
         MetricType::Histogram,
-        cells,
+        by(all, "priority", waited),
     )
 }
 
-fn request_bodies(upstream: &Upstream, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let uploads = upstream.uploads();
+fn request_bodies(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     gauge(
         to,
         "ordgate_request_body_buffered_bytes",
         "Bytes of request bodies that are buffered on their way to the upstream",
-        vec![(Vec::new(), uploads.buffered() as f64)],
+        each(all, |one| one.uploads().buffered() as f64),
     )?;
+    let refused =
+        |one: &Upstream| BodyFault::ALL.map(|fault| (fault.name(), one.uploads().refused(fault)));
     counter(
         to,
         "ordgate_request_bodies_refused",
         "Requests that were refused for their body: it was broken off or malformed, too slow, too large, or there was no room to buffer it",
-        BodyFault::ALL
-            .map(|fault| (labels(&[("reason", fault.name())]), uploads.refused(fault)))
-            .to_vec(),
+        by(all, "reason", refused),
     )
 }
 
-fn endpoints(fares: &[Fare], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let of = |upstream: &str, fare: &Fare, more: &[(&str, &str)]| {
+        let own = [("upstream", upstream), ("endpoint", &*fare.name)];
+        labels(&[&own[..], more].concat())
+    };
     let each = |value: fn(&Fare) -> f64| -> Cells<f64> {
         let cells = fares.iter();
         cells
-            .map(|fare| (labels(&[("upstream", &fare.name)]), value(fare)))
+            .map(|(upstream, fare)| (of(upstream, fare, &[]), value(fare)))
             .collect()
     };
     gauge(
         to,
         "ordgate_upstream_asked",
-        "Which upstream is asked: 1 for that one, 0 for those that stand by",
+        "Which endpoint of an upstream is asked: 1 for that one, 0 for those that stand by",
         each(|fare| f64::from(u8::from(fare.is_present))),
     )?;
-    let conditions = fares.iter().flat_map(|fare| {
+    let conditions = fares.iter().flat_map(|(upstream, fare)| {
         Condition::ALL.map(|condition| {
-            let pairs = [("upstream", &*fare.name), ("condition", condition.name())];
             let is = condition == fare.condition;
-            (labels(&pairs), f64::from(u8::from(is)))
+            let labels = of(upstream, fare, &[("condition", condition.name())]);
+            (labels, f64::from(u8::from(is)))
         })
     });
     gauge(
         to,
         "ordgate_upstream_condition",
-        "In what condition an upstream is: 1 for that one, 0 for the others",
+        "In what condition an endpoint is: 1 for that one, 0 for the others",
         conditions.collect(),
     )?;
-    let stances = fares.iter().flat_map(|fare| {
+    let stances = fares.iter().flat_map(|(upstream, fare)| {
         Stance::STATES.map(|state| {
-            let pairs = [("upstream", &*fare.name), ("state", state)];
             let is = state == fare.stance.state();
-            (labels(&pairs), f64::from(u8::from(is)))
+            let labels = of(upstream, fare, &[("state", state)]);
+            (labels, f64::from(u8::from(is)))
         })
     });
     gauge(
         to,
         "ordgate_upstream_breaker_state",
-        "Whether an upstream is asked at all: 1 for the state that its breaker is in, 0 for the others",
+        "Whether an endpoint is asked at all: 1 for the state that its breaker is in, 0 for the others",
         stances.collect(),
     )?;
     gauge(
         to,
         "ordgate_upstream_in_flight",
-        "Requests that an upstream has under way",
+        "Requests that an endpoint has under way",
         each(|fare| f64::from(fare.in_flight)),
     )?;
     gauge(
         to,
         "ordgate_upstream_in_flight_limit",
-        "How many requests an upstream may have under way just now",
+        "How many requests an endpoint may have under way just now",
         each(|fare| f64::from(fare.limit)),
     )?;
     gauge(
         to,
         "ordgate_upstream_lag_blocks",
-        "By how many blocks an upstream lags behind the best",
+        "By how many blocks an endpoint lags behind the best of its upstream",
         each(|fare| f64::from(fare.lag)),
     )?;
-    let times = fares.iter().map(|fare| {
-        let pairs = labels(&[("upstream", &fare.name)]);
-        (pairs, Counted(fare.histogram.clone()))
-    });
+    let times = fares
+        .iter()
+        .map(|(upstream, fare)| (of(upstream, fare, &[]), Counted(fare.histogram.clone())));
     family(
         to,
         "ordgate_upstream_first_byte_seconds",
-        "How long upstream answers have taken to their first byte",
+        "How long an endpoint's answers have taken to their first byte",
         MetricType::Histogram,
         times,
     )?;
-    let sent = fares.iter().flat_map(|fare| {
+    let sent = fares.iter().flat_map(|(upstream, fare)| {
         let kinds = [("sent", fare.sent), ("failed", fare.failed)];
-        kinds.map(|(kind, n)| {
-            let pairs = [("upstream", &*fare.name), ("kind", kind)];
-            (labels(&pairs), n)
-        })
+        kinds.map(|(kind, n)| (of(upstream, fare, &[("kind", kind)]), n))
     });
     counter(
         to,
         "ordgate_upstream_attempts",
-        "Requests sent to an upstream, and how many of them failed for reasons of its own",
+        "Requests sent to an endpoint, and how many of them failed for reasons of its own",
         sent.collect(),
     )
 }
 
-fn keys(standings: &[Standing], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn keys(standings: &[(&str, &Standing)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let each = |value: fn(&Standing) -> f64| -> Cells<f64> {
-        let cells = standings.iter();
-        cells
-            .map(|key| (labels(&[("key", &key.name)]), value(key)))
-            .collect()
+        let cells = standings.iter().map(|(upstream, key)| {
+            let pairs = [("key", &*key.name), ("upstream", *upstream)];
+            (labels(&pairs), value(key))
+        });
+        cells.collect()
     };
     gauge(
         to,
@@ -273,9 +310,13 @@ fn keys(standings: &[Standing], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name",
         each(|key| key.cooling.as_secs_f64()),
     )?;
-    let states = standings.iter().flat_map(|key| {
+    let states = standings.iter().flat_map(|(upstream, key)| {
         Standing::STATES.map(|state| {
-            let pairs = [("key", &*key.name), ("state", state)];
+            let pairs = [
+                ("key", &*key.name),
+                ("state", state),
+                ("upstream", *upstream),
+            ];
             (labels(&pairs), f64::from(u8::from(state == key.state())))
         })
     });

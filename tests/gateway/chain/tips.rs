@@ -268,7 +268,7 @@ async fn an_upstream_that_is_gone_is_asked_once_for_each() {
     sandbox.advance(1);
     probe_all(&gateway).await;
     drop(upstream);
-    let tally = gateway.server().gateway().upstream.tally();
+    let tally = gateway.server().gateway().upstreams.first().tally();
     let failed = || tally.failed.load(SeqCst);
     // The first may find that a connection has ended.
     gateway.get(&lower).await;

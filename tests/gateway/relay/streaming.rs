@@ -107,7 +107,7 @@ async fn events_are_sent_as_they_come() {
     let mut other = gateway.client().await;
     other.ask("GET", "/v", &[]).await;
     reads(&mut other, "data: 1").await;
-    let in_flight = || gateway.server().gateway().upstream.in_flight();
+    let in_flight = || gateway.server().gateway().upstreams.first().in_flight();
     until("their slots are free", || in_flight() == 0).await;
     gate.open();
     reads(&mut client, "data: 2").await;

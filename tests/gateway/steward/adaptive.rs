@@ -12,7 +12,7 @@ use crate::support::{Gateway, Reply, Setup, Turnstile, Upstream, token, within};
 const MOST: u64 = 24;
 
 fn limit(gateway: &Gateway) -> u64 {
-    let fares = gateway.server().gateway().upstream.fares();
+    let fares = gateway.server().gateway().upstreams.first().fares();
     u64::from(fares[0].limit)
 }
 
@@ -68,7 +68,8 @@ async fn it_goes_down_where_more_only_wait_and_comes_back() {
     let status = gateway.admin("/status").await.json();
     assert_eq!(status["upstream"]["endpoints"][0]["in_flight_limit"], low);
     let url = upstream.url();
-    let name = format!("ordgate_upstream_in_flight_limit{{upstream=\"{url}\"}}");
+    let name =
+        format!("ordgate_upstream_in_flight_limit{{upstream=\"default\",endpoint=\"{url}\"}}");
     assert_eq!(metric(&gateway, &name).await, format!("{low}.0"));
     rested(&gateway, "the load").await;
 

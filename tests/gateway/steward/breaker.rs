@@ -21,7 +21,7 @@ async fn state(gateway: &Gateway) -> String {
     let status = gateway.admin("/status").await.json();
     let state = status["upstream"]["breaker"]["state"].as_str().unwrap();
     let url = status["upstream"]["url"].as_str().unwrap();
-    let labels = format!("{{upstream=\"{url}\",state=\"{state}\"}}");
+    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\",state=\"{state}\"}}");
     let name = format!("ordgate_upstream_breaker_state{labels}");
     assert_eq!(metric(gateway, &name).await, "1.0");
     state.to_owned()

@@ -161,7 +161,9 @@ async fn whatever_happens_no_key_is_asked_for_more() {
     assert_eq!(seen.iter().filter(is_warm).count(), 1, "hits cost nothing");
     let metrics = gateway.admin("/metrics").await;
     for reason in ["miss", "probe", "retry"] {
-        let none = format!("ordgate_upstream_requests_total{{reason=\"{reason}\"}} 0\n");
+        let none = format!(
+            "ordgate_upstream_requests_total{{reason=\"{reason}\",upstream=\"default\"}} 0\n"
+        );
         assert!(!metrics.text().contains(&none), "{reason}");
     }
 }
@@ -220,7 +222,11 @@ async fn who_comes_back_when_it_is_told_to_is_served() {
         assert_eq!(again.status, 200, "after {wait} s: {again:?}");
         number += 1;
     }
-    let spent = metric(&gateway, "ordgate_upstream_results_total{result=\"spent\"}").await;
+    let spent = metric(
+        &gateway,
+        "ordgate_upstream_results_total{result=\"spent\",upstream=\"default\"}",
+    )
+    .await;
     assert!(spent.parse::<u32>().unwrap() >= 40);
 }
 
@@ -234,7 +240,7 @@ async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
     for number in 0..30 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
-    let hedges = "ordgate_upstream_requests_total{reason=\"hedge\"}";
+    let hedges = "ordgate_upstream_requests_total{reason=\"hedge\",upstream=\"default\"}";
     let before: usize = metric(&gateway, hedges).await.parse().unwrap();
     let gate = Gate::new();
     upstream.once(&token(90), Reply::json("{}").behind(&gate));

@@ -41,7 +41,7 @@ fn tokens(upstream: &Upstream) -> usize {
 }
 
 fn fares(gateway: &Gateway) -> Vec<Fare> {
-    gateway.server().present().upstream.fares()
+    gateway.server().present().upstreams.first().fares()
 }
 
 /// The place of the one that is asked.
@@ -52,7 +52,7 @@ fn asked(gateway: &Gateway) -> usize {
 
 fn switches(gateway: &Gateway) -> u64 {
     let present = gateway.server().present();
-    present.upstream.tally().switches.load(SeqCst)
+    present.upstreams.first().tally().switches.load(SeqCst)
 }
 
 async fn status(gateway: &Gateway) -> Value {
@@ -214,7 +214,7 @@ async fn whatever_a_standby_says_to_a_knock_it_is_there() {
         upstreams[1].asked(1).await;
         let told = || {
             let gateway = gateway.server().gateway();
-            let tally = gateway.upstream.tally();
+            let tally = gateway.upstreams.first().tally();
             tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
         };
         until("the knock has ended", told).await;
@@ -273,7 +273,7 @@ async fn who_goes_elsewhere_does_not_stand_in_line_again() {
         client.ask("GET", &token(number), &[]).await;
         clients.push(client);
         until("it is asked, or waits", || {
-            let waiting = gateway.server().gateway().upstream.line().len();
+            let waiting = gateway.server().gateway().upstreams.first().line().len();
             tokens(one) + waiting == number + 1
         })
         .await;
@@ -475,7 +475,8 @@ async fn one_that_is_retired_is_left_and_an_alarm_is_given() {
     let metrics = Client::connect(admin).await.get("/metrics").await;
     for (upstream, condition) in [(&retired, "retired"), (&other, "sound")] {
         let url = upstream.url();
-        let labels = format!("{{upstream=\"{url}\",condition=\"{condition}\"}}");
+        let labels =
+            format!("{{upstream=\"default\",endpoint=\"{url}\",condition=\"{condition}\"}}");
         let line = format!("ordgate_upstream_condition{labels} 1.0");
         assert!(metrics.text().contains(&line), "{line}: {}", metrics.text());
     }
@@ -519,7 +520,7 @@ async fn what_is_final_outlives_the_only_one_that_there_was() {
     let url = upstream.url();
     upstream.always(Reply::status(410, "{}"));
     gateway.get(&token(99)).await;
-    let labels = format!("{{upstream=\"{url}\",condition=\"retired\"}}");
+    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\",condition=\"retired\"}}");
     let name = format!("ordgate_upstream_condition{labels}");
     assert_eq!(metric(&gateway, &name).await, "1.0");
 }
@@ -713,7 +714,10 @@ async fn the_operator_is_told_all_of_it() {
         for share in ["p50", "p90", "p99"] {
             assert!(end["first_byte_seconds"][share].is_null(), "{end}");
         }
-        let asked = format!("ordgate_upstream_asked{{upstream=\"{}\"}}", upstream.url());
+        let asked = format!(
+            "ordgate_upstream_asked{{upstream=\"default\",endpoint=\"{}\"}}",
+            upstream.url()
+        );
         let value = if is_asked { "1.0" } else { "0.0" };
         assert_eq!(metric(&gateway, &asked).await, value);
     }

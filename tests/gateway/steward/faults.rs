@@ -437,7 +437,7 @@ async fn a_storm_of_500() {
         clients.push(client);
     }
     upstream.asked(16).await;
-    let waiting = || gateway.server().gateway().upstream.line().len();
+    let waiting = || gateway.server().gateway().upstreams.first().line().len();
     until("the others wait", || waiting() == 84).await;
     gate.open();
     let mut statuses = [0; 2];

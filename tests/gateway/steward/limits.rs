@@ -181,7 +181,8 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
         let gateway = keyed(&upstream, "one");
         assert_eq!(gateway.get(&token(0)).await.status, 200);
         assert_eq!(key(&gateway, 0).await["state"], "ready");
-        let state = "ordgate_upstream_key_state{key=\"key-1\",state=\"quota-spent\"}";
+        let state =
+            "ordgate_upstream_key_state{key=\"key-1\",state=\"quota-spent\",upstream=\"default\"}";
         assert_eq!(metric(&gateway, state).await, "0.0");
 
         upstream.always(said(status, fields));
@@ -212,7 +213,7 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
         upstream.asked(4).await;
         let mut waiting = gateway.client().await;
         waiting.ask("GET", &token(7), &[]).await;
-        let waiting = || gateway.server().gateway().upstream.line().len();
+        let waiting = || gateway.server().gateway().upstreams.first().line().len();
         until("another waits", || waiting() == 1).await;
         assert_eq!(upstream.count(), 4, "one request tries");
         gate.open();

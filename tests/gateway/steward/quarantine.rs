@@ -6,7 +6,8 @@ use crate::support::{
     Answer, BLOCK, Client, Gate, Gateway, Process, Reply, Setup, TX, Upstream, token,
 };
 
-const STATE: &str = "ordgate_upstream_key_state{key=\"key-1\",state=\"quarantined\"}";
+const STATE: &str =
+    "ordgate_upstream_key_state{key=\"key-1\",state=\"quarantined\",upstream=\"default\"}";
 
 /// An upstream that refuses one key and takes the others.
 fn refusing(status: u16, refused: &'static str) -> Upstream {

@@ -42,7 +42,7 @@ impl Source {
         };
         Ok(Fresh {
             config: config.map_err(said)?,
-            keys: self.keys.clone(),
+            keys: self.keys.clone().into(),
             admin_token: self.token,
         })
     }
