@@ -20,7 +20,7 @@ use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{self, ProviderKeys};
+use ordgate::upstream::{self, ProviderKeys, SetupError, Upstreams};
 use ordgate::{openapi, telemetry, units};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -408,7 +408,20 @@ fn check(flags: &Serve) -> Result<ExitCode> {
     let (config, name) = effective(flags)?;
     let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
-    let warnings = config.warnings(&keys);
+    let mut warnings = config.warnings(&keys);
+    match Upstreams::new(
+        &config.upstreams,
+        &keys,
+        &Names::default(),
+        &Clock::machine(),
+        None,
+    ) {
+        // The URL may be given when it is served.
+        Err(error @ (SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_))) => {
+            warnings.push(error.to_string());
+        }
+        checked => drop(checked?),
+    }
     let warnings: String = warnings
         .iter()
         .map(|warning| format!("# warning: {warning}\n"))

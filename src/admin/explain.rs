@@ -108,6 +108,8 @@ fn explain(gateway: &Gateway, url: &str) -> Result<Value, Invalid> {
     said.insert("route".into(), (*route.name).into());
     let mode = Mode::NAMES.iter().find(|(_, m)| *m == route.cache.mode);
     said.insert("mode".into(), mode.map(|(name, _)| *name).into());
+    let upstream = gateway.upstreams.get(route.upstream);
+    said.insert("upstream".into(), upstream.name().into());
     let key = route.canonical(&found.captures, target.query());
     said.insert("validates".into(), key.is_ok().into());
     let key = match key {

@@ -63,7 +63,7 @@ impl Upstreams {
             Upstream::new(settings.clone(), keys, names.clone(), clock.clone()).map(Arc::new)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
-        Self::of(all?, stand_in)
+        Self::of(all.map_err(|error| among(settings, error))?, stand_in)
     }
 
     /// Prepares to call the upstreams of a configuration that comes after
@@ -94,7 +94,7 @@ impl Upstreams {
             .map(Arc::new)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(next).collect();
-        Self::of(all?, None)
+        Self::of(all.map_err(|error| among(settings, error))?, None)
     }
 
     fn of(
@@ -153,5 +153,14 @@ impl Upstreams {
         let upstream = self.get(number);
         let known = before.named(upstream.name());
         known.is_some_and(|known| upstream.is_where(known))
+    }
+}
+
+/// An error of one of these upstreams: where there are others, to be without a
+/// default URL is not to be without any.
+fn among(settings: &[Settings], error: SetupError) -> SetupError {
+    match settings.len() > 1 && matches!(error, SetupError::NoUpstream) {
+        true => SetupError::NoDefaultUrl,
+        false => error,
     }
 }

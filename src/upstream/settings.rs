@@ -116,6 +116,11 @@ pub enum SetupError {
         "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
     )]
     NoUpstream,
+    /// Routes ask the default upstream beside others, and it has no URL.
+    #[error(
+        "some routes ask the default upstream, which has no URL: give --upstream URL or upstream.url in the config, or have those routes, or their tip, ask another by upstream = \"NAME\" (`ordgate check` prints what each of them asks)"
+    )]
+    NoDefaultUrl,
     /// A named upstream has no URL, and inherits none.
     #[error(
         "the upstream \"{0}\" has no URL: give --upstream {0}=URL or upstreams.{0}.url in the config, or try --sandbox, which needs neither key nor network"

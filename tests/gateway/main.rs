@@ -26,6 +26,8 @@ mod collapse;
 
 mod upstream;
 
+mod named;
+
 mod steward;
 
 mod respect;

@@ -11,6 +11,7 @@ use ordgate::config::{Config, Problem};
 use ordgate::sandbox::Sandbox;
 use ordgate::serve::{Fresh, Options, Server, StartError};
 use ordgate::supervisor::{Handed, Supervisor};
+use ordgate::upstream::ProviderKeys;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -30,7 +31,7 @@ pub(crate) struct Setup {
 #[derive(Clone)]
 struct Source {
     config: toml::Table,
-    keys: Vec<ApiKey>,
+    keys: ProviderKeys,
     token: Option<Token>,
 }
 
@@ -42,7 +43,7 @@ impl Source {
         };
         Ok(Fresh {
             config: config.map_err(said)?,
-            keys: self.keys.clone().into(),
+            keys: self.keys.clone(),
             admin_token: self.token,
         })
     }
@@ -87,7 +88,7 @@ impl Setup {
         Self {
             source: Source {
                 config: format!("{CONFIG}\n{ROUTES}").parse().unwrap(),
-                keys: Vec::new(),
+                keys: ProviderKeys::default(),
                 token: None,
             },
             sandbox: None,
@@ -110,7 +111,14 @@ impl Setup {
 
     /// With these keys, separated by commas.
     pub(crate) fn keys(mut self, keys: &str) -> Self {
-        self.source.keys = ApiKey::list(keys).unwrap();
+        self.source.keys.shared = ApiKey::list(keys).unwrap();
+        self
+    }
+
+    /// With these keys for one upstream alone.
+    pub(crate) fn own_keys(mut self, upstream: &str, keys: &str) -> Self {
+        let keys = ApiKey::list(keys).unwrap();
+        self.source.keys.own.insert(upstream.into(), keys);
         self
     }
 
@@ -257,7 +265,7 @@ impl Gateway {
 
     /// Takes these keys, separated by commas, or none, and reloads.
     pub(crate) async fn rekey(&self, keys: &str) -> Answer {
-        self.source.lock().unwrap().keys = ApiKey::list(keys).unwrap_or_default();
+        self.source.lock().unwrap().keys.shared = ApiKey::list(keys).unwrap_or_default();
         self.reload_as_it_is().await
     }
 
