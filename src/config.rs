@@ -248,8 +248,8 @@ impl Config {
             ));
         }
         let probes = self.probes_each_minute();
-        let budget = self.upstream.requests_per_minute.get();
-        if probes > budget / 4 {
+        let budget = self.upstream.rates(with_keys).per_minute.limit();
+        if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
                 "the tips are asked for {probes} times a minute, and no more than a quarter of upstream.requests_per_minute, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer"
             ));
@@ -303,7 +303,7 @@ impl Config {
             log: Log<'a>,
             route: Vec<toml::Value>,
         }
-        let mut upstream = toml::Table::try_from(&self.upstream)?;
+        let mut upstream = toml::Table::try_from(self.upstream.in_force(true))?;
         let size = |bytes| toml::Value::from(units::format_size(bytes));
         upstream.insert("max_body_bytes".into(), size(self.upstream.max_body_bytes));
         let mut cache = toml::Table::new();

@@ -8,7 +8,7 @@ use super::reader::Table;
 use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
 use crate::upstream::breaker;
 use crate::upstream::upload;
-use crate::upstream::{Hedge, Retry, Settings};
+use crate::upstream::{Hedge, Rate, Retry, Settings};
 
 /// Fields of a request that mean something already: the key would break the
 /// message, or be taken for something else by who is on the way.
@@ -70,8 +70,10 @@ pub(super) fn read(table: Table<'_>) -> Settings {
         api_keys_file: path(&table, "api_keys_file"),
         allow_plain_http: table.boolean("allow_plain_http", false),
         ca_file: path(&table, "ca_file"),
-        requests_per_minute: count(&table, "requests_per_minute", 1_000_000, 500),
-        requests_per_second: count(&table, "requests_per_second", 1_000_000, 20),
+        send_api_key: table.boolean("send_api_key", true),
+        requests_per_minute: rate(&table, "requests_per_minute"),
+        requests_per_second: rate(&table, "requests_per_second"),
+        passes_all: false,
         max_in_flight,
         min_in_flight,
         queue_timeout: time("queue_timeout", seconds(2)),
@@ -88,6 +90,16 @@ pub(super) fn read(table: Table<'_>) -> Settings {
     };
     table.finish();
     settings
+}
+
+/// Requests in a window: a number, or no limit.
+fn rate(table: &Table<'_>, key: &'static str) -> Option<Rate> {
+    let read = table.integer_or(key, 1..=1_000_000, Rate::UNLIMITED)?;
+    let Some(most) = read else {
+        return Some(Rate::Unlimited);
+    };
+    let most = u32::try_from(most).ok().and_then(NonZeroU32::new)?;
+    Some(Rate::Limited(most))
 }
 
 fn request_body(table: Table<'_>) -> upload::Limits {

@@ -36,6 +36,7 @@ use crate::relay::{self, Relay};
 use crate::reload::Done;
 use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
+use crate::upstream::budgets::Budgets;
 use crate::upstream::keys::ApiKey;
 use crate::upstream::names::Names;
 use crate::upstream::{Ask, Upstream};
@@ -84,7 +85,8 @@ pub fn gateway(
     let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstream = Upstream::new(config.upstream.clone(), keys, names, clock.clone())?;
+    let budgets = Budgets::new();
+    let upstream = Upstream::new(config.upstream.clone(), keys, names, budgets, clock.clone())?;
     let upstream = Arc::new(upstream);
     let asked: Arc<dyn Ask> = match stand_in {
         Some(stand_in) => stand_in,

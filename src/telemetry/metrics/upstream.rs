@@ -249,29 +249,29 @@ fn endpoints(fares: &[Fare], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
 }
 
 fn keys(standings: &[Standing], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let each = |value: fn(&Standing) -> f64| -> Cells<f64> {
+    let each = |value: fn(&Standing) -> Option<f64>| -> Cells<f64> {
         let cells = standings.iter();
         cells
-            .map(|key| (labels(&[("key", &key.name)]), value(key)))
+            .filter_map(|key| Some((labels(&[("key", &key.name)]), value(key)?)))
             .collect()
     };
     gauge(
         to,
         "ordgate_upstream_budget_left",
-        "Requests left in this minute, for each key by name",
-        each(|key| key.left as f64),
+        "Requests left in this minute, for each key by name; absent where the budget is unlimited",
+        each(|key| key.per_minute.and(key.left).map(|left| left as f64)),
     )?;
     gauge(
         to,
         "ordgate_upstream_budget",
-        "Requests that a minute takes at the most, for each key by name",
-        each(|key| key.per_minute as f64),
+        "Requests that a minute takes at the most, for each key by name; absent where the budget is unlimited",
+        each(|key| key.per_minute.map(|most| most as f64)),
     )?;
     gauge(
         to,
         "ordgate_upstream_cooling_seconds",
         "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name",
-        each(|key| key.cooling.as_secs_f64()),
+        each(|key| Some(key.cooling.as_secs_f64())),
     )?;
     let states = standings.iter().flat_map(|key| {
         Standing::STATES.map(|state| {
