@@ -189,6 +189,13 @@ impl Config {
             Some(tables) => routes::read(tables, root, &mut tips, &mut upstreams),
             None => shipped_routes(&mut tips, &mut upstreams),
         };
+        for route in routes.routes() {
+            if route.headers == Headers::All
+                && let Some(settings) = upstreams.get_mut(usize::from(route.upstream))
+            {
+                settings.passes_all = true;
+            }
+        }
         chain.tips = tips.sources;
         let (public, private) = (root.table("server"), root.table("admin"));
         apart(&public, &private);
@@ -272,9 +279,10 @@ impl Config {
             }
         }
         for (number, settings) in (0..).zip(&self.upstreams) {
-            let with_keys = !keys.of(settings).is_empty();
+            let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
             self.warn_of_upstream(number, settings, with_keys, &mut warnings);
         }
+        self.warn_of_rates(keys, &mut warnings);
         warnings
     }
 
@@ -312,13 +320,34 @@ impl Config {
             ));
         }
         let probes = self.probes_each_minute(number);
-        let budget = settings.requests_per_minute.get();
-        if probes > budget / 4 {
+        let budget = settings.rates(with_keys).per_minute.limit();
+        if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
                 "the tips are asked for {probes} times a minute, and no more than a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
                 key("requests_per_minute")
             ));
         }
+    }
+
+    /// The upstreams that share keys and set different rates.
+    fn warn_of_rates(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
+        let shares = |settings: &&crate::upstream::Settings| {
+            let has_keys = !keys.shared.is_empty() && !keys.own.contains_key(&settings.name);
+            settings.sends_keys(has_keys)
+        };
+        let mut sharing = self.upstreams.iter().filter(shares);
+        let Some(first) = sharing.next() else {
+            return;
+        };
+        let others = sharing.filter(|other| other.rates(true) != first.rates(true));
+        warnings.extend(others.map(|other| {
+            let key = "requests_per_minute and requests_per_second";
+            format!(
+                "{} and {} share API keys, and their {key} differ: the stricter ones hold for both, since a key has one budget; give one of them keys of its own, or set its send_api_key = false",
+                first.table(),
+                other.table()
+            )
+        }));
     }
 
     /// How often a minute an upstream is asked for the tips that some route goes
@@ -341,7 +370,7 @@ impl Config {
     ///
     /// # Errors
     /// Where a value cannot be spelt in TOML; none of ours is such.
-    pub fn print(&self) -> Result<String, toml::ser::Error> {
+    pub fn print(&self, keys: &ProviderKeys) -> Result<String, toml::ser::Error> {
         #[derive(Serialize)]
         struct Log<'a> {
             #[serde(flatten)]
@@ -374,7 +403,8 @@ impl Config {
         let mut default = None;
         let mut upstreams = toml::Table::new();
         for settings in &self.upstreams {
-            let mut table = toml::Table::try_from(settings)?;
+            let with_keys = !keys.of(settings).is_empty();
+            let mut table = toml::Table::try_from(settings.in_force(with_keys))?;
             table.insert("max_body_bytes".into(), size(settings.max_body_bytes));
             if *settings.name != *DEFAULT && !settings.has_own_keys_file {
                 // Read again, it would be a file of the upstream's own.

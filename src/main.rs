@@ -442,7 +442,7 @@ fn check(flags: &Serve) -> Result<ExitCode> {
     say(&format!(
         "# {name} is valid. Its effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{warnings}\n{}",
         count(&keys.shared),
-        config.print()?
+        config.print(&keys)?
     ))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -16,6 +16,7 @@ mod api_key;
 mod ask;
 pub mod breaker;
 pub mod budget;
+pub mod budgets;
 mod cause;
 pub mod chance;
 pub mod choice;
@@ -29,6 +30,7 @@ pub mod line;
 pub mod names;
 mod pass;
 pub mod queue;
+mod rates;
 mod refusals;
 pub mod reported;
 pub mod rest;
@@ -52,7 +54,7 @@ use std::time::Duration;
 
 use again::Course;
 use answer::Answer;
-use budget::Budget;
+use budgets::{Budgets, Payer};
 use chance::Chance;
 use choice::{Choice, Condition, Switch};
 use connector::Timely;
@@ -69,6 +71,7 @@ use keys::{ApiKey, Denied, Grant, Keys, Standing};
 use line::{Hold, Line, Slot, Until};
 use names::Names;
 pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
+pub use rates::{Rate, Rates};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
 pub use set::{ProviderKeys, Upstreams};
@@ -176,7 +179,8 @@ pub struct Upstream {
 const MOST_HEAD: usize = 128 * 1024;
 
 impl Upstream {
-    /// Prepares to call an upstream; no connection is made yet.
+    /// Prepares to call an upstream; no connection is made yet. What it sends
+    /// counts in these budgets, which all upstreams of the process share.
     ///
     /// # Errors
     /// Where a key would travel in the clear, or TLS cannot be set up.
@@ -184,11 +188,13 @@ impl Upstream {
         settings: Settings,
         keys: Vec<ApiKey>,
         names: Names,
+        budgets: Arc<Budgets>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         settings.check(&keys)?;
-        let budget = || Budget::new(settings.requests_per_minute, settings.requests_per_second);
         let line = Line::new(settings.max_queue.get() as usize, clock.clone());
+        let (rates, server) = (settings.rates(!keys.is_empty()), server(&settings));
+        let sent = sent_keys(&settings, keys);
         Ok(Self {
             authorities: authorities(&settings),
             client: connections(&settings, names.clone())?,
@@ -196,7 +202,7 @@ impl Upstream {
             endpoints: endpoints(&settings, &[], &line, &clock),
             choice: choice(&settings),
             switched: watch::Sender::new(()),
-            keys: Keys::new(keys, budget, line.clone(), clock.clone()),
+            keys: Keys::new(sent, server, rates, budgets, line.clone(), clock.clone()),
             line,
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
@@ -274,11 +280,20 @@ impl Upstream {
         }
         self.line.bound(settings.max_queue.get() as usize);
         self.retries().bound(settings.retry.share);
-        self.keys.replace(
-            keys,
-            settings.requests_per_minute,
-            settings.requests_per_second,
-        );
+        let rates = settings.rates(!keys.is_empty());
+        let sent = sent_keys(settings, keys);
+        self.keys.replace(sent, server(settings), rates);
+    }
+
+    /// It is not among the upstreams any more: others that have its keys may have
+    /// its share of their budgets. What is under way, or waits, goes on.
+    pub fn retire(&self) {
+        self.keys.retire();
+    }
+
+    /// The budgets that its requests count in.
+    pub fn budgets(&self) -> &Arc<Budgets> {
+        self.keys.budgets()
     }
 
     /// Says this name in the `via` of requests of ordgate's own (RFC 9110
@@ -608,6 +623,20 @@ fn hold(denied: Denied) -> Hold {
             until: Until::Never,
         },
     }
+}
+
+/// The keys that requests carry.
+fn sent_keys(settings: &Settings, keys: Vec<ApiKey>) -> Vec<ApiKey> {
+    match settings.send_api_key {
+        true => keys,
+        false => Vec::new(),
+    }
+}
+
+/// Whose budget requests without a key count in.
+fn server(settings: &Settings) -> Payer {
+    let url = settings.urls.first();
+    url.map_or(Payer::Server("".into()), Payer::server)
 }
 
 /// The endpoints of these settings; those that are known go on.

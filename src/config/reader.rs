@@ -198,6 +198,28 @@ impl<'t> Table<'t> {
         read.map(|(value, _)| value)
     }
 
+    /// A whole number within bounds, or a word that stands for none:
+    /// `Some(None)`.
+    pub(super) fn integer_or(
+        &self,
+        key: &'static str,
+        bounds: RangeInclusive<u64>,
+        word: &str,
+    ) -> Option<Option<u64>> {
+        let allowed = format!(
+            "a whole number from {} to {}, or \"{word}\"",
+            bounds.start(),
+            bounds.end()
+        );
+        let read = self.read(key, &allowed, |value| {
+            if value.as_str() == Some(word) {
+                return Some(None);
+            }
+            integer(value).filter(|n| bounds.contains(n)).map(Some)
+        });
+        read.map(|(value, _)| value)
+    }
+
     /// A duration within bounds.
     pub(super) fn duration(
         &self,

@@ -16,7 +16,10 @@ fn the_shipped_file_says_what_the_defaults_are() {
     let empty = Config::parse("empty", "")
         .map_err(|problems| format!("{problems:?}"))
         .unwrap();
-    assert_eq!(shipped.print().unwrap(), empty.print().unwrap());
+    assert_eq!(
+        shipped.print(&ProviderKeys::default()).unwrap(),
+        empty.print(&ProviderKeys::default()).unwrap()
+    );
     assert_eq!(shipped.routes.routes().len(), 3);
 }
 
@@ -48,8 +51,8 @@ fn what_is_printed_can_be_read_again() {
             .map_err(|p| format!("{p:?}"))
             .unwrap()
     };
-    let once = read(text).print().unwrap();
-    assert_eq!(read(&once).print().unwrap(), once);
+    let once = read(text).print(&ProviderKeys::default()).unwrap();
+    assert_eq!(read(&once).print(&ProviderKeys::default()).unwrap(), once);
     for part in [
         "/b/{y}/{x}",
         "\"1MiB\"",
@@ -408,7 +411,7 @@ fn several_base_urls() {
     assert_eq!(urls(&one), ["https://a.example/"]);
     assert_eq!(urls(&both), ["https://a.example/", "https://b.example/api"]);
     for config in [&one, &both] {
-        let printed = config.print().unwrap();
+        let printed = config.print(&ProviderKeys::default()).unwrap();
         let again = Config::parse("p", &printed).unwrap();
         assert_eq!(urls(&again), urls(config), "{printed}");
     }
@@ -552,7 +555,12 @@ fn the_limit_on_misses_is_read_and_printed() {
         let config = Config::parse("p", text).unwrap();
         assert_eq!(config.limit.misses_per_minute, expected);
         let line = format!("misses_per_minute = {expected}\n");
-        assert!(config.print().unwrap().contains(&line));
+        assert!(
+            config
+                .print(&ProviderKeys::default())
+                .unwrap()
+                .contains(&line)
+        );
     }
 }
 
@@ -589,9 +597,15 @@ fn which_responses_with_cookies_are_stored() {
         ),
     ] {
         let config = Config::parse("p", &route(cache)).unwrap();
-        let once = config.print().unwrap();
+        let once = config.print(&ProviderKeys::default()).unwrap();
         assert!(once.contains(printed), "{once}");
-        assert_eq!(Config::parse("p", &once).unwrap().print().unwrap(), once);
+        assert_eq!(
+            Config::parse("p", &once)
+                .unwrap()
+                .print(&ProviderKeys::default())
+                .unwrap(),
+            once
+        );
     }
     for (cache, problem) in [
         (
@@ -764,9 +778,12 @@ fn chain_mode_as_it_is_printed() {
             .map_err(|p| format!("{p:?}"))
             .unwrap()
     };
-    let (config, once) = (read(text), read(text).print().unwrap());
+    let (config, once) = (
+        read(text),
+        read(text).print(&ProviderKeys::default()).unwrap(),
+    );
     let again = read(&once);
-    assert_eq!(again.print().unwrap(), once);
+    assert_eq!(again.print(&ProviderKeys::default()).unwrap(), once);
     for (one, other) in config.routes.routes().iter().zip(again.routes.routes()) {
         assert_eq!(one.cache, other.cache, "{}", one.name);
         assert_eq!(
@@ -816,7 +833,7 @@ fn what_clients_may_hold() {
     assert_eq!(config.admin.hosts, [""; 0]);
     let off = Config::parse("p", "[limit]\nenabled = false\nconnections = 7\n").unwrap();
     assert_eq!(off.server.connections.per_client, None);
-    let printed = off.print().unwrap();
+    let printed = off.print(&ProviderKeys::default()).unwrap();
     for part in [
         "max_unsent_bytes = \"128MiB\"",
         "min_send_rate = \"1KiB\"",
@@ -951,7 +968,8 @@ fn which_upstream_is_asked() {
             let tip = &config.chain.tips[tip];
             assert_eq!((tip.upstream, &*tip.upstream_name), (0, expected), "{text}");
         }
-        let printed = Config::parse("printed", &config.print().unwrap()).unwrap();
+        let printed =
+            Config::parse("printed", &config.print(&ProviderKeys::default()).unwrap()).unwrap();
         assert_eq!(asked(&printed).pop(), asked(&config).pop(), "{text}");
     }
 }
@@ -1067,4 +1085,57 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         "runes"
     );
     assert_eq!(config.upstreams[1].urls, [url(9)]);
+}
+
+#[test]
+fn rates_of_upstreams_are_warned_of_and_printed() {
+    let two = "[upstreams.runes]\nurl = \"http://127.0.0.1:1\"\n";
+    for (text, keys, warned) in [
+        ("requests_per_minute = 100\n", keys(), true),
+        ("requests_per_minute = \"unlimited\"\n", keys(), true),
+        ("requests_per_minute = 500\n", keys(), false),
+        (
+            "requests_per_minute = 100\nsend_api_key = false\n",
+            keys(),
+            false,
+        ),
+        (
+            "requests_per_minute = 100\n",
+            ProviderKeys::default(),
+            false,
+        ),
+        (
+            "requests_per_minute = 100\n",
+            ProviderKeys {
+                own: [("runes".into(), keys().shared)].into(),
+                ..keys()
+            },
+            false,
+        ),
+    ] {
+        let config = Config::parse("p", &format!("{two}{text}")).unwrap();
+        let warnings = config.warnings(&keys).join("\n");
+        let said = "upstream and upstreams.runes share API keys, and their requests_per_minute";
+        assert_eq!(warnings.contains(said), warned, "{text}: {warnings}");
+    }
+    // An origin of one's own, that a plain cache is before, is not rationed.
+    let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    for (text, keys, printed) in [
+        (
+            plain,
+            ProviderKeys::default(),
+            "requests_per_second = \"unlimited\"",
+        ),
+        (plain, keys(), "requests_per_second = 20"),
+        ("", ProviderKeys::default(), "requests_per_second = 20"),
+        (
+            "[upstream]\nrequests_per_minute = \"unlimited\"\n",
+            keys(),
+            "requests_per_second = \"unlimited\"",
+        ),
+    ] {
+        let config = Config::parse("p", text).unwrap();
+        let text = config.print(&keys).unwrap();
+        assert!(text.contains(printed), "{printed}: {text}");
+    }
 }

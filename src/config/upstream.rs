@@ -8,7 +8,7 @@ use super::reader::Table;
 use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
 use crate::upstream::breaker;
 use crate::upstream::upload;
-use crate::upstream::{DEFAULT, Hedge, Retry, Settings};
+use crate::upstream::{DEFAULT, Hedge, Rate, Retry, Settings};
 
 /// Fields of a request that mean something already: the key would break the
 /// message, or be taken for something else by who is on the way.
@@ -46,8 +46,10 @@ fn defaults() -> Settings {
         api_keys_file: None,
         allow_plain_http: false,
         ca_file: None,
-        requests_per_minute: count(500),
-        requests_per_second: count(20),
+        send_api_key: true,
+        requests_per_minute: None,
+        requests_per_second: None,
+        passes_all: false,
         max_in_flight: count(32),
         min_in_flight: count(4),
         queue_timeout: seconds(2),
@@ -170,8 +172,6 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
         );
         table.problem(table.span(), message);
     }
-    let per_minute = from.requests_per_minute.get();
-    let per_second = from.requests_per_second.get();
     let settings = Settings {
         name: from.name.clone(),
         has_own_keys_file: false,
@@ -182,8 +182,10 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
         api_keys_file: path(&table, "api_keys_file").or_else(|| from.api_keys_file.clone()),
         allow_plain_http: table.boolean("allow_plain_http", from.allow_plain_http),
         ca_file: path(&table, "ca_file").or_else(|| from.ca_file.clone()),
-        requests_per_minute: count(&table, "requests_per_minute", 1_000_000, per_minute),
-        requests_per_second: count(&table, "requests_per_second", 1_000_000, per_second),
+        send_api_key: table.boolean("send_api_key", from.send_api_key),
+        requests_per_minute: rate(&table, "requests_per_minute").or(from.requests_per_minute),
+        requests_per_second: rate(&table, "requests_per_second").or(from.requests_per_second),
+        passes_all: false,
         max_in_flight,
         min_in_flight,
         queue_timeout: time("queue_timeout", from.queue_timeout),
@@ -200,6 +202,16 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
     };
     table.finish();
     settings
+}
+
+/// Requests in a window: a number, or no limit.
+fn rate(table: &Table<'_>, key: &'static str) -> Option<Rate> {
+    let read = table.integer_or(key, 1..=1_000_000, Rate::UNLIMITED)?;
+    let Some(most) = read else {
+        return Some(Rate::Unlimited);
+    };
+    let most = u32::try_from(most).ok().and_then(NonZeroU32::new)?;
+    Some(Rate::Limited(most))
 }
 
 fn request_body(table: Table<'_>, from: &upload::Limits) -> upload::Limits {

@@ -154,7 +154,7 @@ pub(super) fn after(
                 .to_owned(),
         );
     }
-    upstreams.take_over(keys);
+    upstreams.take_over(known, keys);
     let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
     let respond = respond(&config, limit.as_ref());

@@ -18,12 +18,17 @@
 //! paced. What is paced apart, and from more of the minute, is what clients ask
 //! that have had little of late.
 //!
-//! Deliberately absent: waiting, and which key; those are `upstream::keys`'.
+//! A window that is not limited keeps nothing but the last [`REMEMBERED`] ends,
+//! whatever passes through it: a limit may come by a reload, and holds for what
+//! was sent before it as well.
+//!
+//! Deliberately absent: waiting, and which key; those are `upstream::keys`'. Which
+//! upstreams spend the budget: that is `upstream::budgets`'.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
+use super::rates::{Rate, Rates};
 use super::reported::Word;
 use super::told::{Hearing, Told};
 use crate::clock::Moment;
@@ -31,8 +36,14 @@ use crate::clock::Moment;
 /// Added to each window, for clocks that tick coarsely or run slow.
 const SLACK: Duration = Duration::from_millis(50);
 
+/// How long a request that has ended counts in the second.
+pub const SECOND: Duration = Duration::from_secs(1).saturating_add(SLACK);
+
 /// For so long a request that was given up may still be on its way.
 pub const LATE: Duration = Duration::from_secs(1);
+
+/// So many ends are kept of a window that is not limited.
+const REMEMBERED: usize = 1024;
 
 /// So many moments of a window are looked at for its pace.
 const STEPS: u32 = 60;
@@ -83,6 +94,17 @@ pub enum Keep {
 }
 
 impl Keep {
+    /// The same, where the tips are probed so many times a minute.
+    #[must_use]
+    pub const fn with_probes(self, probes: u32) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::ForProbes(_) => Self::ForProbes(probes),
+            Self::ForMisses(_) => Self::ForMisses(probes),
+            Self::Half => Self::Half,
+        }
+    }
+
     /// What is to be left of a minute, or of longer, that takes so many. Probes
     /// get what they need, a twentieth at the least and a quarter at the most;
     /// misses a tenth beside.
@@ -117,10 +139,10 @@ impl Keep {
 
 impl Budget {
     /// A budget of which nothing is spent.
-    pub fn new(per_minute: NonZeroU32, per_second: NonZeroU32) -> Self {
+    pub fn new(rates: Rates) -> Self {
         Self {
-            minute: Window::new(per_minute, Duration::from_secs(60)),
-            second: Window::new(per_second, Duration::from_secs(1)),
+            minute: Window::new(rates.per_minute, Duration::from_secs(60)),
+            second: Window::new(rates.per_second, Duration::from_secs(1)),
             told: Told::default(),
             sent: 0,
             ended: 0,
@@ -130,9 +152,9 @@ impl Budget {
     }
 
     /// Holds to these from now on; what is spent stays spent.
-    pub fn bound(&mut self, per_minute: NonZeroU32, per_second: NonZeroU32) {
-        self.minute.most = per_minute.get() as usize;
-        self.second.most = per_second.get() as usize;
+    pub fn bound(&mut self, rates: Rates) {
+        self.minute.bound(rates.per_minute);
+        self.second.bound(rates.per_second);
     }
 
     /// Takes a request out of the budget, as long as the share that is kept for
@@ -150,7 +172,7 @@ impl Budget {
         self.told.take();
         self.sent += 1;
         if let Some(class) = keep.class() {
-            let kept = keep.of_minute(self.minute.most as u64) as usize;
+            let kept = self.minute.kept(|most| keep.of_minute(most));
             let interval = self.minute.interval(now, kept);
             // A request that goes a little late delays none of those after it.
             self.next[class] = self.next[class].max(now.before(interval)) + interval;
@@ -162,8 +184,8 @@ impl Budget {
     /// `None` where there is.
     pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
         self.settle(now);
-        let minute = keep.of_minute(self.minute.most as u64) as usize;
-        let second = keep.of_second(self.second.most as u64) as usize;
+        let minute = self.minute.kept(|most| keep.of_minute(most));
+        let second = self.second.kept(|most| keep.of_second(most));
         let waits = [
             self.minute.wait(now, minute),
             self.second.wait(now, second),
@@ -180,7 +202,7 @@ impl Budget {
         if pause.is_zero() {
             return None;
         }
-        let paced = self.minute.paced().saturating_sub(1);
+        let paced = self.minute.paced()?.saturating_sub(1);
         Some(pause.min(self.minute.wait(now, paced)?))
     }
 
@@ -232,13 +254,13 @@ impl Budget {
         self.ended += 1;
     }
 
-    /// How many requests a minute takes.
-    pub fn per_minute(&self) -> usize {
+    /// How many requests a minute takes; `None` where it is not limited.
+    pub fn per_minute(&self) -> Option<usize> {
         self.minute.most
     }
 
-    /// How many requests a second takes.
-    pub fn per_second(&self) -> usize {
+    /// How many requests a second takes; `None` where it is not limited.
+    pub fn per_second(&self) -> Option<usize> {
         self.second.most
     }
 
@@ -247,36 +269,78 @@ impl Budget {
         self.minute.under_way > 0
     }
 
-    /// How many requests this minute's window still holds, and the upstream
-    /// still takes.
-    pub fn left(&mut self, now: Moment) -> usize {
+    /// Whether a request is under way, or counts in the minute still.
+    pub fn is_spent_from(&mut self, now: Moment) -> bool {
         self.settle(now);
-        let told = self.told.left(now).map(usize::try_from);
-        let told = told.and_then(Result::ok).unwrap_or(usize::MAX);
-        self.minute.left(now).min(told)
+        let last = self.minute.ended.back();
+        self.is_under_way() || last.is_some_and(|end| *end + self.minute.span > now)
+    }
+
+    /// How many requests this minute's window still holds, and the upstream
+    /// still takes; `None` where nothing limits them.
+    pub fn left(&mut self, now: Moment) -> Option<usize> {
+        self.settle(now);
+        let told = self.told.left(now);
+        let told = told.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
+        let own = self.minute.left(now);
+        own.into_iter().chain(told).min()
     }
 }
 
 #[derive(Debug)]
 struct Window {
-    most: usize,
+    /// `None` for any number.
+    most: Option<usize>,
     span: Duration,
     under_way: usize,
-    /// When the requests of the last span ended, oldest first.
+    /// When the requests of the last span ended, oldest first; the last
+    /// [`REMEMBERED`] of all where the window is not limited.
     ended: VecDeque<Moment>,
 }
 
 impl Window {
-    fn new(most: NonZeroU32, span: Duration) -> Self {
+    fn new(rate: Rate, span: Duration) -> Self {
         Self {
-            most: most.get() as usize,
+            most: most(rate),
             span: span + SLACK,
             under_way: 0,
             ended: VecDeque::new(),
         }
     }
 
-    fn left(&mut self, now: Moment) -> usize {
+    /// Holds to this from now on.
+    fn bound(&mut self, rate: Rate) {
+        let before = std::mem::replace(&mut self.most, most(rate));
+        match (before, self.most) {
+            // What was forgotten ended no later than what was not.
+            (None, Some(most)) if self.ended.len() >= REMEMBERED => {
+                let first = self.ended.front().copied().unwrap_or_default();
+                while self.ended.len() < most {
+                    self.ended.push_front(first);
+                }
+            }
+            (_, None) => {
+                self.forget();
+                self.ended.shrink_to(REMEMBERED);
+            }
+            (_, Some(_)) => {}
+        }
+    }
+
+    /// Forgets what a window that is not limited need not keep.
+    fn forget(&mut self) {
+        let further = self.ended.len().saturating_sub(REMEMBERED);
+        self.ended.drain(..further);
+    }
+
+    /// What is kept of so many requests as it takes; nothing is of any number.
+    fn kept(&self, of: impl Fn(u64) -> u64) -> usize {
+        let kept = self.most.map_or(0, |most| of(most as u64));
+        usize::try_from(kept).unwrap_or(usize::MAX)
+    }
+
+    fn left(&mut self, now: Moment) -> Option<usize> {
+        let most = self.most?;
         while self
             .ended
             .front()
@@ -284,14 +348,14 @@ impl Window {
         {
             self.ended.pop_front();
         }
-        self.most.saturating_sub(self.under_way + self.ended.len())
+        Some(most.saturating_sub(self.under_way + self.ended.len()))
     }
 
     /// How long there will be nothing for a request that leaves so many.
     fn wait(&mut self, now: Moment, keep: usize) -> Option<Duration> {
-        let left = self.left(now);
+        let (left, most) = (self.left(now)?, self.most?);
         // After a change for the less, more may be spent than there is.
-        let over = (self.under_way + self.ended.len()).saturating_sub(self.most);
+        let over = (self.under_way + self.ended.len()).saturating_sub(most);
         let short = keep.checked_sub(left)? + over;
         // So many more than one have to leave the window.
         Some(match self.ended.get(short) {
@@ -303,8 +367,8 @@ impl Window {
     }
 
     /// With fewer left than this, requests are paced.
-    fn paced(&self) -> usize {
-        self.most * 2 / 5
+    fn paced(&self) -> Option<usize> {
+        Some(self.most? * 2 / 5)
     }
 
     /// The interval at which requests can go from now on, such that the window
@@ -312,8 +376,10 @@ impl Window {
     /// window, no more will have gone than were left beside the share that is
     /// kept, and had come back until just before.
     fn interval(&mut self, now: Moment, kept: usize) -> Duration {
-        let left = self.left(now);
-        if left >= self.paced() {
+        let (Some(left), Some(paced)) = (self.left(now), self.paced()) else {
+            return Duration::ZERO;
+        };
+        if left >= paced {
             return Duration::ZERO;
         }
         let spare = left.saturating_sub(kept);
@@ -331,18 +397,35 @@ impl Window {
     fn end(&mut self, now: Moment) {
         self.under_way = self.under_way.saturating_sub(1);
         self.ended.push_back(now);
+        if self.most.is_none() {
+            self.forget();
+        }
     }
+}
+
+fn most(rate: Rate) -> Option<usize> {
+    rate.limit().map(|most| most as usize)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
     use super::*;
 
+    /// 0 for any number.
+    fn rates(per_minute: u32, per_second: u32) -> Rates {
+        let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
+        Rates {
+            per_minute: rate(per_minute),
+            per_second: rate(per_second),
+        }
+    }
+
     fn budget(per_minute: u32, per_second: u32) -> Budget {
-        let number = |n| NonZeroU32::new(n).unwrap();
-        Budget::new(number(per_minute), number(per_second))
+        Budget::new(rates(per_minute, per_second))
     }
 
     fn at(millis: u64) -> Moment {
@@ -366,7 +449,7 @@ mod tests {
             Err(Duration::from_millis(850))
         );
         assert_eq!(budget.take(at(1150), Keep::Nothing), Ok(()));
-        assert_eq!(budget.left(at(1150)), 0);
+        assert_eq!(budget.left(at(1150)), Some(0));
         assert_eq!(
             budget.take(at(1200), Keep::Nothing),
             Err(Duration::from_millis(58_950))
@@ -384,24 +467,23 @@ mod tests {
         assert!(!budget.is_under_way());
         assert_eq!(budget.take(at(2150), Keep::Nothing), Ok(()));
         budget.end(at(2150));
-        assert_eq!(budget.left(at(61_149)), 0);
-        assert_eq!(budget.left(at(61_150)), 1);
+        assert_eq!(budget.left(at(61_149)), Some(0));
+        assert_eq!(budget.left(at(61_150)), Some(1));
     }
 
     #[test]
     fn what_is_spent_stays_spent_when_the_bounds_change() {
-        let number = |n| NonZeroU32::new(n).unwrap();
         let mut budget = budget(4, 10);
         for millis in [0, 10, 20, 30] {
             assert_eq!(budget.take(at(millis), Keep::Nothing), Ok(()));
             budget.end(at(millis));
         }
-        budget.bound(number(2), number(10));
+        budget.bound(rates(2, 10));
         let wait = Duration::from_millis(60_050 + 20 - 40);
         assert_eq!(budget.take(at(40), Keep::Nothing), Err(wait));
-        budget.bound(number(5), number(10));
+        budget.bound(rates(5, 10));
         assert_eq!(budget.take(at(40), Keep::Nothing), Ok(()));
-        assert_eq!(budget.left(at(40)), 0);
+        assert_eq!(budget.left(at(40)), Some(0));
     }
 
     /// How many go in each of so many spans of ten seconds, where one is wished

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::budget::Budget;
+use super::budgets::{Budgets, Payer};
 use super::hold;
 use super::keys::{ApiKey, Keys};
 use super::line::Line;
-use super::{Priority, Wish};
+use super::{Priority, Rates, Wish};
 use crate::clock::{Clock, Moment};
 use crate::identify::Caller;
 
@@ -45,12 +45,17 @@ struct World {
 impl World {
     fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
         let clock = Clock::manual();
-        let number = |n| NonZeroU32::new(n).unwrap();
+        let rate = |n| NonZeroU32::new(n).unwrap().into();
         let line = Line::new(1024, clock.clone());
         line.share_slots(32);
         let keys = Keys::new(
             ApiKey::list("a-key").unwrap(),
-            || Budget::new(number(per_minute), number(per_second)),
+            Payer::Server("server:80".into()),
+            Rates {
+                per_minute: rate(per_minute),
+                per_second: rate(per_second),
+            },
+            Budgets::new(),
             line.clone(),
             clock.clone(),
         );

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::budgets::Budgets;
 use super::keys::ApiKey;
 use super::names::Names;
 use super::{Ask, Settings, SetupError, Upstream};
@@ -31,7 +32,8 @@ impl From<Vec<ApiKey>> for ProviderKeys {
 }
 
 impl ProviderKeys {
-    /// The keys that requests to an upstream carry; empty where they carry none.
+    /// The keys of an upstream, which its requests carry unless its
+    /// `send_api_key` is false.
     pub fn of(&self, settings: &Settings) -> &[ApiKey] {
         self.own.get(&*settings.name).unwrap_or(&self.shared)
     }
@@ -58,9 +60,17 @@ impl Upstreams {
         clock: &Clock,
         stand_in: Option<&Arc<dyn Ask>>,
     ) -> Result<Arc<Self>, SetupError> {
+        let budgets = Budgets::new();
         let new = |settings: &Settings| {
-            let keys = keys.of(settings).to_vec();
-            Upstream::new(settings.clone(), keys, names.clone(), clock.clone()).map(Arc::new)
+            let (settings, keys) = (settings.clone(), keys.of(settings).to_vec());
+            let upstream = Upstream::new(
+                settings,
+                keys,
+                names.clone(),
+                budgets.clone(),
+                clock.clone(),
+            );
+            upstream.map(Arc::new)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
         Self::of(all.map_err(|error| among(settings, error))?, stand_in)
@@ -88,6 +98,7 @@ impl Upstreams {
                     settings.clone(),
                     keys.to_vec(),
                     names.clone(),
+                    before.first().budgets().clone(),
                     clock.clone(),
                 ),
             }
@@ -113,10 +124,14 @@ impl Upstreams {
     }
 
     /// Asks with these keys, within the bounds of the new configuration, from now
-    /// on.
-    pub fn take_over(&self, keys: &ProviderKeys) {
+    /// on, in place of those `before`.
+    pub fn take_over(&self, before: &Self, keys: &ProviderKeys) {
         for upstream in &self.all {
             upstream.take_over(keys.of(upstream.settings()).to_vec());
+        }
+        let is_gone = |known: &&Arc<Upstream>| self.named(known.name()).is_none();
+        for gone in before.all.iter().filter(is_gone) {
+            gone.retire();
         }
     }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::breaker;
 use super::endpoint::InFlight;
 use super::keys::ApiKey;
+use super::rates::{Rate, Rates};
 use super::tls::TlsError;
 use super::upload;
 
@@ -52,10 +53,18 @@ pub struct Settings {
     /// A PEM file of certificate authorities to trust beside the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
-    /// For each key: requests in any 60 seconds.
-    pub requests_per_minute: NonZeroU32,
-    /// For each key: requests in any second.
-    pub requests_per_second: NonZeroU32,
+    /// Whether requests carry a key, where there are keys.
+    pub send_api_key: bool,
+    /// For each key: requests in any 60 seconds, where that is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_minute: Option<Rate>,
+    /// For each key: requests in any second, where that is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<Rate>,
+    /// Whether some route that passes all that clients ask (`headers = "all"`)
+    /// asks here.
+    #[serde(skip)]
+    pub passes_all: bool,
     /// Requests under way at once, at each base URL.
     pub max_in_flight: NonZeroU32,
     /// The bound goes down to so many where more only make it slower.
@@ -108,6 +117,10 @@ pub struct Hedge {
     pub percentile: NonZeroU32,
 }
 
+/// The rates of a key where none is said, as the provider of the API had them.
+const PER_MINUTE: u32 = 500;
+const PER_SECOND: u32 = 20;
+
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
@@ -139,9 +152,14 @@ pub enum SetupError {
 impl Settings {
     /// The full name of one of its keys in proxy.toml.
     pub fn key(&self, key: &str) -> String {
+        format!("{}.{key}", self.table())
+    }
+
+    /// The name of its table in proxy.toml.
+    pub fn table(&self) -> String {
         match &*self.name {
-            DEFAULT => format!("upstream.{key}"),
-            name => format!("upstreams.{name}.{key}"),
+            DEFAULT => "upstream".to_owned(),
+            name => format!("upstreams.{name}"),
         }
     }
 
@@ -156,12 +174,48 @@ impl Settings {
                 name => SetupError::NoUrl(name.into()),
             });
         }
-        if keys.is_empty() || self.allow_plain_http {
+        if !self.sends_keys(!keys.is_empty()) || self.allow_plain_http {
             return Ok(());
         }
         match self.urls.iter().find(|url| is_exposed(url)) {
             Some(url) => Err(SetupError::PlainHttp(url.clone())),
             None => Ok(()),
+        }
+    }
+
+    /// Whether requests carry a key, given whether there is one.
+    pub fn sends_keys(&self, has_keys: bool) -> bool {
+        has_keys && self.send_api_key
+    }
+
+    /// The rates in force, given whether there are keys. Where none is said, an
+    /// origin that everything is passed to without a key is not limited, and the
+    /// API as its provider sells it.
+    pub fn rates(&self, has_keys: bool) -> Rates {
+        let is_open = self.passes_all && !self.sends_keys(has_keys);
+        let default = |most| match NonZeroU32::new(most) {
+            Some(most) if !is_open => Rate::Limited(most),
+            _ => Rate::Unlimited,
+        };
+        let per_second = match self.requests_per_minute {
+            Some(Rate::Unlimited) => Rate::Unlimited,
+            _ => default(PER_SECOND),
+        };
+        Rates {
+            per_minute: self.requests_per_minute.unwrap_or(default(PER_MINUTE)),
+            per_second: self.requests_per_second.unwrap_or(per_second),
+        }
+    }
+
+    /// These settings with the rates in force said, given whether there are
+    /// keys; so they are printed.
+    #[must_use]
+    pub fn in_force(&self, has_keys: bool) -> Self {
+        let rates = self.rates(has_keys);
+        Self {
+            requests_per_minute: Some(rates.per_minute),
+            requests_per_second: Some(rates.per_second),
+            ..self.clone()
         }
     }
 

@@ -285,30 +285,30 @@ fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Re
 }
 
 fn keys(standings: &[(&str, &Standing)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let each = |value: fn(&Standing) -> f64| -> Cells<f64> {
-        let cells = standings.iter().map(|(upstream, key)| {
+    let each = |value: fn(&Standing) -> Option<f64>| -> Cells<f64> {
+        let cells = standings.iter().filter_map(|(upstream, key)| {
             let pairs = [("key", &*key.name), ("upstream", *upstream)];
-            (labels(&pairs), value(key))
+            Some((labels(&pairs), value(key)?))
         });
         cells.collect()
     };
     gauge(
         to,
         "ordgate_upstream_budget_left",
-        "Requests left in this minute, for each key by name",
-        each(|key| key.left as f64),
+        "Requests left in this minute, for each key by name; absent where the budget is unlimited",
+        each(|key| key.per_minute.and(key.left).map(|left| left as f64)),
     )?;
     gauge(
         to,
         "ordgate_upstream_budget",
-        "Requests that a minute takes at the most, for each key by name",
-        each(|key| key.per_minute as f64),
+        "Requests that a minute takes at the most, for each key by name; absent where the budget is unlimited",
+        each(|key| key.per_minute.map(|most| most as f64)),
     )?;
     gauge(
         to,
         "ordgate_upstream_cooling_seconds",
         "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name",
-        each(|key| key.cooling.as_secs_f64()),
+        each(|key| Some(key.cooling.as_secs_f64())),
     )?;
     let states = standings.iter().flat_map(|(upstream, key)| {
         Standing::STATES.map(|state| {

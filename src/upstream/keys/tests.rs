@@ -3,12 +3,30 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::upstream::Rate;
+
+/// 0 for any number.
+fn rates(per_minute: u32, per_second: u32) -> Rates {
+    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
+    Rates {
+        per_minute: rate(per_minute),
+        per_second: rate(per_second),
+    }
+}
+
+fn server() -> Payer {
+    Payer::Server("server:80".into())
+}
+
+fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> Arc<Keys> {
+    let keys = ApiKey::list(list).unwrap_or_default();
+    let (budgets, line) = (budgets.clone(), Line::new(10, clock.clone()));
+    Keys::new(keys, server(), rates, budgets, line, clock.clone())
+}
 
 fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
-    let number = |n| NonZeroU32::new(n).unwrap();
-    let keys = ApiKey::list(list).unwrap_or_default();
-    let budget = || Budget::new(number(per_minute), number(per_second));
-    Keys::new(keys, budget, Line::new(10, clock.clone()), clock.clone())
+    let rates = rates(per_minute, per_second);
+    upstream(list, rates, &Budgets::new(), clock)
 }
 
 fn spent_for(millis: u64) -> Denied {
@@ -29,13 +47,8 @@ fn lists_of_keys() {
 #[test]
 fn a_key_is_never_shown() {
     let clock = Clock::manual();
+    let pool = keys("s3cret-value", 1, 1, &clock);
     let keys = ApiKey::list("s3cret-value").unwrap();
-    let pool = Keys::new(
-        keys.clone(),
-        || Budget::new(NonZeroU32::MIN, NonZeroU32::MIN),
-        Line::new(10, clock.clone()),
-        clock,
-    );
     let shown = format!("{keys:?} {:?} {:?}", pool.standings(), keys[0].value);
     assert!(!shown.contains("s3cret"), "{shown}");
     assert!(shown.contains("key-1 [redacted]"));
@@ -111,12 +124,11 @@ fn a_cooling_key_is_left_alone() {
 #[test]
 fn what_a_key_has_spent_outlives_its_withdrawal() {
     let clock = Clock::manual();
-    let number = |n| NonZeroU32::new(n).unwrap();
     let keys = keys("", 1, 1, &clock);
     let without = keys.take(Priority::Miss).ok();
     let replace = |list: &str| {
         let list = ApiKey::list(list).unwrap_or_default();
-        keys.replace(list, number(1), number(1));
+        keys.replace(list, server(), rates(1, 1));
     };
     let take = || {
         let grant = keys.take(Priority::Miss).ok();
@@ -136,13 +148,13 @@ fn what_a_key_has_spent_outlives_its_withdrawal() {
     let given_away = keys.given_away(b"second-key");
     assert!(given_away.is_some(), "it may yet come back in an answer");
     let elsewhere = keys.elsewhere();
-    elsewhere.replace(ApiKey::list("third-key").unwrap(), number(1), number(1));
+    elsewhere.replace(ApiKey::list("third-key").unwrap(), server(), rates(1, 1));
     let spent = elsewhere.take(Priority::Miss);
     assert!(spent.is_err(), "whoever counts may be the same");
     drop(without);
     clock.advance(Duration::from_secs(61));
     assert_eq!(take().as_deref(), Some("none"));
-    clock.advance(WITHDRAWN);
+    clock.advance(REMEMBERED);
     replace("");
     assert!(keys.given_away(b"second-key").is_none());
 }
@@ -189,10 +201,10 @@ fn without_keys_there_is_a_budget_as_well() {
 fn a_trial_of_an_earlier_rest_says_nothing_of_a_later_one() {
     let clock = Clock::manual();
     let keys = keys("first-key", 10, 10, &clock);
-    let (minute, number) = (Duration::from_secs(60), |n| NonZeroU32::new(n).unwrap());
+    let minute = Duration::from_secs(60);
     let replace = |list: &str| {
         let list = ApiKey::list(list).unwrap_or_default();
-        keys.replace(list, number(10), number(10));
+        keys.replace(list, server(), rates(10, 10));
     };
     let take = || keys.take(Priority::Miss);
     take().ok().unwrap().refused(StatusCode::FORBIDDEN);
@@ -229,14 +241,13 @@ fn who_is_told_to_wait_for_a_cooling_key_is_told_of_its_budget_too() {
 fn a_request_under_way_outlives_the_memory_of_its_key() {
     let clock = Clock::manual();
     let keys = keys("first-key", 1, 1, &clock);
-    let number = |n| NonZeroU32::new(n).unwrap();
     let replace = |list: &str| {
-        keys.replace(ApiKey::list(list).unwrap(), number(1), number(1));
+        keys.replace(ApiKey::list(list).unwrap(), server(), rates(1, 1));
     };
     let under_way = keys.take(Priority::Miss).ok();
     for list in ["second-key", "third-key", "first-key"] {
         replace(list);
-        clock.advance(WITHDRAWN);
+        clock.advance(REMEMBERED);
     }
     assert!(keys.take(Priority::Miss).is_err(), "it counts still");
     drop(under_way);

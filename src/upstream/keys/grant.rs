@@ -1,0 +1,305 @@
+//! The permission to send one request with a key, and what the upstream says of
+//! the key in its answer.
+
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::quality::FixedState;
+use http::{HeaderValue, StatusCode};
+use tokio::sync::watch;
+
+use super::{Denied, Keys, Slot, State};
+use crate::clock::Clock;
+use crate::units;
+use crate::upstream::budgets::Counted;
+use crate::upstream::refusals::Verdict;
+use crate::upstream::reported::Reported;
+use crate::upstream::rest::{Rest, Why};
+use crate::upstream::{Priority, Wish};
+
+/// The right to send one request, with a key or without. It counts against the
+/// budget as under way until it is dropped.
+pub struct Grant {
+    pub(super) keys: Arc<Keys>,
+    pub(super) slot: Arc<Slot>,
+    pub(super) counted: Counted,
+    /// Whether its request is sent, and nothing has come of it yet.
+    pub(super) is_out: bool,
+    /// Whether its request has ended in the budget's count.
+    pub(super) has_ended: bool,
+}
+
+/// What was refused by 401 or 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) enum Refused {
+    /// The key, which is in quarantine.
+    Key,
+    /// The target.
+    Target,
+}
+
+/// What the refusal of a target says of the key that was sent.
+pub(in crate::upstream) enum Suspicion {
+    /// What was refused is known.
+    Known(Refused),
+    /// A key check is to be sent.
+    Check(Check),
+    /// One is under way.
+    Wait(watch::Receiver<Option<Verdict>>),
+}
+
+/// A key check; of each key there is one at a time.
+pub(in crate::upstream) struct Check {
+    slot: Arc<Slot>,
+    clock: Clock,
+    verdict: watch::Sender<Option<Verdict>>,
+}
+
+impl Grant {
+    /// The key's header value, where there is a key.
+    pub fn header(&self) -> Option<&HeaderValue> {
+        self.slot().key.as_ref().map(|key| &key.value)
+    }
+
+    /// The key's name in logs and metrics.
+    pub fn name(&self) -> &str {
+        self.slot().name()
+    }
+
+    /// Its request is sent.
+    pub fn send(&mut self) {
+        self.is_out = true;
+    }
+
+    /// An answer has come to its request, or the connection has ended: the
+    /// upstream has counted it, or never will.
+    pub fn settle(&mut self) {
+        self.is_out = false;
+    }
+
+    /// Holds the key to what the upstream has said of its limits, before the
+    /// request ends.
+    pub fn hear(&self, reported: &Reported) {
+        let now = self.keys.clock.now();
+        self.slot.holder.hear(&reported.words, self.counted, now);
+        let mut state = self.slot().state();
+        let Some(lasts) = reported.quota_spent else {
+            return;
+        };
+        // What was sent before the key began to rest tells nothing new.
+        let news = state.rest.is_none();
+        if news || self.is_trial(&state) {
+            state.rest = Some(Rest::quota_spent(lasts, now));
+        }
+        drop(state);
+        if news {
+            tracing::error!(
+                key = self.name(),
+                "the quota of an API key is spent, and not for this minute alone: it rests, and is tried again after {}",
+                units::format(lasts)
+            );
+        }
+    }
+
+    /// Puts the key in quarantine: the upstream has refused it.
+    pub fn refused(&self, status: StatusCode) {
+        if self.slot().key.is_none() {
+            tracing::error!(
+                %status,
+                "the upstream refuses to be asked without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+            return;
+        }
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        let before = state.rest;
+        state.rest = Some(match before {
+            None => Rest::refused(status, now),
+            Some(rest) if self.is_trial(&state) => rest.refused_again(status, now),
+            // It was sent before the key began to rest.
+            Some(rest) => rest,
+        });
+        let pause = state.cooling(now);
+        let news = !matches!(before, Some(rest) if matches!(rest.why, Why::Refused(_)))
+            && state.rest != before;
+        drop(state);
+        let (key, pause) = (self.name(), units::format(pause));
+        if news {
+            tracing::error!(
+                key,
+                %status,
+                "the upstream refuses an API key, which is in quarantine, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+            );
+        } else {
+            tracing::debug!(key, %status, pause, "the upstream refuses an API key as before");
+        }
+    }
+
+    /// What the refusal of a target with this status says of the key. `decides`:
+    /// whether there is a status path to check the key with.
+    pub(in crate::upstream) fn suspect(
+        &self,
+        target: &str,
+        status: StatusCode,
+        decides: bool,
+    ) -> Suspicion {
+        if self.slot().key.is_none() {
+            self.refused(status);
+            return Suspicion::Known(Refused::Key);
+        }
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        let rests = matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_)));
+        if rests && !self.is_trial(&state) {
+            // It has been refused since this request was sent.
+            return Suspicion::Known(Refused::Key);
+        }
+        if !decides || (state.refusals.has_no_status() && !state.refusals.may_check(now)) {
+            drop(state);
+            return Suspicion::Known(self.count_refusal(target, status));
+        }
+        if let Some(checking) = &state.checking {
+            return Suspicion::Wait(checking.clone());
+        }
+        if !state.refusals.may_check(now) {
+            return Suspicion::Known(Refused::Target);
+        }
+        let (verdict, checking) = watch::channel(None);
+        state.checking = Some(checking);
+        Suspicion::Check(Check {
+            slot: self.slot.clone(),
+            clock: self.keys.clock.clone(),
+            verdict,
+        })
+    }
+
+    /// What was refused, once a key check has ended.
+    pub(in crate::upstream) fn conclude(
+        &self,
+        verdict: Verdict,
+        target: &str,
+        status: StatusCode,
+    ) -> Refused {
+        match verdict {
+            Verdict::Refused => Refused::Key,
+            Verdict::NoStatus => self.count_refusal(target, status),
+            Verdict::Accepted | Verdict::Unclear | Verdict::NotSent => Refused::Target,
+        }
+    }
+
+    /// Counts the refusal of a target against the key, which is in quarantine
+    /// where that is enough. A key that is tried after a quarantine needs no
+    /// more than one.
+    fn count_refusal(&self, target: &str, status: StatusCode) -> Refused {
+        let mut state = self.slot().state();
+        let target = FixedState::default().hash_one(target);
+        let enough = self.is_trial(&state) || state.refusals.count(target);
+        drop(state);
+        if !enough {
+            return Refused::Target;
+        }
+        self.refused(status);
+        Refused::Key
+    }
+
+    /// A further request out of the same key's budget, after this one has ended.
+    /// It tries the key if this one did.
+    ///
+    /// # Errors
+    /// Where there is none just now.
+    pub(in crate::upstream) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
+        let (now, keep) = (self.keys.clock.now(), self.keys.keep(Wish::own(priority)));
+        let slot = self.slot.clone();
+        let mut state = slot.state();
+        if !std::mem::replace(&mut self.has_ended, true) {
+            slot.holder.end(self.counted, now);
+        }
+        let cooling = state.cool_until.since(now);
+        if !cooling.is_zero() {
+            return Err(Denied::For(cooling));
+        }
+        let counted = slot.holder.take(now, keep)?;
+        let is_trial = self.is_trial(&state);
+        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
+            rest.begin_trial(counted.number());
+        }
+        drop(state);
+        Ok(Self {
+            keys: self.keys.clone(),
+            slot,
+            counted,
+            is_out: false,
+            has_ended: false,
+        })
+    }
+
+    /// Says that the upstream has accepted the key.
+    pub fn accepted(&self) {
+        let mut state = self.slot().state();
+        state.refusals.accepted();
+        let rested = self.is_trial(&state);
+        if rested {
+            state.rest = None;
+        }
+        drop(state);
+        if rested {
+            tracing::info!(key = self.name(), "the API key is in service again");
+        }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    /// Whether it sees if the key works again, and nothing has been said of
+    /// that yet.
+    fn is_trial(&self, state: &State) -> bool {
+        let number = self.counted.number();
+        state.rest.is_some_and(|rest| rest.is_tried_by(number))
+    }
+
+    /// Lets the key rest: the upstream has said that it was used too often.
+    pub fn cool(&self, time: Duration) {
+        let until = self.keys.clock.now() + time;
+        let mut state = self.slot().state();
+        state.cool_until = state.cool_until.max(until);
+    }
+}
+
+impl Check {
+    /// Tells all who wait what it has shown.
+    pub(in crate::upstream) fn finish(self, verdict: Verdict) {
+        self.verdict.send_replace(Some(verdict));
+    }
+}
+
+impl Drop for Check {
+    fn drop(&mut self) {
+        // One that is given up has shown nothing.
+        let verdict = self.verdict.borrow().unwrap_or(Verdict::Unclear);
+        let mut state = self.slot.state();
+        state.refusals.checked(verdict, self.clock.now());
+        state.checking = None;
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        let now = self.keys.clock.now();
+        let mut state = self.slot().state();
+        match self.is_out {
+            _ if self.has_ended => {}
+            true => self.slot.holder.give_up(now),
+            false => self.slot.holder.end(self.counted, now),
+        }
+        let is_trial = self.is_trial(&state);
+        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
+            rest.unsettled(now);
+        }
+        drop(state);
+        self.keys.line.stir();
+        // What it brought to light of the budget is the others' as well.
+        self.slot.holder.wake_others();
+    }
+}

@@ -1,0 +1,551 @@
+//! A model of what keys are asked for, beside the real thing.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use proptest::prelude::prop_assert;
+use proptest::test_runner::TestCaseError;
+
+use super::{Fate, Said, Step};
+use crate::clock::{Clock, Moment};
+use crate::identify::Caller;
+use crate::upstream::budget::{LATE, SECOND};
+use crate::upstream::budgets::{Budgets, Payer, REMEMBERED};
+use crate::upstream::keys::{ApiKey, Denied, Grant, Keys};
+use crate::upstream::line::Line;
+use crate::upstream::reported::{Reported, Window};
+use crate::upstream::{Priority, Rate, Rates, Wish};
+
+/// The keys that there are.
+const KEYS: [&str; 3] = ["first-key-of-ours", "second-key", "third-key"];
+/// The servers that are asked, perhaps without a key.
+const SERVERS: usize = 2;
+/// Whoever has a budget: a key or, after those, a server.
+pub(super) const VALUES: usize = KEYS.len() + SERVERS;
+/// So many upstreams there may be at once.
+pub(super) const PLACES: usize = 3;
+/// Probes a minute that each upstream keeps a share for.
+const PROBES: u32 = 3;
+/// So many words are held at the least.
+const MOST_WORDS: usize = 8;
+
+type Outcome = Result<(), TestCaseError>;
+
+/// The keys of a set of bits, in one order or the other.
+fn list(bits: u8) -> Vec<ApiKey> {
+    let chosen = (0..KEYS.len()).filter(|at| bits & 1 << at != 0);
+    let mut names: Vec<_> = chosen.map(|at| KEYS[at]).collect();
+    if bits.count_ones() == 2 {
+        names.reverse();
+    }
+    ApiKey::list(&names.join(",")).unwrap_or_default()
+}
+
+fn server(number: usize) -> Payer {
+    Payer::Server(format!("server-{number}:80").into())
+}
+
+/// 0 for any number.
+fn rates(minute: u32, second: u32) -> Rates {
+    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
+    Rates {
+        per_minute: rate(minute),
+        per_second: rate(second),
+    }
+}
+
+/// A request as the upstream may have counted it.
+pub(super) struct Sent {
+    pub(super) value: usize,
+    upstream: usize,
+    pub(super) from: u64,
+    /// `None` while it is under way.
+    pub(super) to: Option<u64>,
+    /// Until when it counts as unanswered; `None` while it is under way.
+    unanswered: Option<u64>,
+}
+
+/// One that is under way.
+struct UnderWay {
+    grant: Grant,
+    /// Its place in the history.
+    at: usize,
+    due: u64,
+}
+
+/// A word that holds, and how many may yet be granted.
+struct Held {
+    left: u64,
+    until: u64,
+    window: Window,
+    told: bool,
+}
+
+/// A key that rests, and who tries it.
+struct Resting {
+    until: u64,
+    tried_by: Option<usize>,
+    refused: bool,
+}
+
+/// What an upstream has said of a key.
+#[derive(Default)]
+struct Known {
+    cool_until: u64,
+    rest: Option<Resting>,
+    /// Since when it is not in service.
+    away: Option<u64>,
+}
+
+/// An upstream, or one that has been.
+struct Upstream {
+    keys: Arc<Keys>,
+    bits: u8,
+    server: usize,
+    rates: (u32, u32),
+    is_there: bool,
+    known: [Known; VALUES],
+}
+
+impl Upstream {
+    /// Whether its requests may count against this budget.
+    fn has(&self, value: usize) -> bool {
+        self.is_there
+            && match self.bits {
+                0 => value == KEYS.len() + self.server,
+                bits => value < KEYS.len() && bits & 1 << value != 0,
+            }
+    }
+}
+
+/// The keys, and what must hold of them.
+pub(super) struct World {
+    clock: Clock,
+    begun: Moment,
+    budgets: Arc<Budgets>,
+    /// All that there ever were.
+    upstreams: Vec<Upstream>,
+    places: [Option<usize>; PLACES],
+    under_way: Vec<UnderWay>,
+    pub(super) history: Vec<Sent>,
+    words: [Vec<Held>; VALUES],
+    /// The loosest bounds that any request was granted under.
+    pub(super) loosest: [(usize, usize); VALUES],
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let clock = Clock::manual();
+        let mut world = Self {
+            begun: clock.now(),
+            clock,
+            budgets: Budgets::new(),
+            upstreams: Vec::new(),
+            places: [None; PLACES],
+            under_way: Vec::new(),
+            history: Vec::new(),
+            words: Default::default(),
+            loosest: [(0, 0); VALUES],
+        };
+        for place in 0..2 {
+            world.add(place, 0, 0b11, (20, 4));
+        }
+        world
+    }
+
+    fn add(&mut self, place: usize, at: usize, bits: u8, rates: (u32, u32)) {
+        let clock = self.clock.clone();
+        let line = Line::new(10, clock.clone());
+        let budgets = self.budgets.clone();
+        let in_force = self::rates(rates.0, rates.1);
+        let keys = Keys::new(list(bits), server(at), in_force, budgets, line, clock);
+        keys.keep_for_probes(PROBES);
+        self.places[place] = Some(self.upstreams.len());
+        self.upstreams.push(Upstream {
+            keys,
+            bits,
+            server: at,
+            rates,
+            is_there: true,
+            known: Default::default(),
+        });
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.now().since(self.begun).as_millis()).unwrap()
+    }
+
+    /// Time goes by, and whatever is due then ends at its moment.
+    pub(super) fn pause(&mut self, millis: u64) {
+        let then = self.now() + millis;
+        loop {
+            let due = self.under_way.iter().map(|one| one.due).enumerate();
+            let next = due.min_by_key(|(_, due)| *due);
+            let Some((at, due)) = next.filter(|(_, due)| *due <= then) else {
+                break;
+            };
+            self.advance_to(due);
+            self.end(at);
+        }
+        self.advance_to(then);
+    }
+
+    fn advance_to(&self, then: u64) {
+        let by = then.saturating_sub(self.now());
+        self.clock.advance(Duration::from_millis(by));
+    }
+
+    fn end(&mut self, at: usize) {
+        let one = self.under_way.swap_remove(at);
+        let now = self.now();
+        let sent = &mut self.history[one.at];
+        sent.to = Some(now);
+        let is_slow = now - sent.from >= 1_000;
+        sent.unanswered = Some(if is_slow { now + slow() } else { now });
+        let known = &mut self.upstreams[sent.upstream].known[sent.value];
+        if let Some(rest) = &mut known.rest
+            && rest.tried_by == Some(one.at)
+        {
+            *rest = Resting {
+                until: now + 60_000,
+                tried_by: None,
+                ..*rest
+            };
+        }
+        drop(one.grant);
+    }
+
+    fn give_up(&mut self, at: usize) {
+        let one = &mut self.under_way[at];
+        one.grant.send();
+        let place = one.at;
+        self.end(at);
+        let now = self.now();
+        let late = u64::try_from(LATE.as_millis()).unwrap();
+        self.history[place].to = Some(now + late);
+        self.history[place].unanswered = Some(now + slow());
+    }
+
+    /// How many requests of a value may have been counted since a moment.
+    fn counted(&self, value: usize, since: Option<u64>) -> usize {
+        let counts = |sent: &&Sent| {
+            let ended = sent.to.is_some_and(|to| Some(to) <= since);
+            sent.value == value && !ended
+        };
+        self.history.iter().filter(counts).count()
+    }
+
+    fn counted_within(&self, value: usize, span: u64) -> usize {
+        self.counted(value, self.now().checked_sub(span))
+    }
+
+    /// The bounds that are in force: the stricter ones of those who have it.
+    fn bounds(&self, value: usize) -> (usize, usize) {
+        let having = self.upstreams.iter().filter(|one| one.has(value));
+        let rates = having.map(|one| rates(one.rates.0, one.rates.1));
+        let rates = rates.fold(Rates::UNLIMITED, Rates::stricter);
+        let most = |rate: Rate| rate.limit().map_or(usize::MAX, |most| most as usize);
+        (most(rates.per_minute), most(rates.per_second))
+    }
+
+    /// How many requests of an upstream are not answered, or were not for long.
+    fn unanswered(&self, upstream: usize, value: usize) -> usize {
+        let now = self.now();
+        let counts = |sent: &&Sent| {
+            let is_over = sent.unanswered.is_some_and(|until| until <= now);
+            sent.upstream == upstream && sent.value == value && !is_over
+        };
+        self.history.iter().filter(counts).count()
+    }
+
+    /// Upstreams other than one that have a budget, or have requests under way
+    /// that count in it.
+    fn others(&self, upstream: usize, value: usize) -> usize {
+        let is_under_way = |other| {
+            let mut sent = self.history.iter();
+            sent.any(|sent| sent.upstream == other && sent.value == value && sent.to.is_none())
+        };
+        let others = self.upstreams.iter().enumerate();
+        let others =
+            others.filter(|(at, one)| *at != upstream && (one.has(value) || is_under_way(*at)));
+        others.count()
+    }
+
+    /// Wishes to send one to an upstream, which would take so long; whether it
+    /// may.
+    pub(super) fn ask(
+        &mut self,
+        place: usize,
+        wish: impl Into<Wish>,
+        takes: u64,
+    ) -> Result<bool, TestCaseError> {
+        let (now, wish) = (self.now(), wish.into());
+        let Some(upstream) = self.places[place] else {
+            return Ok(false);
+        };
+        let Ok(grant) = self.upstreams[upstream].keys.take(wish) else {
+            return Ok(false);
+        };
+        let key = grant.header().map(|value| value.to_str().unwrap());
+        let value = match key {
+            Some(key) => KEYS.iter().position(|one| *one == key).unwrap(),
+            None => KEYS.len() + self.upstreams[upstream].server,
+        };
+        prop_assert!(self.upstreams[upstream].has(value), "{value} is in service");
+        let at = self.history.len();
+        self.history.push(Sent {
+            value,
+            upstream,
+            from: now,
+            to: None,
+            unanswered: None,
+        });
+        let due = now + takes;
+        self.under_way.push(UnderWay { grant, at, due });
+
+        let (minute, second) = self.bounds(value);
+        let loosest = &mut self.loosest[value];
+        *loosest = (loosest.0.max(minute), loosest.1.max(second));
+        let in_minute = self.counted_within(value, 60_000);
+        let in_second = self.counted_within(value, 1_000);
+        prop_assert!(in_minute <= minute, "{in_minute} of {minute} in a minute");
+        prop_assert!(in_second <= second, "{in_second} of {second} in a second");
+        if minute < usize::MAX {
+            let having = self.upstreams.iter().filter(|one| one.has(value));
+            let probes = having.count() * PROBES as usize;
+            let for_probes = (minute / 20).max(probes.min(minute / 4));
+            let kept = match (wish.priority, wish.caller) {
+                (Priority::Probe, _) => 0,
+                (Priority::Revalidation, None) => for_probes + minute / 10,
+                // A client that has had little may take what is kept for such.
+                (Priority::Miss, None) | (Priority::Miss | Priority::Revalidation, Some(_)) => {
+                    for_probes
+                }
+                (Priority::LookAhead, _) => minute / 2,
+            };
+            let left = minute - in_minute;
+            prop_assert!(left >= kept, "{wish:?} leaves {left} of {kept}");
+        }
+        let others = self.others(upstream, value);
+        if others > 0 && second < usize::MAX {
+            let most = (second * 3 / (4 * others)).max(1);
+            let unanswered = self.unanswered(upstream, value);
+            prop_assert!(unanswered <= most, "{unanswered} of {most} unanswered");
+        }
+
+        for word in self.words[value].iter_mut().filter(|word| word.until > now) {
+            prop_assert!(word.left > 0, "{:?} has nothing left", word.window);
+            word.left -= 1;
+        }
+        let known = &mut self.upstreams[upstream].known[value];
+        prop_assert!(known.cool_until <= now, "it cools");
+        if let Some(rest) = &mut known.rest {
+            prop_assert!(rest.until <= now, "it rests");
+            prop_assert!(rest.tried_by.is_none(), "another tries it");
+            rest.tried_by = Some(at);
+        }
+        Ok(true)
+    }
+
+    fn answer(&mut self, at: usize, said: &Said) {
+        let now = self.now();
+        let one = &self.under_way[at];
+        let Sent {
+            value,
+            upstream,
+            from,
+            ..
+        } = self.history[one.at];
+        // Those that were under way when it was sent, and those sent since.
+        let others = self.counted(value, Some(from)) as u64 - 1;
+        let others = others.max(self.after(one.at, value));
+        let words = &mut self.words[value];
+        let known = &mut self.upstreams[upstream].known[value];
+        let tries = |rest: &Resting| rest.tried_by == Some(one.at);
+        match said {
+            Said::Left(said) => {
+                words.retain(|held| held.until > now);
+                if words.len() + said.len() > MOST_WORDS {
+                    return;
+                }
+                one.grant.hear(&Reported {
+                    words: said.clone(),
+                    quota_spent: None,
+                });
+                for word in said {
+                    // What has no named end ends where its like says more.
+                    let like = |held: &Held| held.window == word.window && !held.told;
+                    words.retain(|held| word.told || !like(held));
+                    let doubt = if word.lasts > Duration::from_secs(1) {
+                        others
+                    } else {
+                        0
+                    };
+                    words.push(Held {
+                        left: word.left.saturating_sub(doubt),
+                        until: now + u64::try_from(word.lasts.as_millis()).unwrap(),
+                        window: word.window,
+                        told: word.told,
+                    });
+                }
+            }
+            Said::QuotaSpent(seconds) => {
+                one.grant.hear(&Reported {
+                    words: Vec::new(),
+                    quota_spent: Some(Duration::from_secs(*seconds)),
+                });
+                if known.rest.as_ref().is_none_or(tries) {
+                    known.rest = Some(Resting {
+                        until: now + seconds * 1_000,
+                        tried_by: None,
+                        refused: false,
+                    });
+                }
+            }
+            Said::TooOften(seconds) => {
+                one.grant.cool(Duration::from_secs(*seconds));
+                known.cool_until = known.cool_until.max(now + seconds * 1_000);
+            }
+            Said::Refused => {
+                one.grant.refused(StatusCode::FORBIDDEN);
+                if value < KEYS.len() && known.rest.as_ref().is_none_or(tries) {
+                    known.rest = Some(Resting {
+                        until: now + 60_000,
+                        tried_by: None,
+                        refused: true,
+                    });
+                }
+            }
+            Said::Accepted => {
+                one.grant.accepted();
+                if known.rest.as_ref().is_some_and(tries) {
+                    known.rest = None;
+                }
+            }
+        }
+        self.end(at);
+    }
+
+    /// How many of a value were sent after one.
+    fn after(&self, at: usize, value: usize) -> u64 {
+        let later = self.history[at + 1..].iter();
+        later.filter(|sent| sent.value == value).count() as u64
+    }
+
+    fn reload(&mut self, place: usize, fate: Fate, bits: u8, rates: (u32, u32)) {
+        let now = self.now();
+        let Some(at) = self.places[place] else {
+            match fate {
+                Fate::Here => self.add(place, 0, bits, rates),
+                Fate::Elsewhere => self.add(place, 1, bits, rates),
+                Fate::Gone => {}
+            }
+            return;
+        };
+        let upstream = &mut self.upstreams[at];
+        let mut stays = [false; VALUES];
+        match fate {
+            Fate::Here => stays = std::array::from_fn(|value| upstream.has(value)),
+            Fate::Elsewhere => {
+                upstream.keys = upstream.keys.elsewhere();
+                upstream.server = 1 - upstream.server;
+            }
+            Fate::Gone => {
+                upstream.keys.retire();
+                // What is under way holds it no longer than it takes.
+                let clock = self.clock.clone();
+                let (line, budgets) = (Line::new(1, clock.clone()), Budgets::new());
+                upstream.keys =
+                    Keys::new(vec![], server(0), Rates::UNLIMITED, budgets, line, clock);
+                upstream.is_there = false;
+                self.places[place] = None;
+                return;
+            }
+        }
+        (upstream.bits, upstream.rates) = (bits, rates);
+        let in_force = self::rates(rates.0, rates.1);
+        upstream
+            .keys
+            .replace(list(bits), server(upstream.server), in_force);
+        for (value, stays) in stays.into_iter().enumerate() {
+            let is_there = upstream.has(value);
+            let known = &mut upstream.known[value];
+            if !is_there {
+                known.away.get_or_insert(now);
+                continue;
+            }
+            // One that is away for long is forgotten; whoever brings a key back
+            // that was refused wants it tried.
+            let away = known.away.take().map(|since| now - since);
+            let long = REMEMBERED.as_millis() as u64;
+            let is_refused = known.rest.as_ref().is_some_and(|rest| rest.refused);
+            if away.is_some_and(|away| away >= long) || is_refused && !stays {
+                known.rest = None;
+            }
+        }
+    }
+
+    pub(super) fn step(&mut self, step: &Step) -> Outcome {
+        let there = self.under_way.len();
+        match step {
+            Step::Pause(millis) => self.pause(*millis),
+            Step::Ask(place, wish, takes) => {
+                for takes in takes {
+                    self.ask(*place, *wish, *takes)?;
+                }
+            }
+            Step::End(at) if there > 0 => self.end(at % there),
+            Step::Answer(at, said) if there > 0 => self.answer(at % there, said),
+            Step::GiveUp(at) if there > 0 => self.give_up(at % there),
+            Step::Retry(at, takes) if there > 0 => {
+                let upstream = self.history[self.under_way[at % there].at].upstream;
+                self.end(at % there);
+                let place = self.places.iter().position(|one| *one == Some(upstream));
+                if let Some(place) = place {
+                    self.ask(place, Priority::Miss, *takes)?;
+                }
+            }
+            Step::Reload(place, fate, keys, minute, second) => {
+                self.reload(*place, *fate, *keys, (*minute, *second));
+            }
+            Step::End(_) | Step::GiveUp(_) | Step::Answer(..) | Step::Retry(..) => {}
+        }
+        Ok(())
+    }
+
+    /// What is told to who is refused is true where nobody else asks.
+    pub(super) fn waits_are_true(&mut self) -> Outcome {
+        while !self.under_way.is_empty() {
+            self.end(0);
+        }
+        // What was given up has ended as well by then.
+        self.clock.advance(LATE);
+        let own = Priority::ALL.map(Wish::own);
+        let client = Wish::of(Caller::V4(0), Priority::Miss);
+        for at in self.places.into_iter().flatten() {
+            let keys = self.upstreams[at].keys.clone();
+            for wish in own.into_iter().chain([client]) {
+                // It is over at once, and has told nothing; some have no end.
+                let mut denied = (0..200).map_while(|_| match keys.take(wish) {
+                    Ok(_over) => Some(None),
+                    Err(denied) => Some(Some(denied)),
+                });
+                let Some(Denied::For(wait)) = denied.find_map(|denied| denied) else {
+                    continue;
+                };
+                prop_assert!(!wait.is_zero());
+                self.clock.advance(wait);
+                let taken = keys.take(wish).err();
+                prop_assert!(taken.is_none(), "{wish:?} after {wait:?}: {taken:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How long a request counts as unanswered that was slow, or was given up.
+fn slow() -> u64 {
+    u64::try_from((LATE + SECOND).as_millis()).unwrap()
+}
