@@ -30,6 +30,7 @@ use crate::fill::lapses;
 use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::queue::LEAST_SHARED;
+use crate::validate::HASH_DIGITS;
 use crate::{access_log, chain, limit, listener, respond, telemetry, units};
 
 /// The proxy.toml that the repository ships.
@@ -163,8 +164,8 @@ impl Config {
         let chain = chain(root.table("chain"));
         let tables = root.tables("route");
         let routes = match tables {
-            Some(tables) => routes::read(tables, root, &chain.tips),
-            None => shipped_routes(&chain.tips),
+            Some(tables) => routes::read(tables, root, &chain),
+            None => shipped_routes(&chain),
         };
         let (public, private) = (root.table("server"), root.table("admin"));
         apart(&public, &private);
@@ -353,14 +354,14 @@ impl Config {
 }
 
 /// The routes of the shipped file, for a file that has none.
-fn shipped_routes(tips: &[Source]) -> RouteTable {
+fn shipped_routes(chain: &chain::Settings) -> RouteTable {
     let problems = Problems::new(SHIPPED_NAME, SHIPPED);
     let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
     let table = Table::root(&problems, &root);
     table
         .tables("route")
         .map_or_else(RouteTable::default, |tables| {
-            routes::read(tables, &table, tips)
+            routes::read(tables, &table, chain)
         })
 }
 
@@ -549,6 +550,9 @@ fn chain(table: Table<'_>) -> chain::Settings {
         absent_ttl: table.duration("absent_ttl", MILLI..=DAY, default.absent_ttl),
     };
     let index_blocks = number("index_blocks", 16..=10_000_000, 65_536);
+    let most_zeros = HASH_DIGITS as u64;
+    let hash_zeros = table.integer("hash_zeros", 0..=most_zeros);
+    let hash_zeros = hash_zeros.and_then(|n| u8::try_from(n).ok()).unwrap_or(8);
     let ahead = table.table("look_ahead");
     let look_ahead = chain::LookAhead {
         next_window: ahead.boolean("next_window", false),
@@ -571,6 +575,7 @@ fn chain(table: Table<'_>) -> chain::Settings {
     chain::Settings {
         times,
         index_blocks: index_blocks as usize,
+        hash_zeros,
         look_ahead,
         tips,
     }

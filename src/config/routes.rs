@@ -15,7 +15,7 @@ use super::reader::{Placed, Table};
 use super::seconds;
 use crate::cache::policy::{Mode, Policy, Times};
 use crate::cache::storable::SetCookie;
-use crate::chain::Source;
+use crate::chain::{self, Source};
 use crate::openapi;
 use crate::route::{
     Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, Places, ResponseSchema, Route, RouteTable,
@@ -28,14 +28,18 @@ use crate::validate::Kind;
 const MOST_INTEGER: u64 = (1 << 53) - 1;
 
 /// Reads all routes, and makes the table where nothing is wrong with them.
-pub(super) fn read(tables: Vec<Table<'_>>, root: &Table<'_>, tips: &[Source]) -> RouteTable {
+pub(super) fn read(
+    tables: Vec<Table<'_>>,
+    root: &Table<'_>,
+    chain: &chain::Settings,
+) -> RouteTable {
     let mut routes = Vec::new();
     let mut spans: Vec<Range<usize>> = Vec::new();
     let mut names: Vec<String> = Vec::new();
     let mut sources = Vec::new();
     for table in tables {
         let span = table.span().clone();
-        if let Some((route, source)) = route(table, &mut names, tips) {
+        if let Some((route, source)) = route(table, &mut names, chain) {
             routes.push(route);
             sources.push(source);
             spans.push(span);
@@ -84,7 +88,7 @@ fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static
 fn route(
     table: Table<'_>,
     names: &mut Vec<String>,
-    tips: &[Source],
+    chain: &chain::Settings,
 ) -> Option<(Route, Option<Placed<String>>)> {
     let is_name = |text: &str| {
         let fits = !text.is_empty() && text.len() <= 64;
@@ -107,20 +111,20 @@ fn route(
     let upstream_path = table.string("upstream_path");
     let summary = table.string("summary").map(|(text, _)| text.into());
     let methods = methods(&table);
-    let params = parameters(table.table("params"), false);
+    let params = parameters(table.table("params"), chain.hash_zeros, false);
     let any_query = table.is_string("query");
     let mut query = Vec::new();
     if any_query {
         table.one_of("query", &[("any", ())]);
     } else {
-        query = parameters(table.table("query"), true);
+        query = parameters(table.table("query"), chain.hash_zeros, true);
     }
     let strict_query = table.boolean("strict_query", false);
     let response = table
         .one_of("response", &ResponseSchema::NAMES)
         .unwrap_or_default();
     let headers = table.one_of("headers", &Headers::NAMES).unwrap_or_default();
-    let (mut cache, tip) = policy(table.table("cache"), tips);
+    let (mut cache, tip) = policy(table.table("cache"), &chain.tips);
     if headers == Headers::All && matches!(cache.mode, Mode::Override | Mode::Chain) {
         let message =
             "headers = \"all\" goes with the cache modes respect and off: the others know no Vary";
@@ -164,7 +168,7 @@ fn route(
                 return None;
             }
         };
-        cache.tip = tip.unwrap_or_else(|| nearest(tips, &template));
+        cache.tip = tip.unwrap_or_else(|| nearest(&chain.tips, &template));
         let route = Route {
             name: name?.0.into(),
             summary,
@@ -294,10 +298,10 @@ fn ordered(
 /// could be read.
 type Declared = (Placed<String>, Option<Parameter>);
 
-fn parameters(table: Table<'_>, in_query: bool) -> Vec<Declared> {
+fn parameters(table: Table<'_>, hash_zeros: u8, in_query: bool) -> Vec<Declared> {
     let tables = table.named_tables();
     let read = |((name, at), table): (Placed<String>, _)| {
-        let parameter = parameter(name.clone(), &at, table, in_query);
+        let parameter = parameter(name.clone(), &at, table, hash_zeros, in_query);
         ((name, at), parameter)
     };
     tables.into_iter().map(read).collect()
@@ -326,6 +330,7 @@ fn parameter(
     name: String,
     at: &Range<usize>,
     table: Table<'_>,
+    hash_zeros: u8,
     in_query: bool,
 ) -> Option<Parameter> {
     let is_name = name
@@ -345,7 +350,7 @@ fn parameter(
     }
     let kind = match kind? {
         Type::Hex64 => Kind::Hex64,
-        Type::Block => Kind::Block,
+        Type::Block => Kind::Block { zeros: hash_zeros },
         Type::Ticker => Kind::Ticker,
         Type::Integer => Kind::Integer {
             min: table.integer("min", 0..=MOST_INTEGER).unwrap_or(0),

@@ -139,7 +139,7 @@ async fn they_are_asked_plainly_for_a_while() {
 async fn a_client_error_that_is_no_windows_fault_changes_nothing() {
     // The reference refuses a hash that does not begin with zeros, whatever the
     // page.
-    let ground = Ground::new().await;
+    let ground = Ground::with(Settings::default(), "chain.hash_zeros = 0").await;
     let page = |height: u32, offset: u32| format!("{}?limit=20&offset={offset}", block(height));
     for _ in 0..3 {
         let refused = ground.same(&block("ab".repeat(32))).await;

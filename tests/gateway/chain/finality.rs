@@ -88,7 +88,7 @@ async fn clients_are_promised_no_more_than_a_probe_takes() {
 
 #[tokio::test]
 async fn other_client_errors_are_not_kept() {
-    let ground = Ground::new().await;
+    let ground = Ground::with(Settings::default(), "chain.hash_zeros = 0").await;
     // The reference knows no hash that begins otherwise.
     let unlikely = block("ab".repeat(32));
     for _ in 0..2 {
