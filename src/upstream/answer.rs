@@ -124,6 +124,24 @@ pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
     Ok(text)
 }
 
+/// Whether the body of a 400 tells that it would be the same for every page of a
+/// list: it is about a parameter that is neither limit nor offset, in the
+/// reference upstream's words, such as `params/block must match pattern`.
+pub fn refuses_every_page(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        message: String,
+    }
+    let Ok(Refusal { message }) = serde_json::from_slice(body) else {
+        return false;
+    };
+    let names_parameter = ["params", "querystring"].iter().any(|place| {
+        let rest = message.strip_prefix(place);
+        rest.is_some_and(|rest| rest.starts_with(['/', ' ']))
+    });
+    names_parameter && !message.contains("limit") && !message.contains("offset")
+}
+
 /// Whether every value of a field is what it may be. One that is not visible
 /// ASCII is not; a field that is absent says nothing else.
 fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool) -> bool {
@@ -332,6 +350,51 @@ mod tests {
             let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
             let retry_after = Duration::from_secs(*seconds);
             assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_every_page() {
+        let rows = [
+            (
+                r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
+                true,
+            ),
+            (
+                r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#,
+                true,
+            ),
+            (
+                r#"{"message":"params must have required property 'block'"}"#,
+                true,
+            ),
+            (
+                r#"{"message":"querystring/operation_type must be equal to one of the allowed values"}"#,
+                true,
+            ),
+            (r#"{"message":"querystring/limit must be <= 60"}"#, false),
+            (r#"{"message":"querystring/offset must be >= 0"}"#, false),
+            (
+                r#"{"message":"querystring must have required property 'limit'"}"#,
+                false,
+            ),
+            (
+                r#"{"message":"params/block must match pattern, querystring/limit must be <= 60"}"#,
+                false,
+            ),
+            (r#"{"message":"parameters/block is wrong"}"#, false),
+            (r#"{"message":"paramsblock"}"#, false),
+            (r#"{"message":"the page is too large"}"#, false),
+            (r#"{"message":""}"#, false),
+            (r#"{"message":7}"#, false),
+            (r#"{"message":["params/block"]}"#, false),
+            (r#"{"error":"params/block"}"#, false),
+            (r#""params/block must match""#, false),
+            ("params/block must match", false),
+            ("", false),
+        ];
+        for (body, expected) in rows {
+            assert_eq!(refuses_every_page(body.as_bytes()), expected, "{body}");
         }
     }
 
