@@ -17,7 +17,8 @@ use regex_lite::Regex;
 pub const HASH_DIGITS: usize = 64;
 /// The most digits of a block height as sent, leading zeros included.
 const HEIGHT_DIGITS: usize = 10;
-/// The most characters of a ticker that the reference upstream looks up.
+/// The most characters of a ticker that the reference upstream looks up, counted
+/// in UTF-16 as it does; to a longer one it answers that there is no such route.
 const TICKER_CHARACTERS: usize = 100;
 
 /// RFC 3986 §2.3: what need not be percent-encoded anywhere.
@@ -52,8 +53,9 @@ pub enum Kind {
         /// more work, so the hashes of a chain's blocks have them.
         zeros: u8,
     },
-    /// A BRC-20 ticker: UTF-8, 1 to 100 characters, none of them a control
-    /// character; canonically folded to lower case over ASCII.
+    /// A BRC-20 ticker: UTF-8, 1 to 100 characters (those beyond U+FFFF count
+    /// twice), none of them a control character; canonically folded to lower case
+    /// over ASCII.
     Ticker,
     /// Decimal digits without sign, blanks or leading zeros.
     Integer {
@@ -183,7 +185,8 @@ impl Kind {
         match self {
             Self::Hex64 | Self::Block { .. } | Self::Integer { .. } => self.write_plain(bytes, out),
             Self::Ticker => {
-                if !is_text(text, 1, TICKER_CHARACTERS) || is_dots(text) {
+                let fits = text.encode_utf16().count() <= TICKER_CHARACTERS;
+                if !fits || !is_text(text, 1, TICKER_CHARACTERS) || is_dots(text) {
                     return false;
                 }
                 write_encoded(&text.to_ascii_lowercase(), out);
@@ -231,7 +234,7 @@ impl fmt::Display for Kind {
             }
             Self::Ticker => write!(
                 f,
-                "a ticker: 1 to {TICKER_CHARACTERS} characters of UTF-8, percent-encoded once, without control characters"
+                "a ticker: 1 to {TICKER_CHARACTERS} characters of UTF-8 (those beyond U+FFFF count twice), percent-encoded once, without control characters"
             ),
             Self::Integer { min, max } => write!(
                 f,
@@ -443,6 +446,7 @@ mod tests {
     fn tickers() {
         let hundred = "a".repeat(100);
         let longer = "a".repeat(101);
+        let (astral, more_astral) = ("%F0%9F%90%B8".repeat(50), "%F0%9F%90%B8".repeat(51));
         let rows: &[(&str, Option<&str>)] = &[
             ("ordi", Some("ordi")),
             ("ORDI", Some("ordi")),
@@ -472,6 +476,8 @@ mod tests {
             ("..a", Some("..a")),
             (&hundred, Some(&hundred)),
             (&longer, None),
+            (&astral, Some(&astral)),
+            (&more_astral, None),
         ];
         for (raw, canonical) in rows {
             // `%256F` decodes to `%6F`, which is text, and is folded as such.

@@ -38,7 +38,7 @@ use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
 use crate::upstream::keys::ApiKey;
 use crate::upstream::names::Names;
-use crate::upstream::{Ask, Upstream};
+use crate::upstream::{Ask, MissingRoutes, Upstream};
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -242,6 +242,7 @@ fn assemble(
             origin: fill.upstream.clone(),
             stale_wait: config.stale_wait,
             upstream: upstream.clone(),
+            missing_routes: MissingRoutes::default(),
             respond: fill.respond.clone(),
             trust: config.trust,
             targets: targets(config.targeted),

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
 
 use super::{Failure, reported};
 
@@ -124,6 +124,21 @@ pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
     Ok(text)
 }
 
+/// Whether an answer is the web framework's own, which has no such route, and not
+/// the API's: `statusCode` and `message` stand beside `error`. The server is
+/// then perhaps another one than was meant.
+pub fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Framework {
+        #[serde(rename = "statusCode")]
+        status: u16,
+        #[serde(rename = "message")]
+        _message: String,
+    }
+    let of_framework = || object::<Framework>(body);
+    status == StatusCode::NOT_FOUND && of_framework().is_some_and(|own| own.status == 404)
+}
+
 /// Whether the body of a 400 tells that it would be the same for every page of a
 /// list: it is about a parameter that is neither limit nor offset, in the
 /// reference upstream's words, such as `params/block must match pattern`.
@@ -132,7 +147,7 @@ pub fn refuses_every_page(body: &[u8]) -> bool {
     struct Refusal {
         message: String,
     }
-    let Ok(Refusal { message }) = serde_json::from_slice(body) else {
+    let Some(Refusal { message }) = object(body) else {
         return false;
     };
     let names_parameter = ["params", "querystring"].iter().any(|place| {
@@ -140,6 +155,13 @@ pub fn refuses_every_page(body: &[u8]) -> bool {
         rest.is_some_and(|rest| rest.starts_with(['/', ' ']))
     });
     names_parameter && !message.contains("limit") && !message.contains("offset")
+}
+
+/// A body that is an object with these members. (A list of their values would
+/// do for serde.)
+fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    serde_json::from_slice(body).ok().filter(|_| is_object)
 }
 
 /// Whether every value of a field is what it may be. One that is not visible
@@ -354,6 +376,37 @@ mod tests {
     }
 
     #[test]
+    fn answers_of_the_framework_alone() {
+        let rows = [
+            (
+                404,
+                r#"{"message":"Route GET:/nope not found","error":"Not Found","statusCode":404}"#,
+                true,
+            ),
+            (404, r#" {"statusCode": 404, "message": ""}"#, true),
+            (404, r#"{"statusCode":404,"message":"x","more":[{}]}"#, true),
+            (404, r#"{"error":"Not found"}"#, false),
+            (404, r#"{"statusCode":404,"error":"Not Found"}"#, false),
+            (404, r#"{"message":"x","error":"Not Found"}"#, false),
+            (404, r#"{"statusCode":"404","message":"x"}"#, false),
+            (404, r#"{"statusCode":404,"message":null}"#, false),
+            (404, r#"{"statusCode":404,"message":["x"]}"#, false),
+            (404, r#"{"statusCode":400,"message":"x"}"#, false),
+            (404, r#"{"inner":{"statusCode":404,"message":"x"}}"#, false),
+            (404, r#"[404,"x"]"#, false),
+            (404, "404", false),
+            (404, "", false),
+            (400, r#"{"statusCode":404,"message":"x"}"#, false),
+            (200, r#"{"statusCode":404,"message":"x"}"#, false),
+        ];
+        for (status, body, expected) in rows {
+            let status = StatusCode::from_u16(status).unwrap();
+            let is_it = is_no_such_route(status, body.as_bytes());
+            assert_eq!(is_it, expected, "{status} {body}");
+        }
+    }
+
+    #[test]
     fn refusals_of_every_page() {
         let rows = [
             (
@@ -389,6 +442,7 @@ mod tests {
             (r#"{"message":7}"#, false),
             (r#"{"message":["params/block"]}"#, false),
             (r#"{"error":"params/block"}"#, false),
+            (r#"["params/block must match"]"#, false),
             (r#""params/block must match""#, false),
             ("params/block must match", false),
             ("", false),

@@ -28,6 +28,8 @@ mod upstream;
 
 mod steward;
 
+mod wrong_upstream;
+
 mod respect;
 
 mod relay;

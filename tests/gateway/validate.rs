@@ -93,6 +93,8 @@ async fn what_does_not_validate_is_refused_with_the_parameters_name() {
         ("block", block("latest")),
         // Tickers.
         ("ticker", ticker(&long)),
+        // The reference counts as UTF-16 does: each of these is two.
+        ("ticker", ticker(&"%F0%9F%8D%95".repeat(51))),
         ("ticker", ticker("%00")),
         ("ticker", ticker("or%0Adi")),
         ("ticker", ticker("%7F")),
@@ -299,6 +301,13 @@ async fn spellings_of_one_question_are_one_stored_response() {
         (
             "/ordinals/v1/brc-20/tokens/%3B".to_owned(),
             vec!["/ordinals/v1/brc-20/tokens/;".to_owned()],
+        ),
+        (
+            format!("/ordinals/v1/brc-20/tokens/{}", "%F0%9F%8D%95".repeat(50)),
+            vec![format!(
+                "/ordinals/v1/brc-20/tokens/{}",
+                "%f0%9f%8d%95".repeat(50)
+            )],
         ),
         (
             format!("/ordinals/v1/brc-20/tokens/{}", "%C3%A9".repeat(100)),
