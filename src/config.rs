@@ -33,6 +33,7 @@ use crate::identify::Trust;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::queue::LEAST_SHARED;
 use crate::upstream::{DEFAULT, ProviderKeys};
+use crate::validate::HASH_DIGITS;
 use crate::{access_log, chain, limit, listener, respond, telemetry, units};
 
 /// The proxy.toml that the repository ships.
@@ -662,6 +663,9 @@ fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::S
         absent_ttl: table.duration("absent_ttl", MILLI..=DAY, default.absent_ttl),
     };
     let index_blocks = number("index_blocks", 16..=10_000_000, 65_536);
+    let most_zeros = HASH_DIGITS as u64;
+    let hash_zeros = table.integer("hash_zeros", 0..=most_zeros);
+    let hash_zeros = hash_zeros.and_then(|n| u8::try_from(n).ok()).unwrap_or(8);
     let ahead = table.table("look_ahead");
     let look_ahead = chain::LookAhead {
         next_window: ahead.boolean("next_window", false),
@@ -675,6 +679,7 @@ fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::S
     let mut tips = Tips {
         said: vec![None; known.len()],
         sources: known.into(),
+        hash_zeros,
     };
     for ((name, at), table) in table.table("tip").named_tables() {
         tip(&mut tips, &name, &at, table, upstreams);
@@ -685,6 +690,7 @@ fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::S
     let settings = chain::Settings {
         times,
         index_blocks: index_blocks as usize,
+        hash_zeros,
         look_ahead,
         tips: Vec::new(),
     };

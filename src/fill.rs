@@ -42,7 +42,7 @@ use crate::collapse::{Client, Collapse, Exchanges, Lead, Unfetched, Wait};
 use crate::respond::{Promise, Respond};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Ask, Failure, TimedOut, Upstreams, Wish};
+use crate::upstream::{Ask, Failure, MissingRoutes, TimedOut, Upstreams, Wish};
 use assemble::Sliceable;
 use lapses::Lapses;
 pub use learn::Asking;
@@ -69,6 +69,8 @@ pub struct Fill {
     sliceable: Sliceable,
     /// What has failed lately.
     lapses: Lapses,
+    /// The routes that the upstream says it does not have.
+    missing_routes: MissingRoutes,
 }
 
 /// What a leader finds for all who wait.
@@ -113,6 +115,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             lapses: Lapses::new(lapses),
+            missing_routes: MissingRoutes::default(),
             sliceable: Sliceable::new(routes.given()),
             routes,
             cache,
@@ -137,6 +140,7 @@ impl Fill {
     ) -> Arc<Self> {
         Arc::new(Self {
             lapses: self.lapses.after(lapses),
+            missing_routes: MissingRoutes::default(),
             sliceable: self.sliceable.after(routes.given()),
             routes,
             cache,
@@ -377,8 +381,16 @@ impl Fill {
 
     async fn ask(&self, key: &Key, wish: Wish) -> Result<Answer, Failure> {
         let asked = self.upstream_of(key).ask(key.target(), wish).await;
-        if let Err(failure) = &asked {
-            failure.report(key.target());
+        match &asked {
+            Ok(_) => self.missing_routes.answered(key.route()),
+            Err(failure) => {
+                if let (Failure::NoSuchRoute { endpoint }, Some(route)) = (failure, self.route(key))
+                {
+                    let target = key.target();
+                    self.missing_routes.report(route, target, endpoint);
+                }
+                failure.report(key.target());
+            }
         }
         asked
     }

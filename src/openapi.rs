@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
-use crate::validate::Kind;
+use crate::validate::{HASH_DIGITS, Kind};
 
 /// Where the document is.
 pub const PATH: &str = "/openapi.json";
@@ -120,7 +120,9 @@ fn operation(route: &Route, method: &str) -> Value {
 fn parameter(parameter: &Parameter, place: &str) -> Value {
     let mut schema = match &parameter.kind {
         Kind::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
-        Kind::Block => json!({ "type": "string", "pattern": "^([0-9]{1,10}|[0-9a-fA-F]{64})$" }),
+        Kind::Block { zeros } => {
+            json!({ "type": "string", "pattern": format!("^([0-9]{{1,10}}|{})$", hash(*zeros)) })
+        }
         Kind::Ticker => json!({ "type": "string", "minLength": 1, "maxLength": 100 }),
         Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
         Kind::Enumeration(values) => json!({ "type": "string", "enum": values }),
@@ -149,6 +151,19 @@ fn parameter(parameter: &Parameter, place: &str) -> Value {
         value["description"] = json!(description);
     }
     value
+}
+
+/// The pattern of a block's hash with so many leading zeros at the least.
+fn hash(zeros: u8) -> String {
+    let others = HASH_DIGITS.saturating_sub(usize::from(zeros));
+    let zeros = match zeros {
+        0 => String::new(),
+        zeros => format!("0{{{zeros}}}"),
+    };
+    match others {
+        0 => zeros,
+        others => format!("{zeros}[0-9a-fA-F]{{{others}}}"),
+    }
 }
 
 fn reference(kind: &str, name: &str) -> Value {

@@ -114,6 +114,10 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
                 failure.report(path);
             }
             Err(match failure.upstream_status() {
+                _ if matches!(failure, Failure::NoSuchRoute { .. }) => format!(
+                    "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports: see upstreams), and chain.tip.{}.path",
+                    source.name
+                ),
                 Some(status) => format!("{path} fails with {status}"),
                 None => format!("{path} fails: {}", failure.name()),
             })

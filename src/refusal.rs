@@ -139,6 +139,7 @@ impl Refusal {
                 | Failure::UnexpectedStatus(_)
                 | Failure::KeyRefused(_)
                 | Failure::TargetRefused(_)
+                | Failure::NoSuchRoute { .. }
                 | Failure::Retired => StatusCode::BAD_GATEWAY,
             },
         }
@@ -376,6 +377,9 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::TargetRefused(_) => {
             "The upstream refuses what was asked for, though it accepts this gateway's credentials"
         }
+        Failure::NoSuchRoute { .. } => {
+            "The upstream has no such path, so that it may be the wrong server for this route; the operator has to look"
+        }
         Failure::Retired => "The upstream has been retired; the operator has to look",
         Failure::RequestBody(fault) => match fault {
             BodyFault::Broken => {
@@ -482,6 +486,13 @@ mod tests {
                 }),
                 503,
                 "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
+            ),
+            (
+                Refusal::Upstream(Failure::NoSuchRoute {
+                    endpoint: "http://a".into(),
+                }),
+                502,
+                "proxy-status: ordgate; error=destination_not_found; received-status=404",
             ),
             (
                 Refusal::Upstream(Failure::ServerError {

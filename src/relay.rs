@@ -48,8 +48,10 @@ use crate::identify::{Caller, Trust};
 use crate::refusal::Refusal;
 use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
-use crate::upstream::answer::{judge_body, judge_head};
-use crate::upstream::{Exchange, Failure, Priority, RequestBody, TimedOut, Upstreams, Wish};
+use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
+use crate::upstream::{
+    Exchange, Failure, MissingRoutes, Priority, RequestBody, TimedOut, Upstreams, Wish,
+};
 use crate::wire::Body;
 use crate::wire::stream::Stream;
 use pump::{AHEAD, Keep, Lingering, Pump};
@@ -99,6 +101,8 @@ pub struct Relay {
     pub ongoing: Ongoing,
     /// The upstreams that routes ask.
     pub upstreams: Arc<Upstreams>,
+    /// The routes that their upstreams say they do not have.
+    pub missing_routes: MissingRoutes,
     /// How long a stale answer waits for a fresh one.
     pub stale_wait: Duration,
     /// How answers are said.
@@ -276,7 +280,10 @@ impl Errand {
             return self.came(relay, route, exchange, times, lead).await;
         }
         match self.validated(relay, route, &exchange.head, times) {
-            Some(came) => Ok(came),
+            Some(came) => {
+                relay.missing_routes.answered(route.number);
+                Ok(came)
+            }
             // It speaks of something that is not stored (any more).
             None if !unconditional && !had_body => {
                 Box::pin(self.forward(relay, route, None, true, lead)).await
@@ -424,7 +431,12 @@ impl Errand {
         times: Times,
         lead: &mut Option<Lead<Announced>>,
     ) -> Went {
-        let Exchange { head, body, place } = exchange;
+        let Exchange {
+            head,
+            body,
+            place,
+            endpoint,
+        } = exchange;
         let status = head.status;
         let mut fields = head.headers;
         let fails = |failure| self.failed(relay, route, failure, Origin::Disconnected);
@@ -456,6 +468,12 @@ impl Errand {
             if let Err(failure) = judge_body(&body) {
                 return fails(failure);
             }
+            if is_no_such_route(status, &body) {
+                let target = self.ask.key.target();
+                relay.missing_routes.report(route, target, &endpoint);
+                return fails(Failure::NoSuchRoute { endpoint });
+            }
+            relay.missing_routes.answered(route.number);
             return Ok(self.whole(relay, route, status, &fields, body, times));
         }
         let is_events = is_event_stream(&fields);

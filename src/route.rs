@@ -106,7 +106,7 @@ impl Places {
             path.segment_of(at)
         };
         Self {
-            block: place(|kind| matches!(kind, Kind::Block)),
+            block: place(|kind| matches!(kind, Kind::Block { .. })),
             hex64: place(|kind| matches!(kind, Kind::Hex64)),
             ticker: place(|kind| matches!(kind, Kind::Ticker)),
         }
@@ -203,7 +203,7 @@ impl Route {
         for piece in &self.upstream_path.0 {
             let text = match piece {
                 Piece::Literal(text) => text.to_string(),
-                Piece::Param(at) if matches!(self.params.get(*at)?.kind, Kind::Block) => {
+                Piece::Param(at) if matches!(self.params.get(*at)?.kind, Kind::Block { .. }) => {
                     height.to_string()
                 }
                 Piece::Param(_) | Piece::Tail => return None,

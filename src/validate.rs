@@ -13,9 +13,12 @@ use std::fmt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use regex_lite::Regex;
 
+/// The digits of a hash.
+pub const HASH_DIGITS: usize = 64;
 /// The most digits of a block height as sent, leading zeros included.
 const HEIGHT_DIGITS: usize = 10;
-/// The most characters of a ticker that the reference upstream looks up.
+/// The most characters of a ticker that the reference upstream looks up, counted
+/// in UTF-16 as it does; to a longer one it answers that there is no such route.
 const TICKER_CHARACTERS: usize = 100;
 
 /// RFC 3986 §2.3: what need not be percent-encoded anywhere.
@@ -45,9 +48,14 @@ pub enum Kind {
     Hex64,
     /// A block: a height (at most 10 digits, within u32; canonically without
     /// leading zeros) or a hash (64 hexadecimal digits, in lower case).
-    Block,
-    /// A BRC-20 ticker: UTF-8, 1 to 100 characters, none of them a control
-    /// character; canonically folded to lower case over ASCII.
+    Block {
+        /// How many zeros a hash begins with at the least; 0 to 64. More means
+        /// more work, so the hashes of a chain's blocks have them.
+        zeros: u8,
+    },
+    /// A BRC-20 ticker: UTF-8, 1 to 100 characters (those beyond U+FFFF count
+    /// twice), none of them a control character; canonically folded to lower case
+    /// over ASCII.
     Ticker,
     /// Decimal digits without sign, blanks or leading zeros.
     Integer {
@@ -147,7 +155,10 @@ impl Kind {
     fn write_plain(&self, raw: &[u8], out: &mut Vec<u8>) -> bool {
         match self {
             Self::Hex64 => write_hash(raw, out),
-            Self::Block => write_hash(raw, out) || write_height(raw, out),
+            Self::Block { zeros } => match raw.len() {
+                HASH_DIGITS => begins_with_zeros(raw, *zeros) && write_hash(raw, out),
+                _ => write_height(raw, out),
+            },
             Self::Ticker => {
                 let plain = raw.iter().all(|b| PLAIN[usize::from(*b)]);
                 if !plain || raw.is_empty() || raw.len() > TICKER_CHARACTERS || raw[0] == b'.' {
@@ -172,9 +183,10 @@ impl Kind {
     fn write(&self, text: &str, out: &mut Vec<u8>) -> bool {
         let bytes = text.as_bytes();
         match self {
-            Self::Hex64 | Self::Block | Self::Integer { .. } => self.write_plain(bytes, out),
+            Self::Hex64 | Self::Block { .. } | Self::Integer { .. } => self.write_plain(bytes, out),
             Self::Ticker => {
-                if !is_text(text, 1, TICKER_CHARACTERS) || is_dots(text) {
+                let fits = text.encode_utf16().count() <= TICKER_CHARACTERS;
+                if !fits || !is_text(text, 1, TICKER_CHARACTERS) || is_dots(text) {
                     return false;
                 }
                 write_encoded(&text.to_ascii_lowercase(), out);
@@ -209,14 +221,20 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hex64 => f.write_str("64 hexadecimal digits"),
-            Self::Block => write!(
-                f,
-                "a block height (at most {HEIGHT_DIGITS} digits, 0 to {}) or a block hash (64 hexadecimal digits)",
-                u32::MAX
-            ),
+            Self::Block { zeros } => {
+                write!(
+                    f,
+                    "a block height (at most {HEIGHT_DIGITS} digits, 0 to {}) or a block hash (64 hexadecimal digits",
+                    u32::MAX
+                )?;
+                match zeros {
+                    0 => f.write_str(")"),
+                    zeros => write!(f, " with at least {zeros} leading zeros)"),
+                }
+            }
             Self::Ticker => write!(
                 f,
-                "a ticker: 1 to {TICKER_CHARACTERS} characters of UTF-8, percent-encoded once, without control characters"
+                "a ticker: 1 to {TICKER_CHARACTERS} characters of UTF-8 (those beyond U+FFFF count twice), percent-encoded once, without control characters"
             ),
             Self::Integer { min, max } => write!(
                 f,
@@ -270,13 +288,18 @@ fn write_hash(bytes: &[u8], out: &mut Vec<u8>) -> bool {
             .iter()
             .fold(true, |all, byte| all & byte.is_ascii_hexdigit())
     };
-    if bytes.len() != 64 || !digits(bytes) {
+    if bytes.len() != HASH_DIGITS || !digits(bytes) {
         return false;
     }
     let begin = out.len();
     out.extend_from_slice(bytes);
     out[begin..].make_ascii_lowercase();
     true
+}
+
+fn begins_with_zeros(bytes: &[u8], zeros: u8) -> bool {
+    let zeros = bytes.get(..usize::from(zeros));
+    zeros.is_some_and(|zeros| zeros.iter().all(|digit| *digit == b'0'))
 }
 
 fn write_height(bytes: &[u8], out: &mut Vec<u8>) -> bool {
@@ -358,7 +381,6 @@ mod tests {
 
     #[test]
     fn blocks() {
-        let digits = "1".repeat(64);
         let rows: &[(&str, Option<&str>)] = &[
             ("840000", Some("840000")),
             ("00840000", Some("840000")),
@@ -373,17 +395,58 @@ mod tests {
             ("", None),
             ("%zz", None),
             ("%00", None),
-            (&digits, Some(&digits)),
         ];
         for (raw, canonical) in rows {
-            assert_eq!(path(&Kind::Block, raw).as_deref(), *canonical, "{raw}");
+            for zeros in [0, 8, 64] {
+                let kind = Kind::Block { zeros };
+                assert_eq!(path(&kind, raw).as_deref(), *canonical, "{raw}");
+            }
         }
+    }
+
+    #[test]
+    fn hashes_of_blocks_begin_with_zeros() {
+        let hash = |zeros: usize, digit: &str| "0".repeat(zeros) + &digit.repeat(64 - zeros);
+        for zeros in [0, 1, 8, 63, 64] {
+            let kind = Kind::Block { zeros };
+            let zeros = usize::from(zeros);
+            // Digits alone are a hash as well, where they are 64.
+            for digit in ["1", "a", "F"] {
+                for more in zeros..=64 {
+                    let hash = hash(more, digit);
+                    let canonical = hash.to_ascii_lowercase();
+                    assert_eq!(path(&kind, &hash), Some(canonical), "{zeros}");
+                }
+                for fewer in 0..zeros {
+                    assert_eq!(path(&kind, &hash(fewer, digit)), None, "{zeros}");
+                }
+            }
+            for bad in [&hash(64, "")[..63], &hash(64, "0").replace('0', "00")] {
+                assert_eq!(path(&kind, bad), None, "{bad}");
+            }
+        }
+        let kind = Kind::Block { zeros: 8 };
+        // A zero that is percent-encoded is a zero.
+        let encoded = format!("%30{}{}", "0".repeat(7), "ab".repeat(28));
+        let canonical = format!("{}{}", "0".repeat(8), "ab".repeat(28));
+        assert_eq!(path(&kind, &encoded), Some(canonical));
+        for bad in ["g".repeat(56), "1".repeat(55) + "-"] {
+            assert_eq!(path(&kind, &format!("00000000{bad}")), None, "{bad}");
+        }
+        let said = kind.to_string();
+        assert!(
+            said.ends_with("(64 hexadecimal digits with at least 8 leading zeros)"),
+            "{said}"
+        );
+        let any = Kind::Block { zeros: 0 }.to_string();
+        assert!(any.ends_with("(64 hexadecimal digits)"), "{any}");
     }
 
     #[test]
     fn tickers() {
         let hundred = "a".repeat(100);
         let longer = "a".repeat(101);
+        let (astral, more_astral) = ("%F0%9F%90%B8".repeat(50), "%F0%9F%90%B8".repeat(51));
         let rows: &[(&str, Option<&str>)] = &[
             ("ordi", Some("ordi")),
             ("ORDI", Some("ordi")),
@@ -391,6 +454,10 @@ mod tests {
             ("%256Frdi", Some("%256frdi")),
             ("a%2Fb%3F", Some("a%2Fb%3F")),
             ("a+b", Some("a%2Bb")),
+            // Where it is plain, the reference upstream cuts the path.
+            ("a;b", Some("a%3Bb")),
+            ("A%3bB", Some("a%3Bb")),
+            (";", Some("%3B")),
             ("a%20b", Some("a%20b")),
             ("$x", Some("%24x")),
             ("%f0%9f%90%b8", Some("%F0%9F%90%B8")),
@@ -409,6 +476,8 @@ mod tests {
             ("..a", Some("..a")),
             (&hundred, Some(&hundred)),
             (&longer, None),
+            (&astral, Some(&astral)),
+            (&more_astral, None),
         ];
         for (raw, canonical) in rows {
             // `%256F` decodes to `%6F`, which is text, and is folded as such.
@@ -491,16 +560,16 @@ mod tests {
         /// What is canonical stays as it is: the cache key of a forwarded
         /// target is that target.
         #[test]
-        fn canonical_forms_are_fixed_points(raw in "[a-zA-Z0-9%.+~ /é🐸-]{0,20}") {
+        fn canonical_forms_are_fixed_points(raw in "[a-zA-Z0-9%.+~; /é🐸-]{0,20}") {
             for kind in [
                 Kind::Ticker,
-                Kind::Block,
+                Kind::Block { zeros: 8 },
                 Kind::Integer { min: 0, max: 1000 },
                 Kind::Text { min: 0, max: 30, pattern: None },
             ] {
                 if let Some(once) = query(&kind, &raw) {
                     proptest::prop_assert_eq!(query(&kind, &once), Some(once.clone()));
-                    proptest::prop_assert!(once.is_ascii() && !once.contains([' ', '/', '?', '#']));
+                    proptest::prop_assert!(once.is_ascii() && !once.contains([' ', '/', '?', '#', ';']));
                 }
             }
         }

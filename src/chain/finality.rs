@@ -15,7 +15,8 @@ use serde::Serialize;
 /// How settled an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// An empty list, or not found: it may appear at any moment.
+    /// An empty list, not found, or a refusal (any 4xx): it may appear at any
+    /// moment.
     Absent,
     /// It may change with any block.
     Live,
@@ -111,7 +112,7 @@ pub enum Says {
         /// A height.
         highest: u32,
     },
-    /// Nothing is there: an empty list, or not found.
+    /// Nothing is there: an empty list, not found, or a refusal.
     Nothing {
         /// Of the block at this height, where one was asked for by height.
         asked: Option<u32>,

@@ -15,6 +15,9 @@ pub struct Settings {
     pub times: Times,
     /// Heights of which the hash is remembered, for each tip.
     pub index_blocks: usize,
+    /// How many zeros a block's hash begins with at the least, in what clients
+    /// ask; 0 to 64.
+    pub hash_zeros: u8,
     /// What is fetched before it is asked for.
     pub look_ahead: LookAhead,
     /// Where tips are learned. The last has no path: it is for routes whose

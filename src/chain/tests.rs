@@ -10,6 +10,7 @@ fn chain() -> Chain {
     Chain::new(&Settings {
         times: Times::default(),
         index_blocks: 100,
+        hash_zeros: 8,
         look_ahead: LookAhead::default(),
         tips: vec![Source {
             name: "runes".into(),

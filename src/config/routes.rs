@@ -45,7 +45,7 @@ pub(super) fn read(
     let mut sources = Vec::new();
     for table in tables {
         let span = table.span().clone();
-        if let Some(read) = route(table, &mut names, &tips.sources, upstreams) {
+        if let Some(read) = route(table, &mut names, tips, upstreams) {
             routes.push(read.route);
             sources.push(read.derived_from);
             asks.push(read.upstream);
@@ -81,10 +81,13 @@ pub(super) fn read(
     (table, unused)
 }
 
-/// The tips, and the number of the upstream that each of them says.
+/// What `[chain]` says that routes go by.
 pub(super) struct Tips {
     pub(super) sources: Vec<Source>,
+    /// The number of the upstream that each tip says.
     pub(super) said: Vec<Option<u16>>,
+    /// Leading zeros of a block's hash, at the least.
+    pub(super) hash_zeros: u8,
 }
 
 /// A route as its table has it, with what names other tables.
@@ -114,7 +117,7 @@ fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static
 fn route(
     table: Table<'_>,
     names: &mut Vec<String>,
-    tips: &[Source],
+    tips: &Tips,
     upstreams: &[Settings],
 ) -> Option<Declaration> {
     let is_name = |text: &str| {
@@ -138,20 +141,20 @@ fn route(
     let upstream_path = table.string("upstream_path");
     let summary = table.string("summary").map(|(text, _)| text.into());
     let methods = methods(&table);
-    let params = parameters(table.table("params"), false);
+    let params = parameters(table.table("params"), tips.hash_zeros, false);
     let any_query = table.is_string("query");
     let mut query = Vec::new();
     if any_query {
         table.one_of("query", &[("any", ())]);
     } else {
-        query = parameters(table.table("query"), true);
+        query = parameters(table.table("query"), tips.hash_zeros, true);
     }
     let strict_query = table.boolean("strict_query", false);
     let response = table
         .one_of("response", &ResponseSchema::NAMES)
         .unwrap_or_default();
     let headers = table.one_of("headers", &Headers::NAMES).unwrap_or_default();
-    let (mut cache, tip) = policy(table.table("cache"), tips);
+    let (mut cache, tip) = policy(table.table("cache"), &tips.sources);
     if headers == Headers::All && matches!(cache.mode, Mode::Override | Mode::Chain) {
         let message =
             "headers = \"all\" goes with the cache modes respect and off: the others know no Vary";
@@ -196,7 +199,7 @@ fn route(
                 return None;
             }
         };
-        cache.tip = tip.unwrap_or_else(|| nearest(tips, &template));
+        cache.tip = tip.unwrap_or_else(|| nearest(&tips.sources, &template));
         let route = Route {
             name: name?.0.into(),
             summary,
@@ -331,10 +334,10 @@ fn ordered(
 /// could be read.
 type Declared = (Placed<String>, Option<Parameter>);
 
-fn parameters(table: Table<'_>, in_query: bool) -> Vec<Declared> {
+fn parameters(table: Table<'_>, hash_zeros: u8, in_query: bool) -> Vec<Declared> {
     let tables = table.named_tables();
     let read = |((name, at), table): (Placed<String>, _)| {
-        let parameter = parameter(name.clone(), &at, table, in_query);
+        let parameter = parameter(name.clone(), &at, table, hash_zeros, in_query);
         ((name, at), parameter)
     };
     tables.into_iter().map(read).collect()
@@ -363,6 +366,7 @@ fn parameter(
     name: String,
     at: &Range<usize>,
     table: Table<'_>,
+    hash_zeros: u8,
     in_query: bool,
 ) -> Option<Parameter> {
     let is_name = name
@@ -382,7 +386,7 @@ fn parameter(
     }
     let kind = match kind? {
         Type::Hex64 => Kind::Hex64,
-        Type::Block => Kind::Block,
+        Type::Block => Kind::Block { zeros: hash_zeros },
         Type::Ticker => Kind::Ticker,
         Type::Integer => Kind::Integer {
             min: table.integer("min", 0..=MOST_INTEGER).unwrap_or(0),

@@ -697,6 +697,11 @@ fn problems_of_chain_mode() {
         ("final_ttl = \"2y\"", "2:13: chain.final_ttl is \"2y\""),
         ("absent_ttl = \"0s\"", "2:14: chain.absent_ttl is \"0s\""),
         ("index_blocks = 1", "2:16: chain.index_blocks is 1"),
+        (
+            "hash_zeros = 65",
+            "2:14: chain.hash_zeros is 65; allowed is a whole number from 0 to 64",
+        ),
+        ("hash_zeros = -1", "2:14: chain.hash_zeros is -1"),
         ("tips = 3", "2:1: unknown key chain.tips; allowed are"),
         (
             "look_ahead.refresh = true",
@@ -736,6 +741,7 @@ fn chain_mode_as_it_is_printed() {
         final_depth = 9
         live_ttl = "12s"
         index_blocks = 100
+        hash_zeros = 0
         [chain.look_ahead]
         next_window = true
         refresh = 7
@@ -814,6 +820,7 @@ fn chain_mode_as_it_is_printed() {
         "\"700ms\"",
         "chain_tip",
         "upstream_page = 1000",
+        "hash_zeros = 0",
         "refresh = 7",
         "\"12s\"",
     ] {

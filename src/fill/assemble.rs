@@ -33,6 +33,7 @@ use crate::pages::{
 };
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
+use crate::upstream::answer::refuses_every_page;
 use crate::upstream::{Failure, Wish};
 
 /// Which routes' upstream gives windows.
@@ -109,8 +110,8 @@ type Windows = Result<(Parts, Provenance), Unfit>;
 enum Unfit {
     /// What came is none.
     NoWindow(String),
-    /// The upstream refuses one. Perhaps that is for its size; perhaps it
-    /// refuses the page itself as well, such as that of a block that cannot be.
+    /// The upstream refuses one, perhaps for its size or its offset; it may
+    /// refuse the page itself as well.
     Refused(String),
 }
 
@@ -182,6 +183,7 @@ impl Fill {
             // One part that is neither a page nor nothing answers for all.
             if let Some(odd) = parts.iter().find(|part| part.page.is_none()) {
                 let stored = odd.clone();
+                self.keep_for_list(list, &stored);
                 return ControlFlow::Break(Ok(Found { stored, from }));
             }
             if let Some(stored) = self.paste(list, &parts) {
@@ -197,6 +199,20 @@ impl Fill {
             "windows of one list do not agree, however often they are fetched: the page itself is asked for"
         );
         ControlFlow::Continue(None)
+    }
+
+    /// Stores what answers in place of a window for the page as well; and, where
+    /// it answers for every page of the list, for the first window, which all
+    /// pages look at ([`end_of`](Self::end_of)). A purge of one of a list's keys
+    /// is a purge of all, so they may share it.
+    fn keep_for_list(&self, list: &List<'_>, odd: &Arc<Stored>) {
+        let first = list.window(0).filter(|_| refuses_list(odd));
+        let keys = [Some(list.key.clone()), first];
+        for key in keys.into_iter().flatten() {
+            if !self.cache.store().has_purged(&key, odd) {
+                self.cache.store().insert(key, odd.clone());
+            }
+        }
     }
 
     fn give_up_windows(&self, list: &List<'_>, why: &str) {
@@ -219,7 +235,8 @@ impl Fill {
         list: &List<'_>,
         anew: bool,
     ) -> Result<Windows, Failure> {
-        // A list that ends before costs nothing, if a window shows it.
+        // A list that ends before, or that is refused, costs nothing, if a
+        // window shows it.
         if !anew && let Some(part) = self.end_of(list) {
             return Ok(Ok((vec![part], Provenance::Memory)));
         }
@@ -262,6 +279,7 @@ impl Fill {
                 // window is the page, that is the answer.
                 (_, false)
                     if part.status == StatusCode::BAD_REQUEST
+                        && !refuses_list(&part)
                         && (list.limit, list.offset) != (list.size, offset) =>
                 {
                     let why = format!("it answers {} to a window", part.status);
@@ -304,7 +322,8 @@ impl Fill {
         part.filter(|part| list.fits(part, offset))
     }
 
-    /// A stored window that shows that nothing lies where the page begins.
+    /// A stored window that answers for the page: it shows that nothing lies
+    /// where the page begins, or that every page of the list is refused.
     pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
         let own = list.offset - list.offset % list.size;
         let before = own.checked_sub(list.size);
@@ -314,7 +333,7 @@ impl Fill {
             .filter_map(|offset| self.fresh_window(list, offset))
             .find(|part| {
                 let window = part.page.as_deref().map(|page| window(part, page));
-                window.is_some_and(|window| ends_before(window, list.offset))
+                window.is_some_and(|window| ends_before(window, list.offset)) || refuses_list(part)
             })
     }
 
@@ -504,6 +523,11 @@ impl<'k> List<'k> {
         let page = part.page.as_ref()?;
         (!page.is_empty()).then_some(page.total)
     }
+}
+
+/// Whether a stored answer is a refusal that any page of its list would get.
+fn refuses_list(part: &Stored) -> bool {
+    part.status == StatusCode::BAD_REQUEST && refuses_every_page(&part.body)
 }
 
 fn window<'p>(part: &'p Stored, page: &'p Page) -> Window<'p> {

@@ -85,8 +85,13 @@ impl Lapses {
             Some(lapse) if !self.is_over(lapse, now) => lapse.row.saturating_add(1),
             Some(_) | None => 1,
         };
-        // A target that is refused stays so for a while: that is known at once.
-        let least = match matches!(failure, Failure::TargetRefused(_)) {
+        // A target that is refused, or unknown, stays so for a while: that is
+        // known at once.
+        let is_lasting = matches!(
+            failure,
+            Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
+        );
+        let least = match is_lasting {
             true => AT_ONCE + 1,
             false => 1,
         };
@@ -142,8 +147,11 @@ impl Lapses {
 /// Whether it cost the upstream something that the next would cost as well.
 /// What is ours, and what a key has to do with, has its own times.
 fn is_remembered(failure: &Failure) -> bool {
-    matches!(failure, Failure::TooLarge | Failure::TargetRefused(_))
-        || failure.health() == Health::Failed
+    let is_of_target = matches!(
+        failure,
+        Failure::TooLarge | Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
+    );
+    is_of_target || failure.health() == Health::Failed
 }
 
 #[cfg(test)]
@@ -221,19 +229,24 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_refused_is_remembered_at_once() {
-        let lapses = lapses();
+    fn a_target_that_is_refused_or_unknown_is_remembered_at_once() {
+        let unknown = Failure::NoSuchRoute {
+            endpoint: "http://a".into(),
+        };
         let refused = Failure::TargetRefused(http::StatusCode::FORBIDDEN);
-        let mut now = 0;
-        for seconds in [1, 2, 4, 8, 8] {
-            lapses.fail(&key("/a"), &refused, at(now));
-            now += seconds * 1000;
-            let last = lapses.remembered(&key("/a"), at(now - 1));
-            assert_eq!(last, Some(refused.clone()), "{seconds}");
-            assert_eq!(lapses.remembered(&key("/a"), at(now)), None, "{seconds}");
+        for failure in [refused, unknown] {
+            let lapses = lapses();
+            let mut now = 0;
+            for seconds in [1, 2, 4, 8, 8] {
+                lapses.fail(&key("/a"), &failure, at(now));
+                now += seconds * 1000;
+                let last = lapses.remembered(&key("/a"), at(now - 1));
+                assert_eq!(last, Some(failure.clone()), "{seconds}");
+                assert_eq!(lapses.remembered(&key("/a"), at(now)), None, "{seconds}");
+            }
+            lapses.forget(&key("/a"));
+            assert_eq!(lapses.len(), 0);
         }
-        lapses.forget(&key("/a"));
-        assert_eq!(lapses.len(), 0);
     }
 
     #[test]

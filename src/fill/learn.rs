@@ -267,18 +267,19 @@ pub(super) fn promise(class: Class, time: Duration) -> Promise {
     }
 }
 
-/// Whether an answer of this status is stored.
+/// Whether an answer of this status is stored: whoever polls for what the
+/// upstream refuses does not cost a request each time.
 fn is_kept(status: StatusCode) -> bool {
-    status == StatusCode::OK || status == StatusCode::NOT_FOUND
+    status == StatusCode::OK || status.is_client_error()
 }
 
 /// What an answer says. It is about one block or transaction where each of its
 /// items names the one that the path does: such a list is closed.
 fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says {
     let asked = route.places.block.and_then(|at| block(key.target(), at));
-    // A block without activity is an empty list. Not found is no word of the
-    // API's about a block, and so settles nothing.
-    if answer.status == StatusCode::NOT_FOUND {
+    // A block without activity is an empty list. Not found, or a refusal, is no
+    // word of the API's about a block, and so settles nothing.
+    if answer.status.is_client_error() {
         return Says::Nothing { asked: None };
     }
     if answer.empty {

@@ -61,7 +61,7 @@ fn table() -> RouteTable {
         "/a/{one}/b/{two}",
         vec![
             parameter("one", Kind::Hex64, None),
-            parameter("two", Kind::Block, None),
+            parameter("two", Kind::Block { zeros: 0 }, None),
         ],
         vec![],
     );
@@ -76,7 +76,7 @@ fn table() -> RouteTable {
         route(
             "block",
             "/blocks/{block}/activity",
-            vec![parameter("block", Kind::Block, None)],
+            vec![parameter("block", Kind::Block { zeros: 0 }, None)],
             page(),
         ),
         strict,
@@ -248,7 +248,7 @@ fn overlapping_routes_are_named() {
         route(
             "second",
             "/a/{y}",
-            vec![parameter("y", Kind::Block, None)],
+            vec![parameter("y", Kind::Block { zeros: 0 }, None)],
             vec![],
         ),
     ];
@@ -326,6 +326,9 @@ fn what_a_route_keeps_of_the_one_before_it() {
             Some("20"),
         )]
     };
+    let block = |zeros| vec![parameter("block", Kind::Block { zeros }, None)];
+    let with = |zeros| route("b", "/b/{block}", block(zeros), vec![]);
+    assert!(with(0).means_the_same(&with(8)), "a hash is spelled out");
     let before = route("a", "/a", vec![], page(60));
     let same = |change: fn(&mut Route)| {
         let mut after = before.clone();
@@ -358,7 +361,11 @@ fn what_a_route_keeps_of_the_one_before_it() {
             |r| r.upstream_path = Template::new("/b", &[]).unwrap(),
             false,
         ),
-        ("a type", |r| r.query[0].kind = Kind::Block, false),
+        (
+            "a type",
+            |r| r.query[0].kind = Kind::Block { zeros: 0 },
+            false,
+        ),
         ("a parameter", |r| r.query.clear(), false),
         ("its query", |r| r.any_query = true, false),
         ("its fields", |r| r.headers = Headers::All, false),

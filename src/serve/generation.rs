@@ -37,7 +37,7 @@ use crate::reload::Done;
 use crate::respond::Respond;
 use crate::route::{Route, RouteTable};
 use crate::upstream::names::Names;
-use crate::upstream::{Ask, ProviderKeys, Upstreams};
+use crate::upstream::{Ask, MissingRoutes, ProviderKeys, Upstreams};
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -246,6 +246,7 @@ fn assemble(
             ongoing,
             upstreams: fill.upstreams.clone(),
             stale_wait: config.stale_wait,
+            missing_routes: MissingRoutes::default(),
             respond: fill.respond.clone(),
             trust: config.trust,
             targets: targets(config.targeted),

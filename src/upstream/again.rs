@@ -124,6 +124,9 @@ impl Failure {
             Self::UnexpectedStatus(status) if !status.is_client_error() => Remedy::OtherEndpoint,
             Self::UnexpectedStatus(_)
             | Self::TargetRefused(_)
+            // Another endpoint may well have it; but one that has not is to be
+            // seen, and not hidden behind the others.
+            | Self::NoSuchRoute { .. }
             | Self::TimedOut(TimedOut::Whole)
             | Self::Spent { .. }
             | Self::TooManyInFlight
@@ -161,6 +164,9 @@ mod tests {
         };
         let forbidden = Failure::KeyRefused(StatusCode::FORBIDDEN);
         let forbidden_target = Failure::TargetRefused(StatusCode::FORBIDDEN);
+        let no_such_route = Failure::NoSuchRoute {
+            endpoint: "http://a".into(),
+        };
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(Again::Here(0));
         let there = Some(Again::Elsewhere(1));
@@ -181,6 +187,7 @@ mod tests {
             (throttled, [None, None, Some(Again::OtherKey)]),
             (forbidden, [None, None, Some(Again::OtherKey)]),
             (forbidden_target, [None, None, None]),
+            (no_such_route, [None, None, None]),
         ];
         for (failure, expected) in rows {
             let one = Course::default().fail(&failure, 0, |_| None, 1, 2);

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
 
 use super::{Failure, reported};
 
@@ -122,6 +122,46 @@ pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
     let text = std::str::from_utf8(body).map_err(|_where| Failure::NotJson)?;
     serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
     Ok(text)
+}
+
+/// Whether an answer is the web framework's own, which has no such route, and not
+/// the API's: `statusCode` and `message` stand beside `error`. The server is
+/// then perhaps another one than was meant.
+pub fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Framework {
+        #[serde(rename = "statusCode")]
+        status: u16,
+        #[serde(rename = "message")]
+        _message: String,
+    }
+    let of_framework = || object::<Framework>(body);
+    status == StatusCode::NOT_FOUND && of_framework().is_some_and(|own| own.status == 404)
+}
+
+/// Whether the body of a 400 tells that it would be the same for every page of a
+/// list: it is about a parameter that is neither limit nor offset, in the
+/// reference upstream's words, such as `params/block must match pattern`.
+pub fn refuses_every_page(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Refusal {
+        message: String,
+    }
+    let Some(Refusal { message }) = object(body) else {
+        return false;
+    };
+    let names_parameter = ["params", "querystring"].iter().any(|place| {
+        let rest = message.strip_prefix(place);
+        rest.is_some_and(|rest| rest.starts_with(['/', ' ']))
+    });
+    names_parameter && !message.contains("limit") && !message.contains("offset")
+}
+
+/// A body that is an object with these members. (A list of their values would
+/// do for serde.)
+fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    serde_json::from_slice(body).ok().filter(|_| is_object)
 }
 
 /// Whether every value of a field is what it may be. One that is not visible
@@ -332,6 +372,83 @@ mod tests {
             let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
             let retry_after = Duration::from_secs(*seconds);
             assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn answers_of_the_framework_alone() {
+        let rows = [
+            (
+                404,
+                r#"{"message":"Route GET:/nope not found","error":"Not Found","statusCode":404}"#,
+                true,
+            ),
+            (404, r#" {"statusCode": 404, "message": ""}"#, true),
+            (404, r#"{"statusCode":404,"message":"x","more":[{}]}"#, true),
+            (404, r#"{"error":"Not found"}"#, false),
+            (404, r#"{"statusCode":404,"error":"Not Found"}"#, false),
+            (404, r#"{"message":"x","error":"Not Found"}"#, false),
+            (404, r#"{"statusCode":"404","message":"x"}"#, false),
+            (404, r#"{"statusCode":404,"message":null}"#, false),
+            (404, r#"{"statusCode":404,"message":["x"]}"#, false),
+            (404, r#"{"statusCode":400,"message":"x"}"#, false),
+            (404, r#"{"inner":{"statusCode":404,"message":"x"}}"#, false),
+            (404, r#"[404,"x"]"#, false),
+            (404, "404", false),
+            (404, "", false),
+            (400, r#"{"statusCode":404,"message":"x"}"#, false),
+            (200, r#"{"statusCode":404,"message":"x"}"#, false),
+        ];
+        for (status, body, expected) in rows {
+            let status = StatusCode::from_u16(status).unwrap();
+            let is_it = is_no_such_route(status, body.as_bytes());
+            assert_eq!(is_it, expected, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn refusals_of_every_page() {
+        let rows = [
+            (
+                r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
+                true,
+            ),
+            (
+                r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#,
+                true,
+            ),
+            (
+                r#"{"message":"params must have required property 'block'"}"#,
+                true,
+            ),
+            (
+                r#"{"message":"querystring/operation_type must be equal to one of the allowed values"}"#,
+                true,
+            ),
+            (r#"{"message":"querystring/limit must be <= 60"}"#, false),
+            (r#"{"message":"querystring/offset must be >= 0"}"#, false),
+            (
+                r#"{"message":"querystring must have required property 'limit'"}"#,
+                false,
+            ),
+            (
+                r#"{"message":"params/block must match pattern, querystring/limit must be <= 60"}"#,
+                false,
+            ),
+            (r#"{"message":"parameters/block is wrong"}"#, false),
+            (r#"{"message":"paramsblock"}"#, false),
+            (r#"{"message":"the page is too large"}"#, false),
+            (r#"{"message":""}"#, false),
+            (r#"{"message":7}"#, false),
+            (r#"{"message":["params/block"]}"#, false),
+            (r#"{"error":"params/block"}"#, false),
+            (r#"["params/block must match"]"#, false),
+            (r#""params/block must match""#, false),
+            ("params/block must match", false),
+            ("", false),
+        ];
+        for (body, expected) in rows {
+            assert_eq!(refuses_every_page(body.as_bytes()), expected, "{body}");
         }
     }
 

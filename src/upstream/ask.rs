@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
-use super::answer::{self, Answer};
+use super::answer::{self, Answer, is_no_such_route};
 use super::cause;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
@@ -385,6 +385,10 @@ impl Upstream {
         let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
         let took = self.clock.now().since(begun);
         let answer = answer::judge(head.status, &head.headers, body, took)?;
+        if is_no_such_route(answer.status, &answer.body) {
+            let endpoint = passage.endpoint().name().into();
+            return Err(Failure::NoSuchRoute { endpoint });
+        }
         self.keep_secret(answer)
     }
 

@@ -3,6 +3,7 @@
 //!
 //! Deliberately absent: what a client is told (`refusal`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -57,6 +58,12 @@ pub enum Failure {
     KeyRefused(StatusCode),
     /// It accepts our key, and refuses what was asked for.
     TargetRefused(StatusCode),
+    /// The server there is perhaps another one: its web framework answers that it
+    /// has no such route.
+    NoSuchRoute {
+        /// The base URL of the endpoint that answers so.
+        endpoint: Arc<str>,
+    },
     /// It has had enough of our requests.
     Throttled {
         /// When it will take more.
@@ -125,6 +132,7 @@ impl Failure {
             | Self::TargetRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => "http_protocol_error",
+            Self::NoSuchRoute { .. } => "destination_not_found",
             Self::Abandoned | Self::Unsettled => "proxy_internal_error",
             Self::RequestBody(BodyFault::NoRoom) => "proxy_internal_response",
             Self::RequestBody(_) => "http_request_error",
@@ -139,6 +147,13 @@ impl Failure {
         } else if let Self::TargetRefused(status) = self {
             // A key check has told of it, at most once a minute in the long run.
             tracing::debug!(target_path = target, %status, "the upstream refuses a target");
+        } else if let Self::NoSuchRoute { endpoint } = self {
+            // That has been told by its route's name, once.
+            tracing::debug!(
+                target_path = target,
+                upstream = &**endpoint,
+                "no such route"
+            );
         } else if *self == Self::Retired {
             // That has been told by the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
@@ -188,6 +203,7 @@ impl Failure {
             | Self::ServerError { .. }
             | Self::UnexpectedStatus(_)
             | Self::TargetRefused(_)
+            | Self::NoSuchRoute { .. }
             | Self::Abandoned
             | Self::Unsettled
             | Self::RequestBody(_) => false,
@@ -203,6 +219,7 @@ impl Failure {
             | Self::KeyRefused(status)
             | Self::TargetRefused(status) => Some(*status),
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
+            Self::NoSuchRoute { .. } => Some(StatusCode::NOT_FOUND),
             Self::Retired => Some(StatusCode::GONE),
             Self::Spent { .. }
             | Self::TooManyInFlight
@@ -232,6 +249,7 @@ impl Failure {
             | Self::UnexpectedStatus(_)
             | Self::KeyRefused(_)
             | Self::TargetRefused(_)
+            | Self::NoSuchRoute { .. }
             | Self::Throttled { .. }
             | Self::Retired => true,
             Self::Spent { .. }
@@ -271,6 +289,7 @@ impl Failure {
             Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
             Self::KeyRefused(_)
             | Self::TargetRefused(_)
+            | Self::NoSuchRoute { .. }
             | Self::Throttled { .. }
             | Self::TooLarge
             | Self::KeyEchoed => Health::Well,

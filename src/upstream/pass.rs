@@ -2,6 +2,7 @@
 //! these fields, this body; the answer is handed on before its body is read.
 
 use std::any::Any;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
@@ -41,6 +42,8 @@ pub struct Exchange {
     /// The request's place among those under way, to be kept until the body
     /// has ended.
     pub place: Box<dyn Any + Send>,
+    /// The base URL of the endpoint that answers.
+    pub endpoint: Arc<str>,
 }
 
 impl Upstream {
@@ -86,6 +89,7 @@ impl Upstream {
                         head,
                         body: body.boxed_unsync(),
                         place: Box::new(place),
+                        endpoint: self.endpoints[at].name().into(),
                     });
                 }
                 Err(failure) => failure,

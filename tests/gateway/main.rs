@@ -30,6 +30,8 @@ mod named;
 
 mod steward;
 
+mod wrong_upstream;
+
 mod respect;
 
 mod relay;

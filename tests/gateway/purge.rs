@@ -381,9 +381,14 @@ fn numbered(upstream: &Upstream, body: impl Fn(&str, u64) -> String + Send + 'st
     });
 }
 
+/// The hash of the block that all items are of.
+fn hash() -> String {
+    format!("{:0>64}", "0a".repeat(28))
+}
+
 /// An item of a block at a height, with a number in it.
 fn item(height: u32, number: u64) -> String {
-    let (hash, tx) = ("0a".repeat(32), "0b".repeat(32));
+    let (hash, tx) = (hash(), "0b".repeat(32));
     format!(
         "{{\"n\":{number},\"location\":{{\"block_hash\":\"{hash}\",\"block_height\":{height},\"tx_id\":\"{tx}\",\"tx_index\":1,\"timestamp\":1}}}}"
     )
@@ -425,7 +430,7 @@ const RESPECT: &str = r#"
 async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
     let window = "/runes/v1/blocks/840000/activity?limit=60&offset=0";
     let tx = "0b".repeat(32);
-    let hash = "0a".repeat(32);
+    let hash = hash();
     for (setup, url, asked, query) in [
         (
             Setup::before as fn(&Upstream) -> Setup,

@@ -91,6 +91,31 @@ async fn a_route_that_means_something_else_does_not_answer_from_before() {
 }
 
 #[tokio::test]
+async fn hashes_with_fewer_zeros_are_accepted_from_a_reload_on() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    let block = |hash: &str| format!("/runes/v1/blocks/{hash}/activity");
+    let long = block(&format!("{:0>64}", "ab".repeat(28)));
+    let short = block(&"ab".repeat(32));
+    assert_eq!(gateway.get(&long).await.status, 200);
+    assert_eq!(gateway.get(&short).await.status, 400);
+    let said = done(&gateway.reload("chain.hash_zeros = 0").await);
+    // A hash is spelled out in its key, so what is stored keeps its meaning.
+    assert_eq!(
+        said["routes"]["kept"].as_array().unwrap().len(),
+        3,
+        "{said}"
+    );
+    assert!(is_hit(&gateway.get(&long).await));
+    assert_eq!(gateway.get(&short).await.status, 200);
+    done(&gateway.reload("chain.hash_zeros = 9").await);
+    for refused in [&long, &short] {
+        assert_eq!(gateway.get(refused).await.status, 400, "{refused}");
+    }
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
 async fn what_is_stored_is_said_as_the_new_configuration_wants() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).start();

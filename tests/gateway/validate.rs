@@ -23,6 +23,8 @@ async fn what_does_not_validate_is_refused_with_the_parameters_name() {
     let ticker = |text: &str| format!("/ordinals/v1/brc-20/tokens/{text}");
     let page = |query: &str| format!("{BLOCK}?{query}");
     let g_in_hash = HASH.replace('3', "g");
+    let seven_zeros = format!("{:0>64}", "a".repeat(57));
+    let digits = "1".repeat(64);
     let long = "x".repeat(101);
     let rows: Vec<(&str, String)> = vec![
         // Integers: digits alone, within their bounds.
@@ -85,9 +87,14 @@ async fn what_does_not_validate_is_refused_with_the_parameters_name() {
         ("block", block("99999999999")),
         ("block", block(&HASH[..63])),
         ("block", block(&g_in_hash)),
+        // A block's hash begins with eight zeros at the least.
+        ("block", block(&seven_zeros)),
+        ("block", block(&digits)),
         ("block", block("latest")),
         // Tickers.
         ("ticker", ticker(&long)),
+        // The reference counts as UTF-16 does: each of these is two.
+        ("ticker", ticker(&"%F0%9F%8D%95".repeat(51))),
         ("ticker", ticker("%00")),
         ("ticker", ticker("or%0Adi")),
         ("ticker", ticker("%7F")),
@@ -179,7 +186,7 @@ async fn spellings_of_one_question_are_one_stored_response() {
     let upper = HASH.to_uppercase();
     let by_hash = format!("/runes/v1/blocks/{HASH}/activity?limit=20&offset=0");
     let of_tx = format!("/runes/v1/transactions/{HASH}/activity?limit=20&offset=0");
-    let digits = "1".repeat(64);
+    let eight_zeros = format!("{:0>64}", "1".repeat(56));
     let pages = |query: &str| format!("/runes/v1/blocks/840000/activity{query}");
     let rows: Vec<(String, Vec<String>)> = vec![
         (
@@ -231,8 +238,8 @@ async fn spellings_of_one_question_are_one_stored_response() {
         ),
         (
             // 64 digits are a hash, not a height.
-            format!("/runes/v1/blocks/{digits}/activity?limit=20&offset=0"),
-            vec![format!("/runes/v1/blocks/{digits}/activity")],
+            format!("/runes/v1/blocks/{eight_zeros}/activity?limit=20&offset=0"),
+            vec![format!("/runes/v1/blocks/{eight_zeros}/activity")],
         ),
         (
             of_tx,
@@ -281,6 +288,28 @@ async fn spellings_of_one_question_are_one_stored_response() {
             ],
         ),
         (
+            // A semicolon is one of the ticker's characters, and goes up encoded:
+            // the reference cuts a path at a plain one.
+            "/ordinals/v1/brc-20/tokens/a%3Bb".to_owned(),
+            vec![
+                "/ordinals/v1/brc-20/tokens/a;b".to_owned(),
+                "/ordinals/v1/brc-20/tokens/A;B".to_owned(),
+                "/ordinals/v1/brc-20/tokens/a%3bb".to_owned(),
+                "/ordinals/v1/brc-20/tokens/a%3Bb".to_owned(),
+            ],
+        ),
+        (
+            "/ordinals/v1/brc-20/tokens/%3B".to_owned(),
+            vec!["/ordinals/v1/brc-20/tokens/;".to_owned()],
+        ),
+        (
+            format!("/ordinals/v1/brc-20/tokens/{}", "%F0%9F%8D%95".repeat(50)),
+            vec![format!(
+                "/ordinals/v1/brc-20/tokens/{}",
+                "%f0%9f%8d%95".repeat(50)
+            )],
+        ),
+        (
             format!("/ordinals/v1/brc-20/tokens/{}", "%C3%A9".repeat(100)),
             vec![format!(
                 "/ordinals/v1/brc-20/tokens/{}",
@@ -297,6 +326,82 @@ async fn spellings_of_one_question_are_one_stored_response() {
             assert_eq!(answer.json()["asked"], *canonical, "{spelling}");
             assert_eq!(upstream.targets(), expected, "{spelling}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_semicolon_in_a_string_is_encoded_and_in_a_tail_stays_as_it_is() {
+    let upstream = Upstream::start();
+    let routes = r#"
+        [[route]]
+        name = "string"
+        path = "/names/{name}"
+        params.name = { type = "string" }
+        cache = { mode = "override", times = { 200 = "10s" } }
+        [[route]]
+        name = "tail"
+        path = "/files/{rest:*}"
+        cache = { mode = "override", times = { 200 = "10s" } }
+    "#;
+    let gateway = Setup::before(&upstream).config(routes).start();
+    let mut expected = Vec::new();
+    for (canonical, spellings) in [
+        ("/names/a%3BB", &["/names/a;B", "/names/a%3bB"][..]),
+        // All that is left of a path goes up as it came: these are two keys.
+        ("/files/a;b/c", &["/files/a;b/c"]),
+        ("/files/a%3Bb/c", &["/files/a%3Bb/c"]),
+        ("/files/a%3bb/c", &["/files/a%3bb/c"]),
+    ] {
+        expected.push(canonical);
+        for spelling in spellings {
+            let answer = get(&gateway, spelling).await;
+            assert_eq!(answer.json()["asked"], canonical, "{spelling}");
+            assert_eq!(upstream.targets(), expected, "{spelling}");
+        }
+    }
+    for dots in ["/names/..;a", "/files/..;a/b", "/files/a/..%3b/b"] {
+        assert_eq!(get(&gateway, dots).await.status, 400, "{dots}");
+    }
+    assert_eq!(upstream.targets(), expected);
+}
+
+#[tokio::test]
+async fn how_many_zeros_a_hash_begins_with_is_configured() {
+    let upstream = Upstream::start();
+    let block = |hash: &str| format!("/runes/v1/blocks/{hash}/activity");
+    let with_zeros = |zeros: usize| format!("{}{}", "0".repeat(zeros), "1".repeat(64 - zeros));
+    for (zeros, pattern) in [
+        (8, "^([0-9]{1,10}|0{8}[0-9a-fA-F]{56})$"),
+        (0, "^([0-9]{1,10}|[0-9a-fA-F]{64})$"),
+        (64, "^([0-9]{1,10}|0{64})$"),
+    ] {
+        let config = match zeros {
+            8 => String::new(),
+            _ => format!("chain.hash_zeros = {zeros}"),
+        };
+        let gateway = Setup::before(&upstream).config(&config).start();
+        let enough = get(&gateway, &block(&with_zeros(zeros))).await;
+        assert_eq!(enough.status, 200, "{zeros}: {}", enough.text());
+        if zeros > 0 {
+            let few = with_zeros(zeros - 1);
+            let asked = upstream.count();
+            let refused = get(&gateway, &block(&few)).await;
+            assert_eq!(refused.status, 400, "{zeros}");
+            let problem = refused.problem();
+            assert_eq!(problem["parameter"], "block");
+            assert_eq!(problem["received"], *few);
+            let allowed = problem["allowed"].as_str().unwrap();
+            let zeros = format!("64 hexadecimal digits with at least {zeros} leading zeros");
+            assert!(allowed.contains(&zeros), "{allowed}");
+            let explained = gateway.explain(&block(&few)).await;
+            assert_eq!(explained["validates"], false);
+            assert_eq!(explained["next"]["does"], "refuse with 400");
+            assert_eq!(upstream.count(), asked);
+        }
+        let document = get(&gateway, "/openapi.json").await.json();
+        let path = &document["paths"]["/runes/v1/blocks/{block}/activity"];
+        let said = &path["get"]["parameters"][0]["schema"]["pattern"];
+        assert_eq!(said, pattern);
     }
 }
 

@@ -754,6 +754,7 @@ where
         head,
         body: body.map_err(Into::into).boxed_unsync(),
         place: Box::new(()),
+        endpoint: "http://origin".into(),
     }
 }
 

@@ -81,7 +81,7 @@ fn print_parameter(parameter: &Parameter) -> Value {
     let mut put = |key: &str, value: Value| table.insert(key.into(), value);
     match &parameter.kind {
         Kind::Hex64 => put("type", "hex64".into()),
-        Kind::Block => put("type", "block".into()),
+        Kind::Block { .. } => put("type", "block".into()),
         Kind::Ticker => put("type", "ticker".into()),
         Kind::Integer { min, max } => {
             put("min", number(*min));

@@ -1,12 +1,14 @@
 //! Upstreams whose pages are no windows: they are asked plainly, and tried
 //! again later.
 
+use std::sync::Arc;
+
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
 use super::{Ground, acting, before, block, fill, is_status, own, reply, targets, transaction};
-use crate::support::{Gateway, Reply, Upstream};
+use crate::support::{Gate, Gateway, Reply, Upstream, until};
 
 /// The routes that have pages, by their numbers.
 const TRANSACTIONS: u16 = 1;
@@ -136,18 +138,118 @@ async fn they_are_asked_plainly_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_client_error_that_is_no_windows_fault_changes_nothing() {
+async fn a_refusal_of_the_path_is_the_answer_for_every_page() {
     // The reference refuses a hash that does not begin with zeros, whatever the
     // page.
-    let ground = Ground::new().await;
-    let page = |height: u32, offset: u32| format!("{}?limit=20&offset={offset}", block(height));
+    let ground = Ground::with(Settings::default(), "chain.hash_zeros = 0").await;
+    let refused = block("ab".repeat(32));
     for _ in 0..3 {
-        let refused = ground.same(&block("ab".repeat(32))).await;
-        assert_eq!(refused.status, 400);
+        let answer = ground.costs(&refused, 1).await;
+        assert_eq!(answer.status, 400);
+        assert_eq!(answer.must("cache-control"), "public, max-age=1");
         assert!(fill(&ground.gateway).is_sliceable(BLOCKS));
+        let explained = ground.gateway.explain(&refused).await;
+        assert_eq!(explained["next"]["does"], "hit", "{explained}");
+        ground.gateway.advance(999);
+        for page in ["", "?limit=60", "?limit=7&offset=4000", "?offset=90"] {
+            ground.costs(&format!("{refused}{page}"), 0).await;
+        }
+        let head = ground.gateway.request("HEAD", &refused, &[]).await;
+        assert_eq!(head.status, 400);
+        ground.gateway.advance(1);
     }
+    // Another list has nothing to do with it, be it of the same block.
+    ground
+        .costs(&format!("{refused}?operation_type=mint"), 1)
+        .await;
+    // Nor is the first page the one that is asked for first.
+    let other = block("cd".repeat(32));
+    ground.costs(&format!("{other}?offset=70"), 1).await;
+    ground.costs(&format!("{other}?offset=70"), 0).await;
+    ground.costs(&other, 0).await;
+    let purged = ground.gateway.purge(&format!("url={other}")).await;
+    assert_eq!(purged.status, 200);
+    ground.costs(&format!("{other}?offset=70"), 1).await;
+    let page = |height: u32, offset: u32| format!("{}?limit=20&offset={offset}", block(height));
     ground.costs(&page(840_173, 0), 1).await;
     ground.costs(&page(840_173, 20), 0).await;
+}
+
+/// A 400 with a message, which is JSON.
+fn refusal(message: &str) -> Reply {
+    let body = format!(r#"{{"statusCode":400,"error":"Bad Request","message":{message}}}"#);
+    Reply::with(400, "content-type: application/json\r\n", body)
+}
+
+#[tokio::test]
+async fn a_refusal_that_may_be_the_windows_is_no_answer_for_the_page() {
+    let list = block(840_173);
+    for (message, requests) in [
+        // About the page: it is asked for itself.
+        (r#""querystring/limit must be <= 10""#, 2),
+        (r#""querystring/offset must be >= 100""#, 2),
+        (r#""querystring.limit should be <= 10""#, 2),
+        (
+            r#""params/block must match pattern, querystring/limit must be <= 10""#,
+            2,
+        ),
+        // About something that nobody can tell.
+        (r#""Client Error""#, 2),
+        (r#""page size is too large""#, 2),
+        ("400", 2),
+        ("null", 2),
+        (r#"["params/block"]"#, 2),
+        // About something that all pages have in common.
+        (r#""params/block must match a schema in anyOf""#, 1),
+        (r#""params must have required property 'block'""#, 1),
+        (
+            r#""querystring/operation_type must be equal to one of the allowed values""#,
+            1,
+        ),
+    ] {
+        let upstream = Upstream::start();
+        upstream.usually(move |seen| match is_status(&seen.target()) {
+            true => Reply::json(r#"{"block_height":840199}"#),
+            false => refusal(message),
+        });
+        let gateway = before(&upstream, "").await;
+        for second in 1..=2 {
+            for _poll in 0..3 {
+                let answer = gateway.get(&list).await;
+                assert_eq!(answer.status, 400, "{message}");
+                assert_eq!(targets(&upstream).len(), requests * second, "{message}");
+            }
+            // The page was refused as well, so it was not the window.
+            assert!(fill(&gateway).is_sliceable(BLOCKS), "{message}");
+            gateway.advance(1000);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstream.usually(move |seen| match is_status(&seen.target()) {
+        true => Reply::json(r#"{"block_height":840199}"#),
+        false => refusal(r#""params/block must match a schema in anyOf""#).behind(&held),
+    });
+    let gateway = before(&upstream, "chain.hash_zeros = 0").await;
+    let list = block("ab".repeat(32));
+    let held = || Arc::strong_count(gateway.server().gateway());
+    let (idle, mut asking) = (held(), Vec::new());
+    for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
+        let mut client = gateway.client().await;
+        client.ask("GET", &format!("{list}{page}"), &[]).await;
+        asking.push(client);
+    }
+    until("all wait", || held() >= idle + 4).await;
+    gate.open();
+    for mut client in asking {
+        assert_eq!(client.answer("GET").await.status, 400);
+    }
+    assert_eq!(targets(&upstream), [format!("{list}?limit=60&offset=0")]);
 }
 
 #[tokio::test]

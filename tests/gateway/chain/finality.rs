@@ -2,8 +2,8 @@
 
 use ordgate::sandbox::{Sandbox, Settings};
 
-use super::{Ground, IMMUTABLE, acting, before, block, probe_all, transaction};
-use crate::support::{Client, Reply};
+use super::{Ground, IMMUTABLE, acting, before, block, is_status, probe_all, targets, transaction};
+use crate::support::{Client, Reply, Upstream};
 
 const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 
@@ -87,20 +87,34 @@ async fn clients_are_promised_no_more_than_a_probe_takes() {
 }
 
 #[tokio::test]
-async fn other_client_errors_are_not_kept() {
-    let ground = Ground::new().await;
-    // The reference knows no hash that begins otherwise.
-    let unlikely = block("ab".repeat(32));
-    for _ in 0..2 {
-        let before = ground.asked();
-        let answer = ground.same(&unlikely).await;
-        assert_eq!(answer.status, 400);
-        assert_eq!(answer.must("cache-control"), "no-store");
-        assert_eq!(
-            answer.must("cache-status"),
-            "ordgate; fwd=uri-miss; fwd-status=400"
-        );
-        assert!(ground.asked() > before);
+async fn client_errors_are_remembered_for_a_second() {
+    let token = "/ordinals/v1/brc-20/tokens/pepe".to_owned();
+    for status in [400, 402, 404, 405, 406, 409, 414, 418, 422, 451] {
+        let upstream = Upstream::start();
+        upstream.usually(move |seen| match is_status(&seen.target()) {
+            true => Reply::json(r#"{"block_height":840199}"#),
+            false => Reply::status(status, r#"{"error":"No"}"#),
+        });
+        let gateway = before(&upstream, "").await;
+        // The page is the window.
+        for target in [&token, &(block(840_000) + "?limit=60")] {
+            let asked = targets(&upstream).len();
+            let miss = gateway.get(target).await;
+            assert_eq!((miss.status, miss.text()), (status, r#"{"error":"No"}"#));
+            assert_eq!(miss.must("cache-control"), "public, max-age=1");
+            assert_eq!(
+                miss.must("cache-status"),
+                format!("ordgate; fwd=uri-miss; fwd-status={status}; stored")
+            );
+            gateway.advance(999);
+            let hit = gateway.get(target).await;
+            assert_eq!((hit.status, hit.text()), (status, r#"{"error":"No"}"#));
+            assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0");
+            assert_eq!(targets(&upstream).len(), asked + 1, "{status} {target}");
+            gateway.advance(1);
+            assert_eq!(gateway.get(target).await.status, status);
+            assert_eq!(targets(&upstream).len(), asked + 2, "{status} {target}");
+        }
     }
 }
 

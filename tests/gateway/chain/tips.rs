@@ -39,6 +39,13 @@ async fn without_a_status_times_count_until_it_is_there() {
             Reply::status(404, r#"{"error":"Not found"}"#),
             "answers 404",
         ),
+        (
+            Reply::status(
+                404,
+                r#"{"message":"Route GET:/runes/v1/ not found","error":"Not Found","statusCode":404}"#,
+            ),
+            "answers that there is no such route",
+        ),
         (Reply::status(410, "{}"), "fails with 410"),
         (Reply::json("nonsense"), "fails: "),
         (Reply::json("[840199]"), "not with a JSON object"),

@@ -1,0 +1,263 @@
+//! An upstream that is the wrong server: its web framework answers that there is
+//! no such route, which is no answer of the API's.
+
+use std::io::Write;
+
+use rustix::process::Signal;
+
+use crate::support::upstream::usual_body;
+use crate::support::{Gateway, Process, Reply, Setup, TOKEN, Upstream, token, until};
+
+/// What the reference upstream's framework answers where it has no route.
+fn no_route(target: &str) -> Reply {
+    let body = format!(
+        r#"{{"message":"Route GET:{target} not found","error":"Not Found","statusCode":404}}"#
+    );
+    Reply::status(404, body)
+}
+
+/// An upstream that has no route at all.
+fn wrong() -> Upstream {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| no_route(&seen.target()));
+    upstream
+}
+
+/// A route for tokens in a cache mode.
+fn tokens(cache: &str) -> String {
+    format!(
+        "[[route]]\nname = \"tokens\"\npath = \"/ordinals/v1/brc-20/tokens/{{ticker}}\"\n\
+         params.ticker = {{ type = \"ticker\" }}\ncache = {{ {cache} }}\n"
+    )
+}
+
+const CHAIN: &str = "mode = \"chain\", stale_if_error = \"5m\"";
+const OVERRIDE: &str =
+    "mode = \"override\", times = { 200 = \"10s\", 4xx = \"10s\" }, stale_if_error = \"5m\"";
+const RESPECT: &str = "mode = \"respect\", stale_if_error = \"5m\"";
+const OFF: &str = "mode = \"off\"";
+
+/// A gateway with a clock of its own; without probes, so that what is asked can
+/// be counted.
+fn gateway(upstream: &Upstream, cache: &str) -> Gateway {
+    let setup = Setup::before(upstream).config(&tokens(cache));
+    setup
+        .config("chain.tip.ordinals.every = \"1h\"")
+        .manual()
+        .start()
+}
+
+/// How often anything but a tip's status was asked.
+fn asked(upstream: &Upstream) -> usize {
+    let mut targets = upstream.targets();
+    targets.retain(|target| !target.ends_with("/v1/"));
+    targets.len()
+}
+
+#[tokio::test]
+async fn it_is_a_502_that_is_never_stored_and_never_opens_the_breaker() {
+    for mode in [CHAIN, OVERRIDE, RESPECT, OFF] {
+        let upstream = wrong();
+        let gateway = gateway(&upstream, mode);
+        for number in 0..60 {
+            let answer = gateway.get(&token(number)).await;
+            assert_eq!(answer.status, 502, "{mode}: {}", answer.text());
+            assert_eq!(
+                answer.must("proxy-status"),
+                "ordgate; error=destination_not_found; received-status=404"
+            );
+            let problem = answer.problem().to_string();
+            assert!(problem.contains("has no such path"), "{problem}");
+            // The upstream is the operator's to know.
+            let port = upstream.address().port().to_string();
+            for secret in ["127.0.0.1", &*port, "Route GET", "/ordinals"] {
+                assert!(!problem.contains(secret), "{secret} in {problem}");
+            }
+        }
+        assert_eq!(asked(&upstream), 60, "{mode}: each target once");
+        let head = gateway.request("HEAD", &token(0), &[]).await;
+        assert_eq!(head.status, 502, "{mode}");
+        let status = gateway.admin("/status").await.json();
+        assert_eq!(
+            status["upstream"]["endpoints"][0]["breaker"]["state"], "closed",
+            "{status}"
+        );
+        gateway.advance(60_000);
+        upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
+        assert_eq!(gateway.get(&token(0)).await.status, 200, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn it_is_remembered_by_key_as_a_refused_target_is() {
+    for mode in [CHAIN, OVERRIDE] {
+        let upstream = wrong();
+        let gateway = gateway(&upstream, mode);
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            let before = asked(&upstream);
+            for _ in 0..3 {
+                assert_eq!(gateway.get(TOKEN).await.status, 502);
+            }
+            assert_eq!(asked(&upstream), before + 1, "{mode}");
+            let next = gateway.explain(TOKEN).await["next"].clone();
+            assert_eq!(next["does"], "answer with the error that is remembered");
+            gateway.advance(pause * 1000 - 1);
+            assert_eq!(gateway.get(TOKEN).await.status, 502);
+            assert_eq!(asked(&upstream), before + 1, "{mode}: {pause}");
+            gateway.advance(1);
+        }
+        upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
+        assert_eq!(gateway.get(TOKEN).await.status, 200);
+        let status = gateway.admin("/status").await.json();
+        assert_eq!(status["remembered_errors"], 0, "{mode}");
+    }
+    // These modes remember no failure: each request is one of the upstream's.
+    for mode in [RESPECT, OFF] {
+        let upstream = wrong();
+        let gateway = gateway(&upstream, mode);
+        for requests in 1..4 {
+            assert_eq!(gateway.get(TOKEN).await.status, 502);
+            assert_eq!(asked(&upstream), requests, "{mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_stale_stands_in() {
+    for mode in [CHAIN, OVERRIDE, RESPECT] {
+        let upstream = Upstream::start();
+        let gateway = gateway(&upstream, mode);
+        let fields = "content-type: application/json\r\ncache-control: max-age=10\r\n";
+        upstream.once(TOKEN, Reply::with(200, fields, r#"{"n":1}"#));
+        assert_eq!(gateway.get(TOKEN).await.status, 200, "{mode}");
+        upstream.usually(|seen| no_route(&seen.target()));
+        gateway.advance(31_000);
+        for _ in 0..2 {
+            let stale = gateway.get(TOKEN).await;
+            assert_eq!((stale.status, stale.text()), (200, r#"{"n":1}"#), "{mode}");
+            let said = stale.must("cache-status");
+            assert!(said.contains("stale-if-error"), "{mode}: {said}");
+        }
+        gateway.advance(300_000);
+        assert_eq!(gateway.get(TOKEN).await.status, 502, "{mode}: too old");
+    }
+}
+
+#[tokio::test]
+async fn it_says_nothing_of_the_key() {
+    let upstream = wrong();
+    let setup = Setup::before(&upstream).config(&tokens(CHAIN));
+    let gateway = setup.keys("one,two").manual().start();
+    for number in 0..10 {
+        assert_eq!(gateway.get(&token(number)).await.status, 502);
+    }
+    assert_eq!(asked(&upstream), 10, "no other key is tried");
+    let status = gateway.admin("/status").await.json();
+    for key in status["upstream"]["keys"].as_array().unwrap() {
+        assert_eq!(key["state"], "ready", "{status}");
+    }
+}
+
+#[tokio::test]
+async fn what_only_looks_like_it_is_an_answer() {
+    for body in [
+        r#"{"error":"Not found"}"#,
+        r#"{"message":"Route not found","error":"Not Found"}"#,
+        r#"{"statusCode":404,"error":"Not Found"}"#,
+        r#"{"statusCode":"404","message":"Route not found"}"#,
+        r#"{"statusCode":404,"message":null}"#,
+        r#"{"statusCode":400,"message":"Bad Request"}"#,
+        r#"{"body":{"statusCode":404,"message":"Route not found"}}"#,
+        r#"[{"statusCode":404,"message":"Route not found"}]"#,
+        r#""statusCode""#,
+    ] {
+        for mode in [CHAIN, OVERRIDE, RESPECT, OFF] {
+            let upstream = Upstream::start();
+            upstream.always(Reply::status(404, body));
+            let gateway = gateway(&upstream, mode);
+            let answer = gateway.get(TOKEN).await;
+            assert_eq!((answer.status, answer.text()), (404, body), "{mode}");
+        }
+    }
+    // Of another status it is the API's own.
+    let body = r#"{"statusCode":400,"error":"Bad Request","message":"params/ticker"}"#;
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(400, body));
+    let answer = gateway(&upstream, CHAIN).get(TOKEN).await;
+    assert_eq!((answer.status, answer.text()), (400, body));
+}
+
+#[tokio::test]
+async fn a_route_that_passes_everything_passes_it() {
+    let upstream = wrong();
+    let route = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\n\
+                 query = \"any\"\nheaders = \"all\"\ncache.mode = \"respect\"\n";
+    let gateway = Setup::before(&upstream).config(route).start();
+    let answer = gateway.get("/anything").await;
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("Route GET:/anything not found"));
+}
+
+/// How often a log says it.
+fn said(log: &str, route: &str) -> usize {
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("that it has no such route"));
+    lines
+        .filter(|line| line.contains(&format!("\"route\":\"{route}\"")))
+        .count()
+}
+
+#[tokio::test]
+async fn it_is_logged_once_for_each_route_with_what_to_check() {
+    for mode in [CHAIN, RESPECT] {
+        let upstream = wrong();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let config =
+            tokens(mode) + &tokens(mode).replace("tokens", "names") + "[log]\nformat = \"json\"\n";
+        file.write_all(config.as_bytes()).unwrap();
+        let config = file.path().display().to_string();
+        let url = upstream.url();
+        let (process, public, admin) =
+            Process::serve(&["--upstream", &url, "--config", &config], &[]);
+        let get = async |target: &str| {
+            let mut client = crate::support::Client::connect(public).await;
+            client.get(target).await.status
+        };
+        let log = || process.errors();
+        for number in 0..5 {
+            assert_eq!(get(&token(number)).await, 502);
+        }
+        until("it is logged", || said(&log(), "tokens") == 1).await;
+        let line = log();
+        let line = line.lines().find(|line| said(line, "tokens") == 1).unwrap();
+        for part in [
+            "\"level\":\"ERROR\"",
+            &*url,
+            "upstream_path",
+            "two servers",
+            "502",
+            &token(0),
+        ] {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        assert_eq!(get("/ordinals/v1/brc-20/names/a").await, 502);
+        until("the other is logged", || said(&log(), "names") == 1).await;
+        // Once a route has been answered it is news again, and after a reload.
+        upstream.once(&token(5), Reply::json("{}"));
+        assert_eq!(get(&token(5)).await, 200);
+        for number in 6..9 {
+            assert_eq!(get(&token(number)).await, 502);
+        }
+        until("it is news again", || said(&log(), "tokens") == 2).await;
+        let mut operator = crate::support::Client::connect(admin).await;
+        assert_eq!(operator.request("POST", "/reload", &[]).await.status, 200);
+        for number in 9..12 {
+            assert_eq!(get(&token(number)).await, 502);
+        }
+        process.signal(Signal::TERM);
+        let left = process.wait();
+        let times = ["tokens", "names"].map(|route| said(&left.errors, route));
+        assert_eq!(times, [3, 1], "{mode}: {}", left.errors);
+    }
+}
