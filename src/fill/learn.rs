@@ -141,6 +141,7 @@ impl Fill {
             let stored = Arc::new(self.stored(answer, page, standing, mark));
             let kept = kept && {
                 let key = own_key(key, route, &stored);
+                self.compare(&key, &stored, sent);
                 self.note_runs(&key, route, &stored);
                 self.cache.store().insert(key, stored.clone())
             };
