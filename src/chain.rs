@@ -425,7 +425,9 @@ impl Chain {
     }
 
     /// A live answer, received at a moment, has been fetched again by a request
-    /// that was sent at another, and was the same or not.
+    /// that was sent at another, and was the same or not. Answers with the
+    /// moment since when it has been the same, where that shows that others have
+    /// not changed either.
     pub fn checked(
         &self,
         standing: &Standing,
@@ -433,12 +435,13 @@ impl Chain {
         sent: Moment,
         same: bool,
         now: Moment,
-    ) {
-        if let Some(tip) = self.tips.get(usize::from(standing.tip)) {
-            let mut ledger = tip.ledger();
-            ledger.checked(standing.epoch(), received, sent, same, now);
-            tip.publish(&ledger);
-        }
+    ) -> Option<Moment> {
+        let tip = self.tips.get(usize::from(standing.tip))?;
+        let since = standing.since(received);
+        let mut ledger = tip.ledger();
+        let shows = ledger.checked(standing.epoch(), since, sent, same, now);
+        tip.publish(&ledger);
+        shows.then_some(since)
     }
 
     /// Where to look after a change of tip, so that no reorg goes unseen. What

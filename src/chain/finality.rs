@@ -117,8 +117,8 @@ pub const MOST_CHECKED: u32 = 20;
 /// What is known of a tip's live answers within an epoch: the stretch of time in
 /// which checks have found no change.
 ///
-/// A check fetches one key again whose answer was received after the indexer
-/// has had time to write all of its tip. If it has not changed, nothing is known
+/// A check fetches a key again whose answer was received after the indexer has
+/// had time to write all of its tip. If it has not changed, nothing is known
 /// to have changed for any other key between the two fetches. Checks that meet
 /// or overlap make one stretch; one that leaves a gap begins another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,15 +148,15 @@ impl Checks {
         received >= self.stable
     }
 
-    /// An answer received at a moment was found unchanged by a request that was
-    /// sent at another.
-    pub fn unchanged(&mut self, received: Moment, sent: Moment) {
-        if !self.is_stable(received) {
+    /// An answer that has been the same since a moment was found so again by a
+    /// request that was sent at another.
+    pub fn unchanged(&mut self, since: Moment, sent: Moment) {
+        if !self.is_stable(since) {
             return;
         }
-        self.from = match received <= self.until {
-            true => self.from.min(received),
-            false => received,
+        self.from = match since <= self.until {
+            true => self.from.min(since),
+            false => since,
         };
         self.until = self.until.max(sent);
     }

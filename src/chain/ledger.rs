@@ -354,24 +354,26 @@ impl Ledger {
         (known + lifetime).min(received + lifetime * MOST_CHECKED)
     }
 
-    /// A live answer of an epoch, received at a moment, has been fetched again
-    /// by a request that was sent at another. One that was half written tells
-    /// nothing, whether it has changed or not.
+    /// A live answer of an epoch, which has been the same since a moment, has
+    /// been fetched again by a request that was sent at another. Answers whether
+    /// that shows that nothing has changed: one that was half written tells
+    /// nothing.
     pub fn checked(
         &mut self,
         epoch: Epoch,
-        received: Moment,
+        since: Moment,
         sent: Moment,
         same: bool,
         now: Moment,
-    ) {
-        if epoch != self.epoch || !self.checks.is_stable(received) {
-            return;
+    ) -> bool {
+        if epoch != self.epoch || !self.checks.is_stable(since) {
+            return false;
         }
         match same {
-            true => self.checks.unchanged(received, sent),
+            true => self.checks.unchanged(since, sent),
             false => self.checks.restart(now, self.bounds.pause),
         }
+        same
     }
 
     fn ended_epoch(&self, epoch: Epoch) -> Option<Ended> {

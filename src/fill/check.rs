@@ -83,9 +83,9 @@ impl Fill {
         }))
     }
 
-    /// Which key to fetch for one that is live and only too old: one whose own
-    /// answer is not younger than what is known of this one, so that no time is
-    /// left out. `None` where a key has to be asked for itself.
+    /// Which key to fetch for one that is live and only too old: one that has
+    /// been the same for as long as this one is not known to have been, so that
+    /// no time is left out. `None` where a key has to be asked for itself.
     pub(super) fn check_key(&self, key: &Key, route: &Route) -> Option<Key> {
         // What is cut from windows is fetched by windows.
         if route.pages.is_some() {
@@ -95,7 +95,9 @@ impl Fill {
         let keys = self.check_keys.of(route.cache.tip)?;
         let stands_for_it = |other: &&Key| {
             let stored = self.cache.store().get(other);
-            let is_as_old = stored.is_some_and(|stored| stored.received <= known);
+            let since =
+                stored.and_then(|stored| Some(stored.standing.as_ref()?.since(stored.received)));
+            let is_as_old = since.is_some_and(|since| since <= known);
             is_as_old && self.unchecked(other).is_some()
         };
         let present = keys.present.as_ref().filter(stands_for_it);
@@ -115,9 +117,9 @@ impl Fill {
 
     /// What is to be stored for a key, by a request that was sent at a moment,
     /// is set against what is stored already.
-    pub(super) fn compare(&self, key: &Key, new: &Stored, sent: Moment) {
+    pub(super) fn compare(&self, key: &Key, new: &mut Stored, sent: Moment) {
         let may_be = |class| matches!(class, Class::Live | Class::Absent);
-        let Some(standing) = new.standing.as_ref().filter(|s| may_be(s.class)) else {
+        let Some(standing) = new.standing.as_mut().filter(|s| may_be(s.class)) else {
             return;
         };
         let Some(old) = self.cache.store().get(key) else {
@@ -128,8 +130,11 @@ impl Fill {
         };
         let same = old.status == new.status && old.body == new.body;
         if standing.epoch() == before.epoch() {
-            let now = self.clock.now();
-            self.chain.checked(before, old.received, sent, same, now);
+            let (received, now) = (old.received, self.clock.now());
+            let since = self.chain.checked(before, received, sent, same, now);
+            if let Some(since) = since {
+                standing.unchanged_since(since);
+            }
         }
         if !same && let Some(mut keys) = self.check_keys.of(standing.tip) {
             keys.changed = Some(key.clone());
