@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use finality::{Class, Times, is_deep};
-use ledger::{Bounds, Epoch, Facts, Ledger, Start, Told, Verdict};
+use finality::{Class, MOST_CHECKED, Times, checked_until, is_deep};
+use ledger::{Bounds, Epoch, Facts, Ledger, Look, Start, Told, Verdict};
 use runs::{Place, Runs};
 use serde::Serialize;
 pub use settings::{LookAhead, Settings, Source};
@@ -55,7 +55,13 @@ struct Known {
     epoch: AtomicU64,
     /// When the last good probe was sent, in nanoseconds; 0 for never.
     confirmed: AtomicU64,
+    /// For how long live answers are known to be unchanged, in nanoseconds: the
+    /// ledger's [`finality::Checks::stretch`].
+    checked_from: AtomicU64,
+    checked_until: AtomicU64,
     ledger: Mutex<Ledger>,
+    /// Held while blocks are looked at.
+    looking: tokio::sync::Mutex<()>,
     /// Rings when the tip should be asked for.
     bell: Notify,
     /// Whether the first probe has ended, or there is none to wait for.
@@ -125,6 +131,7 @@ impl Chain {
         let bounds = Bounds {
             blocks: settings.index_blocks,
             margin: settings.times.final_depth.saturating_mul(2),
+            pause: settings.times.live_ttl,
         };
         let tip = |(number, source): (usize, &Source)| {
             let known =
@@ -216,18 +223,23 @@ impl Chain {
         };
         let epoch = standing.epoch();
         if epoch == tip.epoch.load(Ordering::Acquire) {
-            return tip.within_epoch(&self.times, received, lifetime, now);
+            let until = tip.until(standing.class, received, lifetime);
+            return tip.within_epoch(&self.times, received, until, now);
         }
         let ledger = tip.ledger();
         let holds = standing.class == Class::Recent && ledger.agrees(epoch, standing.highest);
         if !holds {
             let mut ended = ledger.ended(epoch).unwrap_or(now);
+            let until = match standing.class {
+                Class::Live => ledger.live_until(epoch, received, lifetime),
+                Class::Absent | Class::Recent | Class::Final => received + lifetime,
+            };
             // It came after the tip had been lost: its time counted.
             if Moment::default() < ended && ended < received {
                 ended = received + self.times.recent_ttl;
             }
             return Judged::Stale {
-                by: now.since(ended.min(received + lifetime)),
+                by: now.since(ended.min(until)),
             };
         }
         standing.hold_in(ledger.epoch());
@@ -242,7 +254,7 @@ impl Chain {
             true => Judged::Settled {
                 ttl: self.times.final_ttl,
             },
-            false => tip.within_epoch(&self.times, received, lifetime, now),
+            false => tip.within_epoch(&self.times, received, received + lifetime, now),
         }
     }
 
@@ -339,7 +351,7 @@ impl Chain {
         }
         ledger.lost_at(tip.lost_at(now));
         let told = ledger.status(start, height, tag, now);
-        tip.epoch.store(ledger.epoch(), Ordering::Release);
+        tip.publish(&ledger);
         if let Some(told) = told {
             tip.count(told);
             tip.confirmed.fetch_max(sent.nanos(), Ordering::AcqRel);
@@ -377,7 +389,7 @@ impl Chain {
         let mut ledger = tip.ledger();
         ledger.lost_at(tip.lost_at(now));
         let verdict = ledger.answer(start, facts, now);
-        tip.epoch.store(ledger.epoch(), Ordering::Release);
+        tip.publish(&ledger);
         drop(ledger);
         if let Verdict::Told(told) = verdict {
             tip.count(told);
@@ -390,6 +402,81 @@ impl Chain {
             }
         }
         verdict
+    }
+
+    /// Up to when a live answer that is no longer fresh is known to have been
+    /// unchanged, where a check of it, or of another, may make it fresh again.
+    /// `None` where it has to be fetched itself.
+    pub fn may_be_checked(
+        &self,
+        standing: &Standing,
+        received: Moment,
+        lifetime: Duration,
+        now: Moment,
+    ) -> Option<Moment> {
+        let tip = self.tips.get(usize::from(standing.tip))?;
+        if standing.class != Class::Live || !tip.is_known(now) {
+            return None;
+        }
+        let ledger = tip.ledger();
+        let checks = ledger.checks();
+        let known = checked_until(checks.stretch(), received);
+        let may = standing.epoch() == ledger.epoch()
+            && checks.is_stable(received)
+            && known + lifetime <= now
+            && now < received + lifetime * MOST_CHECKED;
+        may.then_some(known)
+    }
+
+    /// A live answer, received at a moment, has been fetched again by a request
+    /// that was sent at another, and was the same or not. Answers with the
+    /// moment since when it has been the same, where that shows that others have
+    /// not changed either.
+    pub fn checked(
+        &self,
+        standing: &Standing,
+        received: Moment,
+        sent: Moment,
+        same: bool,
+        now: Moment,
+    ) -> Option<Moment> {
+        let tip = self.tips.get(usize::from(standing.tip))?;
+        let since = standing.since(received);
+        let mut ledger = tip.ledger();
+        let shows = ledger.checked(standing.epoch(), since, sent, same, now);
+        tip.publish(&ledger);
+        shows.then_some(since)
+    }
+
+    /// Where to look after a change of tip, so that no reorg goes unseen. What
+    /// it says is undone is to be purged. It is to be asked again after each
+    /// look that had an answer.
+    pub fn next_look(&self, tip: u16, now: Moment) -> Look {
+        let Some(tip) = self.tips.get(usize::from(tip)) else {
+            return Look::Nowhere;
+        };
+        let mut ledger = tip.ledger();
+        let look = ledger.next_look(now);
+        tip.publish(&ledger);
+        let epoch = ledger.epoch();
+        drop(ledger);
+        if let Look::Undone(from) = look {
+            tip.count_reorg(from, epoch);
+        }
+        look
+    }
+
+    /// A look has had no answer.
+    pub fn look_failed(&self, tip: u16) {
+        if let Some(tip) = self.tips.get(usize::from(tip)) {
+            tip.ledger().look_failed();
+        }
+    }
+
+    /// The right to look at a tip's blocks; `None` while another has it.
+    pub fn look(&self, tip: u16) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+        let tip = self.tips.get(usize::from(tip))?;
+        tip.known.looking.try_lock().ok()
     }
 
     /// How long a tip need not be asked for yet, since an answer has confirmed
@@ -475,7 +562,10 @@ impl Known {
             first: watch::Sender::new(source.path.is_none()),
             epoch: AtomicU64::new(ledger::NO_EPOCH),
             confirmed: AtomicU64::new(0),
+            checked_from: AtomicU64::new(0),
+            checked_until: AtomicU64::new(0),
             ledger: Mutex::new(Ledger::new(bounds)),
+            looking: tokio::sync::Mutex::new(()),
             bell: Notify::new(),
             probes: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -509,20 +599,37 @@ impl Tip {
         (!self.is_known(now)).then(|| confirmed + self.source.patience())
     }
 
-    /// What an answer of the present epoch is good for.
-    fn within_epoch(
-        &self,
-        times: &Times,
-        received: Moment,
-        lifetime: Duration,
-        now: Moment,
-    ) -> Judged {
+    /// Shows all runtimes what hits go by. What shortens freshness is stored
+    /// before what lengthens it, and [`until`](Self::until) reads it the other
+    /// way round: so nobody sees the second without the first.
+    fn publish(&self, ledger: &Ledger) {
+        let (from, until) = ledger.checks().stretch();
+        self.checked_from.store(from.nanos(), Ordering::Release);
+        self.checked_until.store(until.nanos(), Ordering::Release);
+        self.epoch.store(ledger.epoch(), Ordering::Release);
+    }
+
+    /// Until when an answer of the present epoch is fresh, where the tip is
+    /// known.
+    fn until(&self, class: Class, received: Moment, lifetime: Duration) -> Moment {
+        if class != Class::Live {
+            return received + lifetime;
+        }
+        let until = Moment::from_nanos(self.checked_until.load(Ordering::Acquire));
+        let from = Moment::from_nanos(self.checked_from.load(Ordering::Acquire));
+        let known = checked_until((from, until), received);
+        (known + lifetime).min(received + lifetime * MOST_CHECKED)
+    }
+
+    /// What an answer of the present epoch is good for, that is fresh until a
+    /// moment where the tip is known.
+    fn within_epoch(&self, times: &Times, received: Moment, until: Moment, now: Moment) -> Judged {
         let known = self.is_known(now);
         let bound = match known {
-            true => lifetime,
-            false => lifetime.min(times.recent_ttl),
+            true => until,
+            false => until.min(received + times.recent_ttl),
         };
-        let left = bound.saturating_sub(now.since(received));
+        let left = bound.since(now);
         if !left.is_zero() {
             let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
             let next = confirmed.max(received) + self.source.every;
@@ -533,11 +640,11 @@ impl Tip {
                 },
             };
         }
-        let mut ended = received + bound;
+        let mut ended = bound;
         if !known {
             // Until the tip was lost, the epoch kept it fresh.
             let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
-            ended = ended.max((confirmed + self.source.patience()).min(received + lifetime));
+            ended = ended.max((confirmed + self.source.patience()).min(until));
         }
         Judged::Stale {
             by: now.since(ended),
@@ -559,14 +666,18 @@ impl Tip {
 
     fn count(&self, told: Told) {
         if let Some(height) = told.orphaned {
-            self.reorgs.fetch_add(1, Ordering::Relaxed);
-            tracing::info!(
-                tip = &*self.source.name,
-                height,
-                epoch = told.epoch,
-                "a reorg: what names blocks at this height or above is forgotten"
-            );
+            self.count_reorg(height, told.epoch);
         }
+    }
+
+    fn count_reorg(&self, height: u32, epoch: Epoch) {
+        self.reorgs.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            tip = &*self.source.name,
+            height,
+            epoch,
+            "a reorg: what names blocks at this height or above is forgotten"
+        );
     }
 
     fn standing(&self, now: Moment) -> TipStanding {

@@ -55,8 +55,8 @@ impl Level for Exchanges {
 
 const LEVELS: usize = 2;
 
-/// What may wait for fetches of a level. It is there for [`Client`] and for who
-/// leads one of [`Answers`], and for nobody else.
+/// What may wait for fetches of a level. It is there for [`Client`] and [`Watch`]
+/// and for who leads one of [`Answers`], and for nobody else.
 pub trait Below<L: Level> {}
 
 /// A client, which waits for answers and for which no fetch waits.
@@ -64,6 +64,12 @@ pub trait Below<L: Level> {}
 pub struct Client;
 
 impl Below<Answers> for Client {}
+
+/// A task that watches a tip, for which no fetch waits either.
+#[derive(Clone, Copy, Debug)]
+pub struct Watch;
+
+impl Below<Exchanges> for Watch {}
 
 impl<V> Below<Exchanges> for Lead<V, Answers> {}
 

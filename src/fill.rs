@@ -6,7 +6,9 @@
 //! is known of the chain before anybody sees it (`fill::learn`), and pages are
 //! cut from stored windows (`fill::assemble`). Where a new block has come, one
 //! look at the block before proves that all below it still stand
-//! (`fill::confirm`).
+//! (`fill::confirm`), and shows a reorg where they do not (`fill::looks`). Where
+//! none has come, one token that is fetched again stands for all others
+//! (`fill::check`).
 //!
 //! Clients wait for answers, and answers for exchanges with the upstream; an
 //! exchange waits for no other fetch ([`crate::collapse`]). So no two fetches ever
@@ -18,9 +20,11 @@
 //! wait is without a deadline, which is the client's own.
 
 mod assemble;
+mod check;
 mod confirm;
 pub mod lapses;
 mod learn;
+mod looks;
 mod plan;
 
 use std::sync::Arc;
@@ -38,12 +42,13 @@ use crate::cache::{Cache, Lookup};
 use crate::chain::ledger::Epoch;
 use crate::chain::{Chain, Judged};
 use crate::clock::Clock;
-use crate::collapse::{Client, Collapse, Exchanges, Lead, Unfetched, Wait};
+use crate::collapse::{Below, Client, Collapse, Exchanges, Lead, Unfetched, Wait};
 use crate::respond::{Promise, Respond};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{Ask, Failure, MissingRoutes, TimedOut, Upstreams, Wish};
 use assemble::Sliceable;
+use check::CheckKeys;
 use lapses::Lapses;
 pub use learn::Asking;
 use learn::own_key;
@@ -71,6 +76,8 @@ pub struct Fill {
     lapses: Lapses,
     /// The routes that the upstream says it does not have.
     missing_routes: MissingRoutes,
+    /// Which keys are fetched again in place of others.
+    check_keys: CheckKeys,
 }
 
 /// What a leader finds for all who wait.
@@ -117,6 +124,7 @@ impl Fill {
             lapses: Lapses::new(lapses),
             missing_routes: MissingRoutes::default(),
             sliceable: Sliceable::new(routes.given()),
+            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -142,6 +150,7 @@ impl Fill {
             lapses: self.lapses.after(lapses),
             missing_routes: MissingRoutes::default(),
             sliceable: self.sliceable.after(routes.given()),
+            check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
             chain,
@@ -239,7 +248,7 @@ impl Fill {
     /// fetched anew.
     async fn exchange(
         self: &Arc<Self>,
-        answer: &Lead<Fetched>,
+        waiter: &impl Below<Exchanges>,
         key: &Key,
         wish: Wish,
         anew: bool,
@@ -260,7 +269,7 @@ impl Fill {
             };
             let fetched = self
                 .collapse
-                .fetch(answer, key.as_bytes(), wait, lead)
+                .fetch(waiter, key.as_bytes(), wait, lead)
                 .await?;
             let another = match &fetched.value {
                 Ok(found) => again == 0 && self.is_overtaken(&found.stored, since),

@@ -4,6 +4,9 @@
 //! The status is asked for whole, not by its ETag: the reference upstream's
 //! ordinals tag stays as it was while the height moves (API, "ETags"), and a
 //! conditional request would get a false 304. The body is a hundred bytes.
+//!
+//! After a change of tip the block of the tip before is looked at, so that a
+//! reorg is seen however deep it is (`Fill::look_at_blocks`).
 
 pub mod standby;
 
@@ -41,7 +44,12 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     loop {
         let began = tokio::time::Instant::now();
         failures = match probe(&fill, tip).await {
-            true => 0,
+            true => {
+                // The probes go on meanwhile.
+                let fill = fill.clone();
+                tokio::spawn(async move { fill.look_at_blocks(tip).await });
+                0
+            }
             false => failures.saturating_add(1),
         };
         // One that goes on failing is asked less and less.

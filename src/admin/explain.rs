@@ -260,6 +260,10 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
         return Next::new("answer with the error that is remembered", why);
     }
     match gateway.fill.plan(key) {
+        Plan::Check(chosen) => Next::asks(
+            "what is stored is live and old: if this one of the same tip has not changed, it is fresh again",
+            [&chosen],
+        ),
         Plan::Confirm(anchor) => Next::asks(
             "one request shows whether the blocks that it names still stand, and then it is fresh again",
             [&anchor],

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::clock::Moment;
+
 /// How settled an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -58,8 +60,11 @@ pub struct Times {
     /// Freshness of `recent` and `live` where no tip is known.
     #[serde(serialize_with = "crate::units::serialize")]
     pub recent_ttl: Duration,
-    /// The longest freshness of `live`, whatever the epoch: the reference
-    /// upstream changes a token's body before its tip moves.
+    /// How long `live` is fresh by itself, whatever the epoch: the reference
+    /// upstream changes a token's body before its tip moves. From so long after
+    /// a new tip on, one check may stand for all live answers of a tip
+    /// ([`Checks`]): each is then fresh for so long after the last check, and
+    /// for [`MOST_CHECKED`] times as long in all.
     #[serde(serialize_with = "crate::units::serialize")]
     pub live_ttl: Duration,
     /// Freshness of `absent`: clients poll for what is not indexed yet.
@@ -100,6 +105,76 @@ impl Times {
             Class::Live => self.live_ttl,
             Class::Recent | Class::Final => self.final_ttl,
         }
+    }
+}
+
+/// So many times `live_ttl` a live answer is fresh at the most, however many
+/// checks of others were good: a check shows only one key to be unchanged. By
+/// default this is ten minutes, the mean time between blocks: so on a chain that
+/// moves as usual it costs next to nothing, and where the upstream changes
+/// bodies without moving its tip, no answer stays wrong for longer.
+pub const MOST_CHECKED: u32 = 20;
+
+/// What is known of a tip's live answers within an epoch: the stretch of time in
+/// which checks have found no change.
+///
+/// A check fetches a key again whose answer was received after the indexer has
+/// had time to write all of its tip. If it has not changed, nothing is known
+/// to have changed for any other key between the two fetches. Checks that meet
+/// or overlap make one stretch; one that leaves a gap begins another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Answers received earlier may be of a tip that was only half written.
+    stable: Moment,
+    /// The beginning of the stretch.
+    from: Moment,
+    /// Its end: when the request of the last good check was sent.
+    until: Moment,
+}
+
+impl Checks {
+    /// There is a new tip, or sign that bodies change without one: what comes
+    /// within `pause` may be half written.
+    pub fn restart(&mut self, now: Moment, pause: Duration) {
+        let stable = now + pause;
+        *self = Self {
+            stable,
+            from: stable,
+            until: stable,
+        };
+    }
+
+    /// Whether an answer received at a moment may be checked.
+    pub fn is_stable(&self, received: Moment) -> bool {
+        received >= self.stable
+    }
+
+    /// An answer that has been the same since a moment was found so again by a
+    /// request that was sent at another.
+    pub fn unchanged(&mut self, since: Moment, sent: Moment) {
+        if !self.is_stable(since) {
+            return;
+        }
+        self.from = match since <= self.until {
+            true => self.from.min(since),
+            false => since,
+        };
+        self.until = self.until.max(sent);
+    }
+
+    /// Beginning and end of the stretch.
+    pub const fn stretch(&self) -> (Moment, Moment) {
+        (self.from, self.until)
+    }
+}
+
+/// Up to when a live answer is known not to have changed, as far as checks in
+/// such a stretch tell.
+pub fn checked_until(stretch: (Moment, Moment), received: Moment) -> Moment {
+    let (from, until) = stretch;
+    match received >= from {
+        true => received.max(until),
+        false => received,
     }
 }
 
@@ -148,6 +223,41 @@ pub const fn is_deep(height: u32, tip: Option<u32>, final_depth: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    /// Up to when answers are known to be unchanged, by when they were received.
+    fn known(checks: &Checks, received: &[u64]) -> Vec<u64> {
+        let known = |second: &u64| checked_until(checks.stretch(), at(*second));
+        let known = received.iter().map(known);
+        known.map(|moment| moment.millis() / 1000).collect()
+    }
+
+    #[test]
+    fn a_check_stands_for_what_was_received_since_its_answer_was() {
+        let pause = Duration::from_secs(30);
+        let mut checks = Checks::default();
+        checks.restart(at(100), pause);
+        assert!(!checks.is_stable(at(129)) && checks.is_stable(at(130)));
+        checks.unchanged(at(110), at(140));
+        assert_eq!(known(&checks, &[110, 135]), [110, 135], "half written");
+        checks.unchanged(at(135), at(165));
+        assert_eq!(known(&checks, &[131, 135, 150, 170]), [131, 165, 165, 170]);
+        // One that overlaps lengthens the stretch, at either end.
+        checks.unchanged(at(131), at(161));
+        assert_eq!(known(&checks, &[130, 131, 135]), [130, 165, 165]);
+        checks.unchanged(at(165), at(195));
+        assert_eq!(known(&checks, &[131, 150]), [195, 195]);
+        // Between 195 and 300 nobody has looked.
+        checks.unchanged(at(300), at(330));
+        assert_eq!(known(&checks, &[131, 299, 300]), [131, 299, 330]);
+        checks.restart(at(400), pause);
+        assert_eq!(known(&checks, &[310, 420, 440]), [310, 420, 440]);
+        checks.unchanged(at(420), at(450));
+        assert_eq!(known(&checks, &[420, 440]), [420, 440]);
+    }
 
     #[test]
     fn classes() {

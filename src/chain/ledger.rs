@@ -15,6 +15,10 @@
 //! Since a body may be of a later tip than its tag, the first sight counts where
 //! a later request has found the tip still the same.
 //!
+//! A status tells of a new tip and of nothing below it: whether blocks far down
+//! were replaced with it is found out by looks at single blocks
+//! ([`Ledger::next_look`]).
+//!
 //! Deliberately absent: locks, the cache, and who asks when (`chain`).
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -23,6 +27,7 @@ use std::time::Duration;
 
 use foldhash::quality::FixedState;
 
+use super::finality::{Checks, MOST_CHECKED, checked_until};
 use crate::clock::Moment;
 use crate::pages::{Block, Hash, hash};
 
@@ -89,7 +94,7 @@ pub struct Ledger {
     epoch: Epoch,
     tip: Option<Tip>,
     /// What the status path said last.
-    said: Option<(u32, Option<Tag>)>,
+    said: Option<Said>,
     tag: Option<Tag>,
     /// Tags of tips before, newest last.
     tags_before: VecDeque<Tag>,
@@ -112,6 +117,9 @@ pub struct Ledger {
     /// one that says it next is another.
     speaker: Option<u16>,
     turned: bool,
+    /// The change of tip that looks at blocks have not borne out yet.
+    unproven: Option<Unproven>,
+    checks: Checks,
     bounds: Bounds,
 }
 
@@ -123,6 +131,18 @@ pub struct Bounds {
     /// Blocks below the highest that is known to be undone that are not trusted
     /// either: of a reorg its lowest block is seldom the first to be seen.
     pub margin: u32,
+    /// For so long after a new tip, its indexer may still be writing.
+    pub pause: Duration,
+}
+
+/// What the status path has said.
+#[derive(Clone, Debug)]
+struct Said {
+    height: u32,
+    tag: Option<Tag>,
+    /// The beat at which it was asked, and the one after it had answered.
+    asked: u64,
+    told: u64,
 }
 
 type Tag = Box<[u8]>;
@@ -147,6 +167,8 @@ struct Seen {
     tick: u64,
     /// Whether it has items, all operations counted.
     items: bool,
+    /// Whether it is known to have none.
+    empty: bool,
 }
 
 /// An epoch that has ended.
@@ -157,6 +179,9 @@ struct Ended {
     at: Moment,
     /// What [`Ledger::sure`] was.
     sure: u64,
+    /// Beginning and end of the time in which checks found live answers
+    /// unchanged.
+    checked: (Moment, Moment),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -235,6 +260,8 @@ impl Ledger {
             lost: None,
             speaker: None,
             turned: false,
+            unproven: None,
+            checks: Checks::default(),
             bounds,
         }
     }
@@ -314,6 +341,41 @@ impl Ledger {
         Some(ended.map_or(Moment::default(), |ended| ended.at))
     }
 
+    /// What checks have shown of live answers in the present epoch.
+    pub const fn checks(&self) -> &Checks {
+        &self.checks
+    }
+
+    /// Until when a live answer of an epoch that has ended would have been fresh
+    /// without that.
+    pub fn live_until(&self, epoch: Epoch, received: Moment, lifetime: Duration) -> Moment {
+        let ended = self.ended_epoch(epoch);
+        let known = ended.map_or(received, |ended| checked_until(ended.checked, received));
+        (known + lifetime).min(received + lifetime * MOST_CHECKED)
+    }
+
+    /// A live answer of an epoch, which has been the same since a moment, has
+    /// been fetched again by a request that was sent at another. Answers whether
+    /// that shows that nothing has changed: one that was half written tells
+    /// nothing.
+    pub fn checked(
+        &mut self,
+        epoch: Epoch,
+        since: Moment,
+        sent: Moment,
+        same: bool,
+        now: Moment,
+    ) -> bool {
+        if epoch != self.epoch || !self.checks.is_stable(since) {
+            return false;
+        }
+        match same {
+            true => self.checks.unchanged(since, sent),
+            false => self.checks.restart(now, self.bounds.pause),
+        }
+        same
+    }
+
     fn ended_epoch(&self, epoch: Epoch) -> Option<Ended> {
         let at = self.ended.binary_search_by_key(&epoch, |e| e.epoch).ok()?;
         self.ended.get(at).copied()
@@ -372,9 +434,10 @@ impl Ledger {
                 let known = !tip.certain && tag.is_some() && self.tag.as_deref() == tag;
                 change.begins |= height > tip.height && !known;
                 // Two tips of one height: one has replaced the other.
-                if let Some((before, Some(tag_before))) = &self.said
-                    && *before == height
-                    && tag.is_some_and(|tag| *tag != **tag_before)
+                if let Some(said) = &self.said
+                    && said.height == height
+                    && let (Some(before), Some(tag)) = (&said.tag, tag)
+                    && **before != *tag
                 {
                     change.orphan(height);
                 }
@@ -390,11 +453,22 @@ impl Ledger {
             change.orphan(height);
         }
         self.judge_tags(height, tag, &mut change);
-        let told_before = self.said.as_ref().and_then(|(_, tag)| tag.as_deref());
+        let told_before = self.said.as_ref().and_then(|said| said.tag.as_deref());
         if let (Some(before), Some(tag)) = (told_before, tag) {
             change.begins |= before != tag && self.tag.as_deref() != Some(tag);
         }
+        let is_other = self.said.as_ref().is_some_and(|said| {
+            let undone = self.reorgs.back().is_some_and(|last| said.told < last.beat);
+            undone || height != Some(said.height) || tag != said.tag.as_deref()
+        });
         let orphaned = self.turn(change, now);
+        if turned {
+            // Of one tip, another endpoint may have written more or less.
+            self.checks.restart(now, self.bounds.pause);
+        }
+        if is_other || orphaned.is_some() {
+            self.doubt_blocks(height.unwrap_or(0));
+        }
         self.beat += 1;
         self.tip = height.map(|height| Tip {
             height,
@@ -404,10 +478,15 @@ impl Ledger {
         if let Some(tag) = tag {
             self.set_tag(tag);
         }
-        self.said = Some((height.unwrap_or(0), tag.map(Box::from)));
         if let Some((height, hash)) = block {
             self.see(Block { height, hash }, false, self.epoch);
         }
+        self.said = Some(Said {
+            height: height.unwrap_or(0),
+            tag: tag.map(Box::from),
+            asked: start.beat,
+            told: self.beat,
+        });
         Some(Told {
             epoch: self.epoch,
             tip: height,
@@ -423,8 +502,8 @@ impl Ledger {
         let Tags::OfTip { false_alarms } = &mut self.tags else {
             return;
         };
-        let alarmed = self.said.as_ref().is_some_and(|(before, said)| {
-            height == Some(*before) && said.as_deref() == tag && self.tag.as_deref() != tag
+        let alarmed = self.said.as_ref().is_some_and(|said| {
+            height == Some(said.height) && said.tag.as_deref() == tag && self.tag.as_deref() != tag
         });
         if !alarmed {
             return;
@@ -482,7 +561,11 @@ impl Ledger {
         if change.orphaned.is_some() {
             self.note_conflict(now);
         }
+        let begins = change.begins || change.orphaned.is_some();
         let orphaned = self.turn(change, now);
+        if begins {
+            self.doubt_blocks(u32::MAX);
+        }
         if orphaned.is_some() || grows || sign == Sign::NewTip {
             self.beat += 1;
         }
@@ -512,6 +595,9 @@ impl Ledger {
         };
         for block in facts.blocks {
             self.see(*block, true, seen_in);
+        }
+        if let Some(height) = facts.empty.filter(|_| epoch == self.epoch) {
+            self.see_empty(height);
         }
         Verdict::Told(Told {
             epoch,
@@ -648,9 +734,14 @@ impl Ledger {
             epoch: self.epoch,
             at: self.lost.map_or(now, |lost| lost.min(now)),
             sure: self.sure,
+            checked: self.checks.stretch(),
         });
         if self.ended.len() > EPOCHS {
             self.ended.pop_front();
+        }
+        // The first tip that is known is no new one.
+        if self.epoch > NO_EPOCH {
+            self.checks.restart(now, self.bounds.pause);
         }
         self.epoch += 1;
         let suspect = change.orphaned?.saturating_sub(self.bounds.margin);
@@ -722,6 +813,7 @@ impl Ledger {
             epoch,
             tick: self.tick,
             items,
+            empty: false,
         };
         if let Some(before) = self.heights.insert(block.height, seen) {
             self.hashes.remove(&before.hash);
@@ -756,9 +848,12 @@ impl Ledger {
             return None;
         }
         let above = self.heights.range(height..).rev().take(ANCHORS);
-        let proves =
-            |seen: &Seen| seen.items && reached.contains(&seen.epoch) && self.is_sure(seen);
-        let mut proofs = above.filter(|(_, seen)| proves(seen));
+        // The block that is about to be looked at will do, whether it has items
+        // or not: so one request serves both.
+        let looked_at = self.suspect();
+        let shows = |height: u32, seen: &Seen| seen.items || looked_at == Some(height);
+        let proves = |seen: &Seen| reached.contains(&seen.epoch) && self.is_sure(seen);
+        let mut proofs = above.filter(|(height, seen)| shows(**height, seen) && proves(seen));
         proofs.next().map(|(height, _)| *height)
     }
 
@@ -822,6 +917,10 @@ fn brief(tag: &[u8]) -> u64 {
 fn as_hash(tag: &[u8]) -> Option<Hash> {
     hash(std::str::from_utf8(tag).ok()?)
 }
+
+mod looks;
+pub use looks::Look;
+use looks::Unproven;
 
 #[cfg(test)]
 mod tests;

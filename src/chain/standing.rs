@@ -20,6 +20,9 @@ pub struct Standing {
     /// The highest height that it names.
     pub highest: u32,
     epoch: AtomicU64,
+    /// When the first of a row of answers was received that were all the same,
+    /// where this is not the first.
+    since: Moment,
     /// What clients were promised when it was stored, in milliseconds.
     promised: u32,
     heat: AtomicU32,
@@ -38,6 +41,7 @@ impl Standing {
             lowest,
             highest,
             epoch: AtomicU64::new(epoch),
+            since: Moment::from_nanos(u64::MAX),
             promised: 0,
             heat: AtomicU32::new(0),
         }
@@ -50,6 +54,17 @@ impl Standing {
             promised: u32::try_from(promise.as_millis()).unwrap_or(u32::MAX),
             ..self
         }
+    }
+
+    /// Notes that it is the same as what was received at a moment before.
+    pub fn unchanged_since(&mut self, since: Moment) {
+        self.since = since;
+    }
+
+    /// Since when an answer that was received at a moment has come again and
+    /// again without a change.
+    pub fn since(&self, received: Moment) -> Moment {
+        self.since.min(received)
     }
 
     /// The age of what is fresh: the time since the answer was received or shown

@@ -220,3 +220,84 @@ fn heat_fades() {
         [9, 4, 2]
     );
 }
+
+#[test]
+fn live_answers_are_fresh_for_as_long_as_checks_find_no_change() {
+    let chain = chain();
+    let live = |epoch| Standing::new(Class::Live, 0, None, epoch);
+    let checked = |standing: &Standing, received, sent, same| {
+        let since = chain.checked(standing, at(received), at(sent), same, at(sent));
+        since.map(|since| since.millis() / 1000 - 100_000)
+    };
+    let may = |standing: &Standing, received, now| {
+        let ttl = chain.times().live_ttl;
+        let known = chain.may_be_checked(standing, at(received), ttl, at(now));
+        known.map(|known| known.millis() / 1000 - 100_000)
+    };
+    // The first tip is no new one, so that nothing is half written.
+    probe(&chain, 100, 0);
+    let one = live(1);
+    probe(&chain, 100, 40);
+    assert_eq!(judge(&chain, &one, 10, 40), "stale 0");
+    assert_eq!((may(&one, 10, 39), may(&one, 10, 40)), (None, Some(10)));
+    assert_eq!(checked(&one, 5, 36, true), Some(5));
+    assert_eq!(
+        judge(&chain, &one, 10, 40),
+        "fresh 5",
+        "up to the next probe"
+    );
+    assert_eq!(judge(&chain, &one, 4, 40), "stale 6", "of before");
+    probe(&chain, 100, 70);
+    assert_eq!(judge(&chain, &one, 10, 65), "fresh 1");
+    assert_eq!(judge(&chain, &one, 10, 66), "stale 0");
+    assert_eq!(may(&one, 10, 66), Some(36));
+    // Twenty times its own time is the most.
+    for check in 3..=20 {
+        probe(&chain, 100, check * 30);
+        assert_eq!(
+            checked(&one, check * 30 - 30, check * 30, true),
+            Some(check * 30 - 30)
+        );
+    }
+    probe(&chain, 100, 615);
+    assert_eq!(judge(&chain, &one, 10, 609), "stale 569", "a gap");
+    assert_eq!(judge(&chain, &one, 60, 615), "fresh 5");
+    for check in 21..=22 {
+        assert_eq!(
+            checked(&one, check * 30 - 30, check * 30, true),
+            Some(check * 30 - 30)
+        );
+    }
+    probe(&chain, 100, 660);
+    assert_eq!(judge(&chain, &one, 60, 659), "fresh 1");
+    assert_eq!(judge(&chain, &one, 60, 661), "stale 1");
+    assert_eq!((may(&one, 60, 659), may(&one, 60, 660)), (None, None));
+    // What has changed without a new tip may be half written.
+    assert_eq!(checked(&one, 640, 690, false), None);
+    probe(&chain, 100, 690);
+    assert_eq!(judge(&chain, &one, 660, 690), "stale 0");
+    assert_eq!(may(&one, 660, 690), None);
+    assert_eq!(judge(&chain, &one, 661, 690), "fresh 1");
+    assert_eq!(checked(&one, 691, 715, true), None);
+    assert_eq!(checked(&one, 720, 750, true), Some(720));
+    // And so may be what comes soon after a new tip.
+    probe(&chain, 100, 755);
+    probe(&chain, 101, 760);
+    let two = live(2);
+    assert_eq!(
+        judge(&chain, &one, 721, 761),
+        "stale 1",
+        "its epoch is over"
+    );
+    assert_eq!(checked(&one, 721, 762, true), None);
+    assert_eq!(checked(&two, 762, 792, true), None);
+    probe(&chain, 101, 792);
+    assert_eq!(judge(&chain, &two, 762, 792), "stale 0");
+    assert_eq!(checked(&two, 790, 820, true), Some(790));
+    probe(&chain, 101, 822);
+    assert_eq!(judge(&chain, &two, 791, 822), "fresh 5");
+    // Where the tip is lost, time counts.
+    assert_eq!(judge(&chain, &two, 791, 833), "stale 1");
+    assert_eq!(may(&two, 791, 851), None);
+    assert_eq!(judge(&chain, &two, 830, 833), "fresh 7");
+}

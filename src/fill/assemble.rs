@@ -124,6 +124,9 @@ impl Fill {
         route: &Route,
         wish: Wish,
     ) -> Fetched {
+        if let Some(found) = self.check(lead, key, route, wish).await? {
+            return Ok(found);
+        }
         if self.confirm(lead, key, route, wish).await?
             && let Some(stored) = self.fresh(key)
         {

@@ -51,7 +51,7 @@ impl Fill {
             .doubtful(key, route)
             .into_iter()
             .find_map(|stored| self.chain.anchor(stored.standing.as_ref()?))?;
-        let (anchor, source) = self.anchor_key(route, height)?;
+        let (anchor, source) = self.block_key(route.cache.tip, height)?;
         // To fetch the very thing is as good.
         (anchor != *key && self.is_sliceable(anchor.route())).then_some((anchor, source))
     }
@@ -72,16 +72,17 @@ impl Fill {
     }
 
     /// The key that shows the block at a height, and its route: of those with
-    /// whole blocks' lists that go by the same tip.
-    fn anchor_key(&self, route: &Route, height: u32) -> Option<(Key, &Route)> {
+    /// whole blocks' lists that go by a tip.
+    pub(super) fn block_key(&self, tip: u16, height: u32) -> Option<(Key, &Route)> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {
             let size = u64::from(source.pages?.get());
             source.places.block?;
-            if source.cache.mode != Mode::Chain || source.cache.tip != route.cache.tip {
+            if source.cache.mode != Mode::Chain || source.cache.tip != tip {
                 return None;
             }
-            let items = if size <= MOST_ITEMS { size } else { 1 };
+            let is_window = size <= MOST_ITEMS && self.is_sliceable(source.number);
+            let items = if is_window { size } else { 1 };
             Some((source.key_of_block(height, items, 0)?, source))
         })
     }

@@ -138,9 +138,14 @@ impl Fill {
             let class = self.class(says, told, tip);
             let standing = Standing::new(class, tip, heights, told.epoch);
             let kept = is_kept(answer.status);
-            let stored = Arc::new(self.stored(answer, page, standing, mark));
+            let mut stored = self.stored(answer, page, standing, mark);
+            let own = own_key(key, route, &stored);
+            if kept {
+                self.compare(&own, &mut stored, sent);
+            }
+            let stored = Arc::new(stored);
             let kept = kept && {
-                let key = own_key(key, route, &stored);
+                let key = own;
                 self.note_runs(&key, route, &stored);
                 self.cache.store().insert(key, stored.clone())
             };

@@ -15,6 +15,9 @@ use crate::upstream::{Priority, Wish};
 /// What finding a key out would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
+    /// The upstream is asked for this other key: if that has not changed, nor
+    /// has what is stored.
+    Check(Key),
     /// The upstream is asked for this key, whose block proves that what is
     /// stored still stands.
     Confirm(Key),
@@ -39,7 +42,7 @@ impl Plan {
     pub fn asks(&self) -> bool {
         match self {
             Self::Derive | Self::Cut => false,
-            Self::Confirm(_) | Self::Windows { .. } | Self::Plain => true,
+            Self::Check(_) | Self::Confirm(_) | Self::Windows { .. } | Self::Plain => true,
         }
     }
 }
@@ -50,6 +53,9 @@ impl Fill {
         let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
             return Plan::Plain;
         };
+        if let Some(chosen) = self.check_key(key, route).filter(|chosen| chosen != key) {
+            return Plan::Check(chosen);
+        }
         if let Some((anchor, _)) = self.proof(key, route) {
             return Plan::Confirm(anchor);
         }

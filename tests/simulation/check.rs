@@ -2,7 +2,8 @@
 //!
 //! The upstream's bodies end in a number, written in blanks, that says which
 //! request brought them. JSON does not mind, and what is cut from a body keeps
-//! it: so an answer says where it is from, and how old it is.
+//! it: so an answer says where it is from, and how old it is. Tokens' bodies are
+//! compared by ordgate, so that they have it in their content type.
 
 use std::collections::HashMap;
 
@@ -18,6 +19,14 @@ use crate::weather::Weather;
 use crate::world::{BlockId, RUNES, Subject, Target, Thing, Time, World};
 
 const FINAL_DEPTH: u32 = 6;
+
+/// How long after the status of a new tip was answered the looks at blocks that
+/// it causes may take, where the upstream is fast and never fails.
+const LOOKS: Time = 2_000;
+
+/// So many times `live_ttl` a token's answer is used at the most, however many
+/// checks of others were good.
+const MOST_CHECKED: Time = 20;
 
 /// A client's request.
 pub(crate) struct Sent {
@@ -58,6 +67,7 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     pub(crate) etag: Option<HeaderValue>,
+    pub(crate) content_type: String,
     pub(crate) cache_status: String,
     pub(crate) cache_control: String,
 }
@@ -99,6 +109,7 @@ pub(crate) struct Asked {
 /// An answer of the upstream.
 pub(crate) struct Told {
     pub(crate) status: u16,
+    pub(crate) content_type: String,
     pub(crate) body: String,
     pub(crate) tag: String,
     pub(crate) what: String,
@@ -117,6 +128,13 @@ struct Seen {
 struct Good {
     thing: Thing,
     epoch: (u32, String),
+}
+
+/// Answers about one token, one after the other, that were the same.
+struct Check {
+    /// When the first came, and when the last was asked for.
+    since: Time,
+    sent: Time,
 }
 
 type Place = (Subject, usize, usize, Option<String>);
@@ -140,6 +158,14 @@ pub(crate) struct Judge {
     named: HashMap<BlockId, u64>,
     good: HashMap<Place, Good>,
     bodies: HashMap<HeaderValue, Bytes>,
+    /// When ordgate saw a new tip of the tokens' indexer, or a token that had
+    /// changed without one.
+    restarts: Vec<Time>,
+    epoch: u64,
+    /// The last answer about each token, and when the first of those came that
+    /// were the same.
+    tokens: HashMap<Subject, (Time, Thing)>,
+    checks: Vec<Check>,
 }
 
 impl Judge {
@@ -158,6 +184,10 @@ impl Judge {
             named: HashMap::new(),
             good: HashMap::new(),
             bodies: HashMap::new(),
+            restarts: Vec::new(),
+            epoch: 0,
+            tokens: HashMap::new(),
+            checks: Vec::new(),
         }
     }
 
@@ -330,6 +360,7 @@ impl Judge {
                 format!(r#"{{"server_version":"x","status":"ready","block_height":{height}}}"#);
             return Told {
                 status: 200,
+                content_type: JSON.to_owned(),
                 what: format!("tip {height}"),
                 body,
                 tag,
@@ -360,9 +391,15 @@ impl Judge {
         if !purged {
             self.good.insert(place(world, thing, &asked.target), good);
         }
-        write_mark(&mut body, id);
+        let (mark, content_type) = match thing {
+            Thing::Token(..) => (ELSEWHERE, format!("{JSON}; mark={id}")),
+            Thing::List(..) | Thing::Nothing | Thing::NotFound => (id, JSON.to_owned()),
+        };
+        write_mark(&mut body, mark);
+        self.compare(id);
         Told {
             status,
+            content_type,
             body,
             tag,
             what,
@@ -376,10 +413,15 @@ impl Judge {
         world: &World,
         id: usize,
         nth: u64,
+        epoch: u64,
         hash_at: impl Fn(usize, u32) -> Option<Hash>,
         height_of: impl Fn(usize) -> Option<u32>,
     ) -> Option<String> {
         let asked = &self.asked[id];
+        // The first tip that is known is no new one.
+        if epoch != std::mem::replace(&mut self.epoch, epoch) && epoch > 1 {
+            self.restarts.push(asked.delivered.unwrap());
+        }
         let tip = asked.target.tip();
         let version = &world.history[tip][asked.body];
         let mut shows = asked.shows;
@@ -417,6 +459,97 @@ impl Judge {
             version: asked.body,
         });
         Some(format!("upstream {id} shows a reorg at {height}"))
+    }
+
+    /// What an answer says of how long others about tokens may be used.
+    fn compare(&mut self, id: usize) {
+        let asked = &self.asked[id];
+        let now = asked.delivered.unwrap();
+        let (Subject::Token(_), Some(thing)) = (&asked.target.subject, asked.thing) else {
+            return;
+        };
+        let subject = asked.target.subject.clone();
+        let sent = asked.sent;
+        let stable = self.stable(now);
+        let mut since = now;
+        match self.tokens.get(&subject) {
+            Some((first, before)) if *first >= stable && *before == thing => {
+                since = *first;
+                self.checks.push(Check { since, sent });
+            }
+            // After a purge, ordgate has nothing to compare with.
+            Some((first, Thing::Token(..)))
+                if *first >= stable && self.weather.purge_every == 0 =>
+            {
+                self.restarts.push(now);
+            }
+            Some(_) | None => {}
+        }
+        self.tokens.insert(subject, (since, thing));
+    }
+
+    /// The request that brought a token's answer; of one that says only that
+    /// nothing has changed, the last that may have.
+    fn source(&self, world: &World, at: &Sent, reply: &Reply, text: &str) -> usize {
+        if let Some((_, mark)) = reply.content_type.split_once("mark=") {
+            return mark.parse().unwrap();
+        }
+        let mut asked = self.asked.iter();
+        let brought = |asked: &&Asked| {
+            let thing = asked.thing.filter(|_| asked.delivered.is_some());
+            let is_it = |thing| world.render(thing, &asked.target).1 == text;
+            asked.target == at.target && thing.is_some_and(is_it)
+        };
+        asked.rposition(|asked| brought(&asked)).unwrap()
+    }
+
+    /// From when on answers about tokens came late enough after a new tip, as
+    /// of a time.
+    fn stable(&self, at: Time) -> Time {
+        let mut restarts = self.restarts.iter().rev();
+        let last = restarts.find(|restart| **restart <= at);
+        last.map_or(0, |last| last + self.weather.setup.live_ttl)
+    }
+
+    /// Whether checks show at a time that tokens had not changed for so long.
+    fn is_checked(&self, from: &Asked, at: Time) -> bool {
+        let received = from.delivered.unwrap();
+        let stable = self.stable(at);
+        if received < stable {
+            return false;
+        }
+        let mut known = received;
+        let longer = |known: Time| {
+            let checks = self.checks.iter();
+            let meets = |check: &&Check| stable <= check.since && check.since <= known;
+            let ends = checks.filter(meets).map(|check| check.sent);
+            ends.filter(|end| *end > known).max()
+        };
+        while let Some(end) = longer(known) {
+            known = end;
+        }
+        at <= known + self.weather.setup.live_ttl
+    }
+
+    /// Whether a final answer about a block should have gone by a time: since
+    /// a reorg undid it, a status has told of another tip, however deep below
+    /// that the block lay.
+    fn is_undone(&self, world: &World, tip: usize, block: BlockId, at: Time) -> bool {
+        let history = &world.history[tip];
+        let has = |version: &crate::world::Version| version.data.contains(&block);
+        let Some(last) = history.iter().rposition(has) else {
+            return false;
+        };
+        let Some(gone) = history.get(last + 1) else {
+            return false;
+        };
+        let before = (history[last].height, &*history[last].tag);
+        let mut told = self.asked.iter().filter(|asked| {
+            let of_tip = asked.target.subject == Subject::Status(tip);
+            let told = |asked: &Asked| (history[asked.body].height, &*history[asked.tag].tag);
+            of_tip && asked.sent >= gone.begin && told(asked) != before
+        });
+        told.any(|asked| asked.delivered.is_some_and(|told| told + LOOKS <= at))
     }
 
     /// Judges an answer.
@@ -463,6 +596,10 @@ impl Judge {
         }
         let whole = std::str::from_utf8(&body).unwrap();
         let (text, from) = read_mark(whole);
+        let from = match from {
+            ELSEWHERE => self.source(world, at, &reply, text),
+            from => from,
+        };
         let from = &self.asked[from];
         let tip = at.target.tip();
         self.tally.hits += u64::from(reply.says("; hit"));
@@ -484,6 +621,23 @@ impl Judge {
         }
         if times.is_empty() {
             return fault(format!("this was never true: {text}"));
+        }
+
+        // A token may change without its tip, so nothing but time and checks
+        // bounds how long it is used.
+        if let Some(Thing::Token(..)) = from.thing
+            && reply.says("; hit")
+            && !reply.says("ttl=-")
+        {
+            let age = at.at - from.delivered.unwrap();
+            let times = match self.is_checked(from, at.at) {
+                true => MOST_CHECKED,
+                false => 1,
+            };
+            self.tally.checked += u64::from(age > self.weather.setup.live_ttl);
+            if age > times * self.weather.setup.live_ttl {
+                return fault(format!("{age} ms old, and not checked since: {text}"));
+            }
         }
 
         let immutable = reply.cache_control.contains("immutable");
@@ -544,6 +698,18 @@ impl Judge {
                     reply.cache_status
                 ));
             }
+        }
+
+        if immutable
+            && self.weather.deep
+            && let Some(block) = blocks.first()
+            && self.is_undone(world, tip, *block, at.at)
+        {
+            return fault(format!(
+                "final, and it names an orphan, {}: {} {text}",
+                brief(world, Thing::List(*block, None)),
+                reply.cache_status
+            ));
         }
 
         if immutable {
@@ -713,6 +879,12 @@ fn covers(
         }
     }
 }
+
+/// The API's content type.
+const JSON: &str = "application/json; charset=utf-8";
+
+/// The mark of a body whose content type says which request brought it.
+const ELSEWHERE: usize = (1 << DIGITS) - 1;
 
 /// Digits of a mark.
 const DIGITS: usize = 14;

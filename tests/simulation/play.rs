@@ -113,7 +113,7 @@ impl Play {
     fn new(seed: u64, tells: bool) -> Self {
         let mut dice = Dice::new(seed);
         let weather = Weather::of(&mut dice);
-        let world = World::new(&mut dice);
+        let world = World::new(&mut dice, weather.deep);
         let clock = Clock::manual();
         let stand_in = StandIn::default();
         let asked: Arc<dyn Ask> = Arc::new(stand_in.clone());
@@ -303,7 +303,7 @@ impl Play {
             Event::Chain if over => {}
             Event::Chain => {
                 let what = match self.dice.percent(self.weather.reorgs) {
-                    true => self.world.reorganise(&mut self.dice),
+                    true => self.world.reorganise(&mut self.dice, self.weather.deep),
                     false => {
                         self.world.mine(&mut self.dice);
                         format!("a block: {}", self.world.tip())
@@ -314,7 +314,9 @@ impl Play {
                 self.plan(next, Event::Chain);
             }
             Event::Index(tip) => {
-                if let Some(what) = self.world.index(tip, self.now, &mut self.dice) {
+                let leaps = self.weather.deep;
+                let (now, dice) = (self.now, &mut self.dice);
+                if let Some(what) = self.world.index(tip, now, dice, leaps) {
                     self.tell(|| what);
                 }
                 let next = 1 + self.dice.around(self.weather.lag);
@@ -374,7 +376,11 @@ impl Play {
             let chain = &self.gateway.fill.chain;
             let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
             let height = |tip: usize| chain.tip(tip as u16);
-            if let Some(seen) = self.judge.learned(&self.world, id, nth, hash, height) {
+            let epoch = chain.epoch(ORDINALS as u16);
+            let seen = self
+                .judge
+                .learned(&self.world, id, nth, epoch, hash, height);
+            if let Some(seen) = seen {
                 self.tell(|| seen);
             }
         }
@@ -395,6 +401,7 @@ impl Play {
         let told = self.judge.delivered(&self.world, id, nth, self.now, hash);
         let Told {
             status,
+            content_type,
             body,
             tag,
             what,
@@ -403,7 +410,7 @@ impl Play {
         let empty = body.contains(r#""results":[]"#);
         let answer = Answer {
             status: StatusCode::from_u16(status).unwrap(),
-            content_type: HeaderValue::from_static("application/json; charset=utf-8"),
+            content_type: content_type.try_into().unwrap(),
             body: Bytes::from(body),
             empty,
             etag: Some(tag.into_bytes().into()),
@@ -449,6 +456,7 @@ impl Play {
                 status: head.status,
                 body,
                 etag: head.headers.get(ETAG).cloned(),
+                content_type: field("content-type"),
                 cache_status: field("cache-status"),
                 cache_control: field("cache-control"),
             };
@@ -466,32 +474,32 @@ impl Play {
         let dice = &mut self.dice;
         let world = &self.world;
         let chain = &world.chain;
+        // How far below the tip somebody asks.
+        let depth = |dice: &mut Dice, most: u64| match self.weather.deep {
+            true => dice.between(14, 55),
+            false => dice.between(0, most).min(dice.between(0, most)),
+        };
         let recent = |dice: &mut Dice| {
-            let back = dice.between(0, 12).min(dice.between(0, 12)) as usize;
+            let back = depth(dice, 12) as usize;
             chain[chain.len() - 1 - back.min(chain.len() - 1)]
         };
-        let subject = match dice.between(0, 99) {
-            0..=19 => Subject::Token((*dice.pick(&TICKERS)).to_owned()),
-            20..=49 => {
+        // Of all that ever were, orphans too, or of the last.
+        let any = |dice: &mut Dice| match dice.percent(30) && !self.weather.deep {
+            true => dice.below(world.blocks.len()),
+            false => recent(dice),
+        };
+        let (tokens, kind) = (self.weather.tokens, dice.between(0, 99));
+        let subject = match dice.between(20, 99) {
+            _ if kind < tokens => Subject::Token((*dice.pick(&TICKERS)).to_owned()),
+            0..=49 => {
                 let tip = world.tip() + 1;
-                let back = dice.between(0, 14).min(dice.between(0, 14)) as u32;
-                Subject::Height(tip - back)
+                Subject::Height(tip - depth(dice, 14) as u32)
             }
-            50..=64 => {
-                // Of all that ever were, orphans too, or of the last.
-                let block = match dice.percent(30) {
-                    true => dice.below(world.blocks.len()),
-                    false => recent(dice),
-                };
-                Subject::Hash(world.blocks[block].hash.clone())
-            }
+            50..=64 => Subject::Hash(world.blocks[any(dice)].hash.clone()),
             65 => Subject::Hash(dice.hash()),
             66 => Subject::Tx(dice.hash()),
             _ => {
-                let block = match dice.percent(30) {
-                    true => dice.below(world.blocks.len()),
-                    false => recent(dice),
-                };
+                let block = any(dice);
                 match &world.blocks[block].txs[..] {
                     [] => Subject::Height(world.blocks[block].height),
                     txs => Subject::Tx(world.tx_id(dice.pick(txs).0).to_owned()),

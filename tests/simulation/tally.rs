@@ -14,6 +14,8 @@ pub(crate) struct Tally {
     /// Refused because whatever came had been overtaken.
     pub(crate) unsettled: u64,
     pub(crate) immutable: u64,
+    /// Tokens that were older than their time, and checked since.
+    pub(crate) checked: u64,
     pub(crate) reorgs: u64,
     pub(crate) probes: u64,
     /// Requests to the upstream, without probes.
@@ -32,6 +34,7 @@ impl Tally {
         self.refused += other.refused;
         self.unsettled += other.unsettled;
         self.immutable += other.immutable;
+        self.checked += other.checked;
         self.reorgs += other.reorgs;
         self.probes += other.probes;
         self.asked += other.asked;
@@ -60,6 +63,7 @@ impl fmt::Display for Tally {
             refused,
             unsettled,
             immutable,
+            checked,
             reorgs,
             probes,
             asked,
@@ -67,7 +71,7 @@ impl fmt::Display for Tally {
         } = self;
         writeln!(
             f,
-            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {refused} refused, {unsettled} overtaken"
+            "{answers} answers: {hits} from memory, {stale} stale, {unchanged} unchanged, {immutable} immutable, {checked} checked, {refused} refused, {unsettled} overtaken"
         )?;
         writeln!(
             f,

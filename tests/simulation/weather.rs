@@ -13,6 +13,11 @@ pub(crate) struct Weather {
     pub(crate) block_every: Time,
     /// Of the changes of the chain, how many are reorgs.
     pub(crate) reorgs: u64,
+    /// Whether reorgs are deeper than what counts as final, and are taken up at
+    /// once, while clients ask for nothing that is recent.
+    pub(crate) deep: bool,
+    /// Of the clients' requests, how many are for tokens.
+    pub(crate) tokens: u64,
     /// Between an indexer's steps.
     pub(crate) lag: Time,
     /// From the sending to the tag, from the tag to the body, from the body to
@@ -54,7 +59,7 @@ const SETUP: Setup = Setup {
 };
 
 /// Configurations that are played; few, so that each is read once.
-pub(crate) const SETUPS: [Setup; 6] = [
+pub(crate) const SETUPS: [Setup; 7] = [
     SETUP,
     Setup {
         window: 60,
@@ -84,7 +89,15 @@ pub(crate) const SETUPS: [Setup; 6] = [
         next_window: true,
         ..SETUP
     },
+    QUIET,
 ];
+
+/// What is live is asked for often by its time.
+const QUIET: Setup = Setup {
+    every: 1_000,
+    live_ttl: 2_000,
+    ..SETUP
+};
 
 impl Weather {
     pub(crate) fn of(dice: &mut Dice) -> Self {
@@ -94,6 +107,8 @@ impl Weather {
             client_every: 300,
             block_every: 9_000,
             reorgs: 25,
+            deep: false,
+            tokens: 20,
             lag: 800,
             latency: [20, 0, 20],
             failures: 0,
@@ -102,7 +117,7 @@ impl Weather {
             impatient: 0,
             setup,
         };
-        match dice.between(0, 5) {
+        match dice.between(0, 7) {
             0 | 1 => calm,
             // Slow answers, so that much is under way when something happens.
             2 => Self {
@@ -129,6 +144,26 @@ impl Weather {
                 clouds: true,
                 purge_every: 15_000,
                 impatient: 5,
+                ..calm
+            },
+            5 => Self {
+                length: 32_000,
+                client_every: 200,
+                block_every: 8_000,
+                reorgs: 50,
+                deep: true,
+                tokens: 5,
+                ..calm
+            },
+            // Between two blocks, tokens are checked many times.
+            6 => Self {
+                length: 60_000,
+                client_every: 200,
+                block_every: 25_000,
+                tokens: 85,
+                lag: 2_500,
+                latency: [30, 10, 100],
+                setup: QUIET,
                 ..calm
             },
             _ => Self {

@@ -171,8 +171,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A chain of some blocks, which both indexers have.
-    pub(crate) fn new(dice: &mut Dice) -> Self {
+    /// A chain of some blocks, and more where reorgs are deep, which both
+    /// indexers have.
+    pub(crate) fn new(dice: &mut Dice, deep: bool) -> Self {
         let mut world = Self {
             blocks: Vec::new(),
             txs: Vec::new(),
@@ -180,7 +181,8 @@ impl World {
             before: Vec::new(),
             history: [Vec::new(), Vec::new()],
         };
-        for _ in 0..dice.between(10, 18) {
+        let more = if deep { 60 } else { 0 };
+        for _ in 0..dice.between(10, 18) + more {
             world.mine(dice);
         }
         for tip in [ORDINALS, RUNES] {
@@ -276,7 +278,7 @@ impl World {
 
     /// Undoes so many blocks and mines others; or brings back those that were
     /// undone last.
-    pub(crate) fn reorganise(&mut self, dice: &mut Dice) -> String {
+    pub(crate) fn reorganise(&mut self, dice: &mut Dice, deep: bool) -> String {
         let comes_back = self.before.len() > self.chain.len().saturating_sub(2)
             && self.before != self.chain
             && dice.percent(40);
@@ -285,7 +287,10 @@ impl World {
             self.mine(dice);
             return format!("the branch before is back, up to {}", self.tip());
         }
-        let depth = dice.between(1, 8).min(dice.between(1, 8)) as usize;
+        let depth = match deep {
+            true => dice.between(8, 50) as usize,
+            false => dice.between(1, 8).min(dice.between(1, 8)) as usize,
+        };
         self.before = self.chain.clone();
         self.chain.truncate(self.chain.len() - depth);
         let fork = self.tip();
@@ -316,7 +321,14 @@ impl World {
     /// An indexer goes a step towards the chain: takes a block, tells of one
     /// before its tip moves, deletes what was undone, or puts something in its
     /// place. Answers with what it did, if anything.
-    pub(crate) fn index(&mut self, tip: usize, now: Time, dice: &mut Dice) -> Option<String> {
+    /// Most often it leaps to the chain at once, where it is to.
+    pub(crate) fn index(
+        &mut self,
+        tip: usize,
+        now: Time,
+        dice: &mut Dice,
+        leaps: bool,
+    ) -> Option<String> {
         let at = self.now(tip);
         let (data, said) = (at.data.clone(), at.height);
         let same = data.iter().zip(&self.chain).take_while(|(a, b)| a == b);
@@ -324,7 +336,9 @@ impl World {
         let has = data.len();
         let goal = self.chain.len();
         let halfway = said != BASE + has as u32 - 1 || !self.is_tag_of(tip, &data);
-        let (to, moves, what) = if common < has {
+        let (to, moves, what) = if leaps && common < has && dice.percent(80) {
+            (goal, true, "leaps to the other branch")
+        } else if common < has {
             match dice.percent(60) {
                 // A deletion of its own: the tip is still the old one.
                 true => (common, dice.percent(20), "deletes what was undone"),

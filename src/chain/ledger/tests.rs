@@ -5,6 +5,7 @@ use super::*;
 const BOUNDS: Bounds = Bounds {
     blocks: 100,
     margin: 3,
+    pause: Duration::from_secs(30),
 };
 
 fn at(seconds: u64) -> Moment {
@@ -366,6 +367,7 @@ fn a_body_may_be_of_a_later_tip_than_its_tag() {
     play.tip(101, 1);
     play.answer(&[block(99, 1)], &tag(101, 1));
     assert!(!play.0.agrees(1, 97), "who knows whether 99 was seen then");
+    play.empty(100, &tag(101, 1));
     assert_eq!(play.0.anchor(1, 97), Some(97));
 }
 
@@ -392,13 +394,16 @@ fn the_highest_block_that_was_seen_proves_the_most() {
     assert_eq!(play.0.anchor(1, 96), None, "there is nothing to prove");
     play.tip(100, 0);
     play.tip(101, 0);
+    assert_eq!(play.0.anchor(1, 96), Some(100), "it is looked at");
+    play.empty(100, &tag(101, 0));
     assert_eq!(play.0.anchor(1, 96), Some(99));
     assert_eq!(play.0.anchor(1, 99), Some(99));
-    assert_eq!(play.0.anchor(1, 100), None, "the tip may be without items");
+    assert_eq!(play.0.anchor(1, 100), None, "it is without items");
     assert_eq!(play.0.anchor(NO_EPOCH, 96), None);
     play.answer(&[block(96, 0)], &tag(101, 0));
     play.tip(101, 0);
     play.tip(102, 0);
+    play.empty(101, &tag(102, 0));
     assert_eq!(play.0.anchor(1, 97), Some(99), "seen in the same epoch");
     assert_eq!(play.0.anchor(1, 96), Some(99));
     assert_eq!(play.0.anchor(2, 96), Some(96), "99 was not seen then");
@@ -533,4 +538,203 @@ fn another_endpoint_that_is_behind_undoes_nothing() {
     // Two that are at one are of one epoch.
     let epoch = play.0.epoch();
     assert_eq!(play.turn(1, 101, 1).epoch, epoch);
+}
+
+impl Play {
+    fn look(&mut self) -> Look {
+        self.0.next_look(at(3))
+    }
+
+    /// A look finds a block, or nothing, where the tip is such.
+    fn finds(&mut self, height: u32, branch: Option<u8>, tip: (u32, u8)) -> Option<u32> {
+        let tag = tag(tip.0, tip.1);
+        let verdict = match branch {
+            Some(branch) => self.answer(&[block(height, branch)], &tag),
+            None => self.empty(height, &tag),
+        };
+        told(verdict).orphaned
+    }
+}
+
+#[test]
+fn after_a_change_of_tip_the_tip_before_is_looked_at_once() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    assert_eq!(play.look(), Look::Nowhere, "the first tip is no change");
+    play.tip(100, 0);
+    assert_eq!(play.look(), Look::Nowhere);
+    play.tip(101, 0);
+    assert_eq!(play.look(), Look::At(100));
+    assert_eq!(play.finds(100, Some(0), (101, 0)), None);
+    assert_eq!(play.look(), Look::Nowhere);
+    play.tip(101, 0);
+    assert_eq!(play.look(), Look::Nowhere, "not again for the same two");
+    // What an answer has shown of the new chain need not be looked at.
+    play.tip(102, 0);
+    play.answer(&[block(101, 0)], &tag(102, 0));
+    assert_eq!(play.look(), Look::Nowhere);
+    // An answer tells of the change first, and a client of the block.
+    play.answer(&[], &tag(103, 0));
+    play.answer(&[block(102, 0)], &tag(103, 0));
+    play.tip(103, 0);
+    assert_eq!(play.look(), Look::Nowhere);
+    play.answer(&[], &tag(104, 0));
+    play.tip(104, 0);
+    assert_eq!(play.look(), Look::At(103));
+}
+
+#[test]
+fn looks_go_down_until_a_block_stands() {
+    let mut play = Play::new();
+    for height in [70, 80, 90, 95] {
+        play.answer(&[block(height, 0)], &tag(100, 0));
+    }
+    play.tip(100, 0);
+    play.tip(101, 1);
+    assert_eq!(play.look(), Look::At(100));
+    assert_eq!(play.finds(100, Some(1), (101, 1)), Some(97));
+    // What is learned meanwhile says nothing of what was known before.
+    play.answer(&[block(92, 1)], &tag(101, 1));
+    assert_eq!(play.look(), Look::At(95));
+    assert_eq!(play.finds(95, Some(1), (101, 1)), Some(92));
+    assert_eq!(play.look(), Look::At(90));
+    assert_eq!(play.finds(90, Some(1), (101, 1)), Some(87));
+    assert_eq!(play.look(), Look::At(80));
+    assert_eq!(play.finds(80, Some(0), (101, 1)), None);
+    assert_eq!(play.look(), Look::Nowhere);
+    assert_eq!(play.0.hash_at(70), Some(id(70, 0)));
+}
+
+#[test]
+fn a_reorg_that_shows_itself_is_followed_down_as_well() {
+    // In the status: a lower tip, or another of the same height.
+    for (height, below) in [(98, 95), (100, 95)] {
+        let mut play = Play::new();
+        play.answer(&[block(95, 0)], &tag(100, 0));
+        play.answer(&[block(80, 0)], &tag(100, 0));
+        play.tip(100, 0);
+        play.tip(height, 1);
+        assert_eq!(play.look(), Look::At(below));
+        assert!(play.finds(below, Some(1), (height, 1)).is_some());
+        assert_eq!(play.look(), Look::At(80));
+    }
+    // In an answer, where the status says what it has said.
+    let mut play = Play::new();
+    for height in [99, 90] {
+        play.answer(&[block(height, 0)], "");
+    }
+    play.status(100, "");
+    assert_eq!(told(play.answer(&[block(99, 1)], "")).orphaned, Some(96));
+    assert_eq!(play.look(), Look::At(90));
+    assert_eq!(told(play.answer(&[block(90, 1)], "")).orphaned, Some(87));
+    assert_eq!(play.look(), Look::Nowhere);
+    play.status(100, "");
+    assert_eq!(play.look(), Look::Nowhere, "all of it is known");
+}
+
+#[test]
+fn an_empty_block_at_the_tip_before_is_passed_over() {
+    let mut play = Play::new();
+    play.answer(&[block(90, 0)], &tag(100, 0));
+    play.tip(100, 0);
+    play.tip(101, 1);
+    assert_eq!(play.look(), Look::At(100));
+    assert_eq!(play.finds(100, None, (101, 1)), None);
+    assert_eq!(play.look(), Look::At(90));
+    assert_eq!(play.finds(90, Some(1), (101, 1)), Some(87));
+    assert_eq!(play.look(), Look::Nowhere);
+}
+
+#[test]
+fn a_block_that_was_learned_since_the_last_status_proves_nothing_of_before() {
+    // Without tags: of which chain it is nobody knows.
+    let mut play = Play::new();
+    play.answer(&[block(60, 0)], "");
+    play.status(100, "");
+    play.answer(&[block(90, 1)], "");
+    play.status(101, "");
+    assert_eq!(play.look(), Look::At(90));
+    play.answer(&[block(90, 1)], "");
+    assert_eq!(play.look(), Look::At(60));
+    assert_eq!(told(play.answer(&[block(60, 1)], "")).orphaned, Some(57));
+    assert_eq!(play.look(), Look::Nowhere);
+}
+
+#[test]
+fn looks_end() {
+    // One that tells nothing is not repeated for the same change.
+    let mut play = Play::new();
+    play.answer(&[block(90, 0)], &tag(100, 0));
+    play.tip(100, 0);
+    play.tip(101, 0);
+    assert_eq!(play.look(), Look::At(100));
+    play.answer(&[], &tag(101, 0));
+    assert_eq!(play.look(), Look::Nowhere);
+    // One that has failed is, for as long as it fails.
+    play.tip(102, 0);
+    for _ in 0..100 {
+        assert_eq!(play.look(), Look::At(101));
+        play.0.look_failed();
+    }
+    // Meanwhile there is another tip: both changes have to be proven.
+    play.tip(103, 1);
+    assert_eq!(play.look(), Look::At(102));
+    assert_eq!(play.finds(102, Some(0), (103, 1)), None);
+    assert_eq!(play.look(), Look::At(101));
+    assert_eq!(play.finds(101, Some(0), (103, 1)), None);
+    assert_eq!(play.look(), Look::Nowhere);
+    // Below a reorg without end nothing counts.
+    let mut play = Play::new();
+    for height in 0..100 {
+        play.answer(&[block(height, 0)], &tag(100, 0));
+    }
+    play.tip(100, 0);
+    play.tip(101, 1);
+    let mut looks = 0;
+    let undone = loop {
+        match play.look() {
+            Look::At(height) => {
+                looks += 1;
+                assert!(play.finds(height, Some(1), (101, 1)).is_some());
+            }
+            undone @ (Look::Nowhere | Look::Undone(_)) => break undone,
+        }
+    };
+    assert_eq!((looks, undone), (16, Look::Undone(0)));
+    assert_eq!(play.look(), Look::Nowhere);
+    assert!(play.0.is_empty());
+}
+
+#[test]
+fn an_endpoint_that_is_behind_is_looked_at_where_it_is() {
+    let mut play = Play::new();
+    play.turn(0, 95, 0);
+    play.turn(0, 96, 0);
+    play.answer(&[block(95, 0)], &tag(96, 0));
+    assert_eq!(play.look(), Look::Nowhere);
+    play.answer(&[block(94, 0)], &tag(96, 0));
+    play.turn(0, 96, 0);
+    play.turn(1, 94, 0);
+    assert_eq!(play.look(), Look::Nowhere, "its tip was known before");
+    play.turn(1, 95, 1);
+    assert_eq!(play.look(), Look::Nowhere, "a reorg, and nothing was below");
+}
+
+/// The block that is to be looked at proves recent entries too.
+#[test]
+fn a_look_is_the_anchor_of_recent_entries() {
+    let mut play = Play::new();
+    play.tip(100, 0);
+    told(play.answer(&[block(97, 0)], &tag(100, 0)));
+    play.tip(100, 0);
+    play.tip(100, 0);
+    assert_eq!(play.tip(101, 0).unwrap().epoch, 2);
+    assert_eq!(play.0.anchor(1, 97), Some(100));
+    assert_eq!(play.look(), Look::At(100));
+    play.finds(100, None, (101, 0));
+    assert_eq!(play.0.anchor(1, 97), Some(97), "nothing is there");
+    assert_eq!(play.look(), Look::At(97));
+    play.finds(97, Some(0), (101, 0));
+    assert!(play.0.agrees(1, 97));
+    assert_eq!((play.0.anchor(1, 97), play.look()), (None, Look::Nowhere));
 }

@@ -1,0 +1,157 @@
+//! Looks at blocks after a change of tip.
+//!
+//! A status shows a new tip, and nothing of the blocks below it. A reorg may
+//! have replaced many of them and be shown by none of the answers that clients
+//! ask for, while final answers that name its orphans are served on. So after
+//! each change one block is looked at that was known before: the tip before,
+//! where its hash is known. A block's hash commits to all blocks below it: if it
+//! still stands, all of them do. If another is there, that is a reorg, what
+//! names blocks down to `margin` below it is purged, and the highest block known
+//! below that is looked at, until one stands.
+//!
+//! What was learned only after the status had said the tip before may be of the
+//! new chain already: that it stands says nothing of what was known before, so
+//! then an older block is looked at as well.
+
+use super::{Block, Change, Epoch, Ledger, Seen, as_hash};
+use crate::clock::Moment;
+
+/// Looks until all is proven. Each lies more than `margin` below the one
+/// before, so that they reach some 200 blocks down at the least; after a reorg
+/// that is deeper still, nothing that was known of the chain counts.
+const MOST_LOOKS: u32 = 16;
+
+/// A change of tip of which it is not known yet what it undid.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unproven {
+    /// The beat at which the status was asked that said the tip before: what
+    /// was learned up to then is of its chain.
+    asked: u64,
+    /// The beat after that answer: reorgs since then belong to this change.
+    told: u64,
+    /// The tip before, where its hash is known.
+    before: Option<Block>,
+    /// Above this height nothing is looked at: it is not in both chains.
+    top: u32,
+    /// A block that was seen in this epoch or later stands.
+    epoch: Epoch,
+    looks: u32,
+    /// Where the last look went.
+    last: Option<u32>,
+}
+
+/// Where to look after a change of tip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nowhere: there was no change, or all that was known is proven or gone.
+    Nowhere,
+    /// At the block at this height.
+    At(u32),
+    /// However deep it was looked, nothing stood: all that names blocks from
+    /// this height up has to go.
+    Undone(u32),
+}
+
+impl Ledger {
+    /// Another tip is known. What was known before is unproven up to a height.
+    pub(super) fn doubt_blocks(&mut self, top: u32) {
+        let Some(said) = &self.said else {
+            return;
+        };
+        let tag = said.tag.as_deref();
+        let before = tag.and_then(as_hash).map(|hash| Block {
+            height: said.height,
+            hash,
+        });
+        let change = Unproven {
+            asked: said.asked,
+            told: said.told,
+            before,
+            top: top.min(said.height),
+            epoch: self.epoch,
+            looks: 0,
+            last: None,
+        };
+        // Where the one before is not proven yet, one look may prove both.
+        let older = self.unproven.take();
+        self.unproven = Some(older.map_or(change, |older| Unproven {
+            asked: older.asked,
+            told: older.told,
+            before: older.before,
+            looks: older.looks,
+            ..change
+        }));
+    }
+
+    /// Where to look next. To be asked again after each look that had an
+    /// answer, until it is nowhere.
+    pub fn next_look(&mut self, now: Moment) -> Look {
+        let suspect = self.suspect();
+        let Some(unproven) = &mut self.unproven else {
+            return Look::Nowhere;
+        };
+        // Where a look has changed nothing, the next would not either.
+        let Some(height) = suspect.filter(|_| unproven.last != suspect) else {
+            self.unproven = None;
+            return Look::Nowhere;
+        };
+        if unproven.looks < MOST_LOOKS {
+            unproven.looks += 1;
+            unproven.last = Some(height);
+            return Look::At(height);
+        }
+        self.unproven = None;
+        let mut change = Change::default();
+        change.orphan(0);
+        let from = self.turn(change, now);
+        self.beat += 1;
+        from.map_or(Look::Nowhere, Look::Undone)
+    }
+
+    /// The look has had no answer: it is to be tried again.
+    pub fn look_failed(&mut self) {
+        if let Some(unproven) = &mut self.unproven {
+            unproven.last = None;
+            unproven.looks = unproven.looks.saturating_sub(1);
+        }
+    }
+
+    /// The highest block of those known before the change that shows, if it
+    /// still stands, that all below it do; none where that is shown already.
+    pub(super) fn suspect(&self) -> Option<u32> {
+        let unproven = self.unproven.as_ref()?;
+        let reorgs = self.reorgs.iter().rev();
+        let reorgs = reorgs.take_while(|reorg| unproven.told < reorg.beat);
+        let below = reorgs.map(|reorg| reorg.from).min();
+        let below = below
+            .unwrap_or(u32::MAX)
+            .min(unproven.top.saturating_add(1));
+        for (height, seen) in self.heights.range(..below).rev() {
+            if seen.empty {
+                continue;
+            }
+            let stands = unproven.epoch <= seen.epoch;
+            match (stands, unproven.knew(*height, seen)) {
+                (false, _) => return Some(*height),
+                (true, true) => return None,
+                (true, false) => {}
+            }
+        }
+        None
+    }
+
+    /// A block's list was found empty.
+    pub(super) fn see_empty(&mut self, height: u32) {
+        if let Some(seen) = self.heights.get_mut(&height) {
+            seen.empty = !seen.items;
+        }
+    }
+}
+
+impl Unproven {
+    /// Whether a block was known before the change.
+    fn knew(&self, height: u32, seen: &Seen) -> bool {
+        let is_tip = |tip: Block| tip.height == height && tip.hash == seen.hash;
+        seen.beat <= self.asked || self.before.is_some_and(is_tip)
+    }
+}
