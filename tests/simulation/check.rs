@@ -299,6 +299,7 @@ impl Judge {
         let epoch = (now.height, now.tag.clone());
         Some(match (thing, good.epoch == epoch) {
             (Thing::Nothing | Thing::NotFound, _) => "absent: it might have appeared",
+            (Thing::Refused, _) => "absent: it might not be refused any more",
             (Thing::Token(..), true) => "live: it might have changed ahead of the tip",
             (Thing::Token(..), false) => "live: a new tip that has not changed it",
             (Thing::List(block, _), same) => {
@@ -565,7 +566,7 @@ impl Judge {
         let at = &self.sent[client];
         let fault = |why: String| Err(format!("client {client}, {}: {why}", at.text));
         let body = match reply.status.as_u16() {
-            200 | 404 => reply.body.clone(),
+            200 | 400 | 404 => reply.body.clone(),
             304 => {
                 self.tally.unchanged += 1;
                 let tag = reply.etag.as_ref().unwrap();
@@ -621,6 +622,16 @@ impl Judge {
         }
         if times.is_empty() {
             return fault(format!("this was never true: {text}"));
+        }
+        // A refusal is one for every page of its list, and costs no second
+        // request for the page itself.
+        let refused = times.iter().any(|(_, thing)| *thing == Thing::Refused);
+        let is_refusal = reply.status == StatusCode::BAD_REQUEST;
+        if is_refusal && !refused || refused && reply.status == StatusCode::OK {
+            return fault(format!("status {}: {text}", reply.status));
+        }
+        if refused && from.target.limit != self.weather.setup.window {
+            return fault(format!("the page is asked for as well: {}", from.text));
         }
 
         // A token may change without its tip, so nothing but time and checks
@@ -818,12 +829,12 @@ fn place(world: &World, thing: Thing, target: &Target) -> Place {
         (Thing::List(block, None), _) => Subject::Height(world.blocks[block].height),
         (_, subject) => subject.clone(),
     };
-    (
-        subject,
-        target.limit,
-        target.offset,
-        target.operation.clone(),
-    )
+    // A refusal is the same for every page.
+    let (limit, offset) = match thing == Thing::Refused {
+        true => (0, 0),
+        false => (target.limit, target.offset),
+    };
+    (subject, limit, offset, target.operation.clone())
 }
 
 /// Whether a purge means an answer that was made from the upstream's to another

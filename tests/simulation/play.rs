@@ -29,7 +29,7 @@ use crate::dice::Dice;
 use crate::stand_in::{Asked, StandIn};
 use crate::tally::Tally;
 use crate::weather::{SETUPS, Setup, Weather};
-use crate::world::{ORDINALS, RUNES, Subject, TICKERS, Target, Thing, Time, World};
+use crate::world::{ORDINALS, REFUSED, RUNES, Subject, TICKERS, Target, Thing, Time, World};
 
 /// What may happen.
 #[derive(Clone, Copy, Debug)]
@@ -498,6 +498,7 @@ impl Play {
             50..=64 => Subject::Hash(world.blocks[any(dice)].hash.clone()),
             65 => Subject::Hash(dice.hash()),
             66 => Subject::Tx(dice.hash()),
+            67 => Subject::Hash((*dice.pick(&REFUSED)).to_owned()),
             _ => {
                 let block = any(dice);
                 match &world.blocks[block].txs[..] {
@@ -632,5 +633,6 @@ pub(crate) fn brief(world: &World, thing: Thing) -> String {
         Thing::Nothing => "nothing".to_owned(),
         Thing::Token(token, figures) => format!("{} {figures:?}", TICKERS[token]),
         Thing::NotFound => "not found".to_owned(),
+        Thing::Refused => "refused".to_owned(),
     }
 }

@@ -80,7 +80,15 @@ pub(crate) enum Thing {
     Nothing,
     Token(usize, Figures),
     NotFound,
+    /// A block's hash that the upstream does not take for one, whatever the page.
+    Refused,
 }
+
+/// Hashes that it refuses.
+pub(crate) const REFUSED: [&str; 2] = [
+    "00000000badbadbadbadbadbadbadbadbadbadbadbadbadbadbadbadbadbadba",
+    "00000000dabdabdabdabdabdabdabdabdabdabdabdabdabdabdabdabdabdabda",
+];
 
 impl Thing {
     /// The block that an answer about it names.
@@ -88,7 +96,7 @@ impl Thing {
         match self {
             Self::List(block, _) => Some(block),
             Self::Token(_, figures) => Some(figures.deploy),
-            Self::Nothing | Self::NotFound => None,
+            Self::Nothing | Self::NotFound | Self::Refused => None,
         }
     }
 }
@@ -453,6 +461,7 @@ impl World {
                 let block = at.and_then(|at| version.data.get(at)).filter(has);
                 block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
             }
+            Subject::Hash(hash) if REFUSED.contains(&&**hash) => Thing::Refused,
             Subject::Hash(hash) => {
                 let mut blocks = version.data.iter();
                 let block = blocks
@@ -485,6 +494,10 @@ impl World {
         let (limit, offset) = (target.limit, target.offset);
         match thing {
             Thing::NotFound => (404, r#"{"error":"Not found"}"#.to_owned()),
+            Thing::Refused => {
+                let body = r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#;
+                (400, body.to_owned())
+            }
             Thing::Token(
                 token,
                 Figures {
