@@ -545,7 +545,11 @@ fn a_budget_without_a_limit() {
         let config = Config::parse("p", text).unwrap();
         let none = ProviderKeys::default();
         let warnings = config.warnings(&none);
-        assert_eq!(warnings.len(), usize::from(printed[0] == "7"), "{warnings:?}");
+        assert_eq!(
+            warnings.len(),
+            usize::from(printed[0] == "7"),
+            "{warnings:?}"
+        );
         let once = config.print(&none).unwrap();
         let [minute, second] = printed;
         let lines = format!("requests_per_minute = {minute}\nrequests_per_second = {second}\n");

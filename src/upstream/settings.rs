@@ -310,7 +310,10 @@ mod tests {
                 (limited(9), Unlimited),
             ),
         ] {
-            let mut settings = crate::config::Config::parse("p", "").unwrap().upstreams.remove(0);
+            let mut settings = crate::config::Config::parse("p", "")
+                .unwrap()
+                .upstreams
+                .remove(0);
             (settings.requests_per_minute, settings.requests_per_second) = said;
             (settings.passes_all, settings.send_api_key) = (is_open, sends);
             let rates = settings.rates(has_keys);
@@ -319,6 +322,22 @@ mod tests {
             let shown = settings.in_force(has_keys).rates(true);
             assert_eq!(shown, rates, "what is printed is what is in force");
         }
+    }
+
+    #[test]
+    fn a_key_that_is_not_sent_is_not_exposed() {
+        let mut settings = crate::config::Config::parse("p", "")
+            .unwrap()
+            .upstreams
+            .remove(0);
+        settings.urls = vec!["http://api.example".parse().unwrap()];
+        let keys = ApiKey::list("a-key").unwrap();
+        assert!(matches!(
+            settings.check(&keys),
+            Err(SetupError::PlainHttp(_))
+        ));
+        settings.send_api_key = false;
+        assert!(settings.check(&keys).is_ok());
     }
 
     #[test]
