@@ -1162,6 +1162,14 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
         let said = "upstream and upstreams.runes share API keys, and their requests_per_minute";
         assert_eq!(warnings.contains(said), warned, "{text}: {warnings}");
     }
+    // A limit of the second is not inherited by a minute that has none.
+    for (minute, second) in [("\"unlimited\"", "\"unlimited\""), ("300", "9")] {
+        let text =
+            format!("upstream.requests_per_second = 9\n{two}requests_per_minute = {minute}\n");
+        let config = Config::parse("p", &text).unwrap();
+        let named = toml::Value::try_from(config.upstreams[1].in_force(true)).unwrap();
+        assert_eq!(named["requests_per_second"].to_string(), second);
+    }
     // An origin of one's own, that a plain cache is before, is not rationed.
     let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
     for (text, keys, printed) in [
