@@ -529,6 +529,50 @@ fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
 }
 
 #[test]
+fn a_budget_without_a_limit() {
+    for (text, printed) in [
+        ("", ["500", "20"]),
+        ("upstream.requests_per_minute = 7\n", ["7", "20"]),
+        (
+            "upstream.requests_per_minute = \"unlimited\"\n",
+            ["\"unlimited\"", "\"unlimited\""],
+        ),
+        (
+            "upstream = { requests_per_minute = \"unlimited\", requests_per_second = 9 }\n",
+            ["\"unlimited\"", "9"],
+        ),
+    ] {
+        let config = Config::parse("p", text).unwrap();
+        let none = ProviderKeys::default();
+        let warnings = config.warnings(&none);
+        assert_eq!(
+            warnings.len(),
+            usize::from(printed[0] == "7"),
+            "{warnings:?}"
+        );
+        let once = config.print(&none).unwrap();
+        let [minute, second] = printed;
+        let lines = format!("requests_per_minute = {minute}\nrequests_per_second = {second}\n");
+        assert!(once.contains(&lines), "{lines} in {once}");
+        let again = Config::parse("p", &once).unwrap();
+        assert_eq!(again.print(&none).unwrap(), once);
+    }
+    for (value, came) in [
+        ("\"none\"", "\"none\""),
+        ("0", "0"),
+        ("1000001", "1000001"),
+        ("1.5", "1.5"),
+        ("[]", "a list"),
+    ] {
+        let found = problems(&format!("upstream.requests_per_second = {value}\n"));
+        let expected = format!(
+            "p.toml:1:32: upstream.requests_per_second is {came}; allowed is a whole number from 1 to 1000000, or \"unlimited\""
+        );
+        assert_eq!(found, [expected]);
+    }
+}
+
+#[test]
 fn slots_too_few_to_share_are_warned_of() {
     for (text, warned) in [
         ("upstream.max_in_flight = 3\n", true),
@@ -1124,6 +1168,14 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
         let warnings = config.warnings(&keys).join("\n");
         let said = "upstream and upstreams.runes share API keys, and their requests_per_minute";
         assert_eq!(warnings.contains(said), warned, "{text}: {warnings}");
+    }
+    // A limit of the second is not inherited by a minute that has none.
+    for (minute, second) in [("\"unlimited\"", "\"unlimited\""), ("300", "9")] {
+        let text =
+            format!("upstream.requests_per_second = 9\n{two}requests_per_minute = {minute}\n");
+        let config = Config::parse("p", &text).unwrap();
+        let named = toml::Value::try_from(config.upstreams[1].in_force(true)).unwrap();
+        assert_eq!(named["requests_per_second"].to_string(), second);
     }
     // An origin of one's own, that a plain cache is before, is not rationed.
     let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";

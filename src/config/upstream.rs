@@ -172,6 +172,12 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
         );
         table.problem(table.span(), message);
     }
+    let per_minute = rate(&table, "requests_per_minute");
+    let per_second = rate(&table, "requests_per_second").or(match per_minute {
+        // The limit of another upstream's second is none on an unlimited minute.
+        Some(Rate::Unlimited) => None,
+        _ => from.requests_per_second,
+    });
     let settings = Settings {
         name: from.name.clone(),
         has_own_keys_file: false,
@@ -183,8 +189,8 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
         allow_plain_http: table.boolean("allow_plain_http", from.allow_plain_http),
         ca_file: path(&table, "ca_file").or_else(|| from.ca_file.clone()),
         send_api_key: table.boolean("send_api_key", from.send_api_key),
-        requests_per_minute: rate(&table, "requests_per_minute").or(from.requests_per_minute),
-        requests_per_second: rate(&table, "requests_per_second").or(from.requests_per_second),
+        requests_per_minute: per_minute.or(from.requests_per_minute),
+        requests_per_second: per_second,
         passes_all: false,
         max_in_flight,
         min_in_flight,

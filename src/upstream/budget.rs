@@ -486,6 +486,37 @@ mod tests {
         assert_eq!(budget.left(at(40)), Some(0));
     }
 
+    #[test]
+    fn a_limit_that_comes_late_counts_what_was_sent_before() {
+        for (sent, limit, left_at_once, left_later) in [
+            (100, 300, 200, 280),
+            (100, 50, 0, 30),
+            // Of more than are remembered, the others count as the first of these.
+            (2_000, 3_000, 0, 2_980),
+            (2_000, 1_000, 0, 980),
+        ] {
+            let mut budget = budget(0, 0);
+            for nth in 0..sent {
+                let millis = if nth < sent - 20 { 0 } else { 10_000 };
+                assert_eq!(budget.take(at(millis), Keep::Half), Ok(()));
+                budget.end(at(millis));
+                assert_eq!(budget.left(at(millis)), None);
+            }
+            let kept = budget.minute.ended.len().max(budget.second.ended.len());
+            assert!(kept <= REMEMBERED, "{kept}");
+            budget.bound(rates(limit, 0));
+            assert_eq!(
+                budget.left(at(10_000)),
+                Some(left_at_once),
+                "{sent} {limit}"
+            );
+            assert_eq!(budget.left(at(60_050)), Some(left_later), "{sent} {limit}");
+            assert_eq!(budget.left(at(70_050)), Some(limit as usize));
+            budget.bound(rates(0, 0));
+            assert_eq!(budget.wait(at(70_050), Keep::Half), None);
+        }
+    }
+
     /// How many go in each of so many spans of ten seconds, where one is wished
     /// for every 20 ms that leaves this share.
     fn taken(budget: &mut Budget, keep: Keep, from: u64, spans: usize) -> Vec<usize> {

@@ -262,6 +262,85 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_rates_in_force() {
+        use Rate::Unlimited;
+        let limited = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
+        let shipped = (limited(500), limited(20));
+        // What is said; whether all is passed, there are keys, and they are sent.
+        for (said, is_open, has_keys, sends, expected) in [
+            ((None, None), false, false, true, shipped),
+            ((None, None), false, true, true, shipped),
+            ((None, None), true, true, true, shipped),
+            ((None, None), true, false, true, (Unlimited, Unlimited)),
+            ((None, None), true, true, false, (Unlimited, Unlimited)),
+            ((None, None), false, true, false, shipped),
+            (
+                (Some(Unlimited), None),
+                false,
+                true,
+                true,
+                (Unlimited, Unlimited),
+            ),
+            (
+                (Some(Unlimited), Some(limited(7))),
+                false,
+                true,
+                true,
+                (Unlimited, limited(7)),
+            ),
+            (
+                (None, Some(Unlimited)),
+                false,
+                true,
+                true,
+                (limited(500), Unlimited),
+            ),
+            (
+                (Some(limited(9)), None),
+                false,
+                true,
+                true,
+                (limited(9), limited(20)),
+            ),
+            (
+                (Some(limited(9)), None),
+                true,
+                false,
+                true,
+                (limited(9), Unlimited),
+            ),
+        ] {
+            let mut settings = crate::config::Config::parse("p", "")
+                .unwrap()
+                .upstreams
+                .remove(0);
+            (settings.requests_per_minute, settings.requests_per_second) = said;
+            (settings.passes_all, settings.send_api_key) = (is_open, sends);
+            let rates = settings.rates(has_keys);
+            let found = (rates.per_minute, rates.per_second);
+            assert_eq!(found, expected, "{said:?} {is_open} {has_keys} {sends}");
+            let shown = settings.in_force(has_keys).rates(true);
+            assert_eq!(shown, rates, "what is printed is what is in force");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_not_sent_is_not_exposed() {
+        let mut settings = crate::config::Config::parse("p", "")
+            .unwrap()
+            .upstreams
+            .remove(0);
+        settings.urls = vec!["http://api.example".parse().unwrap()];
+        let keys = ApiKey::list("a-key").unwrap();
+        assert!(matches!(
+            settings.check(&keys),
+            Err(SetupError::PlainHttp(_))
+        ));
+        settings.send_api_key = false;
+        assert!(settings.check(&keys).is_ok());
+    }
+
+    #[test]
     fn where_a_key_would_be_exposed() {
         for (url, exposed) in [
             ("http://127.0.0.1:3999", false),

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::Rate;
+use crate::upstream::reported::{Reported, Window, Word};
+use crate::upstream::{Failure, Rate, hold};
 
 /// 0 for any number.
 fn rates(per_minute: u32, per_second: u32) -> Rates {
@@ -327,4 +328,169 @@ fn a_key_check_is_a_request_of_the_same_key() {
     let mut trial = take().unwrap();
     trial.renew(Priority::Miss).ok().unwrap().accepted();
     assert_eq!(keys.standings()[0].state(), "ready");
+}
+
+/// The budget is a key's, whoever sends it; what an upstream says of a key is its
+/// own.
+#[test]
+fn one_upstreams_refusals_leave_the_key_to_another() {
+    let clock = Clock::manual();
+    let budgets = Budgets::new();
+    let upstream = || upstream("a-key", rates(10, 20), &budgets, &clock);
+    let (one, other) = (upstream(), upstream());
+    let left = |keys: &Keys| keys.standings()[0].left;
+    let state = |keys: &Keys| keys.standings()[0].state();
+    let refused = one.take(Priority::Miss).ok().unwrap();
+    refused.refused(StatusCode::UNAUTHORIZED);
+    drop(refused);
+    assert_eq!((state(&one), state(&other)), ("quarantined", "ready"));
+    let throttled = other.take(Priority::Miss).ok().unwrap();
+    throttled.cool(Duration::from_secs(90));
+    drop(throttled);
+    clock.advance(Duration::from_secs(59));
+    assert_eq!((state(&one), state(&other)), ("quarantined", "cooling"));
+    assert_eq!((left(&one), left(&other)), (Some(8), Some(8)));
+    clock.advance(Duration::from_secs(1));
+    let accepted = one.take(Priority::Miss).ok().unwrap();
+    accepted.accepted();
+    assert_eq!((state(&one), state(&other)), ("ready", "cooling"));
+    // What it says is left of the key's windows holds for all.
+    accepted.hear(&said(Window::Minute, 3, 30, true));
+    assert_eq!((left(&one), left(&other)), (Some(3), Some(3)));
+}
+
+fn said(window: Window, left: u64, seconds: u64, told: bool) -> Reported {
+    let lasts = Duration::from_secs(seconds);
+    Reported {
+        words: vec![Word {
+            window,
+            left,
+            lasts,
+            told,
+        }],
+        quota_spent: None,
+    }
+}
+
+#[test]
+fn without_a_key_the_budget_is_the_servers() {
+    let clock = Clock::manual();
+    let budgets = Budgets::new();
+    let upstream = |url: &str, list: &str| {
+        let (list, line) = (ApiKey::list(list), Line::new(10, clock.clone()));
+        let server = Payer::server(&url.parse().unwrap());
+        let (budgets, clock) = (budgets.clone(), clock.clone());
+        let list = list.unwrap_or_default();
+        Keys::new(list, server, rates(5, 0), budgets, line, clock)
+    };
+    let own = upstream("http://127.0.0.1:3000", "");
+    own.take(Priority::Miss).ok().unwrap();
+    for (url, list, left) in [
+        ("http://127.0.0.1:3000/runes", "", 4),
+        ("http://127.0.0.1:3001", "", 5),
+        ("https://127.0.0.1", "", 5),
+        ("http://127.0.0.1:3000", "a-key", 5),
+    ] {
+        let other = upstream(url, list);
+        assert_eq!(other.standings()[0].left, Some(left), "{url} {list}");
+    }
+}
+
+#[test]
+fn an_unlimited_budget_is_held_to_what_the_upstream_says() {
+    let clock = Clock::manual();
+    let keys = keys("a-key", 0, 0, &clock);
+    let wish = Wish::of(crate::identify::Caller::V4(1), Priority::Revalidation);
+    let mut under_way: Vec<_> = (0..3_000).map(|_| keys.take(wish).ok().unwrap()).collect();
+    assert!(keys.take(Priority::LookAhead).is_ok());
+    let standing = &keys.standings()[0];
+    assert_eq!((standing.left, standing.per_minute), (None, None));
+    let last = under_way.pop().unwrap();
+    last.hear(&said(Window::Second, 2, 1, true));
+    drop((last, under_way));
+    assert_eq!(keys.standings()[0].left, Some(2));
+    for _ in 0..2 {
+        keys.take(wish).ok().unwrap();
+    }
+    assert_eq!(keys.take(wish).err(), Some(spent_for(1_000)));
+    clock.advance(Duration::from_secs(1));
+    keys.take(wish).ok().unwrap().cool(Duration::from_secs(7));
+    assert_eq!(keys.take(wish).err(), Some(spent_for(7_000)));
+    // What was sent before there was a limit counts.
+    keys.replace(ApiKey::list("a-key").unwrap(), server(), rates(2_000, 0));
+    assert_eq!(keys.standings()[0].left, Some(0));
+    clock.advance(Duration::from_secs(61));
+    assert_eq!(keys.standings()[0].left, Some(2_000));
+}
+
+#[test]
+fn who_is_gone_leaves_its_share() {
+    let clock = Clock::manual();
+    let budgets = Budgets::new();
+    let upstream = |rates| upstream("a-key", rates, &budgets, &clock);
+    let (stays, goes) = (upstream(rates(100, 20)), upstream(rates(50, 10)));
+    assert_eq!(stays.standings()[0].per_minute, Some(50));
+    let late = goes.take(Priority::Probe).ok();
+    goes.retire();
+    assert_eq!(stays.standings()[0].per_minute, Some(100));
+    let most = || {
+        let takes = std::iter::from_fn(|| stays.take(Priority::Probe).ok());
+        takes.collect::<Vec<_>>().len()
+    };
+    assert_eq!(most(), 15, "while a request of the other is under way");
+    drop(late);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(most(), 20);
+}
+
+/// A request that waits for budget at one upstream goes as soon as an answer to
+/// another upstream's request says that there is more, or that one is gone.
+#[tokio::test(start_paused = true)]
+async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
+    let clock = Clock::manual();
+    let (budgets, wish) = (Budgets::new(), Wish::own(Priority::Miss));
+    let upstream = |rates| {
+        let (list, line) = (ApiKey::list("a-key"), Line::new(10, clock.clone()));
+        let (budgets, clock) = (budgets.clone(), clock.clone());
+        let keys = Keys::new(list.unwrap(), server(), rates, budgets, line.clone(), clock);
+        (keys, line)
+    };
+    let begun = tokio::time::Instant::now();
+    let passes = |keys: Arc<Keys>, line: Arc<Line>| {
+        let patience = Duration::from_secs(5);
+        tokio::spawn(async move {
+            let passed = line.pass(wish, patience, |_slot| keys.take(wish).map_err(hold));
+            passed.await.map(|_granted| begun.elapsed())
+        })
+    };
+    let waits = async |line: &Line| {
+        while line.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let at_once = Ok::<_, Failure>(Duration::ZERO);
+
+    let (one, line) = upstream(rates(500, 20));
+    let (other, _) = upstream(rates(500, 20));
+    one.take(wish)
+        .ok()
+        .unwrap()
+        .hear(&said(Window::Minute, 1, 3, false));
+    let last = other.take(wish).ok().unwrap();
+    let waiting = passes(one.clone(), line.clone());
+    waits(&line).await;
+    last.hear(&said(Window::Minute, 400, 60, false));
+    drop(last);
+    assert_eq!(waiting.await.unwrap(), at_once);
+
+    // It has all that it may have unanswered, until the other is gone.
+    let mut hanging = Vec::new();
+    while let Ok(grant) = one.take(Priority::Probe) {
+        hanging.push(grant);
+    }
+    assert_eq!(one.take(wish).err(), Some(Denied::UntilOneEnds));
+    let waiting = passes(one.clone(), line.clone());
+    waits(&line).await;
+    other.retire();
+    assert_eq!(waiting.await.unwrap(), at_once);
 }

@@ -270,3 +270,53 @@ async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
     assert_eq!(slow.answer("GET").await.status, 200);
     assert_eq!(metric(&gateway, hedges).await, sent);
 }
+
+/// Two upstreams that have one key: what one has unanswered counts in each second
+/// of the key's, and leaves the other a quarter of it.
+#[tokio::test]
+async fn an_upstream_that_hangs_leaves_budget_to_another() {
+    let (ordinals, runes) = (Upstream::start(), Upstream::start());
+    let config = format!(
+        "[upstream]\nrequests_per_minute = 60\nrequests_per_second = 8\n\
+         queue_timeout = \"20ms\"\n[upstreams.runes]\nurl = \"{}\"\n",
+        runes.url()
+    );
+    let gateway = Setup::before(&ordinals)
+        .keys("shared-key")
+        .manual()
+        .config(&config)
+        .start();
+    let gate = Gate::new();
+    runes.always(Reply::json("{}").behind(&gate));
+    let block = |number: u8| format!("/runes/v1/blocks/{}/activity", 840_000 + u32::from(number));
+    let mut hanging = Vec::new();
+    for number in 1..=8 {
+        let mut client = Client::connect_from([127, 0, 0, 10 + number], gateway.public).await;
+        client.ask("GET", &block(number), &[]).await;
+        if number <= 6 {
+            runes.asked(number.into()).await;
+            hanging.push(client);
+        } else {
+            assert_eq!(client.answer("GET").await.status, 503, "{number}");
+        }
+    }
+    let mut number = 0;
+    for _ in 0..3 {
+        for expected in [200, 200, 503] {
+            let answer = gateway.get(&token(number)).await;
+            assert_eq!(answer.status, expected, "{number}");
+            number += 1;
+        }
+        gateway.advance(1_050);
+    }
+    // Each counts once in the minute.
+    let status = gateway.admin("/status").await.json();
+    for name in ["default", "runes"] {
+        let key = &status["upstreams"][name]["keys"][0];
+        assert_eq!(key["budget_left"], 60 - 6 - 6, "{name}");
+    }
+    gate.open();
+    for client in &mut hanging {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+}

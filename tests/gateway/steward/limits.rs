@@ -1,6 +1,8 @@
 //! What the upstream says of its limits tightens the key's budget, whatever the
 //! answer is that says it.
 
+use serde_json::Value;
+
 use super::{key, keyed, metric, must_wait};
 use crate::respect;
 use crate::support::{Client, Gate, Process, Reply, Upstream, token, until};
@@ -53,6 +55,66 @@ async fn what_is_left_is_held_to_until_the_windows_end() {
             gateway.advance(100);
             assert_eq!(gateway.get(&token(90)).await.status, 200, "{fields}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_budget_without_a_limit_is_held_to_what_the_upstream_says() {
+    let upstream = Upstream::start();
+    upstream.always(said(200, ""));
+    upstream.once(
+        &token(599),
+        said(200, "ratelimit-remaining: 1\r\nratelimit-reset: 30\r\n"),
+    );
+    let gateway = keyed(&upstream, "one");
+    let unlimited = "upstream.requests_per_minute = \"unlimited\"\n\
+                     upstream.requests_per_second = \"unlimited\"";
+    assert_eq!(gateway.reload(unlimited).await.status, 200);
+    for number in 0..600 {
+        // The clock stands still: it is all in one second.
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let told = key(&gateway, 0).await;
+    assert_eq!(told["budget"], Value::Null);
+    assert_eq!(told["budget_left"], 1);
+    let metrics = gateway.admin("/metrics").await;
+    assert!(!metrics.text().contains("ordgate_upstream_budget{"));
+    assert!(!metrics.text().contains("ordgate_upstream_budget_left{"));
+    assert_eq!(gateway.get(&token(600)).await.status, 200);
+    must_wait(&gateway.get(&token(601)).await, 30);
+    gateway.advance(30_000);
+    assert_eq!(gateway.get(&token(601)).await.status, 200);
+    assert_eq!(key(&gateway, 0).await["budget_left"], Value::Null);
+    // A limit that is set counts what was sent before.
+    let limited = "upstream.requests_per_minute = 700\nupstream.requests_per_second = 700";
+    assert_eq!(gateway.reload(limited).await.status, 200);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 700 - 602);
+    gateway.advance(31_000);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 699);
+}
+
+/// A server of one's own is asked without the key that there is for another.
+#[tokio::test]
+async fn the_key_is_sent_where_it_is_to_be() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "one-key");
+    let limited = "upstream.requests_per_minute = 50\nupstream.send_api_key = ";
+    for (number, sends, name, left) in [
+        (0, true, "key-1", 49),
+        (1, false, "none", 49),
+        (2, true, "key-1", 48),
+        (3, false, "none", 48),
+    ] {
+        let answer = gateway.reload(&format!("{limited}{sends}")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        let sent = upstream.seen().pop().unwrap().field("x-api-key");
+        assert_eq!(sent.as_deref(), sends.then_some("one-key"));
+        let told = key(&gateway, 0).await;
+        assert_eq!(
+            (&told["name"], &told["budget_left"]),
+            (&name.into(), &left.into())
+        );
     }
 }
 
