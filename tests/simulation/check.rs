@@ -394,7 +394,9 @@ impl Judge {
         }
         let (mark, content_type) = match thing {
             Thing::Token(..) => (ELSEWHERE, format!("{JSON}; mark={id}")),
-            Thing::List(..) | Thing::Nothing | Thing::NotFound => (id, JSON.to_owned()),
+            Thing::List(..) | Thing::Nothing | Thing::NotFound | Thing::Refused => {
+                (id, JSON.to_owned())
+            }
         };
         write_mark(&mut body, mark);
         self.compare(id);
