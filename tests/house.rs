@@ -363,3 +363,31 @@ fn nothing_is_imported_by_a_star() {
         assert!(!source.code.contains("::*;"), "{}", source.name);
     }
 }
+
+#[test]
+fn no_merge_has_left_its_marks() {
+    let named = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "API.md",
+        "CHANGELOG.md",
+        "proxy.toml",
+        ".ci/run",
+    ];
+    let texts = named.map(|name| {
+        (
+            name.to_owned(),
+            fs::read_to_string(root().join(name)).unwrap(),
+        )
+    });
+    let sources = product()
+        .into_iter()
+        .map(|source| (source.name, source.whole));
+    for (name, text) in texts.into_iter().chain(sources) {
+        let marks = ["<<<<<<< ", ">>>>>>> "];
+        let left = text
+            .lines()
+            .find(|line| marks.iter().any(|mark| line.starts_with(mark)));
+        assert_eq!(left, None, "{name}");
+    }
+}
