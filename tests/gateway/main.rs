@@ -33,6 +33,8 @@ mod named;
 
 mod steward;
 
+mod upstreams;
+
 mod wrong_upstream;
 
 mod respect;
