@@ -14,7 +14,7 @@ use ordgate::admin::Token;
 use ordgate::admin::client::{self, Wanted};
 use ordgate::clock::Clock;
 use ordgate::config::{self, Config, UrlOverrides, base_url};
-use ordgate::sandbox::{self, Sandbox};
+use ordgate::sandbox::{self, Api, Sandbox};
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::{Fresh, Options, Server, bind};
 use ordgate::supervisor::{self, Supervisor};
@@ -128,6 +128,15 @@ struct SandboxFlags {
     /// Where to listen; port 0 takes a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3999")]
     listen: SocketAddr,
+    /// Serve the two APIs on two ports, as the open-source indexer does: the
+    /// ordinals API on --listen, the runes API on --runes-listen. Both have one
+    /// chain; --rpm, the counts and the faults are of each alone.
+    #[arg(long)]
+    split: bool,
+    /// Where the runes API listens; without it, on the port after that of
+    /// --listen, or on a free one where that is 0.
+    #[arg(long, value_name = "ADDR", requires = "split")]
+    runes_listen: Option<SocketAddr>,
     /// What the chain is made from: one seed, one chain.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -377,12 +386,21 @@ fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
     };
     raise_descriptors();
     let sandbox = Sandbox::new(settings);
+    let runes = match flags.split {
+        true => Some(runes_listen(flags.runes_listen, flags.listen)?),
+        false => None,
+    };
     let (socket, address) = bind(flags.listen)?;
+    let runes = runes.map(bind).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(socket)?;
+        let runes = match runes {
+            Some((socket, address)) => Some((tokio::net::TcpListener::from_std(socket)?, address)),
+            None => None,
+        };
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
         let stop = async move {
@@ -392,16 +410,52 @@ fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
             }
         };
         let examples = sandbox.examples();
-        let mut ready = format!(
-            "ordgate sandbox is ready on http://{address}; more at /sandbox/examples. Try:\n"
-        );
-        for path in [examples.token(), examples.transaction(), examples.block()] {
+        let of_runes = runes.as_ref().map_or(address, |(_, address)| *address);
+        let addresses = match runes {
+            None => format!("http://{address}"),
+            Some(_) => format!("http://{address} (ordinals) and http://{of_runes} (runes)"),
+        };
+        let mut ready =
+            format!("ordgate sandbox is ready on {addresses}; more at /sandbox/examples. Try:\n");
+        for (address, path) in [
+            (address, examples.token()),
+            (of_runes, examples.transaction()),
+            (of_runes, examples.block()),
+        ] {
             ready.push_str(&format!("  curl -i 'http://{address}{path}'\n"));
         }
+        if runes.is_some() {
+            ready.push_str(&format!(
+                "A gateway before both:\n  ordgate serve --upstream ordinals=http://{address} --upstream runes=http://{of_runes}\n"
+            ));
+        }
         say(&ready)?;
-        sandbox.serve(listener, stop).await;
+        match runes {
+            None => sandbox.serve(Api::Both, listener, stop).await,
+            Some((runes, _)) => {
+                let other = sandbox.clone();
+                tokio::select! {
+                    () = sandbox.serve(Api::Ordinals, listener, stop) => {}
+                    () = other.serve(Api::Runes, runes, std::future::pending()) => {}
+                }
+            }
+        }
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Where the runes API of a split sandbox listens.
+fn runes_listen(given: Option<SocketAddr>, ordinals: SocketAddr) -> Result<SocketAddr> {
+    if let Some(given) = given {
+        return Ok(given);
+    }
+    let port = match ordinals.port() {
+        0 => 0,
+        port => port
+            .checked_add(1)
+            .context("there is no port after that of --listen; say --runes-listen")?,
+    };
+    Ok(SocketAddr::new(ordinals.ip(), port))
 }
 
 fn check(flags: &Serve) -> Result<ExitCode> {

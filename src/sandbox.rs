@@ -11,8 +11,13 @@
 //! blocks; tokens, runes, transactions and blocks agree with each other. Everything follows from the seed and from what
 //! was done to the chain.
 //!
+//! # Two servers
+//! The reference is two processes, one for each API. A sandbox can be served so as well: on one listener with
+//! `Api::Ordinals`, on another with `Api::Runes`. The two have one chain and one sequence of blocks that arrive. Each has
+//! its own rate limit, counts and faults, and answers a path of the other API like any unknown route.
+//!
 //! # Control routes
-//! On the same listener, for people and scripts. They are neither counted nor limited and need no key.
+//! On the same listeners, for people and scripts. They are neither counted nor limited and need no key.
 //!
 //! | request | effect |
 //! |---|---|
@@ -63,7 +68,7 @@ mod target;
 mod tokens;
 
 pub use answer::Answer;
-pub use api::Model;
+pub use api::{Api, Model};
 pub use counts::Counts;
 pub use examples::Examples;
 pub use faults::{Fault, FaultKind};
@@ -88,8 +93,12 @@ struct Inner {
     settings: Settings,
     model: RwLock<Model>,
     faults: Mutex<faults::Faults>,
-    counter: Mutex<counts::Counter>,
-    limiter: Mutex<Option<rate::Limiter>>,
+    /// By `Api`; the first counts the requests to all servers.
+    counters: [Mutex<counts::Counter>; 3],
+    /// By `Api`: one for each server.
+    limiters: [Mutex<Option<rate::Limiter>>; 3],
+    /// Held by the server that lets blocks arrive.
+    bringing: tokio::sync::Mutex<()>,
     /// Blocks that arrived by themselves.
     arrived: Mutex<u64>,
     /// The moment from which `server` counts its time.
@@ -110,13 +119,14 @@ impl Sandbox {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let model = Model::new(&settings);
-        let limiter = settings.requests_per_minute.map(rate::Limiter::new);
+        let limiter = || settings.requests_per_minute.map(rate::Limiter::new);
         let inner = Inner {
-            settings,
             model: RwLock::new(model),
             faults: Mutex::default(),
-            counter: Mutex::new(counts::Counter::new()),
-            limiter: Mutex::new(limiter),
+            counters: std::array::from_fn(|_api| Mutex::new(counts::Counter::new())),
+            limiters: std::array::from_fn(|_api| Mutex::new(limiter())),
+            bringing: tokio::sync::Mutex::default(),
+            settings,
             arrived: Mutex::new(0),
             epoch: OnceLock::new(),
         };
@@ -220,19 +230,47 @@ impl Sandbox {
 
     /// Clears all faults that wait.
     pub fn clear_faults(&self) {
-        self.faults().clear();
+        self.clear_faults_at(Api::Both);
     }
 
-    /// What was asked so far.
+    /// Clears the faults that wait for the server with this API.
+    fn clear_faults_at(&self, api: Api) {
+        self.faults().clear(api);
+    }
+
+    /// What was asked so far, of all servers.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.counter().snapshot()
+        self.counts_at(Api::Both)
     }
 
-    /// Serves HTTP/1.1 on the listener until `stop` resolves, and lets blocks arrive where the settings say so. Then it
-    /// returns at once and drops the connections. Several listeners may be served at a time; each brings blocks.
-    pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) {
-        server::serve(self, listener, stop).await;
+    /// What was asked so far of the server with this API; of all servers for [`Api::Both`].
+    #[must_use]
+    pub fn counts_at(&self, api: Api) -> Counts {
+        self.counter(api).snapshot()
+    }
+
+    /// Serves this API by HTTP/1.1 on the listener until `stop` resolves, and lets blocks arrive where the settings say
+    /// so. Then it returns at once and drops the connections. Several listeners may be served at a time, with the same
+    /// API or others; blocks arrive once for all of them.
+    pub async fn serve(self, api: Api, listener: TcpListener, stop: impl Future<Output = ()>) {
+        server::serve(self, api, listener, stop).await;
+    }
+
+    /// Counts a request to the server with this API, and gives its number among those to all servers.
+    fn arrive(&self, api: Api, route: &api::Route, now: u64) -> u64 {
+        if api != Api::Both {
+            self.counter(api).arrive(route, now);
+        }
+        self.counter(Api::Both).arrive(route, now)
+    }
+
+    /// Counts what became of it; nothing means that its connection was closed.
+    fn leave(&self, api: Api, status: Option<http::StatusCode>) {
+        if api != Api::Both {
+            self.counter(api).leave(status);
+        }
+        self.counter(Api::Both).leave(status);
     }
 
     /// A block arrives by itself.
@@ -276,16 +314,14 @@ impl Sandbox {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn counter(&self) -> MutexGuard<'_, counts::Counter> {
-        self.inner
-            .counter
+    fn counter(&self, api: Api) -> MutexGuard<'_, counts::Counter> {
+        self.inner.counters[api as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn limiter(&self) -> MutexGuard<'_, Option<rate::Limiter>> {
-        self.inner
-            .limiter
+    fn limiter(&self, api: Api) -> MutexGuard<'_, Option<rate::Limiter>> {
+        self.inner.limiters[api as usize]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }

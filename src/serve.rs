@@ -36,7 +36,7 @@ use crate::listener::{Backlog, Door, Drain, Present};
 use crate::probe;
 use crate::probe::standby;
 use crate::reload::{Reloaded, Reloads};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{self, Sandbox};
 use crate::supervisor::{Handed, Supervisor};
 use crate::upstream::SetupError;
 use crate::upstream::names::Names;
@@ -186,7 +186,7 @@ impl Server {
                 match TcpListener::from_std(socket) {
                     Ok(listener) => {
                         let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
-                        sandbox.serve(listener, stop).await;
+                        sandbox.serve(sandbox::Api::Both, listener, stop).await;
                     }
                     Err(error) => tracing::error!(%error, "the sandbox's socket is no use"),
                 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use ordgate::sandbox::{Counts, Sandbox};
+use ordgate::sandbox::{Api, Counts, Sandbox};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -151,7 +151,7 @@ async fn serve(sandbox: &Sandbox) -> Result<Upstream> {
     let (stop, stopped) = oneshot::channel();
     // A sender that is dropped resolves it as well.
     let stopped = async { drop(stopped.await) };
-    tokio::spawn(sandbox.clone().serve(listener, stopped));
+    tokio::spawn(sandbox.clone().serve(Api::Both, listener, stopped));
     Ok(Upstream {
         address,
         _stop: stop,

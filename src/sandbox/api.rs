@@ -22,6 +22,29 @@ const LONGEST_PARAMETER: usize = 100;
 /// Offsets from here on do not fit the database's integer.
 const TOO_FAR: f64 = 9_223_372_036_854_775_808.0;
 
+/// Which of the two APIs a server has. The reference is two servers, each with one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Api {
+    /// Both: one server stands for the two.
+    #[default]
+    Both,
+    /// The ordinals API, with the BRC-20 tokens: everything under `/ordinals`.
+    Ordinals,
+    /// The runes API: everything under `/runes`.
+    Runes,
+}
+
+impl Api {
+    /// Whether a server with this API knows the route.
+    fn knows(self, route: &Route) -> bool {
+        match route {
+            Route::Token(_) | Route::OrdinalsStatus => self != Self::Runes,
+            Route::Transaction(_) | Route::Block(_) | Route::RunesStatus => self != Self::Ordinals,
+            Route::Unknown => true,
+        }
+    }
+}
+
 /// The state of the chain and of the two indexers, and the answers that follow from it.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -43,8 +66,9 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// The route of a path that is still percent-encoded, or nothing where it cannot be decoded.
-    pub(super) fn of(path: &str) -> Option<Self> {
+    /// What a path that is still percent-encoded means to a server with this API, or nothing where it cannot be
+    /// decoded. A path of the other API is unknown to it.
+    pub(super) fn of(api: Api, path: &str) -> Option<Self> {
         let decoded = target::decode_path(path)?;
         let mut segments: Vec<&str> = decoded.split('/').skip(1).collect();
         // Every route answers without its version, too.
@@ -60,13 +84,18 @@ impl Route {
                 Self::Unknown
             }
         };
-        Some(match segments.as_slice() {
+        let route = match segments.as_slice() {
             ["runes"] | ["runes", ""] => Self::RunesStatus,
             ["ordinals"] | ["ordinals", ""] => Self::OrdinalsStatus,
             ["runes", "transactions", id, "activity"] => parameter(id, Self::Transaction),
             ["runes", "blocks", block, "activity"] => parameter(block, Self::Block),
             ["ordinals", "brc-20", "tokens", ticker] => parameter(ticker, Self::Token),
             _ => Self::Unknown,
+        };
+        Some(if api.knows(&route) {
+            route
+        } else {
+            Self::Unknown
         })
     }
 }
@@ -97,20 +126,32 @@ impl Model {
         }
     }
 
-    /// What the reference answers. `path_and_query` is the raw target in origin form. Never fails: what is wrong with
-    /// the request is the answer.
+    /// What the reference answers, both of its servers in one. `path_and_query` is the raw target in origin form. Never
+    /// fails: what is wrong with the request is the answer.
     #[must_use]
     pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
-        self.full_answer(method, path_and_query, headers)
+        self.answer_at(Api::Both, method, path_and_query, headers)
+    }
+
+    /// The same for a server with this API.
+    #[must_use]
+    pub fn answer_at(
+        &self,
+        api: Api,
+        method: &Method,
+        path_and_query: &str,
+        headers: &HeaderMap,
+    ) -> Answer {
+        self.full_answer(api, method, path_and_query, headers)
             .for_method(method)
     }
 
-    fn full_answer(&self, method: &Method, raw: &str, headers: &HeaderMap) -> Answer {
+    fn full_answer(&self, api: Api, method: &Method, raw: &str, headers: &HeaderMap) -> Answer {
         if target::is_refused_outright(raw) {
             return Answer::unreadable();
         }
         let (path, query) = target::split(raw);
-        let Some(route) = Route::of(path) else {
+        let Some(route) = Route::of(api, path) else {
             return Answer::undecodable(raw);
         };
         if *method == Method::OPTIONS {
@@ -171,7 +212,8 @@ impl Model {
 
     /// The reference's answer when the look-up runs out of time; when the one for the tag does, there is no tag.
     pub(super) fn timed_out(&self, path_and_query: &str, tagged: bool) -> Answer {
-        let route = Route::of(target::split(path_and_query).0).unwrap_or(Route::Unknown);
+        let (path, _) = target::split(path_and_query);
+        let route = Route::of(Api::Both, path).unwrap_or(Route::Unknown);
         let tag = if tagged { self.tag(&route) } else { None };
         Answer::database_error(tag.as_deref(), super::answer::STATEMENT_TIMEOUT)
     }

@@ -1,6 +1,7 @@
 //! Control routes: the sandbox's own handles, over HTTP.
 //!
-//! Called by `server` for every path under `/sandbox`. Invariants: they are neither counted nor limited and need no
+//! Called by `server` for every path under `/sandbox`. Where the APIs have a server each, counts and faults are those of
+//! the server that is asked, and the chain is that of both. Invariants: they are neither counted nor limited and need no
 //! key; what is wrong with a request is said in a 400 together with what is allowed. Deliberately absent: any
 //! protection. Whoever reaches the listener may use them, which is why a sandbox belongs on loopback.
 
@@ -10,6 +11,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::Sandbox;
+use super::api::Api;
 use super::faults::{Fault, FaultKind};
 use super::target;
 
@@ -31,12 +33,17 @@ pub(super) fn is_control(target: &str) -> bool {
     path == "/sandbox" || path.starts_with("/sandbox/")
 }
 
-/// Does what the request asks for.
-pub(super) fn answer(sandbox: &Sandbox, method: &Method, target: &str) -> (StatusCode, Value) {
+/// Does what the request asks for at the server with this API.
+pub(super) fn answer(
+    sandbox: &Sandbox,
+    api: Api,
+    method: &Method,
+    target: &str,
+) -> (StatusCode, Value) {
     let (path, query) = target::split(target);
     let done = match (method.as_str(), path) {
         ("GET" | "HEAD", "/sandbox/examples") => Ok(sandbox.examples().to_json()),
-        ("GET" | "HEAD", "/sandbox/counts") => Ok(sandbox.counts().to_json()),
+        ("GET" | "HEAD", "/sandbox/counts") => Ok(sandbox.counts_at(api).to_json()),
         ("POST", "/sandbox/advance") => {
             number(query, "blocks", 1, (1, MOST_BLOCKS)).map(|blocks| {
                 sandbox.advance(blocks);
@@ -60,12 +67,13 @@ pub(super) fn answer(sandbox: &Sandbox, method: &Method, target: &str) -> (Statu
             Ok(tip(sandbox))
         }
         ("POST", "/sandbox/fault") => fault(query).map(|fault| {
+            let fault = fault.at(api);
             let ordered = format!("{fault:?}");
             sandbox.fault(fault);
             json!({ "ordered": ordered })
         }),
         ("DELETE", "/sandbox/fault") => {
-            sandbox.clear_faults();
+            sandbox.clear_faults_at(api);
             Ok(json!({ "faults": 0 }))
         }
         _ => {
@@ -152,6 +160,7 @@ fn fault(query: &str) -> Result<Fault, String> {
         kind,
         times,
         path: value("path").filter(|path| !path.is_empty()),
+        api: Api::Both,
     })
 }
 
@@ -178,7 +187,7 @@ fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> R
 mod tests {
     use http::Method;
 
-    use super::{answer, is_control};
+    use super::{Api, answer, is_control};
     use crate::sandbox::{Sandbox, Settings};
 
     #[test]
@@ -246,7 +255,7 @@ mod tests {
             (Method::POST, "/sandbox/tokens-ahead", 200, "840010"),
             (Method::DELETE, "/sandbox/fault", 200, "faults"),
         ] {
-            let (code, body) = answer(&sandbox, &method, target);
+            let (code, body) = answer(&sandbox, Api::Both, &method, target);
             assert_eq!(code.as_u16(), status, "{target}: {body}");
             assert!(body.to_string().contains(says), "{target}: {body}");
         }

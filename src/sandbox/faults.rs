@@ -11,6 +11,7 @@ use http::header::{CONTENT_LENGTH, LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 
 use super::answer::{Answer, JSON, STATEMENT_TIMEOUT};
+use super::api::Api;
 
 /// So many faults may wait; those ordered beyond are ignored.
 const MOST_WAITING: usize = 1_000;
@@ -24,6 +25,8 @@ pub struct Fault {
     pub times: u32,
     /// It strikes only requests whose raw path begins with this; all of them where there is none.
     pub path: Option<String>,
+    /// It strikes only requests to a server with this API; at all servers where that is [`Api::Both`].
+    pub api: Api,
 }
 
 impl Fault {
@@ -34,6 +37,7 @@ impl Fault {
             kind,
             times: 1,
             path: None,
+            api: Api::Both,
         }
     }
 
@@ -48,6 +52,13 @@ impl Fault {
     #[must_use]
     pub fn on(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
+        self
+    }
+
+    /// The same fault at the server with this API only. A server that has both APIs never takes it: name a path there.
+    #[must_use]
+    pub const fn at(mut self, api: Api) -> Self {
+        self.api = api;
         self
     }
 }
@@ -163,17 +174,17 @@ impl Faults {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.0.clear();
+    /// Clears those of the server with this API; all of them for [`Api::Both`].
+    pub(super) fn clear(&mut self, api: Api) {
+        self.0.retain(|fault| api != Api::Both && fault.api != api);
     }
 
-    /// Takes the first fault that is meant for this raw path.
-    pub(super) fn take(&mut self, path: &str) -> Option<FaultKind> {
+    /// Takes the first fault that is meant for this raw path at the server with this API.
+    pub(super) fn take(&mut self, api: Api, path: &str) -> Option<FaultKind> {
         let meant = |fault: &Fault| {
-            fault
-                .path
-                .as_deref()
-                .is_none_or(|prefix| path.starts_with(prefix))
+            let here = fault.api == Api::Both || fault.api == api;
+            let prefix = fault.path.as_deref();
+            here && prefix.is_none_or(|prefix| path.starts_with(prefix))
         };
         let place = self.0.iter().position(meant)?;
         let fault = self.0.get_mut(place)?;
@@ -187,7 +198,7 @@ impl Faults {
 
 #[cfg(test)]
 mod tests {
-    use super::{Fault, FaultKind, Faults, MOST_WAITING};
+    use super::{Api, Fault, FaultKind, Faults, MOST_WAITING};
 
     #[test]
     fn faults_strike_in_order_as_often_as_ordered() {
@@ -201,8 +212,29 @@ mod tests {
             ("/runes/v1/blocks/1/activity", Some(FaultKind::Close)),
             ("/runes/v1/blocks/1/activity", None),
         ] {
-            assert_eq!(faults.take(path), expected, "{path}");
+            assert_eq!(faults.take(Api::Both, path), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_fault_of_one_server_strikes_at_no_other() {
+        let mut faults = Faults::default();
+        faults.order(Fault::once(FaultKind::Html).at(Api::Runes).times(2));
+        faults.order(Fault::once(FaultKind::Close).at(Api::Ordinals));
+        faults.order(Fault::once(FaultKind::Garbage));
+        for (api, expected) in [
+            (Api::Both, Some(FaultKind::Garbage)),
+            (Api::Both, None),
+            (Api::Ordinals, Some(FaultKind::Close)),
+            (Api::Ordinals, None),
+            (Api::Runes, Some(FaultKind::Html)),
+        ] {
+            assert_eq!(faults.take(api, "/runes/v1/"), expected, "{api:?}");
+        }
+        faults.clear(Api::Ordinals);
+        assert_eq!(faults.0.len(), 1);
+        faults.clear(Api::Runes);
+        assert_eq!(faults.0.len(), 0);
     }
 
     #[test]
@@ -212,8 +244,8 @@ mod tests {
             faults.order(Fault::once(FaultKind::Close));
         }
         assert_eq!(faults.0.len(), MOST_WAITING);
-        faults.clear();
-        assert_eq!(faults.take("/"), None);
+        faults.clear(Api::Both);
+        assert_eq!(faults.take(Api::Both, "/"), None);
     }
 
     #[test]

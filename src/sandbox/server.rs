@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::answer::Answer;
-use super::api::Route;
+use super::api::{Api, Route};
 use super::control;
 use super::faults::FaultKind;
 use super::payload::Payload;
@@ -41,35 +41,25 @@ impl fmt::Display for Hangup {
 impl std::error::Error for Hangup {}
 
 /// Serves until `stop` resolves; then every connection is dropped at once.
-pub(super) async fn serve(sandbox: Sandbox, listener: TcpListener, stop: impl Future<Output = ()>) {
+pub(super) async fn serve(
+    sandbox: Sandbox,
+    api: Api,
+    listener: TcpListener,
+    stop: impl Future<Output = ()>,
+) {
     let mut stop = pin!(stop);
     let mut connections = JoinSet::new();
     let epoch = *sandbox.inner.epoch.get_or_init(Instant::now);
-    let every = sandbox
-        .inner
-        .settings
-        .block_every
-        .map(|every| every.max(Duration::from_millis(1)));
-    let mut blocks = every.map(|every| {
-        let mut blocks = interval_at(Instant::now() + every, every);
-        blocks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        blocks
-    });
-    let mut next_block = async || match blocks.as_mut() {
-        Some(blocks) => {
-            blocks.tick().await;
-        }
-        None => std::future::pending().await,
-    };
+    let mut blocks = pin!(bring_blocks(&sandbox));
     loop {
         tokio::select! {
             biased;
             () = &mut stop => return,
-            () = next_block() => sandbox.next_block(),
+            () = &mut blocks => {}
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(sandbox.clone(), stream, epoch));
+                    connections.spawn(connection(sandbox.clone(), api, stream, epoch));
                 }
                 Err(error) => {
                     // Out of descriptors, mostly: trying again at once would only spin.
@@ -81,10 +71,26 @@ pub(super) async fn serve(sandbox: Sandbox, listener: TcpListener, stop: impl Fu
     }
 }
 
-async fn connection(sandbox: Sandbox, stream: TcpStream, epoch: Instant) {
+/// Lets blocks arrive where the settings say so; never returns. Of several servers of a sandbox one does it, and another
+/// takes over when that one stops.
+async fn bring_blocks(sandbox: &Sandbox) {
+    let Some(every) = sandbox.inner.settings.block_every else {
+        return std::future::pending().await;
+    };
+    let every = every.max(Duration::from_millis(1));
+    let _alone = sandbox.inner.bringing.lock().await;
+    let mut blocks = interval_at(Instant::now() + every, every);
+    blocks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        blocks.tick().await;
+        sandbox.next_block();
+    }
+}
+
+async fn connection(sandbox: Sandbox, api: Api, stream: TcpStream, epoch: Instant) {
     // Without this a body in pieces waits for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| respond(&sandbox, request, epoch));
+    let service = service_fn(|request| respond(&sandbox, api, request, epoch));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -100,6 +106,7 @@ async fn connection(sandbox: Sandbox, stream: TcpStream, epoch: Instant) {
 
 async fn respond(
     sandbox: &Sandbox,
+    api: Api,
     request: Request<Incoming>,
     epoch: Instant,
 ) -> Result<Response<Payload>, Hangup> {
@@ -108,25 +115,24 @@ async fn respond(
         .path_and_query()
         .map_or("/", |target| target.as_str());
     if control::is_control(target) {
-        let (status, body) = control::answer(sandbox, request.method(), target);
+        let (status, body) = control::answer(sandbox, api, request.method(), target);
         let answer = Answer::provider(status, "").with_body(super::answer::JSON, body.to_string());
         return Ok(response(&answer, Payload::whole(answer.body.clone())));
     }
     let now = u64::try_from(epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (path, _) = target::split(target);
-    let number = sandbox
-        .counter()
-        .arrive(&Route::of(path).unwrap_or(Route::Unknown), now);
-    let fault = sandbox.faults().take(path);
+    let route = Route::of(api, path).unwrap_or(Route::Unknown);
+    let number = sandbox.arrive(api, &route, now);
+    let fault = sandbox.faults().take(api, path);
     if fault == Some(FaultKind::Close) {
-        sandbox.counter().leave(None);
+        sandbox.leave(api, None);
         return Err(Hangup);
     }
     let settings = &sandbox.inner.settings;
     let instead = fault.as_ref().and_then(|fault| fault.answer(target));
     let answer = match instead {
         Some(answer) => answer.for_method(request.method()),
-        None => right_answer(sandbox, &request, target, number, now),
+        None => right_answer(sandbox, api, &request, target, number, now),
     };
     let items = u32::try_from(answer.items).unwrap_or(u32::MAX);
     let mut wait = settings
@@ -142,10 +148,10 @@ async fn respond(
         request.method() == http::Method::HEAD || answer.status == StatusCode::NOT_MODIFIED;
     if fault == Some(FaultKind::Truncate) && (bodiless || answer.body.is_empty()) {
         // There is no body to break off, so breaking off means no answer.
-        sandbox.counter().leave(None);
+        sandbox.leave(api, None);
         return Err(Hangup);
     }
-    sandbox.counter().leave(Some(answer.status));
+    sandbox.leave(api, Some(answer.status));
     let payload = match fault {
         _ if bodiless => Payload::whole(answer.body.clone()),
         Some(FaultKind::Truncate) => Payload::truncated(&answer.body),
@@ -159,6 +165,7 @@ async fn respond(
 /// The answer without faults: gate, then chance, then the model.
 fn right_answer(
     sandbox: &Sandbox,
+    api: Api,
     request: &Request<Incoming>,
     target: &str,
     number: u64,
@@ -167,7 +174,7 @@ fn right_answer(
     let required = sandbox.inner.settings.require_key.as_deref();
     let passed = gate::pass(
         required,
-        sandbox.limiter().as_mut(),
+        sandbox.limiter(api).as_mut(),
         request.method(),
         request.headers(),
         now,
@@ -176,7 +183,9 @@ fn right_answer(
         Ok(verdict) => verdict,
         Err(refusal) => return *refusal,
     };
-    let mut answer = sandbox.answer(request.method(), target, request.headers());
+    let mut answer = sandbox
+        .model()
+        .answer_at(api, request.method(), target, request.headers());
     if answer.database && sandbox.inner.settings.strikes(number) {
         // Half of the time it is the look-up for the tag that runs out of time.
         answer = sandbox

@@ -361,14 +361,14 @@ async fn mode_off_stores_nothing() {
             r#"
             [[route]]
             name = "status"
-            path = "/runes/v1"
+            path = "/ordinals/v1"
             cache = { mode = "off" }
             "#,
         )
         .manual()
         .start();
     for asked in 1..=3 {
-        let answer = gateway.get("/runes/v1").await;
+        let answer = gateway.get("/ordinals/v1").await;
         assert_eq!(answer.status, 200);
         assert_eq!(
             answer.must("cache-status"),

@@ -7,16 +7,26 @@
 //! tags, hold answers back, fail, or cap what it is asked.
 //!
 //! Probes come when a test says so: by themselves they come once at the start,
-//! and then not for an hour.
+//! and then not for an hour. `tests/split` uses it as well, which is why the
+//! modules below say their paths.
 
+#[path = "chain/alias.rs"]
 mod alias;
+#[path = "chain/derive.rs"]
 mod derive;
+#[path = "chain/fallback.rs"]
 mod fallback;
+#[path = "chain/finality.rs"]
 mod finality;
+#[path = "chain/look_ahead.rs"]
 mod look_ahead;
+#[path = "chain/pages.rs"]
 mod pages;
+#[path = "chain/reorg.rs"]
 mod reorg;
+#[path = "chain/tips.rs"]
 mod tips;
+#[path = "chain/waits.rs"]
 mod waits;
 
 use std::sync::Arc;

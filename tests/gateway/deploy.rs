@@ -1,14 +1,19 @@
-//! What is handed out for those who watch: that the dashboard and the alerts ask
-//! for nothing which ordgate does not tell.
+//! What is handed out: that the dashboard and the alerts ask for nothing which
+//! ordgate does not tell, and that each example of a configuration serves what
+//! it says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 
+use http::{HeaderMap, Method};
 use ordgate::cache::outcome::OUTCOMES;
-use ordgate::sandbox::{Sandbox, Settings};
+use ordgate::config::SHIPPED;
+use ordgate::sandbox::{Api, Sandbox, Settings};
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
-use crate::support::{BLOCK, Setup, TOKEN};
+use crate::support::respect::ok;
+use crate::support::{BLOCK, Client, Process, Served, Setup, TOKEN, Upstream, within};
 
 const DASHBOARD: &str = include_str!("../../deploy/grafana/ordgate.json");
 const ALERTS: &str = include_str!("../../deploy/prometheus/alerts.yml");
@@ -173,4 +178,149 @@ fn each_alert_says_what_it_is_and_what_to_do() {
         assert!(known, "{name}");
         assert!(!alert.contains('\t'), "{name}");
     }
+}
+
+const SELF_HOSTED: &str = include_str!("../../deploy/examples/self-hosted.toml");
+const PLAIN_CACHE: &str = include_str!("../../deploy/examples/plain-cache.toml");
+const SIDECAR: &str = include_str!("../../deploy/examples/sidecar.toml");
+
+/// An example as a file, its addresses replaced by those that there are.
+fn example(text: &str, addresses: &[(&str, String)]) -> tempfile::NamedTempFile {
+    let mut text = text.to_owned();
+    for (written, real) in addresses {
+        assert_eq!(text.matches(written).count(), 1, "{written}");
+        text = text.replace(written, real);
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+/// What `check` prints of an example that has nothing doubtful in it.
+fn checked(path: &str) -> String {
+    let left = Process::run(&["check", "--config", path], &[]);
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(!left.out.contains("# warning"), "{}", left.out);
+    left.out
+}
+
+/// Waits until the process says that it is ready.
+async fn ready(admin: std::net::SocketAddr) {
+    let mut client = Client::connect(admin).await;
+    let known = async { while client.get("/readyz").await.status != 200 {} };
+    within("/readyz", known).await;
+}
+
+/// That the answers are the sandbox's own.
+async fn serves(client: &mut Client, sandbox: &Sandbox, paths: &[&str]) {
+    for path in paths {
+        let own = sandbox.answer(&Method::GET, path, &HeaderMap::new());
+        let answer = client.get(path).await;
+        assert_eq!(answer.status, own.status.as_u16(), "{path}: {answer:?}");
+        assert!(answer.body == own.body, "{path}: {}", answer.text());
+    }
+}
+
+#[tokio::test]
+async fn the_example_of_a_self_hosted_indexer_serves() {
+    let sandbox = Sandbox::new(Settings {
+        // API_RESULTS_MAX_LIMIT
+        max_limit: 5000,
+        ..Settings::default()
+    });
+    let [ordinals, runes] = [Api::Ordinals, Api::Runes].map(|api| Served::start(&sandbox, api));
+    let file = example(
+        SELF_HOSTED,
+        &[
+            ("http://127.0.0.1:3000", ordinals.url()),
+            ("http://127.0.0.1:3001", runes.url()),
+        ],
+    );
+    let path = file.path().display().to_string();
+    let printed = checked(&path);
+    let unlimited = "requests_per_minute = \"unlimited\"";
+    assert_eq!(printed.matches(unlimited).count(), 2, "{printed}");
+    let (_process, public, admin) = Process::serve(&["--config", &path], &[]);
+    ready(admin).await;
+    let mut client = Client::connect(public).await;
+    let examples = sandbox.examples();
+    let paths = [examples.token(), examples.transaction(), examples.block()];
+    serves(&mut client, &sandbox, &paths).await;
+    // The block of a thousand transactions is one page of the upstream's.
+    let block = "/runes/v1/blocks/840023/activity";
+    let before = sandbox.counts_at(Api::Runes).block;
+    for offset in [0, 60, 1200, 2940] {
+        let page = format!("{block}?limit=60&offset={offset}");
+        serves(&mut client, &sandbox, &[&page]).await;
+    }
+    assert_eq!(sandbox.counts_at(Api::Runes).block, before + 1);
+    assert_eq!((ordinals.strays(), runes.strays()), (0, 0));
+    let beyond = client.get(&format!("{block}?limit=61")).await;
+    assert_eq!(beyond.status, 400, "clients have the limits of before");
+}
+
+/// Its routes are those that are built in, but for the size of pages.
+#[test]
+fn the_example_of_a_self_hosted_indexer_has_the_routes_of_the_shipped_file() {
+    let routes = |text: &str| {
+        let mut table: toml::Table = text.parse().unwrap();
+        let mut routes = table.remove("route").unwrap();
+        for route in routes.as_array_mut().unwrap() {
+            route.as_table_mut().unwrap().remove("upstream_page");
+        }
+        routes
+    };
+    assert_eq!(routes(SELF_HOSTED), routes(SHIPPED));
+}
+
+#[tokio::test]
+async fn the_example_of_a_plain_cache_serves() {
+    let origin = Upstream::start();
+    origin.always(ok(&["cache-control: max-age=60", "x-own: kept"], "text"));
+    let file = example(PLAIN_CACHE, &[("http://127.0.0.1:8000", origin.url())]);
+    let path = file.path().display().to_string();
+    checked(&path);
+    let (_process, public, admin) = Process::serve(&["--config", &path], &[]);
+    ready(admin).await;
+    let mut client = Client::connect(public).await;
+    for outcome in ["ordgate; fwd=uri-miss", "ordgate; hit"] {
+        let answer = client.get("/any/path?and=query").await;
+        assert_eq!((answer.status, answer.text()), (200, "text"));
+        assert_eq!(answer.must("x-own"), "kept");
+        let said = answer.must("cache-status");
+        assert!(said.starts_with(outcome), "{said}");
+    }
+    assert_eq!(origin.targets(), ["/any/path?and=query"]);
+    // Far more than 20 at once: nobody rations an open origin.
+    let each = (0..80).map(async |number| {
+        let mut client = Client::connect(public).await;
+        client.get(&format!("/{number}")).await.status
+    });
+    let statuses = futures_util::future::join_all(each).await;
+    assert_eq!(statuses, [200; 80]);
+    let status = Client::connect(admin).await.get("/status").await.json();
+    assert_eq!(status["upstreams"]["default"]["spent"], 0, "{status}");
+}
+
+#[tokio::test]
+async fn the_example_of_a_sidecar_serves() {
+    let sandbox = Sandbox::new(Settings {
+        require_key: Some("the-key".to_owned()),
+        ..Settings::default()
+    });
+    let api = Served::start(&sandbox, Api::Both);
+    let file = example(SIDECAR, &[("https://api.example", api.url())]);
+    let path = file.path().display().to_string();
+    checked(&path);
+    let keys = [("ORDGATE_API_KEYS", "the-key")];
+    let (_process, public, admin) = Process::serve(&["--config", &path], &keys);
+    ready(admin).await;
+    let mut client = Client::connect(public).await;
+    let examples = sandbox.examples();
+    let paths = [examples.token(), examples.transaction(), examples.block()];
+    serves(&mut client, &sandbox, &paths).await;
+    let written = SIDECAR
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty());
+    assert_eq!(written.count(), 2, "the two-line minimum");
 }

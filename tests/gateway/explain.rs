@@ -4,7 +4,7 @@ use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
-use crate::respect::ok;
+use crate::support::respect::{ok, plain};
 use crate::support::{
     BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, encoded, until,
 };
@@ -266,7 +266,7 @@ async fn routes_that_obey_the_origin() {
         ],
         "body",
     ));
-    let gateway = crate::respect::plain(&upstream).manual().start();
+    let gateway = plain(&upstream).manual().start();
     let cold = gateway.explain("/v?a=1").await;
     assert_eq!(cold["mode"], "respect");
     assert_eq!(cold["key"], "/v?a=1");

@@ -108,9 +108,7 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
         let more = format!("{text}\n[log]\nlevel = \"trace\"\nformat = \"{format}\"\n");
         file.write_all(more.as_bytes()).unwrap();
         let path = file.path().display().to_string();
-        let url = upstream.url();
-        let (process, public, admin) =
-            Process::serve(&["--config", &path, "--upstream", &url], &variables);
+        let (process, public, admin) = Process::before(&upstream, &["--config", &path], &variables);
 
         let mut said = Vec::new();
         let mut client = Client::connect(public).await;

@@ -14,6 +14,9 @@
 
 mod support;
 
+/// One server has both APIs; `tests/split` is the same with two.
+const SHAPE: support::Shape = support::Shape::Single;
+
 mod listener;
 
 mod validate;
@@ -29,6 +32,8 @@ mod upstream;
 mod named;
 
 mod steward;
+
+mod upstreams;
 
 mod wrong_upstream;
 

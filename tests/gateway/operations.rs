@@ -1,7 +1,7 @@
 //! The binary: how it begins, what it prints, and how it ends.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 
 use ordgate::config::Config;
@@ -19,7 +19,7 @@ fn file(text: &str) -> (tempfile::NamedTempFile, String) {
 #[tokio::test]
 async fn it_says_where_it_serves_and_serves_there() {
     let upstream = Upstream::start();
-    let (process, public, admin) = Process::serve(&["--upstream", &upstream.url()], &[]);
+    let (process, public, admin) = Process::before(&upstream, &[], &[]);
     assert!(public.port() != 0 && admin.port() != 0 && public != admin);
     assert_eq!(Client::connect(public).await.get(TOKEN).await.status, 200);
     let lives = Client::connect(admin).await.get("/healthz").await;
@@ -40,8 +40,7 @@ async fn flags_override_the_file() {
         "[server]\nlisten = \"192.0.2.1:1\"\n[admin]\nlisten = \"127.0.0.1:1\"\n\
          [upstream]\nurl = \"http://127.0.0.1:1\"\n[limit]\nrequests_per_minute = 60\nburst = 2\n",
     );
-    let (_process, public, _) =
-        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let (_process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
     let mut client = Client::connect(public).await;
     let statuses = [
         client.get(TOKEN).await.status,
@@ -86,6 +85,51 @@ async fn the_sandbox_alone_serves_what_it_says() {
     let mut client = Client::connect(address).await;
     assert_eq!(client.get("/runes/v1/").await.status, 200);
     assert_eq!(client.get("/sandbox/examples").await.status, 200);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_sandbox_in_two_says_which_is_which() {
+    let arguments = ["sandbox", "--split", "--listen", "127.0.0.1:0"];
+    let process = Process::start(&arguments, &[]);
+    let line = process.line();
+    let mut addresses = line.split("http://").skip(1).map(|rest| {
+        let address = rest.split(' ').next().unwrap();
+        address.parse::<SocketAddr>().unwrap()
+    });
+    let (ordinals, runes) = (addresses.next().unwrap(), addresses.next().unwrap());
+    assert!(line.contains(&format!("{ordinals} (ordinals) and http://{runes} (runes)")));
+    for (address, path, status) in [
+        (ordinals, "/ordinals/v1/", 200),
+        (ordinals, "/runes/v1/", 404),
+        (ordinals, "/sandbox/counts", 200),
+        (runes, "/runes/v1/", 200),
+        (runes, "/ordinals/v1/", 404),
+        (runes, "/sandbox/counts", 200),
+    ] {
+        let answer = Client::connect(address).await.get(path).await;
+        assert_eq!(answer.status, status, "{path} at {address}");
+    }
+    for _ in 0..3 {
+        let line = process.line();
+        let url = line
+            .trim()
+            .strip_prefix("curl -i 'http://")
+            .and_then(|rest| rest.strip_suffix('\''))
+            .unwrap_or_else(|| panic!("{line}"));
+        let (address, path) = url.split_once('/').unwrap();
+        let mut client = Client::connect(address.parse().unwrap()).await;
+        assert_eq!(client.get(&format!("/{path}")).await.status, 200, "{url}");
+    }
+    assert_eq!(process.line(), "A gateway before both:");
+    let line = process.line();
+    let flags = line.trim().strip_prefix("ordgate serve ").unwrap();
+    let flags: Vec<_> = flags.split(' ').collect();
+    let (_before, public, _) = Process::serve(&flags, &[]);
+    for path in [TOKEN, BLOCK] {
+        assert_eq!(Client::connect(public).await.get(path).await.status, 200);
+    }
     process.signal(Signal::TERM);
     assert_eq!(process.wait().code(), Some(0));
 }
@@ -146,6 +190,11 @@ fn other_mistakes_are_told() {
                 "127.0.0.1:99",
             ],
             "port of its own",
+        ),
+        (&["sandbox", "--runes-listen", "127.0.0.1:0"], "--split"),
+        (
+            &["sandbox", "--split", "--listen", "127.0.0.1:65535"],
+            "--runes-listen",
         ),
         (&["dance"], "dance"),
         (&[], "Usage"),
@@ -333,8 +382,7 @@ async fn sigterm_lets_what_is_under_way_finish() {
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let (_held, path) = file(ROUTES);
-    let (process, public, admin) =
-        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
     let mut idle = Client::connect(public).await;
     assert_eq!(idle.get(&token(1)).await.status, 200);
     let mut silent = Client::connect(public).await;
@@ -367,8 +415,7 @@ async fn draining_has_an_end() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
     let (_held, path) = file(&format!("[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"));
-    let (process, public, _) =
-        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
     let mut slow = Client::connect(public).await;
     slow.ask("GET", BLOCK, &[]).await;
     upstream.asked(1).await;
@@ -385,8 +432,7 @@ async fn a_second_sigint_means_now() {
         let upstream = Upstream::start();
         upstream.always(Reply::nothing().hang());
         let (_held, path) = file(ROUTES);
-        let (process, public, _) =
-            Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+        let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
         let mut slow = Client::connect(public).await;
         slow.ask("GET", TOKEN, &[]).await;
         upstream.asked(1).await;
@@ -403,8 +449,7 @@ async fn a_second_sigint_means_now() {
 async fn a_line_for_each_request_where_it_is_wanted() {
     let upstream = Upstream::start();
     let (_held, path) = file("[log]\nformat = \"json\"\n[log.access]\nenabled = true\n");
-    let (process, public, _) =
-        Process::serve(&["--config", &path, "--upstream", &upstream.url()], &[]);
+    let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
     let mut client = Client::connect(public).await;
     let mut ids = Vec::new();
     for target in [TOKEN, TOKEN, "/nowhere"] {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
-use crate::respect::ok;
+use crate::support::respect::{ok, plain};
 use crate::support::{
     Answer, BLOCK, Client, Gate, Gateway, Process, Reply, Setup, TOKEN, Upstream, encoded, until,
 };
@@ -610,7 +610,7 @@ async fn variants_of_a_target_go_together() {
             &said,
         )
     });
-    let gateway = crate::respect::plain(&upstream).manual().start();
+    let gateway = plain(&upstream).manual().start();
     let mut client = gateway.client().await;
     for target in ["/v?a=1", "/v?a=2"] {
         for language in ["de", "en"] {
@@ -671,8 +671,7 @@ async fn the_command_purges_and_says_what() {
     file.write_all(token_file.as_bytes()).unwrap();
     let config = file.path().display().to_string();
     let token = [("ORDGATE_ADMIN_TOKEN", "a-token")];
-    let (_process, public, admin) =
-        Process::serve(&["--upstream", &upstream.url(), "--config", &config], &[]);
+    let (_process, public, admin) = Process::before(&upstream, &["--config", &config], &[]);
     let admin = admin.to_string();
     let mut client = Client::connect(public).await;
     let hit = async |client: &mut Client| {

@@ -9,7 +9,9 @@ use ordgate::sandbox::{Sandbox, Settings};
 use rustix::process::Signal;
 
 use crate::support::upstream::usual_body;
-use crate::support::{Answer, Client, Gate, Gateway, Process, Reply, Setup, TOKEN, Upstream};
+use crate::support::{
+    Answer, Client, Gate, Gateway, Process, ROUTES, Reply, Setup, TOKEN, Upstream,
+};
 use crate::support::{token, until, within};
 
 /// A route beside those of most tests.
@@ -80,11 +82,7 @@ async fn a_route_that_means_something_else_does_not_answer_from_before() {
     }
     // What was the answer of one upstream is none of another's.
     let other = Upstream::start();
-    let said = done(
-        &gateway
-            .reload(&format!("upstream.url = \"{}\"", other.url()))
-            .await,
-    );
+    let said = done(&gateway.reload(&other.config()).await);
     assert!(said["notes"].to_string().contains("upstream.url"), "{said}");
     assert!(!is_hit(&gateway.get("/a").await));
     assert_eq!((upstream.count(), other.count()), (3, 1));
@@ -481,15 +479,17 @@ async fn sighup_reloads_a_process() {
         format!("[upstream]\napi_keys_file = \"{keys}\"\nurl = \"http://127.0.0.1:1\"\n{more}")
     };
     write(&file, &config(""));
-    let arguments = ["--config", &path, "--upstream", &upstream.url()];
-    let (process, public, admin) = Process::serve(&arguments, &[]);
+    let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
     let mut client = Client::connect(public).await;
     assert_eq!(client.get(TOKEN).await.status, 200);
     let told = async |text: &str, times: usize| {
         let what = format!("the log says \"{text}\"");
         until(&what, || process.errors().matches(text).count() >= times).await;
     };
-    write(&file, &config(&route("a", "/one", "")));
+    write(
+        &file,
+        &config(&(ROUTES.to_owned() + &route("a", "/one", ""))),
+    );
     write(&keys, "second-s3cret\n");
     process.signal(Signal::HUP);
     told("reloaded: the new", 1).await;
@@ -522,7 +522,10 @@ async fn sighup_reloads_a_process() {
     );
     assert!(!process.errors().contains("s3cret"));
     let threads = process.threads();
-    write(&file, &config(&route("a", "/one", "")));
+    write(
+        &file,
+        &config(&(ROUTES.to_owned() + &route("a", "/one", ""))),
+    );
     write(&keys, "second-s3cret\n");
     for times in 2..=10 {
         process.signal(Signal::HUP);

@@ -13,41 +13,18 @@ mod typed;
 mod validation;
 mod vary;
 
-use crate::support::{Answer, Gateway, Reply, Setup, Upstream};
-
-/// The one route that stands before any origin.
-pub(crate) const ALL: &str = r#"
-    [[route]]
-    name = "all"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
-
-/// A gateway that is a plain HTTP cache.
-pub(crate) fn plain(upstream: &Upstream) -> Setup {
-    Setup::before(upstream).config(ALL)
-}
+use crate::support::respect::lines;
+pub(crate) use crate::support::respect::{ALL, ok, plain};
+use crate::support::{Answer, Gateway, Reply, Upstream};
 
 fn manual(upstream: &Upstream) -> Gateway {
     plain(upstream).manual().start()
-}
-
-/// 200 with these fields, one a line, and a body.
-pub(crate) fn ok(fields: &[&str], body: &str) -> Reply {
-    Reply::with(200, &lines(fields), body)
 }
 
 /// 304 with these fields.
 fn not_modified(fields: &[&str]) -> Reply {
     let lines = lines(fields);
     Reply::raw(format!("HTTP/1.1 304 Not Modified\r\n{lines}\r\n"))
-}
-
-fn lines(fields: &[&str]) -> String {
-    fields.iter().map(|field| format!("{field}\r\n")).collect()
 }
 
 /// What ordgate says that it did: the last of those who say it.

@@ -1,6 +1,6 @@
 //! What the tests stand on: an upstream that does as it is told, a gateway in
 //! this process, and a client that sends bytes and reads answers. `tests/hostile`
-//! uses it as well, which is why the modules below say their paths.
+//! and `tests/split` use it as well, which is why the modules below say their paths.
 //!
 //! Every wait has a deadline, so that a hang is a failure with a name and not a
 //! suite that never ends. Nothing here sleeps to let something happen: who
@@ -12,6 +12,10 @@ pub(crate) mod client;
 pub(crate) mod gateway;
 #[path = "support/process.rs"]
 pub(crate) mod process;
+#[path = "support/respect.rs"]
+pub(crate) mod respect;
+#[path = "support/served.rs"]
+pub(crate) mod served;
 #[path = "support/tls.rs"]
 pub(crate) mod tls;
 #[path = "support/upstream.rs"]
@@ -23,7 +27,29 @@ use std::time::Duration;
 pub(crate) use client::{Answer, Client};
 pub(crate) use gateway::{Gateway, ROUTES, Setup, encoded};
 pub(crate) use process::Process;
+pub(crate) use served::Served;
 pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
+
+/// How many servers the upstream is. Each test target says it in `crate::SHAPE`.
+#[allow(dead_code, reason = "a target has one of the two")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// One server has both APIs.
+    Single,
+    /// One has the runes API, the other one all else, as with the open-source
+    /// indexer. A request that goes to the wrong one fails its test.
+    Split,
+}
+
+impl Shape {
+    /// How many upstreams a gateway has in it.
+    pub(crate) const fn servers(self) -> usize {
+        match self {
+            Self::Single => 1,
+            Self::Split => 2,
+        }
+    }
+}
 
 /// How long anything may take before it counts as a hang. Far above what a busy
 /// machine needs.

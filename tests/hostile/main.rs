@@ -19,6 +19,9 @@
 #[path = "../gateway/support.rs"]
 mod support;
 
+/// One server has both APIs.
+const SHAPE: support::Shape = support::Shape::Single;
+
 /// One route before any origin: every method and field passes, and what is
 /// stored obeys the origin's own fields.
 pub(crate) const ALL: &str = r#"

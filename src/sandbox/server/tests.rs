@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::sandbox::{Fault, FaultKind, Sandbox, Settings};
+use crate::sandbox::{Api, Fault, FaultKind, Sandbox, Settings};
 
 struct Running {
     sandbox: Sandbox,
@@ -20,11 +20,24 @@ struct Running {
 }
 
 async fn start(settings: Settings) -> Running {
+    serve(&Sandbox::new(settings), Api::Both).await
+}
+
+/// The two servers of one sandbox: ordinals and runes.
+async fn start_split(settings: Settings) -> [Running; 2] {
     let sandbox = Sandbox::new(settings);
+    [
+        serve(&sandbox, Api::Ordinals).await,
+        serve(&sandbox, Api::Runes).await,
+    ]
+}
+
+async fn serve(sandbox: &Sandbox, api: Api) -> Running {
+    let sandbox = sandbox.clone();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let (stop, stopped) = oneshot::channel();
-    let serving = sandbox.clone().serve(listener, async move {
+    let serving = sandbox.clone().serve(api, listener, async move {
         let _ = stopped.await;
     });
     Running {
@@ -373,5 +386,122 @@ async fn a_page_costs_its_whole_block() {
     assert!(
         begun.elapsed() >= Duration::from_millis(60),
         "3,000 items at 20 microseconds"
+    );
+}
+
+/// The head without its date, and the body.
+fn undated(response: &str) -> String {
+    let lines = response.split_inclusive("\r\n");
+    lines.filter(|line| !line.starts_with("date: ")).collect()
+}
+
+#[tokio::test]
+async fn each_of_two_servers_knows_its_own_api_alone() {
+    let both = start(Settings::default()).await;
+    let [ordinals, runes] = start_split(Settings::default()).await;
+    let examples = both.sandbox.examples();
+    let own = [
+        (&ordinals, &runes, "/ordinals/v1/".to_owned()),
+        (&ordinals, &runes, "/ordinals".to_owned()),
+        (&ordinals, &runes, examples.token().to_owned()),
+        (&ordinals, &runes, examples.token().replacen("/v1", "", 1)),
+        (&runes, &ordinals, "/runes/v1/".to_owned()),
+        (&runes, &ordinals, "/runes/".to_owned()),
+        (&runes, &ordinals, examples.block().to_owned()),
+        (
+            &runes,
+            &ordinals,
+            examples.transaction().replacen("/v1", "", 1),
+        ),
+    ];
+    for (server, other, path) in &own {
+        let right = server.get(path).await;
+        assert!(right.starts_with("HTTP/1.1 200 "), "{path}: {right}");
+        assert_eq!(undated(&right), undated(&both.get(path).await), "{path}");
+        // Byte for byte like any other path that no route has.
+        let nowhere = format!("/nowhere{path}");
+        let unknown = both.get(&nowhere).await.replace(&nowhere, path);
+        let length = body(&unknown).len();
+        let unknown = unknown.replace(
+            &format!("content-length: {}\r\n", length + "/nowhere".len()),
+            &format!("content-length: {length}\r\n"),
+        );
+        let wrong = other.get(path).await;
+        assert_eq!(undated(&wrong), undated(&unknown), "{path}");
+        let text = format!(
+            "{{\"message\":\"Route GET:{path} not found\",\"error\":\"Not Found\",\"statusCode\":404}}"
+        );
+        assert_eq!(body(&wrong), text);
+        // Not even with the tag of the tip that it does not tell.
+        let tip = format!("if-none-match: \"{}\"\r\n", both.sandbox.tip().hash);
+        let wrong = other.ask(&format!("GET {path}"), &tip).await;
+        assert!(wrong.starts_with("HTTP/1.1 404 "), "{path}: {wrong}");
+    }
+    // What is wrong with a path is so at both.
+    for server in [&ordinals, &runes] {
+        assert!(server.get("/%zz").await.starts_with("HTTP/1.1 400 "));
+        assert!(server.get("/nope").await.starts_with("HTTP/1.1 404 "));
+    }
+    let counts = [Api::Ordinals, Api::Runes, Api::Both].map(|api| {
+        let counts = runes.sandbox.counts_at(api);
+        (counts.total, counts.other, counts.status, counts.success)
+    });
+    assert_eq!(counts, [(14, 10, 2, 4), (14, 10, 2, 4), (28, 20, 4, 8)]);
+    assert_eq!(runes.sandbox.counts(), runes.sandbox.counts_at(Api::Both));
+}
+
+#[tokio::test]
+async fn two_servers_share_the_chain_and_nothing_else() {
+    let [ordinals, runes] = start_split(Settings {
+        requests_per_minute: NonZeroU32::new(2),
+        ..Settings::default()
+    })
+    .await;
+    let before = runes.sandbox.tip().height;
+    ordinals.ask("POST /sandbox/advance", "").await;
+    let height = format!("\"block_height\":{}}}", before + 1);
+    for (server, path) in [(&ordinals, "/ordinals/v1/"), (&runes, "/runes/v1/")] {
+        assert!(body(&server.get(path).await).ends_with(&height), "{path}");
+    }
+    // A fault strikes where it was ordered, and is cleared there.
+    runes.ask("POST /sandbox/fault?kind=503&times=9", "").await;
+    let statuses = async || {
+        let [first, second] = [
+            ordinals.get("/ordinals/v1/").await,
+            runes.get("/runes/v1/").await,
+        ];
+        [first, second].map(|response| response[9..12].to_owned())
+    };
+    assert_eq!(statuses().await, ["200", "503"]);
+    ordinals.ask("DELETE /sandbox/fault", "").await;
+    // The first has spent its minute, of which the 503 took nothing.
+    assert_eq!(statuses().await, ["429", "503"]);
+    runes.ask("DELETE /sandbox/fault", "").await;
+    assert_eq!(statuses().await, ["429", "200"]);
+    for (server, total) in [(&ordinals, 4), (&runes, 4)] {
+        let counts = server.get("/sandbox/counts").await;
+        let json: serde_json::Value = serde_json::from_str(body(&counts)).expect("JSON");
+        assert_eq!(json["total"], total);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_arrive_once_however_many_servers_there_are() {
+    const EVERY: Duration = Duration::from_secs(10);
+    let [ordinals, runes] = start_split(Settings {
+        block_every: Some(EVERY),
+        ..Settings::default()
+    })
+    .await;
+    let before = runes.sandbox.tip().height;
+    tokio::time::sleep(EVERY * 4 + EVERY / 2).await;
+    assert_eq!(runes.sandbox.tip().height, before + 4);
+    ordinals.stop.send(()).expect("still running");
+    ordinals.task.await.expect("without a panic");
+    tokio::time::sleep(EVERY * 2 + EVERY / 2).await;
+    assert_eq!(
+        runes.sandbox.tip().height,
+        before + 6,
+        "the other one goes on"
     );
 }

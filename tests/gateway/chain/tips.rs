@@ -275,8 +275,11 @@ async fn an_upstream_that_is_gone_is_asked_once_for_each() {
     sandbox.advance(1);
     probe_all(&gateway).await;
     drop(upstream);
-    let tally = gateway.server().gateway().upstreams.first().tally();
-    let failed = || tally.failed.load(SeqCst);
+    let upstreams = &gateway.server().gateway().upstreams;
+    let failed = || -> u64 {
+        let each = upstreams.iter();
+        each.map(|(_, one)| one.tally().failed.load(SeqCst)).sum()
+    };
     // The first may find that a connection has ended.
     gateway.get(&lower).await;
     for _ in 0..2 {

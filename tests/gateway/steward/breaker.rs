@@ -1,7 +1,7 @@
 //! An upstream that goes on failing is left alone, and comes back step by step.
 
 use super::{metric, must_wait};
-use crate::respect;
+use crate::support::respect;
 use crate::support::upstream::refusing;
 use crate::support::{Answer, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token};
 

@@ -279,7 +279,7 @@ async fn an_upstream_that_hangs_leaves_budget_to_another() {
     let config = format!(
         "[upstream]\nrequests_per_minute = 60\nrequests_per_second = 8\n\
          queue_timeout = \"20ms\"\n[upstreams.runes]\nurl = \"{}\"\n",
-        runes.url()
+        runes.runes_url()
     );
     let gateway = Setup::before(&ordinals)
         .keys("shared-key")

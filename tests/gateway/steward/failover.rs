@@ -744,7 +744,7 @@ async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
         let upstreams = pair();
         let [one, other] = &upstreams;
         let gateway = Setup::before_all(&[one, other])
-            .config(crate::respect::ALL)
+            .config(crate::support::respect::ALL)
             .config(SOON)
             .config("upstream.first_byte_timeout = \"300ms\"")
             .manual()

@@ -8,7 +8,7 @@ use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::clock::Clock;
 use ordgate::config::{Config, Problem};
-use ordgate::sandbox::Sandbox;
+use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::{Fresh, Options, Server, StartError};
 use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::upstream::ProviderKeys;
@@ -17,12 +17,13 @@ use ordgate::upstream::names::Names;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::{Answer, Client, Upstream};
+use super::{Answer, Client, Served, Shape, Upstream};
 
 /// What a gateway is to be like.
 pub(crate) struct Setup {
     source: Source,
     sandbox: Option<Sandbox>,
+    served: Vec<Served>,
     names: Names,
     clock: Clock,
 }
@@ -70,7 +71,7 @@ pub(crate) const ROUTES: &str = include_str!("routes.toml");
 impl Setup {
     /// A gateway before this upstream.
     pub(crate) fn before(upstream: &Upstream) -> Self {
-        Self::at(&upstream.url())
+        Self::alone().config(&upstream.config())
     }
 
     /// A gateway before whatever there is at a URL.
@@ -92,6 +93,7 @@ impl Setup {
                 token: None,
             },
             sandbox: None,
+            served: Vec::new(),
             names: Names::default(),
             clock: Clock::machine(),
         }
@@ -130,7 +132,15 @@ impl Setup {
 
     /// With this sandbox for an upstream.
     pub(crate) fn sandbox(mut self, sandbox: &Sandbox) -> Self {
-        self.sandbox = Some(sandbox.clone());
+        match crate::SHAPE {
+            Shape::Single => self.sandbox = Some(sandbox.clone()),
+            Shape::Split => {
+                let [ordinals, runes] =
+                    [Api::Ordinals, Api::Runes].map(|api| Served::start(sandbox, api));
+                self = self.config(&split(&ordinals.url(), &runes.url()));
+                self.served = vec![ordinals, runes];
+            }
+        }
         self
     }
 
@@ -172,10 +182,16 @@ impl Setup {
             public: server.public(),
             admin: server.admin(),
             server: Some(server),
+            served: self.served,
             clock: self.clock,
             source,
         })
     }
+}
+
+/// The configuration of an upstream that is two servers.
+pub(crate) fn split(ordinals: &str, runes: &str) -> String {
+    format!("upstream.url = \"{ordinals}\"\nupstreams.runes.url = \"{runes}\"")
 }
 
 /// The configuration of several base URLs.
@@ -205,6 +221,7 @@ pub(crate) struct Gateway {
     pub(crate) public: SocketAddr,
     pub(crate) admin: SocketAddr,
     server: Option<Server>,
+    served: Vec<Served>,
     clock: Clock,
     source: Arc<Mutex<Source>>,
 }
@@ -308,6 +325,14 @@ impl Drop for Gateway {
         if let Some(server) = self.server.take() {
             server.drain();
             server.wait();
+        }
+        for served in &self.served {
+            let strays = served.strays();
+            assert!(
+                strays == 0 || std::thread::panicking(),
+                "{strays} requests to the wrong upstream, {}",
+                served.url()
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::PATIENCE;
+use super::{PATIENCE, Upstream};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ordgate");
 
@@ -155,6 +155,17 @@ impl Process {
         let process = Self::start(&[&ports, arguments].concat(), variables);
         let (public, admin) = process.ready();
         (process, public, admin)
+    }
+
+    /// The same before this upstream.
+    pub(crate) fn before(
+        upstream: &Upstream,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Self, SocketAddr, SocketAddr) {
+        let flags = upstream.flags();
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        Self::serve(&[arguments, &flags].concat(), variables)
     }
 
     /// Waits for the ready line: where it serves clients, and where the operator.

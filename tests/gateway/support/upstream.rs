@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ordgate::clock::{Clock, Moment};
+use ordgate::sandbox::Api;
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +18,8 @@ use tokio::sync::{oneshot, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::within;
+use super::gateway::split;
+use super::{Shape, within};
 
 /// What holds an answer back until the test lets it go.
 #[derive(Clone)]
@@ -217,6 +219,8 @@ type Usual = Box<dyn Fn(&Seen) -> Reply + Send>;
 struct Shared {
     usual: Mutex<Usual>,
     next: Mutex<VecDeque<(String, Reply)>>,
+    /// Targets that went to the server which does not have them.
+    strays: Mutex<Vec<String>>,
     seen: watch::Sender<Vec<Seen>>,
     connections: AtomicUsize,
     clock: Clock,
@@ -225,6 +229,8 @@ struct Shared {
 /// The upstream; it stops when it is dropped.
 pub(crate) struct Upstream {
     address: SocketAddr,
+    /// Where the runes API is, where it is a server of its own.
+    runes: Option<SocketAddr>,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -254,11 +260,22 @@ impl Upstream {
     }
 
     fn listen(socket: std::net::TcpListener, tls: Option<TlsAcceptor>) -> Self {
-        socket.set_nonblocking(true).unwrap();
-        let address = socket.local_addr().unwrap();
+        let mut sockets = vec![(socket, Api::Both)];
+        if crate::SHAPE == Shape::Split {
+            sockets[0].1 = Api::Ordinals;
+            sockets.push((any_port(), Api::Runes));
+        }
+        for (socket, _) in &sockets {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let mut addresses = sockets.iter().map(|(socket, _)| socket.local_addr());
+        let address = addresses.next().unwrap().unwrap();
+        let runes = addresses.next().map(Result::unwrap);
+        drop(addresses);
         let shared = Arc::new(Shared {
             usual: Mutex::new(Box::new(|seen| Reply::json(usual_body(&seen.target())))),
             next: Mutex::default(),
+            strays: Mutex::default(),
             seen: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
             clock: Clock::machine(),
@@ -272,15 +289,17 @@ impl Upstream {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let listener = TcpListener::from_std(socket).unwrap();
-                tokio::select! {
-                    () = accept(listener, tls, serving) => {}
-                    _ = stopped => {}
+                for (socket, api) in sockets {
+                    let listener = TcpListener::from_std(socket).unwrap();
+                    tokio::spawn(accept(listener, api, tls.clone(), serving.clone()));
                 }
+                // To be dropped resolves it as well; the tasks end with the runtime.
+                let _ = stopped.await;
             });
         });
         Self {
             address,
+            runes,
             shared,
             stop: Some(stop),
             thread: Some(thread),
@@ -293,6 +312,29 @@ impl Upstream {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Where it has the runes API.
+    pub(crate) fn runes_url(&self) -> String {
+        format!("http://{}", self.runes.unwrap_or(self.address))
+    }
+
+    /// The configuration that makes it the upstream.
+    pub(crate) fn config(&self) -> String {
+        match self.runes {
+            None => format!("upstream.url = \"{}\"", self.url()),
+            Some(_) => split(&self.url(), &self.runes_url()),
+        }
+    }
+
+    /// The flags that make it the upstream.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec!["--upstream".to_owned(), self.url()];
+        if self.runes.is_some() {
+            let runes = format!("runes={}", self.runes_url());
+            flags.extend(["--upstream".to_owned(), runes]);
+        }
+        flags
     }
 
     /// What is answered where nothing else was said.
@@ -350,6 +392,11 @@ impl Drop for Upstream {
                 "the upstream has panicked"
             );
         }
+        let strays = self.shared.strays.lock().unwrap();
+        assert!(
+            strays.is_empty() || std::thread::panicking(),
+            "requests to the wrong upstream: {strays:?}"
+        );
     }
 }
 
@@ -391,7 +438,7 @@ impl Wire for TlsStream<TcpStream> {
     }
 }
 
-async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
+async fn accept(listener: TcpListener, api: Api, tls: Option<TlsAcceptor>, shared: Arc<Shared>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let connection = shared.connections.fetch_add(1, SeqCst);
@@ -401,9 +448,9 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
             // A client that goes away, or that does not trust us, is what some
             // tests are about.
             let _ = match tls {
-                None => converse(stream, connection, &shared).await,
+                None => converse(stream, connection, api, &shared).await,
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => converse(stream, connection, &shared).await,
+                    Ok(stream) => converse(stream, connection, api, &shared).await,
                     Err(error) => Err(error),
                 },
             };
@@ -411,7 +458,12 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, shared: Arc<Sha
     }
 }
 
-async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> io::Result<()> {
+async fn converse(
+    mut stream: impl Wire,
+    connection: usize,
+    api: Api,
+    shared: &Shared,
+) -> io::Result<()> {
     let mut held = Vec::new();
     loop {
         let end = loop {
@@ -431,6 +483,9 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
             at: shared.clock.now(),
             connection,
         };
+        if !has(api, &seen.target()) {
+            shared.strays.lock().unwrap().push(seen.target());
+        }
         let reply = choose(shared, &seen);
         let (length, chunked) = framing(&seen);
         let mut place = 0;
@@ -476,6 +531,15 @@ async fn converse(mut stream: impl Wire, connection: usize, shared: &Shared) -> 
             }
         }
         stream.flush().await?;
+    }
+}
+
+/// Whether a server with this API has the target.
+fn has(api: Api, target: &str) -> bool {
+    match api {
+        Api::Both => true,
+        Api::Ordinals => !target.starts_with("/runes/"),
+        Api::Runes => target.starts_with("/runes/"),
     }
 }
 
