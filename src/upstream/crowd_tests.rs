@@ -49,6 +49,7 @@ impl World {
         let line = Line::new(1024, clock.clone());
         line.share_slots(32);
         let keys = Keys::new(
+            "default",
             ApiKey::list("a-key").unwrap(),
             Payer::Server("server:80".into()),
             Rates {

@@ -31,6 +31,8 @@ use crate::clock::{Clock, Moment};
 /// spent of the key's budget counts for all that have the key
 /// (`upstream::budgets`).
 pub struct Keys {
+    /// The name of the upstream, for logs.
+    upstream: Box<str>,
     pool: RwLock<Arc<Pool>>,
     budgets: Arc<Budgets>,
     clock: Clock,
@@ -142,6 +144,7 @@ impl Standing {
 impl Keys {
     /// The keys of an upstream at this server, each with a budget of these rates.
     pub fn new(
+        upstream: &str,
         keys: Vec<ApiKey>,
         server: Payer,
         rates: Rates,
@@ -150,6 +153,7 @@ impl Keys {
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {
+            upstream: upstream.into(),
             pool: RwLock::default(),
             budgets,
             clock,
@@ -208,6 +212,7 @@ impl Keys {
     pub fn elsewhere(&self) -> Arc<Self> {
         let pool = self.pool();
         Arc::new(Self {
+            upstream: self.upstream.clone(),
             pool: RwLock::new(Arc::new(Pool {
                 withdrawn: pool.gone(self.clock.now()),
                 ..Pool::default()

@@ -95,6 +95,7 @@ impl Grant {
         drop(state);
         if news {
             tracing::error!(
+                upstream = &*self.keys.upstream,
                 key = self.name(),
                 "the quota of an API key is spent, and not for this minute alone: it rests, and is tried again after {}",
                 units::format(lasts)
@@ -106,6 +107,7 @@ impl Grant {
     pub fn refused(&self, status: StatusCode) {
         if self.slot().key.is_none() {
             tracing::error!(
+                upstream = &*self.keys.upstream,
                 %status,
                 "the upstream refuses to be asked without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
             );
@@ -127,12 +129,13 @@ impl Grant {
         let (key, pause) = (self.name(), units::format(pause));
         if news {
             tracing::error!(
+                upstream = &*self.keys.upstream,
                 key,
                 %status,
                 "the upstream refuses an API key, which is in quarantine, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
             );
         } else {
-            tracing::debug!(key, %status, pause, "the upstream refuses an API key as before");
+            tracing::debug!(upstream = &*self.keys.upstream, key, %status, pause, "the upstream refuses an API key as before");
         }
     }
 
@@ -244,7 +247,11 @@ impl Grant {
         }
         drop(state);
         if rested {
-            tracing::info!(key = self.name(), "the API key is in service again");
+            tracing::info!(
+                upstream = &*self.keys.upstream,
+                key = self.name(),
+                "the API key is in service again"
+            );
         }
     }
 

@@ -22,7 +22,15 @@ fn server() -> Payer {
 fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> Arc<Keys> {
     let keys = ApiKey::list(list).unwrap_or_default();
     let (budgets, line) = (budgets.clone(), Line::new(10, clock.clone()));
-    Keys::new(keys, server(), rates, budgets, line, clock.clone())
+    Keys::new(
+        "default",
+        keys,
+        server(),
+        rates,
+        budgets,
+        line,
+        clock.clone(),
+    )
 }
 
 fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
@@ -381,7 +389,7 @@ fn without_a_key_the_budget_is_the_servers() {
         let server = Payer::server(&url.parse().unwrap());
         let (budgets, clock) = (budgets.clone(), clock.clone());
         let list = list.unwrap_or_default();
-        Keys::new(list, server, rates(5, 0), budgets, line, clock)
+        Keys::new("default", list, server, rates(5, 0), budgets, line, clock)
     };
     let own = upstream("http://127.0.0.1:3000", "");
     own.take(Priority::Miss).ok().unwrap();
@@ -452,7 +460,15 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     let upstream = |rates| {
         let (list, line) = (ApiKey::list("a-key"), Line::new(10, clock.clone()));
         let (budgets, clock) = (budgets.clone(), clock.clone());
-        let keys = Keys::new(list.unwrap(), server(), rates, budgets, line.clone(), clock);
+        let keys = Keys::new(
+            "default",
+            list.unwrap(),
+            server(),
+            rates,
+            budgets,
+            line.clone(),
+            clock,
+        );
         (keys, line)
     };
     let begun = tokio::time::Instant::now();

@@ -160,7 +160,15 @@ impl World {
         let line = Line::new(10, clock.clone());
         let budgets = self.budgets.clone();
         let in_force = self::rates(rates.0, rates.1);
-        let keys = Keys::new(list(bits), server(at), in_force, budgets, line, clock);
+        let keys = Keys::new(
+            "default",
+            list(bits),
+            server(at),
+            in_force,
+            budgets,
+            line,
+            clock,
+        );
         keys.keep_for_probes(PROBES);
         self.places[place] = Some(self.upstreams.len());
         self.upstreams.push(Upstream {
@@ -457,8 +465,15 @@ impl World {
                 // What is under way holds it no longer than it takes.
                 let clock = self.clock.clone();
                 let (line, budgets) = (Line::new(1, clock.clone()), Budgets::new());
-                upstream.keys =
-                    Keys::new(vec![], server(0), Rates::UNLIMITED, budgets, line, clock);
+                upstream.keys = Keys::new(
+                    "default",
+                    vec![],
+                    server(0),
+                    Rates::UNLIMITED,
+                    budgets,
+                    line,
+                    clock,
+                );
                 upstream.is_there = false;
                 self.places[place] = None;
                 return;
