@@ -13,6 +13,7 @@ mod alias;
 mod derive;
 mod fallback;
 mod finality;
+mod live;
 mod look_ahead;
 mod pages;
 mod reorg;
@@ -67,6 +68,12 @@ impl Ground {
     /// Asks both indexers for their tips.
     async fn probe(&self) {
         probe_all(&self.gateway).await;
+    }
+
+    /// The same, and looks at what a change of tip has left unproven.
+    async fn probe_and_look(&self) {
+        self.probe().await;
+        fill(&self.gateway).look_at_blocks(RUNES).await;
     }
 
     /// What the upstream itself would say now.
