@@ -143,6 +143,8 @@ struct Said {
     /// The beat at which it was asked, and the one after it had answered.
     asked: u64,
     told: u64,
+    /// The epoch then.
+    epoch: Epoch,
 }
 
 type Tag = Box<[u8]>;
@@ -494,6 +496,7 @@ impl Ledger {
             tag: tag.map(Box::from),
             asked: start.beat,
             told: self.beat,
+            epoch: self.epoch,
         });
         Some(Told {
             epoch: self.epoch,

@@ -29,6 +29,8 @@ pub(super) struct Unproven {
     asked: u64,
     /// The beat after that answer: reorgs since then belong to this change.
     told: u64,
+    /// The last epoch of the tip before.
+    ended: Epoch,
     /// The tip before, where its hash is known.
     before: Option<Block>,
     /// Above this height nothing is looked at: it is not in both chains.
@@ -68,6 +70,7 @@ impl Ledger {
         let change = Unproven {
             asked: said.asked,
             told: said.told,
+            ended: said.epoch,
             before,
             top: top.min(said.height),
             epoch,
@@ -79,6 +82,7 @@ impl Ledger {
         self.unproven = Some(older.map_or(change, |older| Unproven {
             asked: older.asked,
             told: older.told,
+            ended: older.ended,
             before: older.before,
             looks: older.looks,
             ..change
@@ -90,10 +94,12 @@ impl Ledger {
     pub fn next_look(&mut self, now: Moment) -> Look {
         let suspect = self.suspect();
         let seen = suspect.and_then(|height| self.heights.get(&height));
-        let is_sure = seen.is_some_and(|seen| self.is_sure(seen));
+        let sure = seen.filter(|seen| self.is_sure(seen));
+        let sure = sure.map(|seen| seen.epoch);
         let Some(unproven) = &mut self.unproven else {
             return Look::Nowhere;
         };
+        let is_sure = sure.is_some_and(|epoch| epoch <= unproven.ended);
         let last = unproven.last.map(|(height, _)| height);
         // Where a look has changed nothing, the next would not either.
         let Some(height) = suspect.filter(|_| last != suspect) else {
