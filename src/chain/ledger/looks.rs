@@ -29,6 +29,8 @@ pub(super) struct Unproven {
     asked: u64,
     /// The beat after that answer: reorgs since then belong to this change.
     told: u64,
+    /// The last epoch of the tip before.
+    ended: Epoch,
     /// The tip before, where its hash is known.
     before: Option<Block>,
     /// Above this height nothing is looked at: it is not in both chains.
@@ -36,8 +38,9 @@ pub(super) struct Unproven {
     /// A block that was seen in this epoch or later stands.
     epoch: Epoch,
     looks: u32,
-    /// Where the last look went.
-    last: Option<u32>,
+    /// Where the last look went, and whether the block there was seen under the
+    /// tip before beyond doubt.
+    last: Option<(u32, bool)>,
 }
 
 /// Where to look after a change of tip.
@@ -53,8 +56,9 @@ pub enum Look {
 }
 
 impl Ledger {
-    /// Another tip is known. What was known before is unproven up to a height.
-    pub(super) fn doubt_blocks(&mut self, top: u32) {
+    /// Another tip is known. What was known before is unproven up to a height,
+    /// but for blocks that were seen in an epoch or later.
+    pub(super) fn doubt_blocks(&mut self, top: u32, epoch: Epoch) {
         let Some(said) = &self.said else {
             return;
         };
@@ -66,9 +70,10 @@ impl Ledger {
         let change = Unproven {
             asked: said.asked,
             told: said.told,
+            ended: said.epoch,
             before,
             top: top.min(said.height),
-            epoch: self.epoch,
+            epoch,
             looks: 0,
             last: None,
         };
@@ -77,6 +82,7 @@ impl Ledger {
         self.unproven = Some(older.map_or(change, |older| Unproven {
             asked: older.asked,
             told: older.told,
+            ended: older.ended,
             before: older.before,
             looks: older.looks,
             ..change
@@ -87,17 +93,22 @@ impl Ledger {
     /// answer, until it is nowhere.
     pub fn next_look(&mut self, now: Moment) -> Look {
         let suspect = self.suspect();
+        let seen = suspect.and_then(|height| self.heights.get(&height));
+        let sure = seen.filter(|seen| self.is_sure(seen));
+        let sure = sure.map(|seen| seen.epoch);
         let Some(unproven) = &mut self.unproven else {
             return Look::Nowhere;
         };
+        let is_sure = sure.is_some_and(|epoch| epoch <= unproven.ended);
+        let last = unproven.last.map(|(height, _)| height);
         // Where a look has changed nothing, the next would not either.
-        let Some(height) = suspect.filter(|_| unproven.last != suspect) else {
+        let Some(height) = suspect.filter(|_| last != suspect) else {
             self.unproven = None;
             return Look::Nowhere;
         };
         if unproven.looks < MOST_LOOKS {
             unproven.looks += 1;
-            unproven.last = Some(height);
+            unproven.last = Some((height, is_sure));
             return Look::At(height);
         }
         self.unproven = None;
@@ -152,6 +163,7 @@ impl Unproven {
     /// Whether a block was known before the change.
     fn knew(&self, height: u32, seen: &Seen) -> bool {
         let is_tip = |tip: Block| tip.height == height && tip.hash == seen.hash;
-        seen.beat <= self.asked || self.before.is_some_and(is_tip)
+        let was_sure = self.last == Some((height, true));
+        was_sure || seen.beat <= self.asked || self.before.is_some_and(is_tip)
     }
 }

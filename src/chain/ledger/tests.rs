@@ -658,6 +658,20 @@ fn a_block_that_was_learned_since_the_last_status_proves_nothing_of_before() {
     assert_eq!(play.look(), Look::At(60));
     assert_eq!(told(play.answer(&[block(60, 1)], "")).orphaned, Some(57));
     assert_eq!(play.look(), Look::Nowhere);
+    // Nor does one that was the first to bear the new tip's tag.
+    let mut play = Play::new();
+    play.answer(&[block(60, 0)], &tag(100, 0));
+    play.tip(100, 0);
+    play.tip(100, 0);
+    play.answer(&[block(90, 1)], &tag(101, 1));
+    play.tip(101, 1);
+    assert_eq!(play.look(), Look::At(100));
+    assert_eq!(play.finds(100, Some(1), (101, 1)), Some(97));
+    assert_eq!(play.look(), Look::At(90));
+    assert_eq!(play.finds(90, Some(1), (101, 1)), None);
+    assert_eq!(play.look(), Look::At(60));
+    assert_eq!(play.finds(60, Some(1), (101, 1)), Some(57));
+    assert_eq!(play.look(), Look::Nowhere);
 }
 
 #[test]
