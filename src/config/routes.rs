@@ -109,17 +109,17 @@ fn derived_from(
     let found = routes.iter().position(|route| *route.name == *name);
     let source = found.ok_or("there is no such route")?;
     let (own, other) = (&routes[at], &routes[source]);
+    // Routes that have a tip ask its upstream; otherwise that was a problem.
+    let tip = tips.get(usize::from(own.cache.tip));
+    if own.upstream != other.upstream && tip.is_some_and(|tip| tip.path.is_none()) {
+        return Err("both routes need the same upstream");
+    }
     let paged = own.pages.is_some() && other.pages.is_some();
     if !paged || own.cache.tip != other.cache.tip {
         return Err("both routes need pages = true and the same tip");
     }
     if own.places.hex64.is_none() || other.places.block.is_none() {
         return Err("it is for a route with a hex64 parameter, from one with a block parameter");
-    }
-    // Routes that have a tip ask its upstream; otherwise that was a problem.
-    let tip = tips.get(usize::from(own.cache.tip));
-    if own.upstream != other.upstream && tip.is_some_and(|tip| tip.path.is_none()) {
-        return Err("both routes need the same upstream");
     }
     u16::try_from(source).map_err(|_many| "there is no such route")
 }
