@@ -657,6 +657,7 @@ impl Tip {
         if before.as_deref() != Some(&*why) {
             tracing::warn!(
                 tip = &*self.source.name,
+                upstream = &*self.source.upstream_name,
                 why,
                 "the tip cannot be learned: recent answers are kept by chain.recent_ttl alone"
             );

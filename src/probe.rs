@@ -123,7 +123,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
             }
             Err(match failure.upstream_status() {
                 _ if matches!(failure, Failure::NoSuchRoute { .. }) => format!(
-                    "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports: see upstreams), and chain.tip.{}.path",
+                    "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{}.path",
                     source.name
                 ),
                 Some(status) => format!("{path} fails with {status}"),

@@ -1,10 +1,10 @@
 //! Which upstream each tip and each route asks.
 //!
-//! What says `upstream = "NAME"` asks that one. A tip that says none asks the
-//! upstream that the routes in mode `chain` which go by it say, else the one that
-//! has the tip's own name, else the default. A route that says none asks the
-//! upstream of its tip. So `--upstream runes=URL` is enough to have the runes API
-//! of the built-in configuration on a server of its own.
+//! A route or a tip with `upstream = "NAME"` asks that one. A tip without it asks
+//! the upstream that its routes in mode `chain` name, else the one of the same name
+//! as the tip, else the default one. A route without it asks the upstream of its
+//! tip. So `--upstream runes=URL` is enough to have the runes API of the built-in
+//! configuration on a server of its own.
 
 use super::reader::{Placed, Table};
 use crate::cache::policy::Mode;

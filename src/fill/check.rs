@@ -2,12 +2,13 @@
 //! has not changed stands for all others of its tip.
 //!
 //! Live answers, such as tokens, change with blocks. An indexer may write them
-//! some time before its tip moves, or after, so that an unchanged tip does not
-//! prove them; but it writes them all in one go, more or less. So whoever finds
-//! one too old takes a key that shows such writing best: the one that is being
-//! checked already, or the one that was last seen to change, or its own. If that
-//! has not changed, all are fresh again ([`crate::chain::finality::Checks`]); if
-//! it has, each is fetched itself, and once more a while later.
+//! some time before or after its tip moves, so an unchanged tip does not prove
+//! them. But it writes all of them at about the same time. So for a request whose
+//! stored answer is too old, the fill fetches the key that shows such writing best:
+//! the one that is being checked already, else the one that was last seen to
+//! change, else the request's own. If that has not changed, all are fresh again
+//! ([`crate::chain::finality::Checks`]); if it has, each is fetched itself, and
+//! once more a while later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

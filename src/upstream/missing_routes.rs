@@ -11,8 +11,8 @@ use crate::route::Route;
 pub struct MissingRoutes(Mutex<Vec<(u16, Box<str>)>>);
 
 impl MissingRoutes {
-    /// The endpoint with this base URL has answered that it has no such route as
-    /// a target is of. Logs it where that is news.
+    /// Logs that the endpoint with this base URL has answered that it does not
+    /// have a target's route, unless that has been logged already.
     pub fn report(&self, route: &Route, target: &str, endpoint: &str) {
         if !self.add(route.number, endpoint) {
             return;
@@ -21,7 +21,7 @@ impl MissingRoutes {
             endpoint,
             route = &*route.name,
             target_path = target,
-            "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports (see upstreams); and check the route's upstream_path. This is logged again only once the route has been answered, or after a reload"
+            "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own ([upstreams.NAME]); and check the route's upstream_path. This is logged again only once the route has been answered, or after a reload"
         );
     }
 
@@ -30,7 +30,8 @@ impl MissingRoutes {
         self.logged().retain(|(missing, _)| *missing != route);
     }
 
-    /// Whether it is news that an endpoint does not have a route.
+    /// Notes that an endpoint does not have a route. Returns whether that had not
+    /// been logged yet.
     fn add(&self, route: u16, endpoint: &str) -> bool {
         let mut logged = self.logged();
         let is_it = |(missing, at): &(u16, Box<str>)| *missing == route && **at == *endpoint;
