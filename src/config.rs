@@ -416,6 +416,15 @@ impl Config {
                 name => drop(upstreams.insert(name.to_owned(), table.into())),
             }
         }
+        let shares = |settings: &&crate::upstream::Settings| !settings.has_own_keys_file;
+        let mut sharing = self.upstreams.iter().filter(shares);
+        if let Some(file) = sharing.find_map(|settings| settings.api_keys_file.as_ref())
+            && default.is_none()
+        {
+            // Nothing asks the default upstream, and the others have its keys.
+            let file = toml::Value::try_from(file)?;
+            default = Some(toml::Table::from_iter([("api_keys_file".to_owned(), file)]));
+        }
         let mut cache = toml::Table::new();
         cache.insert("max_bytes".into(), size(self.cache_bytes));
         cache.insert("stale_wait".into(), units::format(self.stale_wait).into());

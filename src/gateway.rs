@@ -770,13 +770,20 @@ impl Gateway {
         used.map(|(_, standing)| standing).collect()
     }
 
-    /// The tips that some route goes by and that have never been known.
-    pub fn unknown_tips(&self) -> Vec<TipStanding> {
+    /// How the tips are known that are asked for, since some route goes by them.
+    pub fn asked_tips(&self) -> Vec<TipStanding> {
         let used = self.tips();
         let standings = self.fill.chain.standings(self.clock.now());
         let numbered = (0_u16..).zip(standings);
-        let unknown = numbered.filter(|(tip, standing)| used.contains(tip) && !standing.known_once);
-        unknown.map(|(_, standing)| standing).collect()
+        let asked = numbered.filter(|(tip, _)| used.contains(tip));
+        asked.map(|(_, standing)| standing).collect()
+    }
+
+    /// The tips that some route goes by and that have never been known.
+    pub fn unknown_tips(&self) -> Vec<TipStanding> {
+        let mut tips = self.asked_tips();
+        tips.retain(|tip| !tip.known_once);
+        tips
     }
 
     /// The routes that are paged, and whether their pages are cut from windows

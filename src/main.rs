@@ -1,5 +1,6 @@
 //! Flags, and one call for each command.
 
+use std::env::VarError;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -16,7 +17,7 @@ use ordgate::clock::Clock;
 use ordgate::config::{self, Config, UrlOverrides, base_url};
 use ordgate::sandbox::{self, Api, Sandbox};
 use ordgate::secrets::{self, Secret};
-use ordgate::serve::{Fresh, Options, Server, bind};
+use ordgate::serve::{Fresh, Options, Server, StartError, bind};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::names::Names;
@@ -55,8 +56,8 @@ enum Command {
     Purge(PurgeFlags),
     /// Print the OpenAPI 3.1 document of the public side.
     Openapi {
-        /// The configuration file whose routes it describes; without it, the
-        /// one that is built in.
+        /// The configuration file whose routes it describes; without the flag,
+        /// that of ORDGATE_CONFIG, else the one that is built in.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
     },
@@ -64,17 +65,18 @@ enum Command {
 
 #[derive(Args, Clone)]
 struct Serve {
-    /// The configuration file; without it, the one that is built in. Flags
-    /// override it.
-    #[arg(long, value_name = "FILE", env = "ORDGATE_CONFIG")]
+    /// The configuration file; without the flag, that of ORDGATE_CONFIG, else
+    /// the one that is built in. Flags and variables override it.
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where clients come, such as 127.0.0.1:8080; port 0 takes a free one.
-    #[arg(long, value_name = "ADDR", env = "ORDGATE_LISTEN")]
+    /// Without the flag, ORDGATE_LISTEN says it.
+    #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
     /// Where the operator comes: /healthz, /readyz, /metrics, /status,
     /// /explain, /purge, /reload. Off loopback it demands the token of
-    /// ORDGATE_ADMIN_TOKEN.
-    #[arg(long, value_name = "ADDR", env = "ORDGATE_ADMIN")]
+    /// ORDGATE_ADMIN_TOKEN. Without the flag, ORDGATE_ADMIN says it.
+    #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
     /// The base URL of the API to ask, such as https://api.example; or, as
     /// NAME=URL, that of a named upstream, such as runes=http://127.0.0.1:3001.
@@ -92,13 +94,13 @@ struct Serve {
 struct PurgeFlags {
     #[command(flatten)]
     wanted: WantedFlags,
-    /// Where the running ordgate's operator comes; without it, what the
-    /// configuration says. Its token comes from ORDGATE_ADMIN_TOKEN, or from
-    /// the configuration's admin.token_file.
+    /// Where the running ordgate's operator comes; without the flag, what
+    /// ORDGATE_ADMIN or else the configuration says. Its token comes from
+    /// ORDGATE_ADMIN_TOKEN, or from the configuration's admin.token_file.
     #[arg(long, value_name = "ADDR")]
     admin: Option<SocketAddr>,
-    /// The running ordgate's configuration file; without it, the one that is
-    /// built in.
+    /// The running ordgate's configuration file; without the flag, that of
+    /// ORDGATE_CONFIG, else the one that is built in.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -198,12 +200,12 @@ fn main() -> ExitCode {
 
 /// Reads what `serve` serves by: the file, and the flags that override it.
 fn effective(flags: &Serve) -> Result<(Config, String)> {
-    let urls = upstream_urls(flags)?;
+    let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
     let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
-    if let Some(listen) = flags.listen {
+    if let Some(listen) = address(flags.listen, "ORDGATE_LISTEN")? {
         config.server.listen = listen;
     }
-    if let Some(admin) = flags.admin {
+    if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         config.admin.listen = admin;
     }
     let (public, private) = (config.server.listen, config.admin.listen);
@@ -224,13 +226,36 @@ fn effective(flags: &Serve) -> Result<(Config, String)> {
     Ok((config, config_name))
 }
 
+/// A variable of the environment that stands in for a flag. One that is empty is
+/// as if it were not set.
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
+    }
+}
+
+/// The address of a flag, or else of a variable of the environment.
+fn address(flag: Option<SocketAddr>, name: &str) -> Result<Option<SocketAddr>> {
+    let Some(text) = variable(name)?.filter(|_| flag.is_none()) else {
+        return Ok(flag);
+    };
+    let Ok(address) = text.trim().parse() else {
+        bail!(
+            "{name} is {text:?}; allowed is an address and a port, such as 127.0.0.1:8080, or nothing"
+        );
+    };
+    Ok(Some(address))
+}
+
 /// The base URLs of --upstream, or else of ORDGATE_UPSTREAM, by the names of the
 /// upstreams.
-fn upstream_urls(flags: &Serve) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
-    let (source, texts) = match flags.upstream.is_empty() && !flags.sandbox {
-        false => ("--upstream", flags.upstream.clone()),
+fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
+    let (source, texts) = match flags.is_empty() && !sandbox {
+        false => ("--upstream", flags.to_vec()),
         true => {
-            let variable = std::env::var("ORDGATE_UPSTREAM").unwrap_or_default();
+            let variable = variable("ORDGATE_UPSTREAM")?.unwrap_or_default();
             let texts = variable.split(',').map(str::trim).map(str::to_owned);
             let texts = texts.filter(|text| !text.is_empty()).collect();
             ("ORDGATE_UPSTREAM", texts)
@@ -268,6 +293,9 @@ fn upstream_urls(flags: &Serve) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
 /// Adds the secrets to a configuration, and fits it to this machine.
 fn equip(mut config: Config) -> Result<Fresh> {
     fit_connections(&mut config);
+    for warning in unused_key_variables(&config) {
+        tracing::warn!("{warning}");
+    }
     Ok(Fresh {
         keys: provider_keys(&config)?,
         admin_token: admin_token(config.admin.token_file.as_deref())?,
@@ -462,9 +490,18 @@ fn check(flags: &Serve) -> Result<ExitCode> {
     let (config, name) = effective(flags)?;
     let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
-    let mut warnings = config.warnings(&keys);
+    if let Some(why) = StartError::open_admin(config.admin.listen, token.as_ref()) {
+        bail!(why);
+    }
+    let mut served = config.clone();
+    if flags.sandbox {
+        // Its port is known only when it is there.
+        served.ask_all_at(Some(&Uri::from_static("http://127.0.0.1:1")));
+    }
+    let mut warnings = served.warnings(&keys);
+    warnings.extend(unused_key_variables(&config));
     match Upstreams::new(
-        &config.upstreams,
+        &served.upstreams,
         &keys,
         &Names::default(),
         &Clock::machine(),
@@ -502,9 +539,9 @@ fn check(flags: &Serve) -> Result<ExitCode> {
 }
 
 fn purge(flags: PurgeFlags) -> Result<ExitCode> {
-    let (config, _) = load(flags.config.as_deref(), &[])?;
+    let (config, _) = load(flags.config.as_deref(), &upstream_urls(&[], false)?)?;
     let token = admin_secret(config.admin.token_file.as_deref())?;
-    let admin = flags.admin.unwrap_or(config.admin.listen);
+    let admin = address(flags.admin, "ORDGATE_ADMIN")?.unwrap_or(config.admin.listen);
     let WantedFlags {
         url,
         route,
@@ -539,15 +576,16 @@ fn purge(flags: PurgeFlags) -> Result<ExitCode> {
 }
 
 fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
-    let (config, _) = load(path, &[])?;
+    let (config, _) = load(path, &upstream_urls(&[], false)?)?;
     say(&format!("{:#}\n", openapi::document(&config.routes)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a configuration, or the one that is built in. The base URLs given
-/// replace those that it has.
+/// Reads a configuration, that of ORDGATE_CONFIG, or the one that is built in.
+/// The base URLs given replace those that it has.
 fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
-    let (name, text) = match path {
+    let variable = std::env::var_os("ORDGATE_CONFIG").filter(|path| !path.is_empty());
+    let (name, text) = match path.or(variable.as_deref().map(Path::new)) {
         None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {
             let name = path.display().to_string();
@@ -576,8 +614,7 @@ fn provider_keys(config: &Config) -> Result<ProviderKeys> {
             shared_file = shared_file.or(file);
         }
         if **name != *upstream::DEFAULT {
-            let variable = name.to_uppercase().replace('-', "_");
-            let variable = format!("ORDGATE_API_KEYS_{variable}");
+            let variable = key_variable(name);
             let file = file.filter(|_| settings.has_own_keys_file);
             let key = settings.key("api_keys_file");
             if let Some(own) = api_keys(&variable, &key, file)? {
@@ -588,6 +625,27 @@ fn provider_keys(config: &Config) -> Result<ProviderKeys> {
     let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", shared_file)?;
     keys.shared = shared.unwrap_or_default();
     Ok(keys)
+}
+
+/// What is wrong with variables of keys that no upstream has.
+fn unused_key_variables(config: &Config) -> Vec<String> {
+    let is_used = |variable: &String| {
+        let names = config.upstreams.iter().map(|settings| &settings.name);
+        let mut named = names.filter(|name| ***name != *upstream::DEFAULT);
+        named.any(|name| key_variable(name) == *variable)
+    };
+    let mut unused = secrets::variables(&key_variable(""));
+    unused.retain(|variable| !is_used(variable));
+    let warning = |variable: String| {
+        format!("{variable} has no effect: no route asks an upstream of that name")
+    };
+    unused.into_iter().map(warning).collect()
+}
+
+/// The variable that has an upstream's own keys.
+fn key_variable(upstream: &str) -> String {
+    let name = upstream.to_uppercase().replace('-', "_");
+    format!("ORDGATE_API_KEYS_{name}")
 }
 
 /// The keys of a variable of the environment, or else of a file.

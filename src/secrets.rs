@@ -82,6 +82,24 @@ pub fn variable(name: &str) -> Result<Option<Secret>, BadSecret> {
     }
 }
 
+/// The names of the variables of the environment that begin with a text and hold
+/// something.
+pub fn variables(begin: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    // Each value is looked at, so that none is left behind.
+    for (name, value) in std::env::vars_os() {
+        let value = Zeroizing::new(value.into_encoded_bytes());
+        let is_empty = value.trim_ascii().is_empty();
+        if let Some(name) = name.to_str().filter(|name| name.starts_with(begin))
+            && !is_empty
+        {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    names
+}
+
 /// Reads a file of secrets, which `what` of the configuration names. Some editors
 /// begin a file with a byte order mark, which is no part of what is in it.
 ///

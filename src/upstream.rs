@@ -699,7 +699,7 @@ fn connections(settings: &Settings, names: Names) -> Result<Connections, SetupEr
     // below.
     http.set_connect_timeout(Some(settings.connect_timeout));
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls::config(settings.ca_file.as_deref())?)
+        .with_tls_config(tls::config(settings)?)
         .https_or_http()
         .enable_all_versions()
         .wrap_connector(http);

@@ -4,16 +4,18 @@
 #![no_main]
 
 use ordgate::config::Config;
+use ordgate::upstream::ProviderKeys;
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let Ok(text) = str::from_utf8(input) else {
         return;
     };
+    let keys = ProviderKeys::default();
     match Config::parse("f", text) {
         Ok(config) => {
-            let printed = config.print().expect("what is read can be printed");
+            let printed = config.print(&keys).expect("what is read can be printed");
             match Config::parse("printed", &printed) {
-                Ok(again) => assert_eq!(again.print().as_ref(), Ok(&printed)),
+                Ok(again) => assert_eq!(again.print(&keys).as_ref(), Ok(&printed)),
                 Err(problems) => panic!("{problems:?}\n{printed}"),
             }
         }

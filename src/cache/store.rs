@@ -426,7 +426,7 @@ impl Store {
             // What obeys RFC 9111 can be validated however old it is; it leaves
             // when its room is wanted.
             if let Held::One(stored) = held
-                && stored.received + stored.lifetime + spare < now
+                && stored.received + stored.longest() + spare < now
             {
                 self.cache.invalidate(&*key);
             }
@@ -481,6 +481,8 @@ mod tests {
     use super::*;
     use crate::cache::reuse;
     use crate::cache::vary::Nominated;
+    use crate::chain::Standing;
+    use crate::chain::finality::Class;
 
     fn key(target: &str) -> Key {
         let mut key = Key::begin(0);
@@ -629,5 +631,13 @@ mod tests {
         store.sweep(at(7), |_| Some(policy.clone()));
         assert!(store.get(&key("/short")).is_none());
         assert!(store.get(&key("/long")).is_some());
+        // Checks of others may keep a live answer fresh for longer.
+        let mut live = Arc::into_inner(stored(10, 1)).unwrap();
+        live.standing = Some(Standing::new(Class::Live, 0, None, 1));
+        store.insert(key("/live"), Arc::new(live));
+        store.sweep(at(25), |_| Some(policy.clone()));
+        assert!(store.get(&key("/live")).is_some());
+        store.sweep(at(26), |_| Some(policy.clone()));
+        assert!(store.get(&key("/live")).is_none());
     }
 }

@@ -14,6 +14,7 @@ use super::reuse;
 use super::store::Mark;
 use super::vary::{Nominated, SecondaryKey};
 use crate::chain::Standing;
+use crate::chain::finality::{Class, MOST_CHECKED};
 use crate::clock::Moment;
 use crate::pages::Page;
 
@@ -41,6 +42,16 @@ pub struct Stored {
     pub page: Option<Box<Page>>,
     /// The last purge that it is known to have survived.
     pub seen: Survived,
+}
+
+impl Stored {
+    /// How long it is fresh at the most, counted from when it was received.
+    pub fn longest(&self) -> Duration {
+        match &self.standing {
+            Some(standing) if standing.class == Class::Live => self.lifetime * MOST_CHECKED,
+            Some(_) | None => self.lifetime,
+        }
+    }
 }
 
 /// The body, to be lent to answers.

@@ -188,6 +188,8 @@ struct Ended {
 struct Reorg {
     beat: u64,
     from: u32,
+    /// The epoch that it began.
+    epoch: Epoch,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -457,17 +459,23 @@ impl Ledger {
         if let (Some(before), Some(tag)) = (told_before, tag) {
             change.begins |= before != tag && self.tag.as_deref() != Some(tag);
         }
-        let is_other = self.said.as_ref().is_some_and(|said| {
-            let undone = self.reorgs.back().is_some_and(|last| said.told < last.beat);
-            undone || height != Some(said.height) || tag != said.tag.as_deref()
-        });
+        let is_other = self
+            .said
+            .as_ref()
+            .is_some_and(|said| height != Some(said.height) || tag != said.tag.as_deref());
+        let told = self.said.as_ref().map(|said| said.told);
+        let last = self.reorgs.back().filter(|last| told < Some(last.beat));
+        let undone = last.map(|last| last.epoch);
         let orphaned = self.turn(change, now);
         if turned {
             // Of one tip, another endpoint may have written more or less.
             self.checks.restart(now, self.bounds.pause);
         }
         if is_other || orphaned.is_some() {
-            self.doubt_blocks(height.unwrap_or(0));
+            self.doubt_blocks(height.unwrap_or(0), self.epoch);
+        } else if let Some(epoch) = undone {
+            // An answer has told of a reorg. What was seen since then stands.
+            self.doubt_blocks(u32::MAX, epoch);
         }
         self.beat += 1;
         self.tip = height.map(|height| Tip {
@@ -561,10 +569,12 @@ impl Ledger {
         if change.orphaned.is_some() {
             self.note_conflict(now);
         }
-        let begins = change.begins || change.orphaned.is_some();
+        // Not where the tip has only come back to what the status says.
+        let said = self.said.as_ref().map(|said| said.height);
+        let is_other = sign == Sign::NewTip || change.orphaned.is_some() || highest > said;
         let orphaned = self.turn(change, now);
-        if begins {
-            self.doubt_blocks(u32::MAX);
+        if is_other {
+            self.doubt_blocks(u32::MAX, self.epoch);
         }
         if orphaned.is_some() || grows || sign == Sign::NewTip {
             self.beat += 1;
@@ -753,6 +763,7 @@ impl Ledger {
         self.reorgs.push_back(Reorg {
             beat: self.beat + 1,
             from: suspect,
+            epoch: self.epoch,
         });
         if self.reorgs.len() > REORGS {
             self.reorgs.pop_front();

@@ -1209,3 +1209,165 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
         assert!(text.contains(printed), "{printed}: {text}");
     }
 }
+
+/// A key of `[upstream]`, two values of it that differ from the default one.
+const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
+    ("url", "\"http://a.example/\"", "\"http://b.example/\""),
+    ("max_lag", "3", "4"),
+    ("return_after", "\"31s\"", "\"32s\""),
+    ("api_key_header", "\"x-a\"", "\"x-b\""),
+    ("api_keys_file", "\"a\"", "\"b\""),
+    ("allow_plain_http", "true", "false"),
+    ("ca_file", "\"a.pem\"", "\"b.pem\""),
+    ("send_api_key", "false", "true"),
+    ("requests_per_minute", "300", "\"unlimited\""),
+    ("requests_per_second", "7", "8"),
+    ("max_in_flight", "9", "10"),
+    ("min_in_flight", "2", "3"),
+    ("queue_timeout", "\"3s\"", "\"4s\""),
+    ("max_queue", "7", "8"),
+    ("connect_timeout", "\"3s\"", "\"4s\""),
+    ("first_byte_timeout", "\"3s\"", "\"4s\""),
+    ("timeout", "\"3s\"", "\"4s\""),
+    ("idle_timeout", "\"3s\"", "\"4s\""),
+    ("max_body_bytes", "2048", "4096"),
+    ("request_body.buffer", "\"2KiB\"", "\"3KiB\""),
+    ("request_body.max_buffered", "\"8MiB\"", "\"9MiB\""),
+    (
+        "request_body.max_buffered_per_client",
+        "\"1MiB\"",
+        "\"3MiB\"",
+    ),
+    ("request_body.min_rate", "\"2KiB\"", "\"3KiB\""),
+    ("request_body.grace", "\"3s\"", "\"4s\""),
+    ("request_body.timeout", "\"3s\"", "\"4s\""),
+    ("request_body.max_bytes", "\"2KiB\"", "\"3KiB\""),
+    ("retry.limit", "2", "3"),
+    ("retry.share", "30", "40"),
+    ("hedge.enabled", "true", "false"),
+    ("hedge.percentile", "80", "90"),
+    ("breaker.enabled", "false", "true"),
+    ("breaker.failures", "3", "4"),
+    ("breaker.share", "30", "40"),
+    ("breaker.window", "\"3s\"", "\"4s\""),
+    ("breaker.pause", "\"3s\"", "\"4s\""),
+];
+
+#[test]
+fn a_named_upstream_inherits_each_key_and_may_set_it() {
+    let of = |text: &str, key: &str| {
+        let config = Config::parse("p", text);
+        let config = config.unwrap_or_else(|problems| panic!("{text}{problems:?}"));
+        ["default", "runes"].map(|name| {
+            let mut named = config.upstreams.iter();
+            let settings = named.find(|settings| &*settings.name == name).unwrap();
+            let printed = toml::Value::try_from(settings).unwrap();
+            key.split('.')
+                .try_fold(&printed, |table, key| table.get(key))
+                .map(ToString::to_string)
+        })
+    };
+    let last = ("breaker.max_pause", "\"61s\"", "\"62s\"");
+    for (key, one, other) in UPSTREAM_KEYS.into_iter().chain([last]) {
+        let unset = of("[upstreams.runes]\n", key);
+        assert_eq!(unset[0], unset[1], "{key}");
+        let (one, other) = (one.to_owned(), other.to_owned());
+        let inherits = of(
+            &format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n"),
+            key,
+        );
+        assert_eq!(inherits, [Some(one.clone()), Some(one.clone())], "{key}");
+        assert_ne!(
+            inherits, unset,
+            "{key}: the test's value is the default one"
+        );
+        let both = format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n{key} = {other}\n");
+        assert_eq!(of(&both, key), [Some(one), Some(other.clone())], "{key}");
+        let named = of(&format!("[upstreams.runes]\n{key} = {other}\n"), key);
+        assert_eq!(named, [unset[0].clone(), Some(other)], "{key}");
+    }
+    // No key is missing in the table.
+    let text: String = UPSTREAM_KEYS
+        .iter()
+        .map(|(key, value, _)| format!("upstream.{key} = {value}\n"))
+        .collect();
+    let config = Config::parse("p", &text).unwrap();
+    let printed = toml::Table::try_from(&config.upstreams[0]).unwrap();
+    let keys = printed
+        .values()
+        .map(|value| value.as_table().map_or(1, toml::Table::len));
+    assert_eq!(keys.sum::<usize>(), UPSTREAM_KEYS.len() + 1, "{printed}");
+}
+
+#[test]
+fn configurations_with_several_upstreams_are_printed_so_that_they_can_be_read() {
+    let two = "[upstreams.ordinals]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nupstream = \"runes\"\nmethods = [\"*\"]\nquery = \"any\"\nheaders = \"all\"\ncache.mode = \"respect\"\n";
+    for (name, text) in [
+        ("as shipped", String::new()),
+        ("two", two.to_owned()),
+        (
+            "the keys' file is inherited, and nothing asks the default upstream",
+            format!("[upstream]\napi_keys_file = \"shared\"\n{two}"),
+        ),
+        (
+            "one has its own keys' file",
+            format!("[upstream]\napi_keys_file = \"shared\"\n{two}api_keys_file = \"own\"\n"),
+        ),
+        (
+            "its own is the same file",
+            format!("[upstream]\napi_keys_file = \"shared\"\n{two}api_keys_file = \"shared\"\n"),
+        ),
+        (
+            "only one is asked, with a file of its own",
+            format!("{two}api_keys_file = \"own\"\n{plain}"),
+        ),
+        (
+            "unlimited",
+            format!(
+                "[upstream]\nrequests_per_minute = \"unlimited\"\n{two}requests_per_second = 7\n"
+            ),
+        ),
+        ("a plain cache", format!("{two}{plain}")),
+        (
+            "a test chain, and the runes at the default upstream",
+            format!("[chain]\nhash_zeros = 0\n[chain.tip.runes]\nupstream = \"default\"\n{two}"),
+        ),
+        ("no key is sent", format!("{two}send_api_key = false\n")),
+    ] {
+        let once = Config::parse("p", &text);
+        let once = once.unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+        for keys in [ProviderKeys::default(), keys()] {
+            let printed = once.print(&keys).unwrap();
+            let again = Config::parse("printed", &printed);
+            let again = again.unwrap_or_else(|problems| panic!("{name}: {problems:?}"));
+            assert_eq!(again.print(&keys).unwrap(), printed, "{name}");
+            assert_eq!(asked(&again), asked(&once), "{name}");
+            let files = |config: &Config| {
+                let each = config.upstreams.iter().map(|one| {
+                    let file = one.api_keys_file.clone();
+                    (one.name.clone(), one.has_own_keys_file, file)
+                });
+                each.collect::<Vec<_>>()
+            };
+            assert_eq!(files(&again), files(&once), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_derived_comes_from_one_upstream() {
+    let list = "pages = true\nquery.limit = { type = \"integer\", default = 20 }\nquery.offset = { type = \"integer\", default = 0 }\ncache.mode = \"chain\"\n";
+    let text = |upstream: &str| {
+        format!(
+            "[upstreams.a]\n[upstreams.b]\n\
+             [[route]]\nname = \"blocks\"\nupstream = \"a\"\npath = \"/b/{{x}}\"\nparams.x.type = \"block\"\n{list}\
+             [[route]]\nname = \"txs\"\nderived_from = \"blocks\"\nupstream = \"{upstream}\"\npath = \"/t/{{x}}\"\nparams.x.type = \"hex64\"\n{list}"
+        )
+    };
+    assert_eq!(problems(&text("a")), [""; 0]);
+    assert_eq!(
+        problems(&text("b")),
+        ["p.toml:14:16: derived_from is \"blocks\"; both routes need the same upstream"]
+    );
+}

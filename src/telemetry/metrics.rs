@@ -234,27 +234,23 @@ impl Collector for Reading {
             "The height of a tip, where one is known",
             heights.collect(),
         )?;
-        let known = standings.iter().map(|tip| {
-            (
-                labels(&[("tip", &tip.name)]),
-                f64::from(u8::from(tip.known)),
-            )
-        });
+        // Of a tip that nobody asks for, an alert would be wrong.
+        let asked = gateway.asked_tips();
+        let whether = |is: fn(&TipStanding) -> bool| {
+            let cells = asked.iter();
+            cells
+                .map(|tip| (labels(&[("tip", &tip.name)]), f64::from(u8::from(is(tip)))))
+                .collect::<Vec<_>>()
+        };
         gauge(
             "ordgate_tip_known",
             "Whether a probe has confirmed a tip lately; else times alone count",
-            known.collect(),
+            whether(|tip| tip.known),
         )?;
-        let known_once = standings.iter().map(|tip| {
-            (
-                labels(&[("tip", &tip.name)]),
-                f64::from(u8::from(tip.known_once)),
-            )
-        });
         gauge(
             "ordgate_tip_known_once",
             "Whether a tip has been known at any time since the start",
-            known_once.collect(),
+            whether(|tip| tip.known_once),
         )?;
         gauge(
             "ordgate_tip_epoch",

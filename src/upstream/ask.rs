@@ -321,7 +321,7 @@ impl Upstream {
     pub(super) fn note_retirement(&self, passage: &Passage, failure: Option<&Failure>) {
         if failure == Some(&Failure::Retired) && passage.endpoint().retire() {
             tracing::error!(
-                upstream = passage.endpoint().name(),
+                endpoint = passage.endpoint().name(),
                 "the upstream answers 410 Gone: it has been retired, and another is needed; what is final goes on being served"
             );
         }

@@ -472,22 +472,22 @@ impl Drop for Passage {
         }
         let changed = state.breaker.end(self.pass, self.health, now);
         drop(state);
-        let upstream = endpoint.name();
+        let name = endpoint.name();
         match changed {
             None => return,
             Some(Change::Opened(pause)) => tracing::error!(
-                upstream,
+                endpoint = name,
                 ?pause,
                 "the upstream goes on failing: it is left alone for a while, and another is asked or what is stale is served"
             ),
             Some(Change::Reopened(pause)) => {
                 tracing::warn!(
-                    upstream,
+                    endpoint = name,
                     ?pause,
                     "the upstream still fails, and is left alone again"
                 );
             }
-            Some(Change::Closed) => tracing::info!(upstream, "the upstream is well again"),
+            Some(Change::Closed) => tracing::info!(endpoint = name, "the upstream is well again"),
         }
         endpoint.line.stir();
     }

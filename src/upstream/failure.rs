@@ -151,7 +151,7 @@ impl Failure {
             // That has been told by its route's name, once.
             tracing::debug!(
                 target_path = target,
-                upstream = &**endpoint,
+                endpoint = &**endpoint,
                 "no such route"
             );
         } else if *self == Self::Retired {

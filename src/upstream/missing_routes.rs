@@ -18,7 +18,7 @@ impl MissingRoutes {
             return;
         }
         tracing::error!(
-            upstream = endpoint,
+            endpoint,
             route = &*route.name,
             target_path = target,
             "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports (see upstreams); and check the route's upstream_path. This is logged again only once the route has been answered, or after a reload"

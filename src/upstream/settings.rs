@@ -144,6 +144,16 @@ pub enum SetupError {
         "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
     )]
     PlainHttp(Uri),
+    /// The same, of a named upstream.
+    #[error(
+        "the upstream \"{name}\": {url} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstreams.{name}.allow_plain_http = true, or, if it needs no key, upstreams.{name}.send_api_key = false"
+    )]
+    NamedPlainHttp {
+        /// The upstream's name.
+        name: Box<str>,
+        /// Where the key would be sent.
+        url: Uri,
+    },
     /// TLS cannot be set up.
     #[error(transparent)]
     Tls(#[from] TlsError),
@@ -177,10 +187,16 @@ impl Settings {
         if !self.sends_keys(!keys.is_empty()) || self.allow_plain_http {
             return Ok(());
         }
-        match self.urls.iter().find(|url| is_exposed(url)) {
-            Some(url) => Err(SetupError::PlainHttp(url.clone())),
-            None => Ok(()),
-        }
+        let Some(url) = self.urls.iter().find(|url| is_exposed(url)).cloned() else {
+            return Ok(());
+        };
+        Err(match &*self.name {
+            DEFAULT => SetupError::PlainHttp(url),
+            name => SetupError::NamedPlainHttp {
+                name: name.into(),
+                url,
+            },
+        })
     }
 
     /// Whether requests carry a key, given whether there is one.

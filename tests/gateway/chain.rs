@@ -18,6 +18,8 @@ mod derive;
 mod fallback;
 #[path = "chain/finality.rs"]
 mod finality;
+#[path = "chain/live.rs"]
+mod live;
 #[path = "chain/look_ahead.rs"]
 mod look_ahead;
 #[path = "chain/pages.rs"]
@@ -77,6 +79,12 @@ impl Ground {
     /// Asks both indexers for their tips.
     async fn probe(&self) {
         probe_all(&self.gateway).await;
+    }
+
+    /// The same, and looks at what a change of tip has left unproven.
+    async fn probe_and_look(&self) {
+        self.probe().await;
+        fill(&self.gateway).look_at_blocks(RUNES).await;
     }
 
     /// What the upstream itself would say now.

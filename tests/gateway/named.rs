@@ -263,6 +263,24 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
 }
 
 #[tokio::test]
+async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
+    let origin = Upstream::start();
+    let url = origin.url();
+    let urls = format!("[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{url}\"\n");
+    let elsewhere = "[[route]]\nname = \"a\"\npath = \"/a\"\nupstream = \"one\"\ncache = { mode = \"chain\" }\n";
+    for routes in [PLAIN.to_owned(), format!("{PLAIN}{elsewhere}")] {
+        let gateway = Setup::alone().config(&routes).config(&urls).start();
+        assert_eq!(gateway.admin("/readyz").await.text(), "ready\n");
+        let metrics = gateway.admin("/metrics").await;
+        let known = metrics.text();
+        let known = known
+            .lines()
+            .find(|line| line.starts_with("ordgate_tip_known"));
+        assert_eq!(known, None);
+    }
+}
+
+#[tokio::test]
 async fn the_command_line_names_them() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
     let named = [

@@ -366,6 +366,206 @@ fn what_check_prints_is_a_configuration_without_secrets() {
     );
 }
 
+#[test]
+fn check_refuses_what_serve_refuses() {
+    let (_held, remote) = file("[upstream]\nurl = \"http://api.example\"\n");
+    let (_held, named) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nurl = \"http://api.example\"\n",
+    );
+    let (_held, authorities) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nca_file = \"/no/such/file\"\n",
+    );
+    let (_held, unreadable) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\napi_keys_file = \"/no/such/file\"\n",
+    );
+    let key = [("ORDGATE_API_KEYS", "s3cret-key")];
+    let own = [("ORDGATE_API_KEYS_RUNES", "s3cret-key")];
+    let none: [(&str, &str); 0] = [];
+    let config = "--config";
+    for (arguments, variables, expected) in [
+        (
+            vec!["--sandbox", "--admin", "0.0.0.0:0"],
+            &none[..],
+            Some("the admin side is on 0.0.0.0"),
+        ),
+        (
+            vec![config, &*remote],
+            &key,
+            Some("or set upstream.allow_plain_http = true"),
+        ),
+        (
+            vec![config, &*named],
+            &key,
+            Some("the upstream \"runes\": http://api.example/ is plain http off this machine"),
+        ),
+        (
+            vec![config, &*named],
+            &own,
+            Some("or set upstreams.runes.allow_plain_http = true"),
+        ),
+        (
+            vec![config, &*authorities],
+            &none,
+            Some("upstreams.runes.ca_file /no/such/file"),
+        ),
+        (
+            vec![config, &*unreadable],
+            &none,
+            Some("upstreams.runes.api_keys_file /no/such/file"),
+        ),
+        // A sandbox is asked in place of them.
+        (vec!["--sandbox", config, &*remote], &key, None),
+        (vec!["--sandbox", config, &*named], &own, None),
+        (vec!["--sandbox"], &none, None),
+    ] {
+        let left = Process::run(&[&["check"], &arguments[..]].concat(), variables);
+        let mut start = vec!["serve", "--listen", "127.0.0.1:0"];
+        start.extend(&arguments);
+        if !arguments.contains(&"--admin") {
+            start.extend(["--admin", "127.0.0.1:0"]);
+        }
+        let serve = Process::start(&start, variables);
+        match expected {
+            Some(expected) => {
+                let served = serve.wait();
+                assert_eq!(served.code(), Some(2), "{arguments:?}: {}", served.errors);
+                assert!(served.errors.contains(expected), "{}", served.errors);
+                assert_eq!(left.code(), Some(2), "{arguments:?}: {}", left.errors);
+                assert!(left.errors.contains(expected), "{}", left.errors);
+            }
+            None => {
+                assert!(serve.line().contains("ordgate is ready"), "{arguments:?}");
+                assert_eq!(left.code(), Some(0), "{arguments:?}: {}", left.errors);
+                assert!(!left.out.contains("# warning"), "{}", left.out);
+            }
+        }
+        assert!(!left.errors.contains("s3cret"), "{}", left.errors);
+        assert!(!left.out.contains("s3cret"), "{}", left.out);
+    }
+}
+
+#[tokio::test]
+async fn variables_stand_in_for_flags() {
+    // One that is empty is as if it were not set.
+    let empty = [
+        ("ORDGATE_CONFIG", ""),
+        ("ORDGATE_LISTEN", ""),
+        ("ORDGATE_ADMIN", " "),
+        ("ORDGATE_UPSTREAM", ""),
+        ("ORDGATE_API_KEYS", ""),
+        ("ORDGATE_API_KEYS_RUNES", ""),
+    ];
+    let (_held, path) = file("[limit]\nburst = 77\n");
+    let none: [(&str, &str); 0] = [];
+    for (arguments, variables, expected) in [
+        (
+            &[][..],
+            &empty[..],
+            &["# proxy.toml (built in)", "127.0.0.1:8080", "burst = 3000"][..],
+        ),
+        (&[], &[("ORDGATE_CONFIG", &*path)], &["burst = 77"]),
+        (
+            &["--config", &path],
+            &[("ORDGATE_CONFIG", "/no/such/file")],
+            &["burst = 77"],
+        ),
+        (
+            &[],
+            &[
+                ("ORDGATE_LISTEN", "127.0.0.1:1"),
+                ("ORDGATE_ADMIN", "127.0.0.1:2"),
+            ],
+            &["listen = \"127.0.0.1:1\"", "listen = \"127.0.0.1:2\""],
+        ),
+        (
+            &["--listen", "127.0.0.1:3", "--admin", "127.0.0.1:4"],
+            &[
+                ("ORDGATE_LISTEN", "nonsense"),
+                ("ORDGATE_ADMIN", "nonsense"),
+            ],
+            &["listen = \"127.0.0.1:3\"", "listen = \"127.0.0.1:4\""],
+        ),
+        (
+            &[],
+            &[(
+                "ORDGATE_UPSTREAM",
+                "http://127.0.0.1:5, runes=http://127.0.0.1:6,",
+            )],
+            &[
+                "url = \"http://127.0.0.1:5/\"",
+                "[upstreams.runes]",
+                "url = \"http://127.0.0.1:6/\"",
+            ],
+        ),
+        (
+            &["--upstream", "http://127.0.0.1:7"],
+            &[("ORDGATE_UPSTREAM", "nonsense")],
+            &["url = \"http://127.0.0.1:7/\""],
+        ),
+        (
+            &["--sandbox"],
+            &[("ORDGATE_UPSTREAM", "nonsense")],
+            &["is valid"],
+        ),
+        (
+            &["--upstream", "http://127.0.0.1:7"],
+            &[("ORDGATE_API_KEYS_RUNE", "s3cret-key")],
+            &[
+                "# warning: ORDGATE_API_KEYS_RUNE has no effect: no route asks an upstream of that name",
+            ],
+        ),
+        (
+            &[
+                "--upstream",
+                "http://127.0.0.1:7",
+                "--upstream",
+                "runes=http://127.0.0.1:8",
+            ],
+            &[("ORDGATE_API_KEYS_RUNES", "s3cret-key")],
+            &["# API keys: none\n# API keys of the upstream runes: 1 [redacted]\n# admin"],
+        ),
+    ] {
+        let left = Process::run(&[&["check"], arguments].concat(), variables);
+        assert_eq!(left.code(), Some(0), "{variables:?}: {}", left.errors);
+        for part in expected {
+            assert!(left.out.contains(part), "{part} in {}", left.out);
+        }
+        let warned = expected[0].starts_with("# warning: ORD");
+        assert_eq!(left.out.contains("has no effect"), warned, "{}", left.out);
+        assert!(!left.out.contains("s3cret"), "{}", left.out);
+    }
+    for (name, expected) in [
+        (
+            "ORDGATE_LISTEN",
+            "ORDGATE_LISTEN is \"nonsense\"; allowed is an address and a port",
+        ),
+        (
+            "ORDGATE_ADMIN",
+            "ORDGATE_ADMIN is \"nonsense\"; allowed is an address and a port",
+        ),
+        (
+            "ORDGATE_UPSTREAM",
+            "ORDGATE_UPSTREAM: \"nonsense\" came; allowed is",
+        ),
+        ("ORDGATE_CONFIG", "cannot read nonsense"),
+    ] {
+        let left = Process::run(&["check"], &[(name, "nonsense")]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert!(left.errors.contains(expected), "{}", left.errors);
+    }
+    // A purge goes where the same variables have the server listen.
+    let (_process, _, admin) = Process::serve(&["--sandbox"], &none);
+    let admin = [
+        ("ORDGATE_ADMIN", &*admin.to_string()),
+        ("ORDGATE_CONFIG", &path),
+    ];
+    let left = Process::run(&["purge", "--all"], &admin);
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    let (_held, other) = file("[[route]]\nname = \"another\"\npath = \"/another\"\n");
+    let left = Process::run(&["openapi"], &[("ORDGATE_CONFIG", &other)]);
+    assert!(left.out.contains("/another"), "{}", left.out);
+}
+
 #[tokio::test]
 async fn the_document_is_the_same_from_both_sides() {
     let left = Process::run(&["openapi"], &[]);

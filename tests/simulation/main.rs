@@ -46,7 +46,7 @@ const LINES: usize = 400;
 /// token has not moved. Here a tip comes every few seconds and not every ten
 /// minutes, so that this happens often; and what lies within the margin of a
 /// reorg is forgotten though most of it stands.
-const MOST_WASTE: f64 = 26.0;
+const MOST_WASTE: f64 = 25.0;
 
 pub(crate) fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()

@@ -37,8 +37,9 @@ pub(super) struct Unproven {
     /// A block that was seen in this epoch or later stands.
     epoch: Epoch,
     looks: u32,
-    /// Where the last look went.
-    last: Option<u32>,
+    /// Where the last look went, and whether the block there was seen under the
+    /// tip before beyond doubt.
+    last: Option<(u32, bool)>,
 }
 
 /// Where to look after a change of tip.
@@ -54,8 +55,9 @@ pub enum Look {
 }
 
 impl Ledger {
-    /// Another tip is known. What was known before is unproven up to a height.
-    pub(super) fn doubt_blocks(&mut self, top: u32) {
+    /// Another tip is known. What was known before is unproven up to a height,
+    /// but for blocks that were seen in an epoch or later.
+    pub(super) fn doubt_blocks(&mut self, top: u32, epoch: Epoch) {
         let Some(said) = &self.said else {
             return;
         };
@@ -69,7 +71,7 @@ impl Ledger {
             told: said.told,
             before,
             top: top.min(said.height),
-            epoch: self.epoch,
+            epoch,
             looks: 0,
             last: None,
         };
@@ -88,17 +90,20 @@ impl Ledger {
     /// answer, until it is nowhere.
     pub fn next_look(&mut self, now: Moment) -> Look {
         let suspect = self.suspect();
+        let seen = suspect.and_then(|height| self.heights.get(&height));
+        let is_sure = seen.is_some_and(|seen| self.is_sure(seen));
         let Some(unproven) = &mut self.unproven else {
             return Look::Nowhere;
         };
+        let last = unproven.last.map(|(height, _)| height);
         // Where a look has changed nothing, the next would not either.
-        let Some(height) = suspect.filter(|_| unproven.last != suspect) else {
+        let Some(height) = suspect.filter(|_| last != suspect) else {
             self.unproven = None;
             return Look::Nowhere;
         };
         if unproven.looks < MOST_LOOKS {
             unproven.looks += 1;
-            unproven.last = Some(height);
+            unproven.last = Some((height, is_sure));
             return Look::At(height);
         }
         let undone = match self.proven() {
@@ -185,6 +190,7 @@ impl Unproven {
     /// Whether a block was known before the change.
     fn knew(&self, height: u32, seen: &Seen) -> bool {
         let is_tip = |tip: Block| tip.height == height && tip.hash == seen.hash;
-        seen.beat <= self.asked || self.before.is_some_and(is_tip)
+        let was_sure = self.last == Some((height, true));
+        was_sure || seen.beat <= self.asked || self.before.is_some_and(is_tip)
     }
 }

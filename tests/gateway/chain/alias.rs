@@ -3,9 +3,9 @@
 use ordgate::sandbox::Settings;
 
 use super::{
-    Ground, acting, before, block, is_status, own, probe_all, reply, targets, transaction,
+    Ground, acting, before, block, is_status, own, probe_all, reply, retagged, targets, transaction,
 };
-use crate::support::{Gate, Reply};
+use crate::support::{Gate, Reply, Upstream};
 use ordgate::sandbox::Sandbox;
 
 #[tokio::test]
@@ -132,8 +132,9 @@ async fn a_hash_that_was_parted_unnoticed_is_asked_for_itself() {
 
 #[tokio::test]
 async fn a_stale_block_does_not_stand_in_for_another_hash() {
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = acting(&sandbox);
+    let (sandbox, upstream) = (Sandbox::new(Settings::default()), Upstream::start());
+    let own = sandbox.clone();
+    upstream.usually(move |seen| retagged(&own, &seen.target(), None));
     // So few heights are remembered that the block's is soon forgotten.
     let config = "chain.index_blocks = 16\nchain.final_depth = 1\n";
     let gateway = before(&upstream, config).await;
@@ -145,7 +146,7 @@ async fn a_stale_block_does_not_stand_in_for_another_hash() {
         gateway.get(&block(height + above)).await;
     }
     sandbox.reorg(21);
-    // The reorg is seen, but nothing tells how deep it is.
+    // Nothing tells of the reorg at that height.
     probe_all(&gateway).await;
     let new = sandbox.hash_at(height).unwrap();
     assert_ne!(new, old);

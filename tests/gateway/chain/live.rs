@@ -1,0 +1,179 @@
+//! What any block may change: how long a token is served while its tip stands
+//! still, and what that costs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use ordgate::sandbox::{Sandbox, Settings};
+
+use super::{before, for_status, own, probe_all, reply, standing, targets};
+use crate::support::{Client, Gateway, Reply, Upstream};
+
+const TOKENS: u64 = 60;
+
+const OFTEN: &str =
+    "limit.enabled = false\nchain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
+
+/// A chain with many tokens, and a gateway before it.
+struct Scene {
+    sandbox: Sandbox,
+    upstream: Upstream,
+    gateway: Gateway,
+    client: Client,
+    /// What all tokens say but the first; and what that says.
+    state: [Arc<AtomicU64>; 2],
+    seconds: u64,
+}
+
+fn path(token: u64) -> String {
+    format!("/ordinals/v1/brc-20/tokens/t{token:03}")
+}
+
+impl Scene {
+    async fn new() -> Self {
+        let sandbox = Sandbox::new(Settings::default());
+        let (upstream, model) = (Upstream::start(), sandbox.clone());
+        let state: [Arc<AtomicU64>; 2] = Default::default();
+        let says = state.clone();
+        upstream.usually(move |seen| {
+            if for_status(seen) {
+                return reply(&model, &seen.target());
+            }
+            // Each answer bears the tip's tag.
+            let (_, fields, _) = own(&model, "/ordinals/v1/");
+            let which = usize::from(seen.target() == path(0));
+            let state = says[which].load(SeqCst);
+            Reply::with(200, &fields, format!("{{\"token\":{{\"state\":{state}}}}}"))
+        });
+        let gateway = before(&upstream, OFTEN).await;
+        let client = gateway.client().await;
+        Self {
+            sandbox,
+            upstream,
+            gateway,
+            client,
+            state,
+            seconds: 0,
+        }
+    }
+
+    /// A second passes, with a probe each five, and each token is asked for.
+    /// Answers with how many of them are out of date.
+    async fn second(&mut self) -> usize {
+        self.gateway.advance(1_000);
+        self.seconds += 1;
+        if self.seconds.is_multiple_of(5) {
+            probe_all(&self.gateway).await;
+        }
+        self.ask_all().await
+    }
+
+    async fn ask_all(&mut self) -> usize {
+        let mut old = 0;
+        for token in 0..TOKENS {
+            let answer = self.client.get(&path(token)).await;
+            assert!(matches!(answer.status, 200 | 404));
+            let state = self.state[usize::from(token == 0)].load(SeqCst);
+            old += usize::from(!answer.text().contains(&format!(":{state}}}")));
+        }
+        old
+    }
+
+    async fn seconds(&mut self, seconds: u64) -> Vec<usize> {
+        let mut old = Vec::new();
+        for _ in 0..seconds {
+            old.push(self.second().await);
+        }
+        old
+    }
+
+    fn asked(&self) -> usize {
+        targets(&self.upstream).len()
+    }
+
+    /// A new tip, which ordgate learns of at once.
+    async fn new_tip(&self) {
+        let before = standing(&self.gateway, super::ORDINALS).epoch;
+        self.sandbox.advance(1);
+        probe_all(&self.gateway).await;
+        assert!(standing(&self.gateway, super::ORDINALS).epoch > before);
+    }
+}
+
+#[tokio::test]
+async fn sixty_tokens_on_a_quiet_chain() {
+    let mut scene = Scene::new().await;
+    assert_eq!(scene.ask_all().await, 0);
+    scene.seconds(75).await;
+    // Each once, and then one for all each half minute.
+    assert_eq!(scene.asked(), 60 + 2);
+    // After twenty times as long each is fetched itself again.
+    scene.seconds(524).await;
+    assert_eq!(scene.asked(), 60 + 19);
+    scene.seconds(2).await;
+    assert!(scene.asked() > 60 + 19 + 50, "{}", scene.asked());
+}
+
+#[tokio::test]
+async fn after_a_new_tip_each_token_is_fetched_twice() {
+    let mut scene = Scene::new().await;
+    scene.ask_all().await;
+    scene.seconds(4).await;
+    let asked = scene.asked();
+    scene.new_tip().await;
+    scene.seconds(29).await;
+    assert_eq!(scene.asked() - asked, 60);
+    // The indexer writes its tokens only now.
+    scene.state.iter().for_each(|state| state.store(1, SeqCst));
+    assert_eq!(scene.seconds(4).await.last(), Some(&0));
+    assert_eq!(scene.asked() - asked, 120);
+    // From then on one stands for all.
+    scene.seconds(60).await;
+    assert_eq!(scene.asked() - asked, 122);
+}
+
+#[tokio::test]
+async fn tokens_that_change_without_a_new_tip() {
+    let mut scene = Scene::new().await;
+    scene.ask_all().await;
+    scene.seconds(40).await;
+    assert_eq!(scene.asked(), 61);
+    scene.state.iter().for_each(|state| state.store(1, SeqCst));
+    let old = scene.seconds(40).await;
+    let found = old.iter().position(|old| *old == 0).unwrap();
+    assert!(found <= 30, "{old:?}");
+    assert!(old[found..].iter().all(|old| *old == 0), "{old:?}");
+    // What had been half written then is found a while later.
+    scene.state[0].store(2, SeqCst);
+    let old = scene.seconds(31).await;
+    assert_eq!(old.last(), Some(&0), "{old:?}");
+}
+
+/// No more is asked than if each were fetched each half minute.
+#[tokio::test]
+async fn a_token_that_goes_on_changing_costs_no_more_than_before() {
+    let mut scene = Scene::new().await;
+    scene.ask_all().await;
+    for second in 0..120 {
+        scene.state[0].store(second, SeqCst);
+        scene.second().await;
+    }
+    assert!(scene.asked() <= 60 * 5, "{}", scene.asked());
+}
+
+/// A token that is gone has changed.
+#[tokio::test]
+async fn a_token_that_is_not_found_any_more() {
+    let mut scene = Scene::new().await;
+    scene.ask_all().await;
+    scene.seconds(29).await;
+    let asked = scene.asked();
+    scene.upstream.once(&path(0), Reply::status(404, "{}"));
+    scene.seconds(1).await;
+    assert!(
+        scene.asked() > asked + 59,
+        "it has changed: {}",
+        scene.asked()
+    );
+    assert_eq!(scene.gateway.get(&path(7)).await.status, 200);
+}
