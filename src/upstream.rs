@@ -322,6 +322,19 @@ impl Upstream {
         self.settings.urls.iter().any(|url| urls.contains(url))
     }
 
+    /// Whether another asks at some server that this one asks at: they have one
+    /// origin (RFC 9110 §4.3.1), whatever paths stand before their targets.
+    pub fn has_origin_of(&self, other: &Self) -> bool {
+        let server = |url: &Uri| (url.scheme().cloned(), Payer::server(url));
+        let others = || other.settings.urls.iter().map(server);
+        self.name() == other.name()
+            || self
+                .settings
+                .urls
+                .iter()
+                .any(|url| others().any(|other| other == server(url)))
+    }
+
     /// Keeps a share of the budget for so many probes of the tip a minute from
     /// now on.
     pub fn keep_for_probes(&self, probes: u32) {

@@ -72,6 +72,38 @@ impl<'a> Assignment<'a> {
                 root.problem(span, message);
             }
         }
+        self.check_tipless(tips, routes, said, root);
+    }
+
+    /// Routes in mode `chain` that have no tip learn of one chain together: they
+    /// must ask one upstream.
+    fn check_tipless(
+        &self,
+        tips: &[Source],
+        routes: &[Route],
+        said: &[Option<Placed<u16>>],
+        root: &Table<'_>,
+    ) {
+        let has_none = |route: &Route| {
+            let tip = tips.get(usize::from(route.cache.tip));
+            route.cache.mode == Mode::Chain && tip.is_some_and(|tip| tip.path.is_none())
+        };
+        let mut tipless = routes.iter().zip(said).filter(|(route, _)| has_none(route));
+        let Some((first, at_first)) = tipless.next() else {
+            return;
+        };
+        let name = |route: &Route| &*self.upstreams[usize::from(route.upstream)].name;
+        for (route, at) in tipless.filter(|(route, _)| route.upstream != first.upstream) {
+            let message = format!(
+                "the route \"{}\" asks the upstream \"{}\", and the route \"{}\" asks \"{}\": they have no tip, and would take what both say for one chain; give each a tip of its own, [chain.tip.NAME] with a path and upstream = \"NAME\"",
+                route.name,
+                name(route),
+                first.name,
+                name(first),
+            );
+            let at = at.as_ref().or(at_first.as_ref());
+            root.problem(at.map_or(root.span(), |(_, span)| span), message);
+        }
     }
 }
 

@@ -1042,6 +1042,17 @@ fn what_is_wrong_with_upstreams() {
             "p.toml:8:12: the route \"b\" asks the upstream \"a\", and its tip \"runes\" is asked of \"b\"",
         ),
         (
+            format!(
+                "[upstreams.a]\n[upstreams.b]\n{}{}",
+                block.replace("/runes", ""),
+                block
+                    .replace("/runes", "/b")
+                    .replace("\"a\"", "\"b\"")
+                    .replace("\"b\"\npath", "\"c\"\npath")
+            ),
+            "p.toml:12:12: the route \"c\" asks the upstream \"b\", and the route \"b\" asks \"a\": they have no tip",
+        ),
+        (
             "[upstreams.default]\nurl = \"http://127.0.0.1:1\"\n".to_owned(),
             "p.toml:1:12: \"default\" is no name for an upstream",
         ),

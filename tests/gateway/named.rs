@@ -182,6 +182,31 @@ async fn what_is_invalidated_at_one_origin_stays_at_another() {
     assert_eq!(one.targets(), ["/a", "/a", "/a"]);
 }
 
+/// Two upstreams may be one server, asked in two ways.
+#[tokio::test]
+async fn what_is_invalidated_at_an_origin_goes_for_all_upstreams_there() {
+    let origin = Upstream::start();
+    origin.always(Reply::with(200, "cache-control: max-age=60\r\n", "{}"));
+    let url = origin.url();
+    for (other, path) in [
+        (url.clone(), "/other/v1/a"),
+        (format!("{url}/v1"), "/other/a"),
+    ] {
+        let urls = format!(
+            "[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{other}\"\ntimeout = \"5s\"\n"
+        );
+        let gateway = Setup::alone().config(PLAIN).config(&urls).start();
+        let sent = origin.count();
+        gateway.get(path).await;
+        gateway.get(path).await;
+        assert_eq!(origin.count(), sent + 1);
+        let deleted = gateway.request("DELETE", "/one/v1/a", &[]).await;
+        assert_eq!(deleted.status, 200);
+        gateway.get(path).await;
+        assert_eq!(origin.count(), sent + 3, "{other}");
+    }
+}
+
 #[tokio::test]
 async fn it_is_not_ready_before_each_tip_has_been_known() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
