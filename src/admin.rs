@@ -39,6 +39,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
+use crate::chain::TipStanding;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::listener::{Drain, Present, is_of_the_connection};
@@ -241,10 +242,7 @@ impl Admin {
     /// Whether the gateway can serve: not before the tips are known, since a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
-        let unknown = match self.ready_needs_tips.load(Ordering::Relaxed) {
-            true => gateway.unknown_tips(),
-            false => Vec::new(),
-        };
+        let unknown = self.missing_tips(gateway);
         if unknown.is_empty() {
             return text(StatusCode::OK, "ready\n");
         }
@@ -259,6 +257,14 @@ impl Admin {
         let mut response = typed("text/plain; charset=utf-8", why.into());
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
         response
+    }
+
+    /// The tips that it takes to be ready and that have never been known.
+    fn missing_tips(&self, gateway: &Gateway) -> Vec<TipStanding> {
+        match self.ready_needs_tips.load(Ordering::Relaxed) {
+            true => gateway.unknown_tips(),
+            false => Vec::new(),
+        }
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {

@@ -38,7 +38,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
     json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "state": if *admin.drain.borrow() { "draining" } else { "ready" },
+        "state": state(admin, gateway),
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
         "listen": admin.listen.to_string(),
         "workers": admin.workers,
@@ -68,6 +68,17 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "stale_answers": stale,
         "requests": requests.collect::<Vec<_>>(),
     })
+}
+
+/// The same as `/readyz` says.
+fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
+    if *admin.drain.borrow() {
+        "draining"
+    } else if admin.missing_tips(gateway).is_empty() {
+        "ready"
+    } else {
+        "not ready"
+    }
 }
 
 /// What has come of requests over the limit on misses.

@@ -180,6 +180,35 @@ fn each_alert_says_what_it_is_and_what_to_do() {
     }
 }
 
+#[test]
+fn what_is_of_an_upstream_says_which() {
+    for alert in ALERTS.split("- alert: ").skip(1) {
+        let name = alert.lines().next().unwrap();
+        let is_of_one = alert.contains("ordgate_upstream_");
+        assert!(!is_of_one || alert.contains("$labels.upstream"), "{name}");
+    }
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let mut seen = 0;
+    for target in targets {
+        let asked = target["expr"].as_str().unwrap();
+        if asked.contains("ordgate_upstream_") {
+            let is_summed = asked.contains("sum") || asked.contains("max");
+            assert!(
+                !is_summed || asked.contains("upstream,") || asked.contains("(upstream)"),
+                "{asked}"
+            );
+            let legend = target["legendFormat"].as_str().unwrap();
+            assert!(legend.contains("{{upstream}}"), "{asked}: {legend}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 const SELF_HOSTED: &str = include_str!("../../deploy/examples/self-hosted.toml");
 const PLAIN_CACHE: &str = include_str!("../../deploy/examples/plain-cache.toml");
 const SIDECAR: &str = include_str!("../../deploy/examples/sidecar.toml");

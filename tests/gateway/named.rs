@@ -247,8 +247,10 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
     ] {
         assert!(metrics.text().contains(line), "{line}");
     }
+    assert_eq!(gateway.admin("/status").await.json()["state"], "not ready");
     // Whoever does not want to wait for it need not.
     gateway.reload("admin.ready_needs_tips = false").await;
+    assert_eq!(gateway.admin("/status").await.json()["state"], "ready");
     assert_eq!(gateway.admin("/readyz").await.text(), "ready\n");
     gateway.reload("admin.ready_needs_tips = true").await;
     assert_eq!(gateway.admin("/readyz").await.status, 503);
