@@ -165,6 +165,8 @@ pub struct Upstream {
     /// Says that another endpoint is asked.
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
+    /// Whose budget requests without a key count in.
+    server: Payer,
     line: Arc<Line>,
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
@@ -207,12 +209,13 @@ impl Upstream {
             keys: Keys::new(
                 &settings.name,
                 sent,
-                server,
+                server.clone(),
                 rates,
                 budgets,
                 line.clone(),
                 clock.clone(),
             ),
+            server,
             line,
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
@@ -270,6 +273,11 @@ impl Upstream {
                 true => before.keys.clone(),
                 false => before.keys.elsewhere(),
             },
+            server: match settings.urls.iter().any(|url| own.urls.contains(url)) {
+                // Whichever of several is the first, they were sent to all.
+                true => before.server.clone(),
+                false => server(&settings),
+            },
             line: before.line.clone(),
             retries: before.retries.clone(),
             chance: before.chance.clone(),
@@ -292,7 +300,7 @@ impl Upstream {
         self.retries().bound(settings.retry.share);
         let rates = settings.rates(!keys.is_empty());
         let sent = sent_keys(settings, keys);
-        self.keys.replace(sent, server(settings), rates);
+        self.keys.replace(sent, self.server.clone(), rates);
     }
 
     /// It is not among the upstreams any more: others that have its keys may have
@@ -320,6 +328,19 @@ impl Upstream {
     pub fn is_where(&self, other: &Self) -> bool {
         let urls = &other.settings.urls;
         self.settings.urls.iter().any(|url| urls.contains(url))
+    }
+
+    /// Whether another asks at some server that this one asks at: they have one
+    /// origin (RFC 9110 §4.3.1), whatever paths stand before their targets.
+    pub fn has_origin_of(&self, other: &Self) -> bool {
+        let server = |url: &Uri| (url.scheme().cloned(), Payer::server(url));
+        let others = || other.settings.urls.iter().map(server);
+        self.name() == other.name()
+            || self
+                .settings
+                .urls
+                .iter()
+                .any(|url| others().any(|other| other == server(url)))
     }
 
     /// Keeps a share of the budget for so many probes of the tip a minute from

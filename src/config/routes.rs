@@ -56,7 +56,7 @@ pub(super) fn read(
     assignment.assign(&mut tips.sources, &mut routes, &asks, root);
     for (at, source) in sources.into_iter().enumerate() {
         if let Some((name, span)) = source {
-            match derived_from(&routes, &tips.sources, at, &name) {
+            match derived_from(&routes, at, &name) {
                 Ok(source) => routes[at].derived_from = Some(source),
                 Err(why) => root.problem(&span, format!("derived_from is \"{name}\"; {why}")),
             }
@@ -100,20 +100,10 @@ struct Declaration {
 }
 
 /// The route whose stored blocks a transaction's activity is cut from.
-fn derived_from(
-    routes: &[Route],
-    tips: &[Source],
-    at: usize,
-    name: &str,
-) -> Result<u16, &'static str> {
+fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static str> {
     let found = routes.iter().position(|route| *route.name == *name);
     let source = found.ok_or("there is no such route")?;
     let (own, other) = (&routes[at], &routes[source]);
-    // Routes that have a tip ask its upstream; otherwise that was a problem.
-    let tip = tips.get(usize::from(own.cache.tip));
-    if own.upstream != other.upstream && tip.is_some_and(|tip| tip.path.is_none()) {
-        return Err("both routes need the same upstream");
-    }
     let paged = own.pages.is_some() && other.pages.is_some();
     if !paged || own.cache.tip != other.cache.tip {
         return Err("both routes need pages = true and the same tip");

@@ -13,7 +13,8 @@ impl Fill {
     /// lower ones for as long as they turn out to be undone. What was undone is
     /// purged. Ends at once where there was no change, where nothing was known,
     /// where no route of the tip lists a block's items, and while another does
-    /// the same. Where a look fails it is repeated when this is called again.
+    /// the same. Where a look fails it is repeated when this is called again, but
+    /// not while its failure is remembered.
     ///
     /// The request is the one that proves recent entries (`fill::confirm`):
     /// whoever comes second waits for the other's or has no need of it. It has
@@ -39,10 +40,18 @@ impl Fill {
             let Some((key, _)) = self.block_key(tip, height) else {
                 return;
             };
-            // What comes of it, the ledger has learned.
-            if self.exchange(&Watch, &key, wish, true).await.is_err() {
+            if self.remembered(&key).is_some() {
                 self.chain.look_failed(tip);
                 return;
+            }
+            // What comes of it, the ledger has learned.
+            match self.exchange(&Watch, &key, wish, true).await {
+                Ok(_) => self.lapses.forget(&key),
+                Err(failure) => {
+                    self.lapses.fail(&key, &failure, self.clock.now());
+                    self.chain.look_failed(tip);
+                    return;
+                }
             }
         }
     }

@@ -275,11 +275,15 @@ impl Errand {
             return;
         };
         for target in invalidate::targets(&self.ask.method, &target, status, fields) {
-            let routes = relay.routes.routes().iter();
-            // What other upstreams have at that path is something else.
-            for route in routes.filter(|other| other.upstream == route.upstream) {
-                let mut key = Key::begin(route.number);
-                let own = relay.upstreams.get(route.upstream).target_of(&target);
+            let origin = relay.upstreams.get(route.upstream);
+            for other in relay.routes.routes() {
+                let upstream = relay.upstreams.get(other.upstream);
+                // What other origins have at that path is something else.
+                if !upstream.has_origin_of(origin) {
+                    continue;
+                }
+                let mut key = Key::begin(other.number);
+                let own = upstream.target_of(&target);
                 key.buffer().extend_from_slice(own.as_bytes());
                 relay.cache.store().remove(&key);
             }

@@ -182,6 +182,31 @@ async fn what_is_invalidated_at_one_origin_stays_at_another() {
     assert_eq!(one.targets(), ["/a", "/a", "/a"]);
 }
 
+/// Two upstreams may be one server, asked in two ways.
+#[tokio::test]
+async fn what_is_invalidated_at_an_origin_goes_for_all_upstreams_there() {
+    let origin = Upstream::start();
+    origin.always(Reply::with(200, "cache-control: max-age=60\r\n", "{}"));
+    let url = origin.url();
+    for (other, path) in [
+        (url.clone(), "/other/v1/a"),
+        (format!("{url}/v1"), "/other/a"),
+    ] {
+        let urls = format!(
+            "[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{other}\"\ntimeout = \"5s\"\n"
+        );
+        let gateway = Setup::alone().config(PLAIN).config(&urls).start();
+        let sent = origin.count();
+        gateway.get(path).await;
+        gateway.get(path).await;
+        assert_eq!(origin.count(), sent + 1);
+        let deleted = gateway.request("DELETE", "/one/v1/a", &[]).await;
+        assert_eq!(deleted.status, 200);
+        gateway.get(path).await;
+        assert_eq!(origin.count(), sent + 3, "{other}");
+    }
+}
+
 #[tokio::test]
 async fn it_is_not_ready_before_each_tip_has_been_known() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
@@ -255,35 +280,6 @@ async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
             .find(|line| line.starts_with("ordgate_tip_known"));
         assert_eq!(known, None);
     }
-}
-
-#[tokio::test]
-async fn upstreams_without_a_tip_are_not_of_one_chain() {
-    let (one, other) = (Upstream::start(), Upstream::start());
-    let page = |digit: &str| {
-        let (hash, tx) = (format!("{:0<8}{}", "", digit.repeat(56)), digit.repeat(64));
-        format!(
-            "{{\"limit\":20,\"offset\":0,\"total\":1,\"results\":[{{\"rune\":{{}},\"operation\":\"mint\",\"location\":{{\"block_hash\":\"{hash}\",\"block_height\":5,\"tx_id\":\"{tx}\",\"tx_index\":1,\"timestamp\":1}}}}]}}"
-        )
-    };
-    one.always(Reply::json(page("a")));
-    other.always(Reply::json(page("b")));
-    let mut config = String::new();
-    for (name, upstream) in [("one", &one), ("other", &other)] {
-        let url = upstream.url();
-        config.push_str(&format!(
-            "[upstreams.{name}]\nurl = \"{url}\"\n[[route]]\nname = \"{name}\"\npath = \"/{name}/{{block}}\"\nupstream = \"{name}\"\nparams.block.type = \"block\"\nresponse = \"rune-activity\"\ncache.mode = \"chain\"\n"
-        ));
-    }
-    let gateway = Setup::alone().config(&config).start();
-    for _ in 0..3 {
-        for path in ["/one/5", "/other/5"] {
-            assert_eq!(gateway.get(path).await.status, 200, "{path}");
-        }
-    }
-    let reorgs = gateway.server().gateway().standings();
-    let reorgs: u64 = reorgs.iter().map(|tip| tip.reorgs).sum();
-    assert_eq!((one.count(), other.count(), reorgs), (1, 1, 0));
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use ordgate::sandbox::{Sandbox, Settings};
 use rustix::process::Signal;
 
+use crate::support::gateway::urls;
 use crate::support::upstream::usual_body;
 use crate::support::{
     Answer, Client, Gate, Gateway, Process, ROUTES, Reply, Setup, TOKEN, Upstream,
@@ -222,6 +223,23 @@ async fn the_budget_is_not_exceeded_across_reloads() {
         12 + 2,
         "what is spent counts under a new bound"
     );
+}
+
+/// Requests without a key count for their server; of several base URLs another
+/// may be the first.
+#[tokio::test]
+async fn what_was_sent_without_a_key_stays_spent_in_another_order_of_urls() {
+    let (one, other) = (Upstream::start(), Upstream::start());
+    let gateway = Setup::before(&one)
+        .config("upstream = { requests_per_minute = 10, queue_timeout = \"1ms\" }")
+        .config(&urls(&[&one, &other]))
+        .start();
+    let mut numbers = 0..20;
+    while gateway.get(&token(numbers.next().unwrap())).await.status == 200 {}
+    for order in [[&other, &one], [&one, &other]] {
+        done(&gateway.reload(&urls(&order)).await);
+        assert_eq!(gateway.get(&token(99)).await.status, 503);
+    }
 }
 
 #[tokio::test]

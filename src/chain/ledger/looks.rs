@@ -10,15 +10,16 @@
 //! below that is looked at, until one stands.
 //!
 //! What was learned only after the status had said the tip before may be of the
-//! new chain already: that it stands says nothing of what was known before, so
-//! then an older block is looked at as well.
+//! new chain already: that it stands says nothing of what was known before. So
+//! it is looked at by itself, after the highest block that was known before.
 
 use super::{Block, Change, Epoch, Ledger, Seen, as_hash};
 use crate::clock::Moment;
 
-/// Looks until all is proven. Each lies more than `margin` below the one
-/// before, so that they reach some 200 blocks down at the least; after a reorg
-/// that is deeper still, nothing that was known of the chain counts.
+/// Looks until all is proven. After a reorg each lies more than `margin` below
+/// the one before, so that they reach some 200 blocks down at the least; after
+/// one that is deeper still, nothing that was known of the chain counts. Where a
+/// block stood, what was learned above it does not count.
 const MOST_LOOKS: u32 = 16;
 
 /// A change of tip of which it is not known yet what it undid.
@@ -50,7 +51,7 @@ pub enum Look {
     Nowhere,
     /// At the block at this height.
     At(u32),
-    /// However deep it was looked, nothing stood: all that names blocks from
+    /// However often it was looked, not all is proven: what names blocks from
     /// this height up has to go.
     Undone(u32),
 }
@@ -111,9 +112,17 @@ impl Ledger {
             unproven.last = Some((height, is_sure));
             return Look::At(height);
         }
+        let undone = match self.proven() {
+            Some(proven) => Some(proven.saturating_add(1)),
+            // Nothing stood, where something was undone; else all were empty.
+            None => self.has_undone().then_some(0),
+        };
         self.unproven = None;
+        let Some(undone) = undone else {
+            return Look::Nowhere;
+        };
         let mut change = Change::default();
-        change.orphan(0);
+        change.orphan(undone);
         let from = self.turn(change, now);
         self.beat += 1;
         from.map_or(Look::Nowhere, Look::Undone)
@@ -131,24 +140,48 @@ impl Ledger {
     /// still stands, that all below it do; none where that is shown already.
     pub(super) fn suspect(&self) -> Option<u32> {
         let unproven = self.unproven.as_ref()?;
+        let highest = self.in_both(unproven).find(|(_, _, knew)| *knew);
+        let proven = match highest {
+            Some((height, false, _)) => return Some(height),
+            Some((height, true, _)) => Some(height),
+            None => None,
+        };
+        let above = self.in_both(unproven);
+        let mut above = above.take_while(|(height, ..)| proven.is_none_or(|below| below < *height));
+        let suspect = above.find(|(_, stands, _)| !stands);
+        suspect.map(|(height, ..)| height)
+    }
+
+    /// Up to which height all that was known before the change stands.
+    fn proven(&self) -> Option<u32> {
+        let unproven = self.unproven.as_ref()?;
+        let mut blocks = self.in_both(unproven);
+        let proof = blocks.find(|(_, stands, knew)| *stands && *knew);
+        proof.map(|(height, ..)| height)
+    }
+
+    /// Whether something was undone since the change.
+    fn has_undone(&self) -> bool {
+        let told = self.unproven.as_ref().map(|unproven| unproven.told);
+        told.is_some_and(|told| self.reorgs.back().is_some_and(|last| told < last.beat))
+    }
+
+    /// The blocks that may be in the chain before a change and in the one after
+    /// it, from the highest down; of each whether it stands, and whether it was
+    /// known before the change.
+    fn in_both(&self, unproven: &Unproven) -> impl Iterator<Item = (u32, bool, bool)> {
         let reorgs = self.reorgs.iter().rev();
         let reorgs = reorgs.take_while(|reorg| unproven.told < reorg.beat);
         let below = reorgs.map(|reorg| reorg.from).min();
         let below = below
             .unwrap_or(u32::MAX)
             .min(unproven.top.saturating_add(1));
-        for (height, seen) in self.heights.range(..below).rev() {
-            if seen.empty {
-                continue;
-            }
+        let blocks = self.heights.range(..below).rev();
+        let blocks = blocks.filter(|(_, seen)| !seen.empty);
+        blocks.map(move |(height, seen)| {
             let stands = unproven.epoch <= seen.epoch;
-            match (stands, unproven.knew(*height, seen)) {
-                (false, _) => return Some(*height),
-                (true, true) => return None,
-                (true, false) => {}
-            }
-        }
-        None
+            (*height, stands, unproven.knew(*height, seen))
+        })
     }
 
     /// A block's list was found empty.

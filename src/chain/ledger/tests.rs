@@ -653,8 +653,6 @@ fn a_block_that_was_learned_since_the_last_status_proves_nothing_of_before() {
     play.status(100, "");
     play.answer(&[block(90, 1)], "");
     play.status(101, "");
-    assert_eq!(play.look(), Look::At(90));
-    play.answer(&[block(90, 1)], "");
     assert_eq!(play.look(), Look::At(60));
     assert_eq!(told(play.answer(&[block(60, 1)], "")).orphaned, Some(57));
     assert_eq!(play.look(), Look::Nowhere);
@@ -667,10 +665,22 @@ fn a_block_that_was_learned_since_the_last_status_proves_nothing_of_before() {
     play.tip(101, 1);
     assert_eq!(play.look(), Look::At(100));
     assert_eq!(play.finds(100, Some(1), (101, 1)), Some(97));
-    assert_eq!(play.look(), Look::At(90));
-    assert_eq!(play.finds(90, Some(1), (101, 1)), None);
     assert_eq!(play.look(), Look::At(60));
     assert_eq!(play.finds(60, Some(1), (101, 1)), Some(57));
+    assert_eq!(play.look(), Look::Nowhere);
+    // Nor does what was known before prove it.
+    let mut play = Play::new();
+    play.answer(&[block(60, 0)], "");
+    play.status(100, "");
+    play.answer(&[block(90, 0)], "");
+    play.status(101, "");
+    assert_eq!(play.look(), Look::At(60));
+    play.answer(&[block(60, 0)], "");
+    assert_eq!(play.look(), Look::At(90));
+    assert_eq!(told(play.answer(&[block(90, 1)], "")).orphaned, Some(87));
+    // That is another change, which may reach further down.
+    assert_eq!(play.look(), Look::At(60));
+    play.answer(&[block(60, 0)], "");
     assert_eq!(play.look(), Look::Nowhere);
 }
 
@@ -692,10 +702,10 @@ fn looks_end() {
     }
     // Meanwhile there is another tip: both changes have to be proven.
     play.tip(103, 1);
-    assert_eq!(play.look(), Look::At(102));
-    assert_eq!(play.finds(102, Some(0), (103, 1)), None);
     assert_eq!(play.look(), Look::At(101));
     assert_eq!(play.finds(101, Some(0), (103, 1)), None);
+    assert_eq!(play.look(), Look::At(102));
+    assert_eq!(play.finds(102, Some(0), (103, 1)), None);
     assert_eq!(play.look(), Look::Nowhere);
     // Below a reorg without end nothing counts.
     let mut play = Play::new();
@@ -717,6 +727,62 @@ fn looks_end() {
     assert_eq!((looks, undone), (16, Look::Undone(0)));
     assert_eq!(play.look(), Look::Nowhere);
     assert!(play.0.is_empty());
+}
+
+/// Looks that failed for long, or many blocks that were learned since the last
+/// status, are no sign of a reorg.
+#[test]
+fn where_all_stands_nothing_is_undone_however_much_is_unproven() {
+    // Blocks cannot be looked at while the chain goes on.
+    let mut play = Play::new();
+    play.answer(&[block(90, 0)], &tag(100, 0));
+    for height in 100..130 {
+        play.tip(height, 0);
+        if let Look::At(_) = play.look() {
+            play.0.look_failed();
+        }
+    }
+    let undone = loop {
+        match play.look() {
+            Look::At(height) => assert_eq!(play.finds(height, Some(0), (129, 0)), None),
+            undone @ (Look::Nowhere | Look::Undone(_)) => break undone,
+        }
+    };
+    // The first tip stands; which of those since are undone nobody knows.
+    assert_eq!(undone, Look::Undone(98));
+    assert_eq!(play.0.hash_at(90), Some(id(90, 0)));
+    // Without tags, somebody walks up the chain.
+    let mut play = Play::new();
+    play.answer(&[block(50, 0)], "");
+    play.status(100, "");
+    for height in 60..90 {
+        play.answer(&[block(height, 0)], "");
+    }
+    play.status(101, "");
+    assert_eq!(play.look(), Look::At(50), "the block that was known before");
+    play.answer(&[block(50, 0)], "");
+    let undone = loop {
+        match play.look() {
+            Look::At(height) => drop(told(play.answer(&[block(height, 0)], ""))),
+            undone @ (Look::Nowhere | Look::Undone(_)) => break undone,
+        }
+    };
+    assert_eq!(undone, Look::Undone(48));
+    // On a chain of which nothing names a block there is nothing to undo.
+    let mut play = Play::new();
+    for height in 100..130 {
+        play.tip(height, 0);
+        if let Look::At(_) = play.look() {
+            play.0.look_failed();
+        }
+    }
+    let nowhere = loop {
+        match play.look() {
+            Look::At(height) => assert_eq!(play.finds(height, None, (129, 0)), None),
+            nowhere @ (Look::Nowhere | Look::Undone(_)) => break nowhere,
+        }
+    };
+    assert_eq!(nowhere, Look::Nowhere);
 }
 
 #[test]

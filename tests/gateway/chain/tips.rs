@@ -103,6 +103,29 @@ async fn without_a_status_times_count_until_it_is_there() {
     }
 }
 
+/// A look at a block is tried again after each probe, but not for ever at that
+/// pace where blocks cannot be listed.
+#[tokio::test]
+async fn looks_that_go_on_failing_become_seldom() {
+    let (upstream, sandbox) = (Upstream::start(), sandbox());
+    let inner = sandbox.clone();
+    upstream.usually(move |seen| match for_status(seen) {
+        true => reply(&inner, &seen.target()),
+        false => Reply::status(500, "{}"),
+    });
+    let gateway = before(&upstream, "upstream.retry.limit = 0\n").await;
+    probe_all(&gateway).await;
+    sandbox.advance(1);
+    let asked = targets(&upstream).len();
+    for _ in 0..48 {
+        probe_all(&gateway).await;
+        fill(&gateway).look_at_blocks(RUNES).await;
+        gateway.advance(5_000);
+    }
+    let looks = targets(&upstream).len() - asked;
+    assert!((8..=14).contains(&looks), "{looks} in four minutes");
+}
+
 #[tokio::test]
 async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
     let sandbox = sandbox();
