@@ -20,8 +20,8 @@ pub struct Settings {
     pub hash_zeros: u8,
     /// What is fetched before it is asked for.
     pub look_ahead: LookAhead,
-    /// Where tips are learned. The last has no path: it is for routes whose
-    /// indexer has none.
+    /// Where tips are learned. The last ones have no path: they are for routes
+    /// whose indexer has none, one for each upstream.
     #[serde(skip)]
     pub tips: Vec<Source>,
 }

@@ -29,7 +29,7 @@ impl<'a> Assignment<'a> {
     /// each route, what it says and where it stands.
     pub(super) fn assign(
         &self,
-        tips: &mut [Source],
+        tips: &mut Vec<Source>,
         routes: &mut [Route],
         said: &[Option<Placed<u16>>],
         root: &Table<'_>,
@@ -71,37 +71,42 @@ impl<'a> Assignment<'a> {
                 root.problem(span, message);
             }
         }
-        self.check_tipless(tips, routes, said, root);
+        self.part_routes_without_tip(tips, routes);
     }
 
-    /// Routes in mode `chain` that have no tip learn of one chain together: they
-    /// must ask one upstream.
-    fn check_tipless(
-        &self,
-        tips: &[Source],
-        routes: &[Route],
-        said: &[Option<Placed<u16>>],
-        root: &Table<'_>,
-    ) {
-        let has_none = |route: &Route| {
-            let tip = tips.get(usize::from(route.cache.tip));
-            route.cache.mode == Mode::Chain && tip.is_some_and(|tip| tip.path.is_none())
-        };
-        let mut tipless = routes.iter().zip(said).filter(|(route, _)| has_none(route));
-        let Some((first, at_first)) = tipless.next() else {
-            return;
-        };
-        let name = |route: &Route| &*self.upstreams[usize::from(route.upstream)].name;
-        for (route, at) in tipless.filter(|(route, _)| route.upstream != first.upstream) {
-            let message = format!(
-                "the route \"{}\" asks the upstream \"{}\", and the route \"{}\" asks \"{}\": they have no tip, and would take what both say for one chain; give each a tip of its own, [chain.tip.NAME] with a path and upstream = \"NAME\"",
-                route.name,
-                name(route),
-                first.name,
-                name(first),
-            );
-            let at = at.as_ref().or(at_first.as_ref());
-            root.problem(at.map_or(root.span(), |(_, span)| span), message);
+    /// Routes that have no tip learn of the chain from answers alone. Those of
+    /// different upstreams may not: they may be of different chains. So each
+    /// upstream gets a source without a path of its own.
+    fn part_routes_without_tip(&self, tips: &mut Vec<Source>, routes: &mut [Route]) {
+        let mut found: Vec<(u16, u16)> = Vec::new();
+        for route in routes {
+            let at = usize::from(route.cache.tip);
+            let Some(tip) = tips.get(at).filter(|tip| tip.path.is_none()).cloned() else {
+                continue;
+            };
+            if route.cache.mode != Mode::Chain {
+                continue;
+            }
+            let known = found
+                .iter()
+                .find(|(upstream, _)| *upstream == route.upstream);
+            route.cache.tip = match known {
+                Some((_, tip)) => *tip,
+                None if found.is_empty() => {
+                    tips[at].upstream = route.upstream;
+                    route.cache.tip
+                }
+                None => {
+                    let upstream = &self.upstreams[usize::from(route.upstream)].name;
+                    tips.push(Source {
+                        name: format!("{}-{upstream}", tip.name).into(),
+                        upstream: route.upstream,
+                        ..tip
+                    });
+                    u16::try_from(tips.len() - 1).unwrap_or(u16::MAX)
+                }
+            };
+            found.push((route.upstream, route.cache.tip));
         }
     }
 }

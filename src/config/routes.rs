@@ -106,7 +106,7 @@ fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static
     let (own, other) = (&routes[at], &routes[source]);
     let paged = own.pages.is_some() && other.pages.is_some();
     if !paged || own.cache.tip != other.cache.tip {
-        return Err("both routes need pages = true and the same tip");
+        return Err("both routes need pages = true, the same tip and the same upstream");
     }
     if own.places.hex64.is_none() || other.places.block.is_none() {
         return Err("it is for a route with a hex64 parameter, from one with a block parameter");

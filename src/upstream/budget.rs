@@ -18,7 +18,7 @@
 //! paced. What is paced apart, and from more of the minute, is what clients ask
 //! that have had little of late.
 //!
-//! A window that is not limited keeps nothing but the last [`REMEMBERED`] ends,
+//! A window that is not limited keeps nothing but the last `REMEMBERED` ends,
 //! whatever passes through it: a limit may come by a reload, and holds for what
 //! was sent before it as well.
 //!

@@ -2,14 +2,14 @@
 //! that key. Pure: `now` is an argument.
 //!
 //! A provider counts a key's requests, whichever of its servers they go to. So a
-//! key has one [`SharedBudget`], and each upstream that sends with the key has a
+//! key has one `SharedBudget`, and each upstream that sends with the key has a
 //! [`Holder`] of it. Requests without a key are counted by the server that they
 //! go to. Where two upstreams have different rates, the stricter ones hold.
 //!
 //! A request that is not answered takes one of each second. So that an upstream
 //! that hangs does not take all of them, each of several upstreams may have so
 //! many unanswered requests that a quarter of a second is left when all others
-//! hang ([`Inner::most_unanswered`]). A request that is given up, or that took a
+//! hang (`Inner::most_unanswered`). A request that is given up, or that took a
 //! second or longer, counts for as long as the second's window does.
 //!
 //! A budget outlives reloads, and its holders by an hour: a key that is withdrawn

@@ -283,6 +283,35 @@ async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
 }
 
 #[tokio::test]
+async fn upstreams_without_a_tip_are_not_of_one_chain() {
+    let (one, other) = (Upstream::start(), Upstream::start());
+    let page = |digit: &str| {
+        let (hash, tx) = (format!("{:0<8}{}", "", digit.repeat(56)), digit.repeat(64));
+        format!(
+            "{{\"limit\":20,\"offset\":0,\"total\":1,\"results\":[{{\"rune\":{{}},\"operation\":\"mint\",\"location\":{{\"block_hash\":\"{hash}\",\"block_height\":5,\"tx_id\":\"{tx}\",\"tx_index\":1,\"timestamp\":1}}}}]}}"
+        )
+    };
+    one.always(Reply::json(page("a")));
+    other.always(Reply::json(page("b")));
+    let mut config = String::new();
+    for (name, upstream) in [("one", &one), ("other", &other)] {
+        let url = upstream.url();
+        config.push_str(&format!(
+            "[upstreams.{name}]\nurl = \"{url}\"\n[[route]]\nname = \"{name}\"\npath = \"/{name}/{{block}}\"\nupstream = \"{name}\"\nparams.block.type = \"block\"\nresponse = \"rune-activity\"\ncache.mode = \"chain\"\n"
+        ));
+    }
+    let gateway = Setup::alone().config(&config).start();
+    for _ in 0..3 {
+        for path in ["/one/5", "/other/5"] {
+            assert_eq!(gateway.get(path).await.status, 200, "{path}");
+        }
+    }
+    let reorgs = gateway.server().gateway().standings();
+    let reorgs: u64 = reorgs.iter().map(|tip| tip.reorgs).sum();
+    assert_eq!((one.count(), other.count(), reorgs), (1, 1, 0));
+}
+
+#[tokio::test]
 async fn the_command_line_names_them() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
     let named = [
