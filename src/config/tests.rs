@@ -719,7 +719,7 @@ fn problems_of_chain_mode() {
         ),
         (
             "derived_from = \"a\"\ncache.mode = \"chain\"".to_owned(),
-            "5:16: derived_from is \"a\"; both routes need pages = true and the same tip",
+            "5:16: derived_from is \"a\"; both routes need pages = true, the same tip and the same upstream",
         ),
         (
             format!(
@@ -1042,17 +1042,6 @@ fn what_is_wrong_with_upstreams() {
             "p.toml:8:12: the route \"b\" asks the upstream \"a\", and its tip \"runes\" is asked of \"b\"",
         ),
         (
-            format!(
-                "[upstreams.a]\n[upstreams.b]\n{}{}",
-                block.replace("/runes", ""),
-                block
-                    .replace("/runes", "/b")
-                    .replace("\"a\"", "\"b\"")
-                    .replace("\"b\"\npath", "\"c\"\npath")
-            ),
-            "p.toml:12:12: the route \"c\" asks the upstream \"b\", and the route \"b\" asks \"a\": they have no tip",
-        ),
-        (
             "[upstreams.default]\nurl = \"http://127.0.0.1:1\"\n".to_owned(),
             "p.toml:1:12: \"default\" is no name for an upstream",
         ),
@@ -1367,7 +1356,6 @@ fn what_is_derived_comes_from_one_upstream() {
     };
     assert_eq!(problems(&text("a")), [""; 0]);
     let found = problems(&text("b"));
-    let expected =
-        "p.toml:15:12: the route \"txs\" asks the upstream \"b\", and the route \"blocks\"";
+    let expected = "p.toml:14:16: derived_from is \"blocks\"; both routes need pages = true, the same tip and the same upstream";
     assert!(found[0].starts_with(expected), "{found:?}");
 }
