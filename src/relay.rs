@@ -19,8 +19,9 @@ mod serve;
 mod shared;
 mod uncacheable;
 
+use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -50,7 +51,7 @@ use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
 use crate::upstream::{
-    Exchange, Failure, MissingRoutes, Priority, RequestBody, TimedOut, Upstreams, Wish,
+    Exchange, Failure, MissingRoutes, Priority, RequestBody, TimedOut, Upstream, Upstreams, Wish,
 };
 use crate::wire::Body;
 use crate::wire::stream::Stream;
@@ -72,22 +73,43 @@ pub struct Ongoing {
     /// The keys that are being fetched.
     pub fetching: Arc<Collapse<Announced>>,
     uncacheable: Arc<Uncacheable>,
-    lingering: Arc<Lingering>,
+    /// The bodies that go on without a slot, for each upstream by its name.
+    lingering: Arc<Mutex<HashMap<Box<str>, Arc<Lingering>>>>,
 }
 
 impl Ongoing {
-    /// Nothing as yet, before an upstream that takes so many requests at once.
-    pub fn new(max_in_flight: u32) -> Self {
-        Self {
+    /// Nothing as yet, before these upstreams.
+    pub fn new(upstreams: &Upstreams) -> Self {
+        let new = Self {
             fetching: Collapse::new(),
             uncacheable: Arc::default(),
-            lingering: Lingering::beside(max_in_flight),
+            lingering: Arc::default(),
+        };
+        new.bound(upstreams);
+        new
+    }
+
+    /// These are the upstreams from now on.
+    pub fn bound(&self, upstreams: &Upstreams) {
+        self.lingering()
+            .retain(|name, _| upstreams.named(name).is_some());
+        for (_, upstream) in upstreams.iter() {
+            let slots = upstream.settings().max_in_flight.get();
+            self.lingering_at(upstream).bound(slots);
         }
     }
 
-    /// The upstream takes so many requests at once from now on.
-    pub fn bound(&self, max_in_flight: u32) {
-        self.lingering.bound(max_in_flight);
+    fn lingering_at(&self, upstream: &Upstream) -> Arc<Lingering> {
+        let slots = upstream.settings().max_in_flight.get();
+        let mut lingering = self.lingering();
+        let of_it = lingering.entry(upstream.name().into());
+        of_it.or_insert_with(|| Lingering::beside(slots)).clone()
+    }
+
+    fn lingering(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Lingering>>> {
+        self.lingering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -553,7 +575,8 @@ impl Errand {
             }),
             give_up: Box::new(move || kept.remember_uncacheable(&gone)),
         };
-        let lingering = relay.ongoing.lingering.clone();
+        let upstream = relay.upstreams.get(route.upstream);
+        let lingering = relay.ongoing.lingering_at(upstream);
         tokio::spawn(pump.run(Some(keep), self.ask.caller, lingering, false));
         Came {
             response: response.unwrap_or_default(),
@@ -578,7 +601,8 @@ impl Errand {
         // Nothing has been read of it yet, so its beginning is there.
         let reader = pump.stream.reader(length);
         let body = reader.map_or_else(Body::default, |reader| Body::Streamed(Box::new(reader)));
-        let lingering = relay.ongoing.lingering.clone();
+        let upstream = relay.upstreams.get(route.upstream);
+        let lingering = relay.ongoing.lingering_at(upstream);
         tokio::spawn(pump.run(None, self.ask.caller, lingering, is_endless));
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -647,4 +671,42 @@ fn without_conditions(mut fields: HeaderMap) -> HeaderMap {
         fields.remove(name);
     }
     fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::config::Config;
+    use crate::upstream::ProviderKeys;
+    use crate::upstream::names::Names;
+
+    #[test]
+    fn bodies_without_a_slot_are_bounded_for_each_upstream_alone() {
+        let text = "upstream.url = \"http://127.0.0.1:1\"\nupstreams.runes.max_in_flight = 1\n";
+        let config = Config::parse("p", text).unwrap();
+        let (keys, names) = (ProviderKeys::default(), Names::default());
+        let upstreams = |config: &Config| {
+            Upstreams::new(&config.upstreams, &keys, &names, &Clock::manual(), None).unwrap()
+        };
+        let before = upstreams(&config);
+        let ongoing = Ongoing::new(&before);
+        let enter = |ongoing: &Ongoing, upstreams: &Upstreams, name: &str| {
+            let lingering = ongoing.lingering_at(upstreams.named(name).unwrap());
+            let clients = (0..1000).map(|n| Caller::from(IpAddr::from([127, 0, n as u8, 1])));
+            clients
+                .map_while(|client| lingering.enter(client))
+                .collect::<Vec<_>>()
+        };
+        let held = enter(&ongoing, &before, "runes");
+        assert!(!held.is_empty());
+        assert_eq!(enter(&ongoing, &before, "runes").len(), 0, "all are taken");
+        assert!(enter(&ongoing, &before, "default").len() > held.len());
+        // A reload that leaves them as they are counts on.
+        let after = upstreams(&config);
+        ongoing.bound(&after);
+        assert_eq!(enter(&ongoing, &after, "runes").len(), 0);
+        drop(held);
+        assert!(!enter(&ongoing, &after, "runes").is_empty());
+    }
 }

@@ -97,7 +97,7 @@ pub fn gateway(
         clock,
     );
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::Ongoing::new(slots(&config));
+    let ongoing = relay::Ongoing::new(&fill.upstreams);
     Ok(assemble(config, limit, fill, ongoing, meter, identity))
 }
 
@@ -172,7 +172,7 @@ pub(super) fn after(
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter.next(places);
     let ongoing = before.relay.ongoing.clone();
-    ongoing.bound(slots(&config));
+    ongoing.bound(&fill.upstreams);
     let identity = Identity {
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
@@ -279,12 +279,6 @@ fn assemble(
         upstream.set_status_paths(status_paths(&gateway, &tips));
     }
     gateway
-}
-
-/// How many requests may be under way at all upstreams together.
-fn slots(config: &Config) -> u32 {
-    let each = config.upstreams.iter();
-    each.map(|settings| settings.max_in_flight.get()).sum()
 }
 
 /// The status paths of the tips that an upstream is asked for; where there is
