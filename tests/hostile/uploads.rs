@@ -326,7 +326,7 @@ async fn one_client_cannot_take_all_buffers() {
     let status = upstream_status(&gateway).await;
     assert_eq!(status["request_bodies"]["refused"]["no_room"], 5);
     let metrics = gateway.admin("/metrics").await;
-    let count = "ordgate_request_bodies_refused_total{reason=\"no-room\"} 5";
+    let count = "ordgate_request_bodies_refused_total{reason=\"no-room\",upstream=\"default\"} 5";
     assert!(metrics.text().contains(count), "{}", metrics.text());
 }
 
