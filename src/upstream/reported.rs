@@ -136,9 +136,8 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     let found = Found::of(fields, wall);
     let mut reported = Reported::default();
     for limit in found.unnamed() {
-        let end = limit.end().or_else(|| found.unnamed_end());
-        let end = end.filter(|end| *end <= MOST_SPAN);
-        match (limit.left, end) {
+        let other = || found.unnamed().find_map(Limit::plausible_end);
+        match (limit.left, limit.plausible_end().or_else(other)) {
             (Some(left), Some(end)) => reported.add(Window::Unnamed, left, Some(end), end),
             // Of what kind of window nobody knows, but that there is nothing
             // left in it.
@@ -151,16 +150,16 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
         let Some(left) = limits().filter_map(|limit| limit.left).min() else {
             continue;
         };
-        let own = limits().filter_map(Limit::end);
+        let own = limits().filter_map(Limit::plausible_end).max();
         // An end without a name is this window's where the number without a
         // name is this one's too, or where there is none.
         let shared = || {
             let unnamed = found.unnamed().find_map(|limit| limit.left);
             let same = unnamed.is_none_or(|unnamed| unnamed == left);
-            found.unnamed_end().filter(|end| same && *end <= longest)
+            let end = found.unnamed().find_map(Limit::plausible_end);
+            end.filter(|end| same && *end <= longest)
         };
-        let end = own.filter(|end| *end <= MOST_SPAN).max().or_else(shared);
-        reported.add(window, left, end, longest);
+        reported.add(window, left, own.or_else(shared), longest);
     }
     for item in &found.items {
         let end = item.end.filter(|end| *end <= MOST_SPAN);
@@ -192,7 +191,8 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
 pub fn throttled(fields: &HeaderMap, wall: SystemTime) -> Duration {
     let found = Found::of(fields, wall);
     let listed = || found.items.iter().filter_map(|item| item.end).min();
-    let wait = found.wait.or_else(|| found.unnamed_end()).or_else(listed);
+    let unnamed = || found.unnamed().find_map(Limit::end);
+    let wait = found.wait.or_else(unnamed).or_else(listed);
     bounded(wait.unwrap_or(0)).max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).empty_for())
 }
 
@@ -222,6 +222,11 @@ impl Limit {
     /// In how many seconds it ends, by the best field that says it.
     fn end(&self) -> Option<u64> {
         self.ends.iter().find_map(|end| *end)
+    }
+
+    /// The same, where a window can be as long.
+    fn plausible_end(&self) -> Option<u64> {
+        self.end().filter(|end| *end <= MOST_SPAN)
     }
 }
 
@@ -332,11 +337,6 @@ impl Found {
     fn unnamed(&self) -> impl Iterator<Item = &Limit> {
         let limits = self.limits.iter();
         limits.filter(|limit| limit.window == Window::Unnamed)
-    }
-
-    /// The first end that is said without a window's name.
-    fn unnamed_end(&self) -> Option<u64> {
-        self.unnamed().find_map(Limit::end)
     }
 }
 

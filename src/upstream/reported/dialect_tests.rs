@@ -167,6 +167,15 @@ fn dialects() {
             ],
             &[(Unnamed, 3, 58, true)],
         ),
+        // An end holds for the numbers that have none.
+        (
+            &[
+                ("ratelimit-remaining", "5"),
+                ("x-ratelimit-remaining", "6"),
+                ("x-ratelimit-reset", "40"),
+            ],
+            &[(Unnamed, 5, 40, true), (Unnamed, 6, 40, true)],
+        ),
         // Shopify.
         (&[("x-shopify-shop-api-call-limit", "32/40")], &[]),
         (
