@@ -43,6 +43,7 @@ pub mod sketch;
 pub mod tally;
 mod tls;
 pub mod told;
+mod unreadable;
 pub mod upload;
 mod wish;
 
@@ -81,6 +82,7 @@ pub use settings::{DEFAULT, Hedge, Retry, Settings, SetupError};
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
+use unreadable::UnreadableFields;
 use upload::Uploads;
 pub use wish::{Priority, Wish};
 
@@ -171,6 +173,7 @@ pub struct Upstream {
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
+    unreadable: UnreadableFields,
     uploads: Arc<Uploads>,
     /// What key checks ask.
     status_paths: Mutex<Vec<Box<str>>>,
@@ -220,6 +223,7 @@ impl Upstream {
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             chance: Arc::new(Mutex::new(Chance::new(RandomState::default().hash_one(())))),
             tally: Arc::default(),
+            unreadable: UnreadableFields::default(),
             via: OnceLock::new(),
             uploads: Arc::default(),
             status_paths: Mutex::default(),
@@ -282,6 +286,7 @@ impl Upstream {
             retries: before.retries.clone(),
             chance: before.chance.clone(),
             tally: before.tally.clone(),
+            unreadable: UnreadableFields::default(),
             via: before.via.clone(),
             uploads: before.uploads.clone(),
             status_paths: Mutex::default(),

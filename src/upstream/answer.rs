@@ -35,7 +35,8 @@ pub struct Answer {
 }
 
 /// Judges an answer's head, before its body is read: what fails here costs no
-/// more time. `wall` is the present time, for the dates in it.
+/// more time. `wall` is the present time, for dates in it where it does not say
+/// its own.
 ///
 /// # Errors
 /// Where the body does not matter.
@@ -332,14 +333,14 @@ mod tests {
         let unix = |more: i64| 1_795_190_400 + more;
         let (soon, past) = (unix(31).to_string(), unix(-31).to_string());
         let rows: &[(&[(&'static str, &str)], u64)] = &[
-            // RFC 9110 §10.2.3: delta-seconds, which are digits alone.
+            // RFC 9110 §10.2.3: delta-seconds; fractions are met with.
             (&[("retry-after", "30")], 30),
             (&[("retry-after", "0")], 1),
             (&[("retry-after", "3601")], 3600),
             (&[("retry-after", "99999999999999999999999")], 3600),
             (&[("retry-after", "+30")], 1),
             (&[("retry-after", "-30")], 1),
-            (&[("retry-after", "30.5")], 1),
+            (&[("retry-after", "30.5")], 31),
             (&[("retry-after", "soon")], 1),
             (&[("retry-after", "")], 1),
             // RFC 9110 §5.6.7: three forms of a date.
@@ -355,14 +356,14 @@ mod tests {
             (&[("x-ratelimit-reset", &soon)], 31),
             (&[("x-ratelimit-reset", &past)], 1),
             (&[("x-ratelimit-reset", "99999999999999999999999")], 3600),
-            (&[("x-ratelimit-reset", "1795190431123")], 3600),
+            (&[("x-ratelimit-reset", "1795190431123")], 31),
             (&[("x-ratelimit-reset", "soon")], 1),
             (
                 &[("x-ratelimit-reset", "40"), ("ratelimit-reset", "30")],
                 30,
             ),
             (&[("retry-after", "20"), ("ratelimit-reset", "30")], 20),
-            (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 1),
+            (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 30),
         ];
         for (pairs, seconds) in rows {
             let fields = pairs

@@ -358,6 +358,7 @@ impl Upstream {
         let wall = self.clock.wall_as_set();
         let judged = answer::judge_head(head.status, &head.headers, wall);
         let said = reported::read(head.status, &head.headers, wall);
+        self.report_unreadable(passage.endpoint(), &said);
         grant.hear(&said);
         match &judged {
             // A quota that is spent has its own rest.

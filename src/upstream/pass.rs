@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use super::again::Course;
-use super::endpoint::{Passage, Place};
+use super::endpoint::{Endpoint, Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
 use super::tally::Reason;
@@ -213,17 +213,23 @@ impl Upstream {
             // Nothing was asked for that could be switched to.
             return Err(Failure::Protocol);
         }
-        self.overhear(&grant, response.status(), response.headers());
+        self.overhear(
+            &grant,
+            passage.endpoint(),
+            response.status(),
+            response.headers(),
+        );
         Ok(response)
     }
 
     /// Hears what an answer says of limits that is passed on as it is. Without
     /// a key of ours the limit is perhaps the client's, and a status may be
     /// about anything.
-    fn overhear(&self, grant: &Grant, status: StatusCode, fields: &HeaderMap) {
+    fn overhear(&self, grant: &Grant, endpoint: &Endpoint, status: StatusCode, fields: &HeaderMap) {
         if grant.header().is_some() {
             let wall = self.clock.wall_as_set();
             let said = reported::read(status, fields, wall);
+            self.report_unreadable(endpoint, &said);
             let spent = said.quota_spent.is_some();
             grant.hear(&Reported {
                 quota_spent: None,

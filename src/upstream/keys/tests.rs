@@ -376,7 +376,7 @@ fn said(window: Window, left: u64, seconds: u64, told: bool) -> Reported {
             lasts,
             told,
         }],
-        quota_spent: None,
+        ..Reported::default()
     }
 }
 

@@ -1,6 +1,10 @@
 //! What the upstream says of its limits tightens the key's budget, whatever the
 //! answer is that says it.
 
+mod dialects;
+
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde_json::Value;
 
 use super::{key, keyed, metric, must_wait};
@@ -10,6 +14,29 @@ use crate::support::{Client, Gate, Process, Reply, Upstream, token, until};
 /// A JSON answer that says this of limits, and nothing else.
 fn said(status: u16, fields: &str) -> Reply {
     Reply::with(status, fields, r#"{"telling":"limits"}"#)
+}
+
+/// That an answer with this status and these fields leaves so many requests for
+/// so many seconds, and no more.
+async fn must_leave(status: u16, fields: &str, left: usize, seconds: u64) {
+    let upstream = Upstream::start();
+    // Nothing is said but once: no answer loosens what was said.
+    upstream.always(said(200, ""));
+    upstream.once(&token(0), said(status, fields));
+    let gateway = keyed(&upstream, "one");
+    let first = gateway.get(&token(0)).await;
+    let expected = if status == 500 { 502 } else { status };
+    assert_eq!(first.status, expected, "{fields}");
+    for more in 0..left {
+        assert_eq!(key(&gateway, 0).await["budget_left"], left - more);
+        assert_eq!(gateway.get(&token(more + 1)).await.status, 200);
+    }
+    must_wait(&gateway.get(&token(90)).await, seconds);
+    gateway.advance(seconds * 1000 - 100);
+    must_wait(&gateway.get(&token(90)).await, 1);
+    assert_eq!(upstream.count(), left + 1, "{fields}");
+    gateway.advance(100);
+    assert_eq!(gateway.get(&token(90)).await.status, 200, "{fields}");
 }
 
 #[tokio::test]
@@ -36,24 +63,7 @@ async fn what_is_left_is_held_to_until_the_windows_end() {
         ("x-ratelimit-remaining-second: 0\r\n", 0, 1),
     ] {
         for status in [200, 404, 500] {
-            let upstream = Upstream::start();
-            // Nothing is said but once: no answer loosens what was said.
-            upstream.always(said(200, ""));
-            upstream.once(&token(0), said(status, fields));
-            let gateway = keyed(&upstream, "one");
-            let first = gateway.get(&token(0)).await;
-            let expected = if status == 500 { 502 } else { status };
-            assert_eq!(first.status, expected, "{fields}");
-            for more in 0..left {
-                assert_eq!(key(&gateway, 0).await["budget_left"], left - more);
-                assert_eq!(gateway.get(&token(more + 1)).await.status, 200);
-            }
-            must_wait(&gateway.get(&token(90)).await, seconds);
-            gateway.advance(seconds * 1000 - 100);
-            must_wait(&gateway.get(&token(90)).await, 1);
-            assert_eq!(upstream.count(), left + 1, "{fields}");
-            gateway.advance(100);
-            assert_eq!(gateway.get(&token(90)).await.status, 200, "{fields}");
+            must_leave(status, fields, left, seconds).await;
         }
     }
 }
@@ -120,7 +130,7 @@ async fn the_key_is_sent_where_it_is_to_be() {
 
 #[tokio::test]
 async fn unix_time_is_read_as_such() {
-    const HOURS: std::time::Duration = std::time::Duration::from_secs(8 * 3600);
+    const HOURS: Duration = Duration::from_secs(8 * 3600);
     // As it is, after the machine was suspended, and after its clock was set back:
     // what clients see of the wall's time takes that up gradually.
     for set in [0, 1, -1] {
@@ -134,7 +144,7 @@ async fn unix_time_is_read_as_such() {
             _ => {}
         }
         clock.set_wall(now);
-        let unix = now.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+        let unix = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
         let fields = format!(
             "ratelimit-remaining: 0\r\nratelimit-reset: {}\r\n",
             unix + 45

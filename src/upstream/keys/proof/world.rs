@@ -380,7 +380,7 @@ impl World {
                 }
                 one.grant.hear(&Reported {
                     words: said.clone(),
-                    quota_spent: None,
+                    ..Reported::default()
                 });
                 for word in said {
                     // What has no named end ends where its like says more.
@@ -401,8 +401,8 @@ impl World {
             }
             Said::QuotaSpent(seconds) => {
                 one.grant.hear(&Reported {
-                    words: Vec::new(),
                     quota_spent: Some(Duration::from_secs(*seconds)),
+                    ..Reported::default()
                 });
                 if known.rest.as_ref().is_none_or(tries) {
                     known.rest = Some(Resting {

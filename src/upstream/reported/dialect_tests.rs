@@ -1,0 +1,327 @@
+//! The dialects, as their senders spell them, and what cannot be read.
+
+use super::tests::{fields, wall};
+use super::*;
+
+/// Each dialect as its sender spells it.
+#[test]
+fn dialects() {
+    use Window::{Day, Hour, Minute, Month, Second, Unnamed};
+    type Row<'r> = (
+        &'r [(&'static str, &'r str)],
+        &'r [(Window, u64, u64, bool)],
+    );
+    let rows: &[Row<'_>] = &[
+        // Drafts 0 to 6.
+        (
+            &[
+                ("ratelimit-limit", "100, 100;w=60"),
+                ("ratelimit-remaining", "50"),
+                ("ratelimit-reset", "50"),
+            ],
+            &[(Unnamed, 50, 50, true)],
+        ),
+        // GitLab.
+        (
+            &[
+                ("ratelimit-observed", "67"),
+                ("ratelimit-remaining", "533"),
+                ("ratelimit-reset", "1795190460"),
+                ("ratelimit-resettime", "Fri, 20 Nov 2026 16:01:00 GMT"),
+            ],
+            &[(Unnamed, 533, 60, true)],
+        ),
+        // GitHub.
+        (
+            &[
+                ("x-ratelimit-limit", "60"),
+                ("x-ratelimit-remaining", "56"),
+                ("x-ratelimit-used", "4"),
+                ("x-ratelimit-reset", "1795191000"),
+            ],
+            &[(Unnamed, 56, 600, true)],
+        ),
+        // Discord: the seconds to go count, whatever the clock says.
+        (
+            &[
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1795208464.57"),
+                ("x-ratelimit-reset-after", "64.57"),
+            ],
+            &[(Unnamed, 0, 65, true)],
+        ),
+        // Envoy.
+        (
+            &[
+                (
+                    "x-ratelimit-limit",
+                    "10, 10;w=1;name=\"per-ip\", 1000;w=3600",
+                ),
+                ("x-ratelimit-remaining", "9"),
+                ("x-ratelimit-reset", "1"),
+            ],
+            &[(Unnamed, 9, 1, true)],
+        ),
+        // Reddit.
+        (
+            &[
+                ("x-ratelimit-remaining", "595.0"),
+                ("x-ratelimit-reset", "221"),
+            ],
+            &[(Unnamed, 595, 221, true)],
+        ),
+        // Atlassian.
+        (
+            &[
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "2026-11-20T16:05Z"),
+            ],
+            &[(Unnamed, 0, 300, true)],
+        ),
+        // X (Twitter).
+        (
+            &[
+                ("x-rate-limit-limit", "2000"),
+                ("x-rate-limit-remaining", "1999"),
+                ("x-rate-limit-reset", "1795191300"),
+            ],
+            &[(Unnamed, 1999, 900, true)],
+        ),
+        // Kong.
+        (
+            &[
+                ("ratelimit-limit", "6"),
+                ("ratelimit-remaining", "4"),
+                ("ratelimit-reset", "47"),
+                ("x-ratelimit-limit-minute", "6"),
+                ("x-ratelimit-remaining-minute", "4"),
+                ("x-ratelimit-remaining-hour", "190"),
+                ("x-ratelimit-reset-hour", "1100"),
+            ],
+            &[
+                (Unnamed, 4, 47, true),
+                (Minute, 4, 47, true),
+                (Hour, 190, 1100, true),
+            ],
+        ),
+        (
+            &[
+                ("ratelimit-remaining-second", "3"),
+                ("ratelimit-remaining-day", "1000"),
+                ("ratelimit-reset-day", "3000"),
+            ],
+            &[(Second, 3, 1, false), (Day, 1000, 3000, true)],
+        ),
+        // Hiro.
+        (
+            &[
+                ("ratelimit-limit", "500"),
+                ("ratelimit-remaining", "499"),
+                ("ratelimit-reset", "1795190437"),
+                ("x-ratelimit-cost-bitcoin", "1"),
+                ("x-ratelimit-limit-bitcoin-minute", "500"),
+                ("x-ratelimit-remaining-bitcoin-second", "19"),
+                ("x-ratelimit-remaining-bitcoin-minute", "499"),
+                ("x-ratelimit-remaining-bitcoin-month", "70000"),
+                ("x-ratelimit-reset-bitcoin-month", "1000"),
+            ],
+            &[
+                (Unnamed, 499, 37, true),
+                (Second, 19, 1, false),
+                (Minute, 499, 37, true),
+                (Month, 70_000, 1000, true),
+            ],
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining-stacks-minute", "12"),
+                ("x-ratelimit-reset-stacks-minute", "30"),
+                ("x-ratelimit-remaining-bitcoin-minute", "400"),
+            ],
+            &[(Minute, 12, 30, true)],
+        ),
+        // OpenAI. Tokens are no requests.
+        (
+            &[
+                ("x-ratelimit-remaining-requests", "59"),
+                ("x-ratelimit-reset-requests", "1s"),
+                ("x-ratelimit-remaining-tokens", "0"),
+                ("x-ratelimit-reset-tokens", "6m0s"),
+            ],
+            &[(Unnamed, 59, 1, true)],
+        ),
+        // Cerebras.
+        (
+            &[
+                ("x-ratelimit-remaining-requests-day", "14396"),
+                ("x-ratelimit-reset-requests-day", "3301.382867"),
+            ],
+            &[(Day, 14_396, 3302, true)],
+        ),
+        // Anthropic.
+        (
+            &[
+                ("anthropic-ratelimit-requests-remaining", "3"),
+                ("anthropic-ratelimit-requests-reset", "2026-11-20T16:00:58Z"),
+                ("anthropic-ratelimit-tokens-remaining", "0"),
+            ],
+            &[(Unnamed, 3, 58, true)],
+        ),
+        // An end holds for the numbers that have none.
+        (
+            &[
+                ("ratelimit-remaining", "5"),
+                ("x-ratelimit-remaining", "6"),
+                ("x-ratelimit-reset", "40"),
+            ],
+            &[(Unnamed, 5, 40, true), (Unnamed, 6, 40, true)],
+        ),
+        // Shopify.
+        (&[("x-shopify-shop-api-call-limit", "32/40")], &[]),
+        (
+            &[("x-shopify-shop-api-call-limit", "40/40")],
+            &[(Unnamed, 0, 1, false)],
+        ),
+        (
+            &[("x-shopify-shop-api-call-limit", "41/40")],
+            &[(Unnamed, 0, 1, false)],
+        ),
+        // Drafts 7 and 8; Cloudflare; ordgate.
+        (
+            &[("ratelimit", "limit=100, remaining=50, reset=5")],
+            &[(Unnamed, 50, 5, true)],
+        ),
+        (
+            &[
+                ("ratelimit", "\"default\";r=50;t=30"),
+                ("ratelimit-policy", "\"burst\";q=100;w=60"),
+            ],
+            &[(Unnamed, 50, 30, true)],
+        ),
+        (
+            &[
+                (
+                    "ratelimit",
+                    "\"minute\";r=7, \"day\";r=0, \"x\";r=0, \"y\";r=8",
+                ),
+                (
+                    "ratelimit-policy",
+                    "\"minute\";q=9;w=60, \"day\";q=9;w=86400",
+                ),
+            ],
+            &[
+                (Minute, 7, 60, false),
+                (Day, 0, 3600, false),
+                (Unnamed, 0, 1, false),
+            ],
+        ),
+    ];
+    let mut tested = Vec::new();
+    for (pairs, words) in rows {
+        // By the server's clock it is 16:00; by ours, hours earlier.
+        let mut said = fields(pairs);
+        let date = "Fri, 20 Nov 2026 16:00:00 GMT".parse().unwrap();
+        said.insert(http::header::DATE, date);
+        let own = wall() - Duration::from_secs(5 * 3600);
+        let read = read(StatusCode::OK, &said, own);
+        let found = read.words.iter();
+        let found = found.map(|word| (word.window, word.left, word.lasts.as_secs(), word.told));
+        assert_eq!(found.collect::<Vec<_>>(), *words, "{pairs:?}");
+        assert_eq!(read.unreadable, Vec::new(), "{pairs:?}");
+        let names = pairs.iter().filter_map(|(name, _)| dialects::find(name));
+        tested.extend(names.map(|(at, _, part)| (at, part)));
+    }
+    for (at, dialect) in dialects::DIALECTS.iter().enumerate() {
+        let ends = (0..dialect.ends.len()).map(Part::End);
+        for part in ends.chain([Part::Left]) {
+            assert!(tested.contains(&(at, part)), "{} {part:?}", dialect.left);
+        }
+    }
+}
+
+#[test]
+fn waits_in_all_spellings() {
+    for (pairs, seconds) in [
+        (&[("retry-after", "20")][..], 20),
+        (&[("retry-after", "1.5")], 2),
+        (&[("retry-after", "20s")], 20),
+        (&[("retry-after", "PT2M")], 120),
+        (&[("retry-after", "1795190431")], 31),
+        (&[("retry-after-ms", "4200")], 5),
+        (&[("x-ms-retry-after-ms", "120")], 1),
+        (&[("x-ratelimit-retry-after", "59")], 59),
+        (&[("retry-after", "3"), ("retry-after-ms", "4200")], 5),
+        (&[("retry-after", "3"), ("retry-after", "7")], 7),
+        (&[("retry-after", "soon"), ("retry-after", "7")], 7),
+        (&[("retry-after", "soon")], 1),
+        // What cannot be read is passed over where the window's end is said.
+        (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 30),
+        (&[("ratelimit", "remaining=4, reset=9")], 9),
+        (&[("ratelimit", "\"a\";r=4;t=9, \"b\";r=4;t=5")], 5),
+        (&[("ratelimit", "\"a\";r=0;t=9, \"b\";r=4;t=5")], 9),
+        (&[("retry-after", "2"), ("ratelimit", "\"a\";r=0;t=9")], 9),
+    ] {
+        let mut said = HeaderMap::new();
+        for (name, value) in pairs {
+            said.append(*name, value.parse().unwrap());
+        }
+        assert_eq!(
+            throttled(&said, wall()),
+            Duration::from_secs(seconds),
+            "{pairs:?}"
+        );
+    }
+    assert_eq!(wait(&fields(&[]), wall()), None);
+    let unreadable = fields(&[("retry-after", "soon")]);
+    assert_eq!(wait(&unreadable, wall()), Some(LEAST_WAIT));
+}
+
+#[test]
+fn what_cannot_be_read() {
+    for (name, value, is_read) in [
+        ("ratelimit-remaining", "many", false),
+        ("ratelimit-remaining", "-1", false),
+        ("ratelimit-remaining", "", false),
+        ("ratelimit-remaining", "9, many", false),
+        ("ratelimit-remaining", "9", true),
+        ("x-ratelimit-remaining-minute", "unlimited", false),
+        ("x-ratelimit-reset", "soon", false),
+        ("x-ratelimit-reset", "99999999999999", false),
+        ("x-ratelimit-reset", "40000000", false),
+        ("x-ratelimit-reset", "0", true),
+        ("x-ratelimit-reset", "Fri, 20 Nov 2026 16:05:00 GMT", true),
+        ("x-shopify-shop-api-call-limit", "40", false),
+        ("ratelimit", "&", false),
+        ("ratelimit", "\"a\";r=1;t=2", true),
+        ("retry-after", "soon", false),
+        ("retry-after-ms", "20s", false),
+        // Names that are not listed are nobody's business.
+        ("ratelimit-limit", "many", true),
+        ("x-ratelimit-remaining-tokens", "many", true),
+        ("ratelimit-policy", "&", true),
+    ] {
+        let said = fields(&[(name, value)]);
+        let noted: Vec<_> = match is_read {
+            true => Vec::new(),
+            false => vec![Unreadable {
+                field: HeaderName::from_static(name),
+                value: value.parse().unwrap(),
+            }],
+        };
+        for (status, refuses) in [
+            (200, false),
+            (404, false),
+            (500, false),
+            (429, true),
+            (503, true),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let read = read(status, &said, wall());
+            assert_eq!(read.unreadable, noted, "{name}: {value}");
+            let pauses = read.words.iter().any(|word| {
+                word.left == 0 && word.lasts == LEAST_WAIT && word.window == Window::Unnamed
+            });
+            assert_eq!(pauses, refuses && !is_read, "{status} {name}: {value}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The fields that report limits, by who sends them. Pure.
+//!
+//! The table is of names. How a value is spelt does not follow from the name, so
+//! each is read in every way (`upstream::reported::times`). Fields that count
+//! something other than requests (OpenAI's tokens, Kong's response rate limiting,
+//! Hiro's `x-ratelimit-cost-*`) are not in it, nor are those that say how large a
+//! limit is: a limit that is higher than our budget must not loosen it, and one
+//! that is lower shows in what is left.
+//!
+//! Deliberately absent: `ratelimit` and `ratelimit-policy`, which are structured
+//! (`upstream::reported::structured`).
+
+use super::Window;
+
+/// Names of fields that report on a window. Each entry names the documents that
+/// have them.
+pub(super) struct Dialect {
+    /// How many requests are left. `*` stands for the name of a window.
+    pub(super) left: &'static str,
+    /// When the window ends, the best first; at most [`ENDS`].
+    pub(super) ends: &'static [&'static str],
+}
+
+/// So many fields of a dialect say when a window ends, at most.
+pub(super) const ENDS: usize = 2;
+
+/// All of them. Where several in one response say when an unnamed window ends, the
+/// first of them counts.
+pub(super) const DIALECTS: [Dialect; 11] = [
+    Dialect {
+        // draft-ietf-httpapi-ratelimit-headers 0 to 6; GitLab, user and IP rate
+        // limits; Hiro, response headers.
+        // In drafts 0 to 6 an end is seconds to go; in draft-polli-ratelimit-headers
+        // 00 and with GitLab it may be Unix time; with Hiro it is both.
+        left: "ratelimit-remaining",
+        ends: &["ratelimit-reset"],
+    },
+    Dialect {
+        // GitHub, rate limits for the REST API; Discord, rate limits; Envoy, rate
+        // limit filter; Reddit, API rules; Atlassian, Jira rate limiting.
+        // Unix time, with fractions at Discord, which also has the seconds to go;
+        // seconds to go at Envoy and Reddit, which has fractions of requests; a
+        // date of ISO 8601 at Atlassian.
+        left: "x-ratelimit-remaining",
+        ends: &["x-ratelimit-reset-after", "x-ratelimit-reset"],
+    },
+    Dialect {
+        // X (Twitter), rate limits; IBM Security Verify, add-response-headers.
+        left: "x-rate-limit-remaining",
+        ends: &["x-rate-limit-reset"],
+    },
+    Dialect {
+        // Kong, rate limiting plugin, which says the end in `ratelimit-reset`.
+        left: "x-ratelimit-remaining-*",
+        ends: &["x-ratelimit-reset-*"],
+    },
+    Dialect {
+        // Kong's windows with the draft's prefix; met with.
+        left: "ratelimit-remaining-*",
+        ends: &["ratelimit-reset-*"],
+    },
+    Dialect {
+        // Hiro, response headers, Bitcoin services.
+        // Ordinals and Runes are Bitcoin services there.
+        left: "x-ratelimit-remaining-bitcoin-*",
+        ends: &["x-ratelimit-reset-bitcoin-*"],
+    },
+    Dialect {
+        // Hiro, response headers, Stacks services.
+        left: "x-ratelimit-remaining-stacks-*",
+        ends: &["x-ratelimit-reset-stacks-*"],
+    },
+    Dialect {
+        // OpenAI, rate limits; Groq, rate limits.
+        // Go's durations.
+        left: "x-ratelimit-remaining-requests",
+        ends: &["x-ratelimit-reset-requests"],
+    },
+    Dialect {
+        // Cerebras, rate limits.
+        // Seconds to go, with fractions.
+        left: "x-ratelimit-remaining-requests-*",
+        ends: &["x-ratelimit-reset-requests-*"],
+    },
+    Dialect {
+        // Anthropic, rate limits.
+        // A date of RFC 3339.
+        left: "anthropic-ratelimit-requests-remaining",
+        ends: &["anthropic-ratelimit-requests-reset"],
+    },
+    Dialect {
+        // Shopify, REST Admin API rate limits.
+        // Of a leaky bucket: how full it is, of how much it holds. No end.
+        left: BUCKET,
+        ends: &[],
+    },
+];
+
+/// The field that says how many are used, and of how many: `32/40`.
+pub(super) const BUCKET: &str = "x-shopify-shop-api-call-limit";
+
+/// Fields that say how long to wait, beside `retry-after`; and whether in
+/// milliseconds.
+pub(super) const WAITS: [(&str, bool); 4] = [
+    // RFC 9110 §10.2.3.
+    ("retry-after", false),
+    // MailerLite, API rate limits.
+    ("x-ratelimit-retry-after", false),
+    // Azure, core-rest-pipeline's throttling strategy; OpenAI's libraries.
+    ("retry-after-ms", true),
+    ("x-ms-retry-after-ms", true),
+];
+
+/// What a field says of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// How many requests are left.
+    Left,
+    /// When it ends; the lower the better.
+    End(usize),
+}
+
+/// Which dialect a field is of, which window it is about and what it says.
+pub(super) fn find(name: &str) -> Option<(usize, Window, Part)> {
+    // Of the fields of a response hardly any has it.
+    if !name.contains("limit") {
+        return None;
+    }
+    DIALECTS.iter().enumerate().find_map(|(at, dialect)| {
+        let left = window(dialect.left, name).map(|window| (at, window, Part::Left));
+        left.or_else(|| {
+            let mut ends = dialect.ends.iter().enumerate();
+            ends.find_map(|(rank, end)| Some((at, window(end, name)?, Part::End(rank))))
+        })
+    })
+}
+
+/// The window that a name is about, where it follows a pattern.
+fn window(pattern: &str, name: &str) -> Option<Window> {
+    match pattern.strip_suffix('*') {
+        None => (pattern == name).then_some(Window::Unnamed),
+        Some(begin) => Window::named(name.strip_prefix(begin)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found() {
+        for dialect in &DIALECTS {
+            assert!(dialect.ends.len() <= ENDS, "{}", dialect.left);
+            let (left, window) = match dialect.left.strip_suffix('*') {
+                Some(begin) => (format!("{begin}hour"), Window::Hour),
+                None => (dialect.left.to_owned(), Window::Unnamed),
+            };
+            let (at, found, part) = find(&left).unwrap();
+            assert_eq!(DIALECTS[at].left, dialect.left);
+            assert_eq!((found, part), (window, Part::Left));
+            for (rank, end) in dialect.ends.iter().enumerate() {
+                let (at, found, part) = find(&end.replace('*', "hour")).unwrap();
+                assert_eq!(DIALECTS[at].left, dialect.left);
+                assert_eq!((found, part), (window, Part::End(rank)));
+            }
+        }
+        for name in [
+            "ratelimit-limit",
+            "ratelimit-remaining-",
+            "ratelimit-remaining-year",
+            "ratelimit-remaining-minute-more",
+            "x-ratelimit-remaining-tokens",
+            "x-ratelimit-remaining-videos-minute",
+            "x-ratelimit-cost-stacks",
+            "x-ratelimit-used",
+            "anthropic-ratelimit-tokens-remaining",
+            "remaining",
+        ] {
+            assert_eq!(find(name), None, "{name}");
+        }
+    }
+}

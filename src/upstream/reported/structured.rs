@@ -1,0 +1,318 @@
+//! `ratelimit` and `ratelimit-policy`, which are structured fields (RFC 9651):
+//! draft-ietf-httpapi-ratelimit-headers 7, a dictionary such as
+//! `limit=100, remaining=50, reset=5`, and 8 and later, a list of service limits
+//! such as `"default";r=50;t=30`, which Cloudflare and ordgate itself send. Pure.
+//!
+//! Each line is read on its own, so that of two intermediaries that report limits
+//! neither hides the other's.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
+
+use super::Window;
+
+/// `ratelimit`.
+pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// `ratelimit-policy`.
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// A service limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Item {
+    /// The window that its policy has.
+    pub(super) window: Window,
+    /// How many requests are left.
+    pub(super) left: u64,
+    /// In how many seconds the window ends.
+    pub(super) end: Option<u64>,
+    /// How long the window is, in seconds, by its policy.
+    pub(super) longest: Option<u64>,
+}
+
+/// A quota policy.
+struct Policy {
+    name: String,
+    window: Option<u64>,
+    /// Whether it is about requests, and not about bytes, or requests at once
+    /// (draft 8, quota units).
+    counts_requests: bool,
+}
+
+/// The service limits of a response that are about requests, and the lines that
+/// cannot be read as such.
+pub(super) fn read(fields: &HeaderMap) -> (Vec<Item>, Vec<&HeaderValue>) {
+    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+    let lines = fields.get_all(RATELIMIT);
+    if lines.iter().next().is_none() {
+        return (items, unreadable);
+    }
+    let policies = policies(fields);
+    // Draft 7 has one service limit, of which lines may be parts.
+    let (mut left, mut end): (Option<u64>, Option<u64>) = (None, None);
+    for line in lines {
+        let mut is_read = true;
+        match parse(line) {
+            Some(Parsed::Members(members)) => {
+                let member = |name: &str| members.get(name).and_then(number);
+                let (line_left, line_end) = (member("remaining"), member("reset"));
+                is_read = line_left.is_some() || !members.contains_key("remaining");
+                is_read &= line_end.is_some() || !members.contains_key("reset");
+                left = left.into_iter().chain(line_left.map(floor)).min();
+                end = end.max(line_end.map(ceil));
+            }
+            Some(Parsed::Limits(limits)) => {
+                for (name, parameters) in limits {
+                    let policy = policies.iter().find(|policy| policy.name == name);
+                    if policy.is_some_and(|policy| !policy.counts_requests) {
+                        continue;
+                    }
+                    let item = item(policy, &parameters);
+                    let (t, has_t) = (item.and_then(|item| item.end), parameters.contains_key("t"));
+                    is_read &= item.is_some() && t.is_some() == has_t;
+                    items.extend(item);
+                }
+            }
+            None => is_read = false,
+        }
+        if !is_read {
+            unreadable.push(line);
+        }
+    }
+    if let Some(left) = left {
+        items.push(Item {
+            window: Window::Unnamed,
+            left,
+            end,
+            longest: None,
+        });
+    }
+    (items, unreadable)
+}
+
+/// A line of `ratelimit`.
+enum Parsed {
+    /// Draft 7.
+    Members(Dictionary),
+    /// Draft 8 and later: names and parameters.
+    Limits(Vec<(String, Parameters)>),
+}
+
+fn parse(line: &HeaderValue) -> Option<Parsed> {
+    let members: Result<Dictionary, _> = Parser::new(line.as_bytes()).parse();
+    let is_draft_7 = |members: &Dictionary| {
+        let names = ["limit", "remaining", "reset"];
+        names.iter().any(|name| members.contains_key(*name))
+    };
+    if let Ok(members) = members
+        && is_draft_7(&members)
+    {
+        return Some(Parsed::Members(members));
+    }
+    let list: List = Parser::new(line.as_bytes()).parse().ok()?;
+    let limits = list.into_iter().map(|entry| match entry {
+        ListEntry::Item(item) => Some((name(&item.bare_item)?, item.params)),
+        ListEntry::InnerList(_) => None,
+    });
+    Some(Parsed::Limits(limits.collect::<Option<_>>()?))
+}
+
+fn item(policy: Option<&Policy>, parameters: &Parameters) -> Option<Item> {
+    let longest = policy.and_then(|policy| policy.window);
+    Some(Item {
+        window: longest.map_or(Window::Unnamed, Window::lasting),
+        left: floor(parameters.get("r").and_then(thousandths)?),
+        end: parameters.get("t").and_then(thousandths).map(ceil),
+        longest,
+    })
+}
+
+/// The policies that have names. One that cannot be read says nothing: it only
+/// completes what `ratelimit` says.
+fn policies(fields: &HeaderMap) -> Vec<Policy> {
+    let lines = fields.get_all(POLICY).iter();
+    let lists = lines.filter_map(|line| Parser::new(line.as_bytes()).parse::<List>().ok());
+    let policy = |entry: ListEntry| match entry {
+        ListEntry::Item(item) => Some(Policy {
+            name: name(&item.bare_item)?,
+            window: item.params.get("w").and_then(thousandths).map(ceil),
+            counts_requests: match item.params.get("qu") {
+                Some(unit) => name(unit).is_some_and(|unit| unit == "requests"),
+                None => true,
+            },
+        }),
+        ListEntry::InnerList(_) => None,
+    };
+    lists.flatten().filter_map(policy).collect()
+}
+
+/// A name, which is a string; some send a token.
+fn name(item: &BareItem) -> Option<String> {
+    let string = item.as_string().map(|string| string.as_str());
+    let name = string.or_else(|| item.as_token().map(|token| token.as_str()));
+    name.map(str::to_owned)
+}
+
+fn number(entry: &ListEntry) -> Option<u64> {
+    match entry {
+        ListEntry::Item(item) => thousandths(&item.bare_item),
+        ListEntry::InnerList(_) => None,
+    }
+}
+
+/// A number that is not negative, in thousandths: integers are what the drafts
+/// have, decimals are met with.
+fn thousandths(item: &BareItem) -> Option<u64> {
+    let integer = item.as_integer().map(i64::from);
+    let decimal = || {
+        let decimal = item.as_decimal()?;
+        u64::try_from(i64::from(decimal.as_integer_scaled_1000())).ok()
+    };
+    match integer {
+        // 15 digits at the most.
+        Some(integer) => Some(u64::try_from(integer).ok()?.saturating_mul(1000)),
+        None => decimal(),
+    }
+}
+
+fn floor(thousandths: u64) -> u64 {
+    thousandths / 1000
+}
+
+fn ceil(thousandths: u64) -> u64 {
+    thousandths.div_ceil(1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{prop_assert, proptest};
+
+    use super::*;
+
+    fn fields(limits: &[&str], policies: &[&str]) -> HeaderMap {
+        let mut fields = HeaderMap::new();
+        for (name, lines) in [(RATELIMIT, limits), (POLICY, policies)] {
+            for line in lines {
+                fields.append(&name, line.parse().unwrap());
+            }
+        }
+        fields
+    }
+
+    #[test]
+    fn what_the_drafts_say() {
+        use Window::{Day, Minute, Second, Unnamed};
+        type Limit = (Window, u64, Option<u64>, Option<u64>);
+        // Lines of the two fields; limits; lines that cannot be read.
+        type Row = (
+            &'static [&'static str],
+            &'static [&'static str],
+            &'static [Limit],
+            usize,
+        );
+        let rows: &[Row] = &[
+            (&[], &[], &[], 0),
+            (&[], &["\"default\";q=100;w=60"], &[], 0),
+            // Draft 7.
+            (
+                &["limit=100, remaining=50, reset=5"],
+                &["100;w=60"],
+                &[(Unnamed, 50, Some(5), None)],
+                0,
+            ),
+            (
+                &["limit=10,remaining=0"],
+                &[],
+                &[(Unnamed, 0, None, None)],
+                0,
+            ),
+            (
+                &["remaining=1.5, reset=1.5"],
+                &[],
+                &[(Unnamed, 1, Some(2), None)],
+                0,
+            ),
+            (
+                &["remaining=9, reset=5", "remaining=3, reset=2"],
+                &[],
+                &[(Unnamed, 3, Some(5), None)],
+                0,
+            ),
+            (&["limit=100"], &[], &[], 0),
+            (&["remaining=-1, reset=5"], &[], &[], 1),
+            (
+                &["remaining=9, reset=soon"],
+                &[],
+                &[(Unnamed, 9, None, None)],
+                1,
+            ),
+            (&["remaining, reset=5"], &[], &[], 1),
+            (&["remaining=(1 2)"], &[], &[], 1),
+            // Draft 8 and later.
+            (
+                &["\"default\";r=50;t=30"],
+                &["\"default\";q=100;w=60"],
+                &[(Minute, 50, Some(30), Some(60))],
+                0,
+            ),
+            (
+                &["\"burst\";r=9;t=1, \"day\";r=0"],
+                &["\"burst\";q=10;w=1, \"day\";q=1000;w=86400"],
+                &[(Second, 9, Some(1), Some(1)), (Day, 0, None, Some(86_400))],
+                0,
+            ),
+            (
+                &["\"a\";r=1;t=2;pk=:c2hhMjU2:", "b;r=3;t=4"],
+                &["\"a\";q=1;w=900", "&"],
+                &[
+                    (Unnamed, 1, Some(2), Some(900)),
+                    (Unnamed, 3, Some(4), None),
+                ],
+                0,
+            ),
+            (
+                &["\"100-in-15min\"; r=99; t=900"],
+                &[],
+                &[(Unnamed, 99, Some(900), None)],
+                0,
+            ),
+            // Other units than requests.
+            (
+                &["\"a\";r=1;t=2, \"b\";r=0;t=9, \"c\";r=0;t=9"],
+                &[
+                    "\"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\", \"c\";q=1;qu=\"concurrent-requests\"",
+                ],
+                &[(Unnamed, 1, Some(2), None)],
+                0,
+            ),
+            (&["\"a\""], &[], &[], 1),
+            (&["\"a\";r=-1;t=2"], &[], &[], 1),
+            (&["\"a\";r=many;t=2"], &[], &[], 1),
+            (&["\"a\";r=0;t=soon"], &[], &[(Unnamed, 0, None, None)], 1),
+            (&["\"a\";r=1;t=2, &"], &[], &[], 1),
+            (&["5"], &[], &[], 1),
+            (&["(\"a\");r=1"], &[], &[], 1),
+            (&[""], &[], &[], 0),
+        ];
+        for (limits, policies, expected, unreadable) in rows {
+            let fields = fields(limits, policies);
+            let (items, lines) = read(&fields);
+            let limit = |item: &Item| (item.window, item.left, item.end, item.longest);
+            let found: Vec<Limit> = items.iter().map(limit).collect();
+            assert_eq!(found, *expected, "{limits:?} {policies:?}");
+            assert_eq!(lines.len(), *unreadable, "{limits:?} {policies:?}");
+        }
+    }
+
+    proptest! {
+        /// ordgate understands what ordgate sends, and nothing panics.
+        #[test]
+        fn our_own_form_is_read(left: u32, end in 0_u64..1 << 40, other in "[ -~]{0,40}") {
+            let own = format!("\"default\";r={left};t={end}");
+            let said = fields(&[&own, &other], &[&other]);
+            let (items, unreadable) = read(&said);
+            let is_it = |item: &Item| item.left == u64::from(left) && item.end == Some(end);
+            prop_assert!(items.iter().any(is_it));
+            prop_assert!(unreadable.len() <= 1);
+        }
+    }
+}

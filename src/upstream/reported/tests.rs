@@ -1,0 +1,336 @@
+//! What is read of windows, quotas and waits, and the bounds on all of it.
+
+use std::num::NonZeroU32;
+
+use http::HeaderName;
+use proptest::option;
+use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
+
+use super::*;
+use crate::clock::Moment;
+use crate::upstream::budget::{Budget, Keep};
+use crate::upstream::{Rate, Rates};
+
+/// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
+pub(super) fn wall() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_190_400_200)
+}
+
+pub(super) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+    pairs.collect()
+}
+
+#[test]
+fn what_is_said_of_windows() {
+    use Window::{Day, Hour, Minute, Month, Second, Unnamed};
+    type Row<'r> = (
+        &'r [(&'static str, &'r str)],
+        // Which, how many, for how long, and whether that was said.
+        &'r [(Window, u64, u64, bool)],
+        Option<u64>,
+    );
+    let rows: &[Row<'_>] = &[
+        (&[], &[], None),
+        (
+            &[("ratelimit-remaining", "9"), ("ratelimit-reset", "30")],
+            &[(Unnamed, 9, 30, true)],
+            None,
+        ),
+        (
+            &[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "30")],
+            &[(Unnamed, 9, 30, true)],
+            None,
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining", "9"),
+                ("x-ratelimit-reset", "1795190431"),
+            ],
+            &[(Unnamed, 9, 31, true)],
+            None,
+        ),
+        // A window that has ended, and one whose end is in another unit.
+        (
+            &[
+                ("ratelimit-remaining", "9"),
+                ("ratelimit-reset", "1795190300"),
+            ],
+            &[(Unnamed, 9, 1, true)],
+            None,
+        ),
+        (
+            &[
+                ("ratelimit-remaining", "9"),
+                ("ratelimit-reset", "1795190431123"),
+            ],
+            &[(Unnamed, 9, 31, true)],
+            None,
+        ),
+        // Without an end it is of a window that nobody knows.
+        (&[("ratelimit-remaining", "9")], &[], None),
+        (
+            &[("ratelimit-remaining", "0")],
+            &[(Unnamed, 0, 1, false)],
+            None,
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining-second", "19"),
+                ("x-ratelimit-remaining-minute", "400"),
+                ("ratelimit-remaining-hour", "0"),
+                ("x-ratelimit-remaining-day", "5000"),
+                ("x-ratelimit-remaining-month", "70000"),
+            ],
+            &[
+                (Second, 19, 1, false),
+                (Minute, 400, 60, false),
+                (Hour, 0, 3600, false),
+                (Day, 5000, 3600, false),
+                (Month, 70000, 3600, false),
+            ],
+            None,
+        ),
+        // One end, and whose it can be.
+        (
+            &[
+                ("ratelimit-remaining", "4"),
+                ("ratelimit-reset", "20"),
+                ("x-ratelimit-remaining-second", "4"),
+                ("x-ratelimit-remaining-minute", "4"),
+                ("x-ratelimit-remaining-hour", "90"),
+            ],
+            &[
+                (Unnamed, 4, 20, true),
+                (Second, 4, 1, false),
+                (Minute, 4, 20, true),
+                (Hour, 90, 3600, false),
+            ],
+            None,
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining-minute", "0"),
+                ("ratelimit-reset", "20"),
+            ],
+            &[(Minute, 0, 20, true)],
+            None,
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining-minute", "7"),
+                ("x-ratelimit-reset-minute", "12"),
+                ("ratelimit-reset", "20"),
+            ],
+            &[(Minute, 7, 12, true)],
+            None,
+        ),
+        // A quota that is spent.
+        (
+            &[("x-ratelimit-remaining-month", "0")],
+            &[(Month, 0, 3600, false)],
+            Some(3600),
+        ),
+        (
+            &[
+                ("x-ratelimit-remaining-day", "0"),
+                ("x-ratelimit-reset-day", "600"),
+            ],
+            &[(Day, 0, 600, true)],
+            Some(600),
+        ),
+        (
+            &[("ratelimit-remaining", "0"), ("ratelimit-reset", "90000")],
+            &[(Unnamed, 0, 3600, true)],
+            Some(3600),
+        ),
+        (
+            &[("ratelimit-remaining", "0"), ("ratelimit-reset", "3600")],
+            &[(Unnamed, 0, 3600, true)],
+            None,
+        ),
+        // Nonsense.
+        (
+            &[("ratelimit-remaining", "-1"), ("ratelimit-reset", "30")],
+            &[],
+            None,
+        ),
+        (
+            &[("ratelimit-remaining", "9"), ("ratelimit-reset", "soon")],
+            &[],
+            None,
+        ),
+        (
+            &[
+                ("ratelimit-remaining", "99999999999999999999999"),
+                ("ratelimit-reset", "30"),
+            ],
+            &[(Unnamed, u64::MAX, 30, true)],
+            None,
+        ),
+        (
+            &[("ratelimit-remaining", "9, 3"), ("ratelimit-reset", "5, 7")],
+            &[(Unnamed, 3, 7, true)],
+            None,
+        ),
+    ];
+    for (pairs, words, quota) in rows {
+        let read = read(StatusCode::OK, &fields(pairs), wall());
+        let word = |(window, left, lasts, told): &(Window, u64, u64, bool)| Word {
+            window: *window,
+            left: *left,
+            lasts: Duration::from_secs(*lasts),
+            told: *told,
+        };
+        let expected: Vec<_> = words.iter().map(word).collect();
+        assert_eq!(read.words, expected, "{pairs:?}");
+        assert_eq!(
+            read.quota_spent,
+            quota.map(Duration::from_secs),
+            "{pairs:?}"
+        );
+    }
+}
+
+#[test]
+fn a_wait_of_more_than_an_hour_is_a_quotas() {
+    for (status, value, spent) in [
+        (429, "3600", false),
+        (429, "3601", true),
+        (429, "99999999999999999999999", true),
+        (429, "Fri, 20 Nov 2026 16:59:00 GMT", false),
+        (429, "Sat, 21 Nov 2026 16:00:00 GMT", true),
+        (429, "soon", false),
+        (503, "86400", false),
+        (200, "86400", false),
+    ] {
+        let status = StatusCode::from_u16(status).unwrap();
+        let read = read(status, &fields(&[("retry-after", value)]), wall());
+        let expected = spent.then_some(MOST_WAIT);
+        assert_eq!(read.quota_spent, expected, "{status} {value}");
+    }
+}
+
+#[test]
+fn a_throttled_key_waits_for_what_is_spent() {
+    for (pairs, seconds) in [
+        (
+            &[("retry-after", "20"), ("x-ratelimit-remaining-month", "0")][..],
+            3600,
+        ),
+        (&[("x-ratelimit-remaining-minute", "0")], 60),
+        (&[("x-ratelimit-remaining-minute", "5")], 1),
+        (
+            &[
+                ("retry-after", "20"),
+                ("ratelimit-remaining", "0"),
+                ("ratelimit-reset", "50"),
+            ],
+            50,
+        ),
+    ] {
+        let wait = throttled(&fields(pairs), wall());
+        assert_eq!(wait, Duration::from_secs(seconds), "{pairs:?}");
+    }
+}
+
+/// Fields that may report limits, and what they may say.
+fn any_fields() -> impl Strategy<Value = HeaderMap> {
+    const NAMES: [&str; 24] = [
+        "retry-after",
+        "ratelimit-remaining",
+        "ratelimit-reset",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+        "x-ratelimit-remaining-second",
+        "x-ratelimit-reset-second",
+        "x-ratelimit-remaining-minute",
+        "x-ratelimit-reset-minute",
+        "ratelimit-remaining-hour",
+        "ratelimit-reset-hour",
+        "x-ratelimit-remaining-day",
+        "x-ratelimit-reset-day",
+        "x-ratelimit-remaining-month",
+        "x-ratelimit-reset-month",
+        "ratelimit-remaining-month",
+        "date",
+        "ratelimit",
+        "ratelimit-policy",
+        "retry-after-ms",
+        "x-rate-limit-remaining",
+        "x-rate-limit-reset",
+        "x-ratelimit-reset-after",
+        "x-shopify-shop-api-call-limit",
+    ];
+    let value = "[0-9]{0,24}|[ -~]{0,12}|[0-9]{1,9}[.][0-9]{1,9}|[0-9]{1,12}(ms|s|m|h|d)\
+                 |P[0-9]{1,20}D|[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:00Z|[0-9]/[0-9]\
+                 |\"[a-c]\";r=[0-9]{1,15};t=[0-9]{1,15}|remaining=[0-9]{1,15}, reset=[0-9]{1,15}\
+                 |\"[a-c]\";q=1;w=[0-9]{1,15}|(Fri|Sun), [0-3][0-9] Nov [0-9]{4} 16:00:00 GMT";
+    let fields = proptest::collection::vec((0..NAMES.len(), value), 0..12);
+    fields.prop_map(|fields| {
+        let mut said = HeaderMap::new();
+        for (at, value) in fields {
+            said.append(HeaderName::from_static(NAMES[at]), value.parse().unwrap());
+        }
+        said
+    })
+}
+
+proptest! {
+    /// Whatever is said, it makes sense to us and stops us for an hour at
+    /// the most.
+    #[test]
+    fn every_wait_is_within_bounds(status in 100_u16..600, said in any_fields()) {
+        let read = read(StatusCode::from_u16(status).unwrap(), &said, wall());
+        let spans = read.words.iter().map(|word| word.lasts).chain(read.quota_spent);
+        for span in spans.chain([throttled(&said, wall())]).chain(wait(&said, wall())) {
+            prop_assert!((LEAST_WAIT..=MOST_WAIT).contains(&span), "{span:?}");
+        }
+    }
+}
+
+proptest! {
+    // Strings of many kinds are slow to make.
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Whatever is said, no request is sent that would not have been without it.
+    #[test]
+    fn reports_make_it_stricter_alone(
+        steps in proptest::collection::vec(
+            (0_u64..2000, 0_u16..4, 0_u8..4, option::of(any_fields())),
+            1..40,
+        ),
+    ) {
+        let limited = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
+        let rates = Rates {
+            per_minute: limited(20),
+            per_second: limited(3),
+        };
+        let mut heard = Budget::new(rates);
+        let mut deaf = Budget::new(rates);
+        let mut now = Moment::from_nanos(1 << 50);
+        for (pause, status, keep, said) in steps {
+            now = now + Duration::from_millis(pause);
+            let keep = match keep {
+                0 => Keep::Half,
+                1 => Keep::ForMisses(2),
+                2 => Keep::ForProbes(2),
+                _ => Keep::Nothing,
+            };
+            if heard.take(now, keep).is_err() {
+                continue;
+            }
+            prop_assert!(deaf.take(now, keep).is_ok());
+            let place = heard.place();
+            if let Some(said) = said {
+                let status = [200, 404, 429, 503][usize::from(status)];
+                let status = StatusCode::from_u16(status).unwrap();
+                heard.hear(&read(status, &said, wall()).words, place, now);
+            }
+            heard.end(now);
+            deaf.end(now);
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! Durations and dates, as responses spell them. Pure.
+//!
+//! A date is read against the clock of the server that sent it, as far as the
+//! response's own `date` says what that is: a server whose clock is hours ahead
+//! still means five seconds when it names a date five seconds later. Where there
+//! is no readable `date`, or several, and where it is farther from the date that
+//! is read than any window lasts, our own clock stands in.
+//!
+//! Deliberately absent: bounds on the result (`upstream::reported`).
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::DATE;
+
+/// A window that ends later than this is none: its end is nonsense, or in
+/// another unit.
+pub(super) const MOST_SPAN: u64 = 400 * 86_400;
+
+/// Above this a bare number is no number of seconds to go, but Unix time.
+const UNIX_TIME: u64 = 1_000_000_000;
+/// Above this it is not in seconds either, but in thousandths, millionths or
+/// less. As milliseconds it is in 1973, as seconds in 5138.
+const UNIX_SECONDS: u64 = 100_000_000_000;
+
+/// Nanoseconds of a second.
+const SECOND: u128 = 1_000_000_000;
+/// Units as Go's `Duration.String` and `ParseDuration` have them, and days.
+const UNITS: [(&str, u128); 7] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", SECOND),
+    ("m", 60 * SECOND),
+    ("h", 3600 * SECOND),
+    ("d", 86_400 * SECOND),
+];
+/// Units of ISO 8601 before and after the `T`. Years and months have no length.
+const ISO_DAYS: [(&str, u128); 2] = [("W", 7 * 86_400 * SECOND), ("D", 86_400 * SECOND)];
+const ISO_TIMES: [(&str, u128); 3] = [("H", 3600 * SECOND), ("M", 60 * SECOND), ("S", SECOND)];
+
+/// The clocks that a response's dates are read against.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clocks {
+    /// The server's, by `date`.
+    server: Option<SystemTime>,
+    own: SystemTime,
+}
+
+impl Clocks {
+    /// Those of a response that came at a time of our own clock.
+    pub(super) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
+        let mut dates = fields.get_all(DATE).iter();
+        let server = match (dates.next(), dates.next()) {
+            (Some(date), None) => date.to_str().ok().and_then(http_date),
+            _ => None,
+        };
+        Self { server, own }
+    }
+
+    /// Whole seconds until a date, rounded up; none where it has passed.
+    fn until(self, date: SystemTime) -> u64 {
+        let span = Duration::from_secs(MOST_SPAN);
+        let is_near = |clock: &SystemTime| {
+            let ahead = date.duration_since(*clock);
+            ahead.unwrap_or_else(|behind| behind.duration()) <= span
+        };
+        let clock = self.server.filter(is_near).unwrap_or(self.own);
+        seconds(date.duration_since(clock).unwrap_or_default().as_nanos())
+    }
+
+    /// Whole seconds until an end, rounded up: a number of seconds to go, with
+    /// fractions or without; Unix time in seconds or smaller units; a duration of
+    /// Go's or of ISO 8601; a date of HTTP's or of ISO 8601. `None` where it is
+    /// nothing of that kind.
+    pub(super) fn seconds_until(self, text: &str) -> Option<u64> {
+        let text = text.trim();
+        if let Some(number) = number(text) {
+            return Some(self.seconds_of(number));
+        }
+        let duration = amounts(text, &UNITS).or_else(|| iso_duration(text));
+        if let Some(duration) = duration {
+            return Some(seconds(duration));
+        }
+        let date = http_date(text).or_else(|| iso_date(text))?;
+        Some(self.until(date))
+    }
+
+    /// What a bare number says, in nanoseconds.
+    fn seconds_of(self, number: u128) -> u64 {
+        if number <= u128::from(UNIX_TIME) * SECOND {
+            return seconds(number);
+        }
+        let mut unix = number;
+        while unix > u128::from(UNIX_SECONDS) * SECOND {
+            unix /= 1000;
+        }
+        let unix = Duration::from_nanos_u128(unix);
+        let date = SystemTime::UNIX_EPOCH.checked_add(unix);
+        date.map_or(u64::MAX, |date| self.until(date))
+    }
+}
+
+/// Whole seconds of a number of milliseconds, rounded up.
+pub(super) fn seconds_of_millis(text: &str) -> Option<u64> {
+    Some(seconds(number(text.trim())? / 1000))
+}
+
+/// How many there are, whole; fractions do not count.
+pub(super) fn count(text: &str) -> Option<u64> {
+    let whole = number(text.trim())? / SECOND;
+    Some(u64::try_from(whole).unwrap_or(u64::MAX))
+}
+
+/// Whole seconds, rounded up.
+fn seconds(nanos: u128) -> u64 {
+    u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(u64::MAX)
+}
+
+/// A decimal number without a sign, in billionths. One that is too large is the
+/// largest.
+fn number(text: &str) -> Option<u128> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let whole = u128::from(digits(whole)?) * SECOND;
+    digits(fraction)?;
+    let places = fraction.bytes().chain(std::iter::repeat(b'0')).take(9);
+    let billionths = places.fold(0, |sum, digit| sum * 10 + u128::from(digit - b'0'));
+    Some(whole + billionths)
+}
+
+/// A number of decimal digits alone; one that is too large is the largest.
+fn digits(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// Numbers, each with its unit, such as `1h2m3.5s`; at least one of them.
+fn amounts(text: &str, units: &[(&str, u128)]) -> Option<u128> {
+    let mut sum: u128 = 0;
+    let mut rest = text;
+    loop {
+        let (amount, after) = rest.split_at(rest.find(|c: char| c.is_ascii_alphabetic())?);
+        let end = after.find(|c: char| !c.is_ascii_alphabetic());
+        let (name, after) = after.split_at(end.unwrap_or(after.len()));
+        let (_, unit) = units.iter().find(|(unit, _)| *unit == name)?;
+        sum = sum.saturating_add(number(amount)?.saturating_mul(*unit) / SECOND);
+        if after.is_empty() {
+            return Some(sum);
+        }
+        rest = after;
+    }
+}
+
+/// A duration such as `P1DT2H` or `PT30S`.
+fn iso_duration(text: &str) -> Option<u128> {
+    let text = text.strip_prefix('P')?;
+    let (days, times) = match text.split_once('T') {
+        Some((days, times)) => (days, Some(times)),
+        None => (text, None),
+    };
+    let days = match (days, times) {
+        ("", Some(_)) => 0,
+        (days, _) => amounts(days, &ISO_DAYS)?,
+    };
+    let times = times.map_or(Some(0), |times| amounts(times, &ISO_TIMES))?;
+    Some(days.saturating_add(times))
+}
+
+/// A date of RFC 9110 §5.6.7.
+fn http_date(text: &str) -> Option<SystemTime> {
+    httpdate::parse_http_date(text.trim()).ok()
+}
+
+/// A date and time of ISO 8601 with its offset from UTC, such as
+/// `2026-11-20T16:00:31.25Z`; seconds may be absent. Without an offset nobody
+/// knows what time it is.
+fn iso_date(text: &str) -> Option<SystemTime> {
+    let (day, rest) = text.split_at_checked(10)?;
+    let mut parts = day.split('-').map(digits);
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let is_day = parts.next().is_none();
+    let rest = rest.strip_prefix(['T', 't', ' '])?;
+    let (time, zone) = rest.split_at(rest.find(['Z', 'z', '+', '-'])?);
+    let mut parts = time.split(':');
+    let (hour, minute) = (digits(parts.next()?)?, digits(parts.next()?)?);
+    let second = parts.next().map_or(Some(0), number)?;
+    let is_time = hour < 24 && minute < 60 && second <= 60 * SECOND && parts.next().is_none();
+    let minutes = (days(year, month, day)? * 24 + hour) * 60 + minute;
+    let minutes = match zone.split_at(1) {
+        ("Z" | "z", "") => minutes,
+        ("+", offset) => minutes.checked_sub(offset_minutes(offset)?)?,
+        ("-", offset) => minutes + offset_minutes(offset)?,
+        _ => return None,
+    };
+    let unix = Duration::from_secs(minutes * 60) + Duration::from_nanos_u128(second);
+    SystemTime::UNIX_EPOCH
+        .checked_add(unix)
+        .filter(|_| is_day && is_time)
+}
+
+/// Minutes of `hh:mm`, `hhmm` or `hh`.
+fn offset_minutes(text: &str) -> Option<u64> {
+    let (hours, minutes) = text.split_at_checked(2)?;
+    let minutes = match minutes.strip_prefix(':').unwrap_or(minutes) {
+        "" => 0,
+        minutes => digits(minutes)?,
+    };
+    let hours = digits(hours)?;
+    (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
+}
+
+/// Days from 1 January 1970 to a day of the Gregorian calendar.
+fn days(year: u64, month: u64, day: u64) -> Option<u64> {
+    const BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let month = usize::try_from(month).ok()?.checked_sub(1)?;
+    let before = BEFORE.get(month)?;
+    // How many of the years until then have a day more.
+    let leaps = |year: u64| year / 4 - year / 100 + year / 400;
+    let leap_day = u64::from(month > 1) * (leaps(year) - leaps(year - 1));
+    Some(365 * (year - 1970) + leaps(year - 1) - leaps(1969) + before + leap_day + day - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+    use super::*;
+
+    /// Friday, 20 November 2026, 16:00 GMT.
+    const NOW: u64 = 1_795_190_400;
+
+    fn at(unix: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(unix)
+    }
+
+    fn own() -> Clocks {
+        Clocks::of(&HeaderMap::new(), at(NOW))
+    }
+
+    #[test]
+    fn how_an_end_is_spelt() {
+        for (text, expected) in [
+            // RFC 9110 §10.2.3, and with fractions (Discord, Cerebras).
+            ("0", Some(0)),
+            ("30", Some(30)),
+            (" 30 ", Some(30)),
+            ("1.5", Some(2)),
+            ("0.001", Some(1)),
+            ("33011.382867", Some(33_012)),
+            ("99999999999999999999", Some(16_651_553_674)),
+            // Unix time.
+            ("1795190431", Some(31)),
+            ("1795190430.123", Some(31)),
+            ("1795190431000", Some(31)),
+            ("1795190430001", Some(31)),
+            ("1795190431000000", Some(31)),
+            ("1795190431000000000", Some(31)),
+            ("1795190300", Some(0)),
+            // Go's durations (OpenAI, Groq).
+            ("20s", Some(20)),
+            ("120ms", Some(1)),
+            ("6m0s", Some(360)),
+            ("2m59.56s", Some(180)),
+            ("1h0m0s", Some(3600)),
+            ("1d", Some(86_400)),
+            ("250us", Some(1)),
+            ("7ns", Some(1)),
+            ("99999999999999999999d", Some(u64::MAX)),
+            // ISO 8601.
+            ("PT30S", Some(30)),
+            ("PT1M0.5S", Some(61)),
+            ("P1DT2H", Some(93_600)),
+            ("P1W", Some(604_800)),
+            ("2026-11-20T16:00:31Z", Some(31)),
+            ("2026-11-20t16:00:30.25z", Some(31)),
+            ("2026-11-20 16:00:31+00:00", Some(31)),
+            ("2026-11-20T17:30:31+01:30", Some(31)),
+            ("2026-11-20T14:00:31-0200", Some(31)),
+            ("2026-11-20T14:00:31-02", Some(31)),
+            ("2026-11-20T16:01Z", Some(60)),
+            ("2026-11-20T15:00:00Z", Some(0)),
+            ("2028-02-29T00:00:00Z", Some(40_204_800)),
+            ("2027-03-01T16:00:00Z", Some(101 * 86_400)),
+            // RFC 9110 §5.6.7.
+            ("Fri, 20 Nov 2026 16:00:31 GMT", Some(31)),
+            ("Friday, 20-Nov-26 16:00:31 GMT", Some(31)),
+            ("Fri Nov 20 16:00:31 2026", Some(31)),
+            // Nothing of that kind.
+            ("", None),
+            ("soon", None),
+            ("-1", None),
+            ("+30", None),
+            ("1.", None),
+            (".5", None),
+            ("1.5.2", None),
+            ("1e3", None),
+            ("0x20", None),
+            ("20 s", None),
+            ("20sec", None),
+            ("s", None),
+            ("20s5", None),
+            ("-20s", None),
+            ("1 minute", None),
+            ("P", None),
+            ("PT", None),
+            ("P1DT", None),
+            ("P1M", None),
+            ("P1Y", None),
+            ("2026-11-20", None),
+            ("2026-11-20T16:00:31", None),
+            ("2026-13-20T16:00:31Z", None),
+            ("2026-00-20T16:00:31Z", None),
+            ("2026-11-32T16:00:31Z", None),
+            ("2026-11-20T24:00:31Z", None),
+            ("2026-11-20T16:60:31Z", None),
+            ("2026-11-20T16:00:61Z", None),
+            ("2026-11-20T16:00:00:00Z", None),
+            ("2026-11-20T16:00:31+99:00", None),
+            ("1969-12-31T23:59:59Z", None),
+            ("Tue Feb 16 2021 09:02:42 GMT+0100", None),
+        ] {
+            assert_eq!(own().seconds_until(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn how_many_there_are() {
+        for (text, expected) in [
+            ("9", Some(9)),
+            (" 9 ", Some(9)),
+            ("595.0", Some(595)),
+            ("0.9", Some(0)),
+            ("99999999999999999999999", Some(u64::MAX)),
+            ("-1", None),
+            ("unlimited", None),
+            ("", None),
+        ] {
+            assert_eq!(count(text), expected, "{text}");
+        }
+        assert_eq!(seconds_of_millis("1200"), Some(2));
+        assert_eq!(seconds_of_millis("874.5"), Some(1));
+        assert_eq!(seconds_of_millis("1s"), None);
+    }
+
+    #[test]
+    fn whose_clock_a_date_is_read_by() {
+        let day = 86_400;
+        let dates = |unix: &[u64]| -> Vec<String> {
+            let dates = unix.iter().map(|unix| httpdate::fmt_http_date(at(*unix)));
+            dates.collect()
+        };
+        let rows: [(Vec<String>, u64, u64); 10] = [
+            (Vec::new(), NOW + 45, 45),
+            // Ahead, behind, and by a lot.
+            (dates(&[NOW + 18_000]), NOW + 18_005, 5),
+            (dates(&[NOW - 18_000]), NOW - 17_995, 5),
+            (dates(&[day]), day + 5, 5),
+            // An end that has just passed is passed.
+            (dates(&[NOW + 18_000]), NOW + 17_999, 0),
+            // None that could be believed.
+            (dates(&[NOW, NOW]), NOW + 45, 45),
+            (vec!["soon".into()], NOW + 45, 45),
+            (vec![String::new()], NOW + 45, 45),
+            (dates(&[0]), NOW + 45, 45),
+            (dates(&[NOW + 500 * day]), NOW + 45, 45),
+        ];
+        for (dates, end, expected) in rows {
+            let mut fields = HeaderMap::new();
+            for date in &dates {
+                fields.append(DATE, HeaderValue::from_str(date).unwrap());
+            }
+            let clocks = Clocks::of(&fields, at(NOW));
+            let spelt = [
+                end.to_string(),
+                format!("{end}000"),
+                httpdate::fmt_http_date(at(end)),
+            ];
+            // What is too early to be Unix time is a number of seconds.
+            let spelt = spelt
+                .iter()
+                .filter(|text| end > UNIX_TIME || text.contains(','));
+            for text in spelt {
+                let until = clocks.seconds_until(text);
+                assert_eq!(until, Some(expected), "{dates:?} {text}");
+            }
+        }
+    }
+
+    proptest! {
+        /// ISO 8601 and HTTP have the same calendar.
+        #[test]
+        fn calendars_agree(unix in 0_u64..253_402_300_800) {
+            let text = httpdate::fmt_http_date(at(unix));
+            let word = |at: usize| text.split(' ').nth(at).unwrap();
+            let months = "JanFebMarAprMayJunJulAugSepOctNovDec";
+            let month = months.find(word(2)).unwrap() / 3 + 1;
+            let iso = format!("{}-{month:02}-{}T{}Z", word(3), word(1), word(4));
+            prop_assert_eq!(iso_date(&iso), Some(at(unix)));
+        }
+
+        /// Nothing that is said panics, and what is numbers alone is read.
+        #[test]
+        fn anything_may_be_said(
+            text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}",
+        ) {
+            let read = own().seconds_until(&text);
+            let is_number = text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty();
+            prop_assert!(read.is_some() || !is_number);
+            let _ = (count(&text), seconds_of_millis(&text));
+        }
+    }
+}
