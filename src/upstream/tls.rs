@@ -8,6 +8,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
+use super::connector::NoClientCertificate;
+
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -52,5 +54,5 @@ pub(super) fn config(ca_file: Option<&Path>) -> Result<ClientConfig, TlsError> {
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_client_cert_resolver(Arc::new(NoClientCertificate)))
 }

@@ -13,6 +13,7 @@ mod lapses;
 mod limits;
 mod names;
 mod quarantine;
+mod reasons;
 mod tls;
 
 use serde_json::Value;
