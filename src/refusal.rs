@@ -347,7 +347,10 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::BreakerOpen { .. } => {
             "The upstream goes on failing and is left alone for a while; try again when retry-after says"
         }
-        Failure::Unreachable(Unreachable::Tls | Unreachable::Certificate) => {
+        Failure::Unreachable(Unreachable::ClientCertificate) => {
+            "The upstream demands a TLS client certificate, which this gateway has not; the operator has to look"
+        }
+        Failure::Unreachable(Unreachable::Tls | Unreachable::Alert | Unreachable::Certificate) => {
             "There is no TLS with the upstream that could be trusted; the operator has to look"
         }
         Failure::Unreachable(_) => "The upstream cannot be reached",

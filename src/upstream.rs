@@ -24,6 +24,8 @@ pub mod concurrency;
 mod connector;
 pub mod endpoint;
 mod failure;
+mod failures;
+mod heights;
 pub mod keys;
 pub mod latency;
 pub mod line;
@@ -63,13 +65,14 @@ use connector::Timely;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
+use heights::{Heights, highest_at};
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use keys::{ApiKey, Denied, Grant, Keys, Standing};
+use keys::{ApiKey, Denied, Grant, Host, Keys, Standing, StandingAt};
 use line::{Hold, Line, Slot, Until};
 pub use missing_routes::MissingRoutes;
 use names::Names;
@@ -184,6 +187,9 @@ pub struct Upstream {
 
 /// The most bytes of an answer's head.
 const MOST_HEAD: usize = 128 * 1024;
+/// The most fields of an answer's head over HTTP/1.1. Over HTTP/2, its bytes
+/// alone are bounded.
+const MOST_FIELDS: usize = 1000;
 
 impl Upstream {
     /// Prepares to call an upstream; no connection is made yet. What it sends
@@ -408,7 +414,8 @@ impl Upstream {
             return;
         }
         let is_spent = matches!(failure, Failure::Spent { .. });
-        if is_spent && self.keys.denied(Priority::Miss).is_none() {
+        let host = self.endpoints[self.look()].host();
+        if is_spent && self.keys.denied_at(host, Priority::Miss).is_none() {
             self.tally.count_over_budget_share();
         }
         if *failure == Failure::TooManyInFlight && !self.line.may_hold(wish.caller) {
@@ -441,7 +448,7 @@ impl Upstream {
                         ..hold
                     },
                 })?;
-        match self.keys.take(wish) {
+        match self.keys.take_at(passage.endpoint().host(), wish) {
             Ok(grant) => Ok((passage, grant)),
             Err(denied) => {
                 passage.back_out();
@@ -477,24 +484,39 @@ impl Upstream {
 
     /// In what condition each endpoint is.
     fn conditions(&self) -> Vec<Condition> {
-        let now = self.clock.now();
-        let (best, most) = (self.best(), self.settings.max_lag);
-        let endpoints = self.endpoints.iter();
-        let conditions = endpoints.map(|endpoint| endpoint.condition(&best, most, now));
+        self.conditions_at(&self.heights())
+    }
+
+    fn conditions_at(&self, heights: &Heights) -> Vec<Condition> {
+        let (now, most) = (self.clock.now(), self.settings.max_lag);
+        let endpoints = self.endpoints.iter().zip(&heights.unbelieved);
+        let conditions = endpoints.map(|(endpoint, unbelieved)| {
+            endpoint.note_unbelieved(*unbelieved);
+            let condition = endpoint.condition(&heights.best, most, now);
+            // Longer than that, no request waits for a key.
+            let patience = self.settings.queue_timeout;
+            let refuses = self.keys.all_rest_at(endpoint.host(), patience);
+            let signs = [
+                unbelieved.map(|_| Condition::Implausible),
+                refuses.then_some(Condition::Refusing),
+            ];
+            signs.into_iter().flatten().fold(condition, Ord::max)
+        });
         conditions.collect()
     }
 
-    /// The highest that any endpoint which is asked has said of each tip.
-    fn best(&self) -> Vec<(Box<str>, u32)> {
+    /// What the endpoints that are asked have said of tips, in comparison.
+    fn heights(&self) -> Heights {
         let now = self.clock.now();
-        let mut best = Vec::new();
-        for endpoint in &self.endpoints {
+        let said = self.endpoints.iter().map(|endpoint| {
             // What cannot be asked must not make the others seem to lag.
-            if endpoint.condition(&[], 0, now) == Condition::Sound {
-                endpoint.add_heights(&mut best, now);
+            match endpoint.condition(&[], 0, now) == Condition::Sound {
+                true => endpoint.heights(),
+                false => Vec::new(),
             }
-        }
-        best
+        });
+        let said: Vec<_> = said.collect();
+        Heights::compare(&said, highest_at(self.clock.wall(now)), now)
     }
 
     /// The endpoints beside the one that is asked, by their places.
@@ -612,15 +634,24 @@ impl Upstream {
 
     /// How its keys stand.
     pub fn standings(&self) -> Vec<Standing> {
-        self.keys.standings()
+        let mut standings = self.keys.standings();
+        // A host that is named no more may have refused one.
+        let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());
+        for standing in &mut standings {
+            let is_named = |(host, _): &(Host, StandingAt)| hosts().any(|named| named == host);
+            standing.hosts.retain(is_named);
+        }
+        standings
     }
 
     /// How its endpoints fare, in the order of preference.
     pub fn fares(&self) -> Vec<Fare> {
-        let (present, best) = (self.look(), self.best());
-        let endpoints = self.endpoints.iter().enumerate();
-        let most = self.settings.max_lag;
-        let fares = endpoints.map(|(at, endpoint)| endpoint.fare(at == present, &best, most));
+        let (present, heights) = (self.look(), self.heights());
+        let conditions = self.conditions_at(&heights);
+        let endpoints = self.endpoints.iter().zip(conditions).enumerate();
+        let fares = endpoints.map(|(at, (endpoint, condition))| {
+            endpoint.fare(at == present, condition, &heights.best)
+        });
         fares.collect()
     }
 
@@ -721,6 +752,7 @@ fn connections(settings: &Settings, names: Names) -> Result<Connections, SetupEr
         .timer(TokioTimer::new())
         .pool_idle_timeout(settings.idle_timeout)
         .http1_max_buf_size(MOST_HEAD)
+        .http1_max_headers(MOST_FIELDS)
         .http2_max_header_list_size(MOST_HEAD as u32)
         .build(Timely::new(connector, settings.connect_timeout)))
 }

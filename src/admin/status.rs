@@ -6,9 +6,12 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Admin;
+use crate::cache::date;
+use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::upstream::breaker::Stance;
-use crate::upstream::endpoint::Fare;
+use crate::upstream::endpoint::{Fare, LastFailure};
+use crate::upstream::keys::{Host, StandingAt};
 use crate::upstream::queue::ClientShare;
 use crate::upstream::tally::Reason;
 use crate::upstream::upload::BodyFault;
@@ -63,7 +66,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
         "remembered_errors": gateway.fill.lapses(),
-        "upstream": upstream(gateway.upstreams.first()),
+        "upstream": upstream(gateway.upstreams.first(), &gateway.clock),
         "upstreams": upstreams(gateway),
         "stale_answers": stale,
         "requests": requests.collect::<Vec<_>>(),
@@ -93,11 +96,11 @@ fn misses_limited(gateway: &Gateway) -> Value {
 /// Each upstream by its name. The first stands under `upstream` as well.
 fn upstreams(gateway: &Gateway) -> Value {
     let each = gateway.upstreams.iter();
-    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one)));
+    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one, &gateway.clock)));
     Value::Object(named.collect())
 }
 
-fn upstream(upstream: &Upstream) -> Value {
+fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     let tally = upstream.tally();
     let fares = upstream.fares();
     let present = fares.iter().find(|fare| fare.is_present);
@@ -106,8 +109,9 @@ fn upstream(upstream: &Upstream) -> Value {
             "name": standing.name,
             "budget_left": standing.left,
             "budget": standing.per_minute,
-            "cooling_seconds": standing.cooling.as_secs_f64(),
-            "state": standing.state(),
+            "cooling_seconds": standing.worst().cooling.as_secs_f64(),
+            "state": standing.worst().state(),
+            "hosts": standing.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
     let mut breaker = present.map_or(Value::Null, |fare| stance(fare.stance));
@@ -119,7 +123,7 @@ fn upstream(upstream: &Upstream) -> Value {
     json!({
         "name": upstream.name(),
         "url": present.map(|fare| &fare.name),
-        "endpoints": fares.iter().map(endpoint).collect::<Vec<_>>(),
+        "endpoints": fares.iter().map(|fare| endpoint(fare, clock)).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),
         "in_flight": upstream.in_flight(),
         "queue": queue(upstream),
@@ -141,7 +145,16 @@ fn upstream(upstream: &Upstream) -> Value {
     })
 }
 
-fn endpoint(fare: &Fare) -> Value {
+/// How a key stands at a host.
+fn key_at((host, standing): &(Host, StandingAt)) -> Value {
+    json!({
+        "host": &**host,
+        "state": standing.state(),
+        "cooling_seconds": standing.cooling.as_secs_f64(),
+    })
+}
+
+fn endpoint(fare: &Fare, clock: &Clock) -> Value {
     json!({
         "url": fare.name,
         "asked": fare.is_present,
@@ -153,6 +166,20 @@ fn endpoint(fare: &Fare) -> Value {
         "failed": fare.failed,
         "lag_blocks": fare.lag,
         "first_byte_seconds": quantiles(fare.quantiles),
+        "last_failure": fare.last_failure.as_ref().map(|last| last_failure(last, clock)),
+    })
+}
+
+/// How an endpoint has failed the last time, and how often since it answered.
+fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
+    let at = date::value(clock.wall(last.at));
+    json!({
+        "reason": last.reason,
+        "kind": last.kind,
+        "causes": last.causes,
+        "at": at.to_str().ok(),
+        "seconds_ago": clock.now().since(last.at).as_secs(),
+        "in_a_row": last.in_a_row,
     })
 }
 

@@ -78,6 +78,7 @@ async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
             }
         }
         Ok(_) => {}
+        // The endpoint has counted that, and tells of it.
         Err(failure) => tracing::debug!(
             endpoint = at,
             error = failure.name(),

@@ -42,7 +42,7 @@ pub(super) enum Again {
 pub(super) enum Remedy {
     /// Nothing: it is ours, or about what was asked.
     None,
-    /// Another key.
+    /// Another key, or another host.
     OtherKey,
     /// Another endpoint.
     OtherEndpoint,
@@ -86,9 +86,11 @@ impl Course {
         if !self.been.contains(&at) {
             self.been.push(at);
         }
-        let elsewhere = matches!(remedy, Remedy::OtherEndpoint | Remedy::Repeat);
-        if elsewhere && let Some(another) = another(&self.been) {
+        if remedy != Remedy::None
+            && let Some(another) = another(&self.been)
+        {
             self.next = Some(another);
+            self.keys = 0;
             return Some(Again::Elsewhere(another));
         }
         if remedy == Remedy::Repeat && self.repeats < most {
@@ -101,21 +103,34 @@ impl Course {
 }
 
 impl Failure {
+    /// Whether each endpoint of the same host would fail so.
+    pub(super) fn is_of_host(&self) -> bool {
+        self.remedy() == Remedy::OtherKey
+    }
+
     /// What another attempt could be good for.
     pub(super) fn remedy(&self) -> Remedy {
         match self {
             Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
             Self::Terminated
             | Self::Incomplete
-            | Self::Unreachable(Unreachable::Refused | Unreachable::Name | Unreachable::Other) => {
-                Remedy::Repeat
-            }
+            | Self::Unreachable(
+                Unreachable::Refused
+                | Unreachable::Name
+                | Unreachable::NoRoute
+                | Unreachable::Other,
+            ) => Remedy::Repeat,
             Self::ServerError {
                 status,
                 retry_after: None,
             } if matches!(status.as_u16(), 502..=504) => Remedy::Repeat,
             Self::ServerError { .. }
-            | Self::Unreachable(Unreachable::Tls | Unreachable::Certificate)
+            | Self::Unreachable(
+                Unreachable::Tls
+                | Unreachable::Alert
+                | Unreachable::ClientCertificate
+                | Unreachable::Certificate,
+            )
             | Self::TimedOut(TimedOut::Connect | TimedOut::FirstByte)
             | Self::Protocol
             | Self::NotJson
@@ -184,8 +199,8 @@ mod tests {
             (Failure::Retired, [None, there, None]),
             (Failure::TooLarge, [None, None, None]),
             (not_found, [None, None, None]),
-            (throttled, [None, None, Some(Again::OtherKey)]),
-            (forbidden, [None, None, Some(Again::OtherKey)]),
+            (throttled, [None, there, Some(Again::OtherKey)]),
+            (forbidden, [None, there, Some(Again::OtherKey)]),
             (forbidden_target, [None, None, None]),
             (no_such_route, [None, None, None]),
         ];
@@ -211,7 +226,14 @@ mod tests {
         assert_eq!(ways, expected);
         let mut course = Course::default();
         let refused = Failure::KeyRefused(StatusCode::UNAUTHORIZED);
-        let keys = std::iter::from_fn(|| course.fail(&refused, 0, another, 3, 2));
-        assert_eq!(keys.count(), 2);
+        let mut at = 0;
+        let ways = std::iter::from_fn(|| {
+            let again = course.fail(&refused, at, another, 3, 2);
+            at = course.next().unwrap_or(0);
+            again
+        });
+        let key = Again::OtherKey;
+        let expected = [key, key, Again::Elsewhere(1), key, key];
+        assert_eq!(ways.collect::<Vec<_>>(), expected);
     }
 }

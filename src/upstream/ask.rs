@@ -15,7 +15,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
-use super::cause;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
@@ -127,7 +126,8 @@ impl Upstream {
     /// A failure that says when to come back, as all keys have it: another may
     /// be free sooner, or this one's budget spent for longer.
     fn when_again(&self, failure: Failure, wish: Wish) -> Failure {
-        match (&failure, self.keys.denied(wish)) {
+        let host = self.endpoints[self.look()].host();
+        match (&failure, self.keys.denied_at(host, wish)) {
             (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
                 Failure::Throttled { retry_after }
             }
@@ -146,8 +146,15 @@ impl Upstream {
         deadline: Instant,
     ) -> Option<(Passage, Grant)> {
         let another = |been: &[usize]| {
-            let choice = self.choice();
-            choice.another(&self.conditions(), been)
+            let mut been = been.to_vec();
+            if failure.is_of_host() {
+                // What refuses the keys refuses them for all its base URLs.
+                let host = self.endpoints[at].host();
+                let all = 0..self.endpoints.len();
+                been.extend(all.filter(|other| self.endpoints[*other].host() == host));
+            }
+            let conditions = self.conditions();
+            self.choice().another(&conditions, &been)
         };
         let (keys, most) = (self.keys.ways(), self.settings.retry.limit);
         let again = course.fail(failure, at, another, keys, most)?;
@@ -194,7 +201,7 @@ impl Upstream {
         // It is one more slot of its client's.
         let beside = self.line.spare_slot(client).and_then(|slot| {
             let passage = endpoint.admit_in(spare, Some(slot)).ok()?;
-            Some((passage, self.keys.take(spare).ok()?))
+            Some((passage, self.keys.take_at(endpoint.host(), spare).ok()?))
         });
         let Some((passage, grant)) = beside else {
             return first.await;
@@ -350,7 +357,7 @@ impl Upstream {
         }
         let response = match head {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(cause::failure(target, &error)),
+            Ok(Err(error)) => return Err(self.failure(passage, target, &error)),
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
         passage.heard();

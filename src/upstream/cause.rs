@@ -1,66 +1,442 @@
-//! What a client's error means: hyper tells by its kind, the connector by what
-//! lies beneath.
+//! Why a request to an endpoint failed: which [`Failure`] a client's error is,
+//! of what kind exactly, and the texts of its causes.
+//!
+//! Invariants: kinds are a fixed set of words. The texts have neither a key nor
+//! the request's target in them, and are bounded.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "most kinds of other crates' errors are of no interest here, and more may come"
+)]
 
 use std::error::Error as StdError;
 use std::io;
 
+use http::Extensions;
 use hyper_util::client::legacy::Error;
+use rustls::{AlertDescription, CertificateError};
 
+use super::connector::CertificateAsked;
+use super::endpoint::Passage;
 use super::names::NoAddress;
-use super::{Failure, TimedOut, Unreachable};
+use super::{Failure, TimedOut, Unreachable, Upstream};
 
-/// How asking has failed, by the client's error; the operator can have it
-/// whole.
-pub(super) fn failure(target: &str, error: &Error) -> Failure {
-    let failure = kind(error);
-    tracing::debug!(target_path = target, error = %chain(error), name = failure.name(), "the upstream failed");
-    failure
+/// Why a request failed, for the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// What failed, in finer words than RFC 9209 has.
+    pub(super) kind: &'static str,
+    /// The texts of the error and of its causes, from the outermost on.
+    pub(super) texts: Vec<String>,
 }
 
-fn kind(error: &Error) -> Failure {
-    if !error.is_connect() {
-        return match beneath::<hyper::Error>(error) {
-            Some(hyper) if hyper.is_parse() => Failure::Protocol,
-            _ => Failure::Terminated,
+/// Texts of an error that are kept, and characters of each.
+const MOST_TEXTS: usize = 8;
+const MOST_CHARACTERS: usize = 256;
+
+impl Upstream {
+    /// How a request has failed, by the client's error; the passage keeps why.
+    pub(super) fn failure(&self, passage: &mut Passage, target: &str, error: &Error) -> Failure {
+        let (failure, kind) = classify(error);
+        let mut texts = texts(error);
+        for text in &mut texts {
+            // An upstream's words are in some of them, such as a certificate's names.
+            let has_target = target.len() > 1 && text.contains(target);
+            if has_target || self.keys.given_away(text.as_bytes()).is_some() {
+                "withheld: it has the target or an API key in it".clone_into(text);
+            }
+        }
+        tracing::debug!(target_path = target, error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
+        passage.failed_by(Cause { kind, texts });
+        failure
+    }
+}
+
+impl Cause {
+    /// Why a request failed that no error tells of.
+    pub(super) fn of(failure: &Failure) -> Self {
+        let (kind, text) = match failure {
+            Failure::TimedOut(TimedOut::Connect) => {
+                ("connect_timeout", "no connection within connect_timeout")
+            }
+            Failure::TimedOut(TimedOut::FirstByte) => (
+                "first_byte_timeout",
+                "no answer has begun within first_byte_timeout",
+            ),
+            Failure::TimedOut(TimedOut::Whole) => ("timeout", "no whole answer within timeout"),
+            Failure::Incomplete => ("body_incomplete", "the answer ended before its end"),
+            Failure::NotJson => ("not_json", "the answer is not JSON"),
+            Failure::Protocol => ("malformed_answer", "the answer is not HTTP"),
+            Failure::Retired => ("retired", "the upstream says that it has been retired"),
+            Failure::Redirect(_) => ("redirect", "the upstream redirects"),
+            Failure::ServerError { .. } => ("server_error", "the upstream fails itself"),
+            Failure::UnexpectedStatus(_) => {
+                ("unexpected_status", "the API has no meaning for the status")
+            }
+            Failure::Unreachable(_)
+            | Failure::Terminated
+            | Failure::TooLarge
+            | Failure::KeyEchoed
+            | Failure::KeyRefused(_)
+            | Failure::TargetRefused(_)
+            | Failure::NoSuchRoute { .. }
+            | Failure::Throttled { .. }
+            | Failure::Spent { .. }
+            | Failure::TooManyInFlight
+            | Failure::BreakerOpen { .. }
+            | Failure::Abandoned
+            | Failure::Unsettled
+            | Failure::RequestBody(_) => (failure.name(), "no error tells more"),
+        };
+        let status = failure.upstream_status();
+        let status = status.map(|status| format!("status {}", status.as_u16()));
+        Self {
+            kind,
+            texts: [text.to_owned()].into_iter().chain(status).collect(),
+        }
+    }
+
+    /// A probe is given up that has taken long.
+    pub(super) fn overdue() -> Self {
+        Self {
+            kind: "probe_overdue",
+            texts: vec!["a probe was given up that had taken long".to_owned()],
+        }
+    }
+}
+
+/// Which failure an error is, and its kind.
+fn classify(error: &Error) -> (Failure, &'static str) {
+    let asked = error.connect_info().and_then(|info| {
+        let mut extras = Extensions::new();
+        info.get_extras(&mut extras);
+        extras.get::<CertificateAsked>().cloned()
+    });
+    let asked = match &asked {
+        Some(asked) => Some(asked),
+        None => beneath::<CertificateAsked>(error),
+    };
+    match error.is_connect() {
+        true => connect(error, asked.is_some()),
+        false => exchange(error, asked.is_some_and(|asked| !asked.has_answered())),
+    }
+}
+
+/// There is no connection. `asked`: the server has asked for a client
+/// certificate.
+fn connect(error: &Error, asked: bool) -> (Failure, &'static str) {
+    if let Some(unknown) = beneath::<NoAddress>(error) {
+        return (Failure::Unreachable(Unreachable::Name), name(unknown));
+    }
+    if let Some(error) = beneath::<rustls::Error>(error) {
+        let (why, kind) = tls(error, asked);
+        return (Failure::Unreachable(why), kind);
+    }
+    let (kind, errno) = io_kind(error);
+    let (why, kind) = match kind {
+        io::ErrorKind::TimedOut => {
+            return (Failure::TimedOut(TimedOut::Connect), "connect_timeout");
+        }
+        io::ErrorKind::ConnectionRefused => (Unreachable::Refused, "connection_refused"),
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown => {
+            (Unreachable::NoRoute, "network_unreachable")
+        }
+        io::ErrorKind::HostUnreachable => (Unreachable::NoRoute, "host_unreachable"),
+        kind if is_end(kind) && asked => CLIENT_CERTIFICATE,
+        io::ErrorKind::UnexpectedEof => (Unreachable::Other, "connection_closed"),
+        kind if is_end(kind) => (Unreachable::Other, "connection_reset"),
+        io::ErrorKind::AddrNotAvailable => (Unreachable::Other, "no_local_address"),
+        io::ErrorKind::PermissionDenied => (Unreachable::Other, "connect_not_permitted"),
+        // ENFILE and EMFILE.
+        _ if matches!(errno, Some(23 | 24)) => (Unreachable::Other, "too_many_open_files"),
+        _ => (Unreachable::Other, "no_connection"),
+    };
+    (Failure::Unreachable(why), kind)
+}
+
+/// A connection has failed that there was. `asked`: the server has asked for a
+/// client certificate, and has answered nothing since.
+fn exchange(error: &Error, asked: bool) -> (Failure, &'static str) {
+    let hyper = beneath::<hyper::Error>(error);
+    if let Some(hyper) = hyper.filter(|hyper| hyper.is_parse()) {
+        let kind = match hyper.is_parse_too_large() {
+            true => "head_too_large",
+            false => "malformed_head",
+        };
+        return (Failure::Protocol, kind);
+    }
+    if let Some(error) = beneath::<rustls::Error>(error) {
+        // TLS 1.3 checks a client's certificate after the client's handshake.
+        return match tls(error, asked) {
+            (why @ Unreachable::ClientCertificate, kind) => (Failure::Unreachable(why), kind),
+            (_, kind) => (Failure::Terminated, kind),
         };
     }
-    if beneath::<NoAddress>(error).is_some() {
-        return Failure::Unreachable(Unreachable::Name);
+    let (kind, _) = io_kind(error);
+    let is_closed = hyper.is_some_and(|hyper| {
+        hyper.is_incomplete_message() || hyper.is_canceled() || hyper.is_closed()
+    });
+    if asked && (is_closed || is_end(kind)) {
+        let (why, kind) = CLIENT_CERTIFICATE;
+        return (Failure::Unreachable(why), kind);
     }
-    match beneath::<io::Error>(error).map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => Failure::Unreachable(Unreachable::Refused),
-        Some(io::ErrorKind::TimedOut) => Failure::TimedOut(TimedOut::Connect),
-        _ => Failure::Unreachable(match beneath::<rustls::Error>(error) {
-            Some(rustls::Error::InvalidCertificate(_)) => Unreachable::Certificate,
-            Some(_) => Unreachable::Tls,
-            None => Unreachable::Other,
-        }),
+    let kind = match kind {
+        io::ErrorKind::TimedOut => "connection_timed_out",
+        io::ErrorKind::UnexpectedEof => "connection_closed",
+        kind if is_end(kind) => "connection_reset",
+        _ if is_closed => "connection_closed",
+        _ => "connection_lost",
+    };
+    (Failure::Terminated, kind)
+}
+
+/// A server that asks for a client certificate goes on with none.
+const CLIENT_CERTIFICATE: (Unreachable, &str) = (
+    Unreachable::ClientCertificate,
+    "client_certificate_required",
+);
+
+/// Whether the other side has ended the connection.
+fn is_end(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::NotConnected
+    )
+}
+
+/// How a name does not resolve. The system's resolver tells by its text alone.
+fn name(error: &NoAddress) -> &'static str {
+    let text = error.to_string();
+    let says = |words: &[&str]| words.iter().any(|words| text.contains(words));
+    if says(&["Temporary failure", "Try again"]) {
+        "name_lookup_failed"
+    } else if says(&[
+        "not known",
+        "does not resolve to",
+        "No address",
+        "not found",
+    ]) {
+        "name_unknown"
+    } else {
+        "name_error"
     }
 }
 
-/// The first error of a type in a chain of sources. rustls' errors hide within
-/// `io::Error`s, within further ones at times, which do not name what they wrap
-/// as their source.
+/// How TLS has failed.
+fn tls(error: &rustls::Error, asked: bool) -> (Unreachable, &'static str) {
+    use rustls::Error as Tls;
+    match error {
+        Tls::InvalidCertificate(error) => (Unreachable::Certificate, certificate(error)),
+        Tls::AlertReceived(alert) => self::alert(*alert, asked),
+        Tls::InvalidMessage(_) => (Unreachable::Tls, "tls_malformed"),
+        Tls::PeerIncompatible(_) => (Unreachable::Tls, "tls_incompatible"),
+        Tls::PeerMisbehaved(_) => (Unreachable::Tls, "tls_misbehaved"),
+        _ => (Unreachable::Tls, "tls_error"),
+    }
+}
+
+/// What a server says before it ends a connection.
+fn alert(alert: AlertDescription, asked: bool) -> (Unreachable, &'static str) {
+    use AlertDescription as Alert;
+    let kind = match alert {
+        // A server says these of its client's certificate, and ordgate has none.
+        Alert::CertificateRequired
+        | Alert::NoCertificate
+        | Alert::BadCertificate
+        | Alert::UnsupportedCertificate
+        | Alert::CertificateRevoked
+        | Alert::CertificateExpired
+        | Alert::CertificateUnknown
+        | Alert::UnknownCA => return CLIENT_CERTIFICATE,
+        // So do many servers of TLS 1.2, and some of TLS 1.3.
+        Alert::HandshakeFailure | Alert::AccessDenied if asked => return CLIENT_CERTIFICATE,
+        Alert::HandshakeFailure => "tls_alert_handshake_failure",
+        Alert::AccessDenied => "tls_alert_access_denied",
+        Alert::ProtocolVersion => "tls_alert_protocol_version",
+        Alert::InsufficientSecurity => "tls_alert_insufficient_security",
+        Alert::UnrecognisedName => "tls_alert_unrecognized_name",
+        Alert::NoApplicationProtocol => "tls_alert_no_application_protocol",
+        Alert::InternalError => "tls_alert_internal_error",
+        Alert::DecodeError => "tls_alert_decode_error",
+        Alert::DecryptError => "tls_alert_decrypt_error",
+        Alert::IllegalParameter => "tls_alert_illegal_parameter",
+        Alert::UnexpectedMessage => "tls_alert_unexpected_message",
+        _ => "tls_alert_other",
+    };
+    (Unreachable::Alert, kind)
+}
+
+/// Why a certificate is not to be trusted.
+fn certificate(error: &CertificateError) -> &'static str {
+    use CertificateError as Certificate;
+    match error {
+        Certificate::Expired | Certificate::ExpiredContext { .. } => "certificate_expired",
+        Certificate::NotValidYet | Certificate::NotValidYetContext { .. } => {
+            "certificate_not_yet_valid"
+        }
+        // One that has signed itself has an unknown issuer as well.
+        Certificate::UnknownIssuer => "certificate_unknown_issuer",
+        Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
+            "certificate_name_mismatch"
+        }
+        Certificate::Revoked => "certificate_revoked",
+        Certificate::UnknownRevocationStatus
+        | Certificate::ExpiredRevocationList
+        | Certificate::ExpiredRevocationListContext { .. } => "certificate_revocation_unknown",
+        Certificate::BadEncoding => "certificate_malformed",
+        Certificate::BadSignature => "certificate_bad_signature",
+        Certificate::InvalidPurpose | Certificate::InvalidPurposeContext { .. } => {
+            "certificate_wrong_purpose"
+        }
+        Certificate::UnhandledCriticalExtension => "certificate_unknown_extension",
+        // As `openssl req -x509` makes them, where nothing else is said.
+        Certificate::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "certificate_is_authority"
+        }
+        _ => "certificate_rejected",
+    }
+}
+
+/// The first kind of an I/O error that says anything, and the first errno.
+fn io_kind(error: &(dyn StdError + 'static)) -> (io::ErrorKind, Option<i32>) {
+    let errors = || links(error).filter_map(|link| link.downcast_ref::<io::Error>());
+    let kind = errors().map(io::Error::kind);
+    let mut kind = kind.filter(|kind| *kind != io::ErrorKind::Other);
+    let errno = errors().find_map(io::Error::raw_os_error);
+    (kind.next().unwrap_or(io::ErrorKind::Other), errno)
+}
+
+/// The first error of a type in a chain of causes.
 fn beneath<'e, T: StdError + 'static>(error: &'e (dyn StdError + 'static)) -> Option<&'e T> {
-    if let Some(found) = error.downcast_ref::<T>() {
-        return Some(found);
-    }
-    let wrapped = error
-        .downcast_ref::<io::Error>()
-        .and_then(io::Error::get_ref);
-    match wrapped {
-        Some(inner) => beneath(inner),
-        None => beneath(error.source()?),
-    }
+    links(error).find_map(|link| link.downcast_ref::<T>())
 }
 
-fn chain(error: &dyn StdError) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        next = error.source();
+/// An error and its causes. What an `io::Error` wraps is not named as its
+/// source, which is the wrapped error's.
+fn links<'e>(
+    error: &'e (dyn StdError + 'static),
+) -> impl Iterator<Item = &'e (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| {
+        let error: &'e (dyn StdError + 'static) = *error;
+        let wrapped = error.downcast_ref::<io::Error>();
+        match wrapped.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        }
+    })
+}
+
+/// The texts of an error and of its causes, without those that another repeats.
+fn texts(error: &(dyn StdError + 'static)) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    for link in links(error).take(MOST_TEXTS * 2) {
+        let printable = |character: char| match character.is_control() {
+            true => ' ',
+            false => character,
+        };
+        let text = link.to_string();
+        // What a GOAWAY frame has for debugging may be anything.
+        let text = text.split(" (b\"").next().unwrap_or_default();
+        let text: String = text.chars().take(MOST_CHARACTERS).map(printable).collect();
+        if texts.last() != Some(&text) && texts.len() < MOST_TEXTS {
+            texts.push(text);
+        }
     }
-    text
+    texts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_certificate_error_and_alert_has_its_word() {
+        let words = [
+            (CertificateError::Expired, "certificate_expired"),
+            (CertificateError::NotValidYet, "certificate_not_yet_valid"),
+            (CertificateError::Revoked, "certificate_revoked"),
+            (
+                CertificateError::UnknownIssuer,
+                "certificate_unknown_issuer",
+            ),
+            (
+                CertificateError::NotValidForName,
+                "certificate_name_mismatch",
+            ),
+            (
+                CertificateError::InvalidPurpose,
+                "certificate_wrong_purpose",
+            ),
+            (CertificateError::BadSignature, "certificate_bad_signature"),
+            (
+                CertificateError::UnknownRevocationStatus,
+                "certificate_revocation_unknown",
+            ),
+            (
+                CertificateError::ApplicationVerificationFailure,
+                "certificate_rejected",
+            ),
+        ];
+        for (error, word) in words {
+            let error = rustls::Error::InvalidCertificate(error);
+            assert_eq!(tls(&error, true), (Unreachable::Certificate, word));
+        }
+        for number in 0..=255 {
+            let received = AlertDescription::from(number);
+            for asked in [false, true] {
+                let (why, word) = alert(received, asked);
+                let demands =
+                    matches!(number, 41..=46 | 48 | 116) || (asked && matches!(number, 40 | 49));
+                let expected = match demands {
+                    true => Unreachable::ClientCertificate,
+                    false => Unreachable::Alert,
+                };
+                assert_eq!(why, expected, "{number} {received:?}");
+                assert_eq!(word.starts_with("tls_alert_"), !demands);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_bounded_and_of_one_line() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{text}")]
+        struct Nested {
+            text: String,
+            source: Option<Box<Self>>,
+        }
+        let mut error = Nested {
+            text: "innermost".to_owned(),
+            source: None,
+        };
+        for number in 0..100 {
+            error = Nested {
+                text: format!("{number}\r\n{}", "x".repeat(10_000)),
+                source: Some(Box::new(error)),
+            };
+        }
+        let texts = texts(&error);
+        assert_eq!(texts.len(), MOST_TEXTS);
+        for text in &texts {
+            assert_eq!(text.chars().count(), MOST_CHARACTERS);
+            assert!(!text.contains(char::is_control));
+        }
+    }
+
+    #[test]
+    fn what_io_errors_wrap_is_found_and_said_once() {
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        let wrapped = io::Error::other(io::Error::other(refused));
+        assert_eq!(io_kind(&wrapped).0, io::ErrorKind::ConnectionRefused);
+        assert_eq!(texts(&wrapped), ["connection refused"]);
+        let tls = io::Error::other(io::Error::new(
+            io::ErrorKind::InvalidData,
+            rustls::Error::DecryptError,
+        ));
+        assert!(beneath::<rustls::Error>(&tls).is_some());
+    }
 }

@@ -22,8 +22,12 @@ pub enum Condition {
     Sound,
     /// It lags behind another by too many blocks.
     Lagging,
+    /// It says a height that the chain cannot have, far above the others.
+    Implausible,
     /// It has failed, and a few requests see whether it is well again.
     Doubtful,
+    /// It takes none of the keys for longer than a request waits.
+    Refusing,
     /// It goes on failing, and is left alone.
     Broken,
     /// It has said that it serves no longer.
@@ -32,10 +36,12 @@ pub enum Condition {
 
 impl Condition {
     /// The words for it.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Sound,
         Self::Lagging,
+        Self::Implausible,
         Self::Doubtful,
+        Self::Refusing,
         Self::Broken,
         Self::Retired,
     ];
@@ -45,7 +51,9 @@ impl Condition {
         match self {
             Self::Sound => "sound",
             Self::Lagging => "lagging",
+            Self::Implausible => "implausible",
             Self::Doubtful => "doubtful",
+            Self::Refusing => "refusing",
             Self::Broken => "broken",
             Self::Retired => "retired",
         }
@@ -127,7 +135,9 @@ impl Choice {
             record.sound_since = match condition {
                 Condition::Sound => Some(record.sound_since.unwrap_or(now)),
                 Condition::Lagging
+                | Condition::Implausible
                 | Condition::Doubtful
+                | Condition::Refusing
                 | Condition::Broken
                 | Condition::Retired => None,
             };
@@ -149,7 +159,7 @@ impl Choice {
     /// asked at all.
     pub fn another(&self, conditions: &[Condition], been: &[usize]) -> Option<usize> {
         let others = (0..conditions.len()).filter(|at| !been.contains(at));
-        let usable = others.filter(|at| conditions[*at] < Condition::Broken);
+        let usable = others.filter(|at| conditions[*at] < Condition::Refusing);
         usable.min_by_key(|at| (conditions[*at], *at != self.present, *at))
     }
 
@@ -287,7 +297,7 @@ mod tests {
         /// returned to that was not sound for the whole of its probation.
         #[test]
         fn none_is_asked_while_a_sounder_one_is_there(
-            steps in proptest::collection::vec((proptest::collection::vec(0_usize..5, 3), 0_u64..20), 1..100),
+            steps in proptest::collection::vec((proptest::collection::vec(0..Condition::ALL.len(), 3), 0_u64..20), 1..100),
         ) {
             let mut choice = Choice::new(3, AFTER);
             let mut now = 0;

@@ -20,8 +20,13 @@ use foldhash::quality::RandomState;
 use http::Uri;
 
 use super::breaker::{self, Breaker, Change, Health, Pass, Stance};
+use super::cause::Cause;
 use super::choice::Condition;
 use super::concurrency::Concurrency;
+use super::failures::Failures;
+pub use super::failures::LastFailure;
+use super::heights::Height;
+use super::keys::Host;
 use super::latency::Latency;
 use super::line::{Hold, Line, Slot, Until};
 use super::{Failure, Priority, Wish};
@@ -33,6 +38,7 @@ pub struct Endpoint {
     /// What stands before every target.
     prefix: String,
     name: String,
+    host: Host,
     state: Mutex<State>,
     line: Arc<Line>,
     clock: Clock,
@@ -50,15 +56,9 @@ struct State {
     /// Until when it counts as retired.
     retired_until: Moment,
     heights: Vec<Height>,
-}
-
-/// What an endpoint has said of a tip.
-#[derive(Clone, Debug)]
-struct Height {
-    /// The status path that says it.
-    path: Box<str>,
-    height: u32,
-    at: Moment,
+    failures: Failures,
+    /// Whether it has been told that its height is not believed.
+    is_unbelieved: bool,
 }
 
 /// How many requests an endpoint may have under way, at the least and at the
@@ -97,6 +97,10 @@ pub struct Fare {
     pub quantiles: [(f64, Option<Duration>); 3],
     /// All of these times since the start.
     pub histogram: Histogram,
+    /// How it failed the last time, if it has.
+    pub last_failure: Option<LastFailure>,
+    /// How often it has failed since the start, by reason and kind.
+    pub failures: Vec<(&'static str, &'static str, u64)>,
 }
 
 /// The sum in seconds, the count, and how many took so many seconds at the most.
@@ -108,8 +112,6 @@ const SHOWN: [f64; 3] = [0.5, 0.9, 0.99];
 const RETIRED: Duration = Duration::from_hours(1);
 /// A probe that is given up after so long has failed.
 const OVERDUE: Duration = Duration::from_secs(2);
-/// For how long a height that was said counts in comparison with others.
-const REMEMBERED: Duration = Duration::from_mins(5);
 
 impl Endpoint {
     /// An endpoint that nothing is known of.
@@ -125,6 +127,7 @@ impl Endpoint {
         Arc::new(Self {
             prefix,
             name,
+            host: host(&url),
             url,
             state: Mutex::new(State {
                 breaker: Breaker::new(settings.clone(), chance()),
@@ -134,6 +137,8 @@ impl Endpoint {
                 in_flight: 0,
                 retired_until: Moment::default(),
                 heights: Vec::new(),
+                failures: Failures::default(),
+                is_unbelieved: false,
             }),
             line,
             clock,
@@ -161,6 +166,11 @@ impl Endpoint {
     /// Its base URL as a text, in logs and metrics.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The host that it is at, by which the refusals of keys are kept.
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The absolute form of a target, as it has it.
@@ -239,6 +249,8 @@ impl Endpoint {
             is_timed: false,
             is_probe: priority == Priority::Probe,
             health: Health::Unknown,
+            failed: None,
+            cause: None,
         })
     }
 
@@ -271,16 +283,21 @@ impl Endpoint {
         }
     }
 
-    /// Adds what it has said of tips to the best that any has said.
-    pub fn add_heights(&self, best: &mut Vec<(Box<str>, u32)>, now: Moment) {
-        for said in &self.state().heights {
-            if now.since(said.at) > REMEMBERED {
-                continue;
-            }
-            match best.iter_mut().find(|(path, _)| *path == said.path) {
-                Some((_, height)) => *height = (*height).max(said.height),
-                None => best.push((said.path.clone(), said.height)),
-            }
+    /// What it has said of tips.
+    pub(super) fn heights(&self) -> Vec<Height> {
+        self.state().heights.clone()
+    }
+
+    /// Takes in which height of its own is not believed, if one is, and tells
+    /// the operator once.
+    pub(super) fn note_unbelieved(&self, unbelieved: Option<u32>) {
+        let before = std::mem::replace(&mut self.state().is_unbelieved, unbelieved.is_some());
+        if let Some(height) = unbelieved.filter(|_| !before) {
+            tracing::warn!(
+                upstream = self.name(),
+                height,
+                "the endpoint says a height that the chain cannot have yet, far above the others: it is not believed"
+            );
         }
     }
 
@@ -314,9 +331,8 @@ impl Endpoint {
     }
 
     /// How it fares.
-    pub fn fare(&self, is_present: bool, best: &[(Box<str>, u32)], max_lag: u32) -> Fare {
+    pub fn fare(&self, is_present: bool, condition: Condition, best: &[(Box<str>, u32)]) -> Fare {
         let now = self.clock.now();
-        let condition = self.condition(best, max_lag, now);
         let state = self.state();
         Fare {
             name: self.name.clone(),
@@ -330,6 +346,45 @@ impl Endpoint {
             lag: state.lag(best),
             quantiles: SHOWN.map(|share| (share, state.latency.quantile(share, now))),
             histogram: state.latency.buckets(),
+            last_failure: state.failures.last().cloned(),
+            failures: state.failures.counts(),
+        }
+    }
+
+    /// Counts a failure or that there is none, and tells the operator of it now
+    /// and then.
+    fn note_failure(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        health: Health,
+        failed: Option<(&'static str, Cause)>,
+        now: Moment,
+    ) {
+        if let Some((reason, cause)) = failed {
+            self.failed.fetch_add(1, Relaxed);
+            let (kind, error) = (cause.kind, cause.texts.join(": "));
+            let told = state.failures.failed(reason, cause, now);
+            drop(state);
+            if let Some(left_out) = told {
+                tracing::warn!(
+                    upstream = self.name(),
+                    reason,
+                    kind,
+                    error,
+                    left_out,
+                    "requests to the endpoint fail"
+                );
+            }
+        } else if health == Health::Well {
+            let answered = state.failures.answered();
+            drop(state);
+            if let Some(failures) = answered {
+                tracing::info!(
+                    upstream = self.name(),
+                    failures,
+                    "the endpoint answers again"
+                );
+            }
         }
     }
 
@@ -347,6 +402,20 @@ impl State {
             best.map_or(0, |(_, height)| height.saturating_sub(said.height))
         };
         self.heights.iter().map(behind).max().unwrap_or(0)
+    }
+}
+
+/// Scheme, host and port of a URL.
+fn host(url: &Uri) -> Host {
+    let scheme = url.scheme_str().unwrap_or("http");
+    let host = url.host().unwrap_or_default().to_ascii_lowercase();
+    let usual = match scheme {
+        "https" => 443,
+        _ => 80,
+    };
+    match url.port_u16().filter(|port| *port != usual) {
+        Some(port) => format!("{scheme}://{host}:{port}").into(),
+        None => format!("{scheme}://{host}").into(),
     }
 }
 
@@ -381,6 +450,9 @@ pub struct Passage {
     is_timed: bool,
     is_probe: bool,
     health: Health,
+    /// How it has failed, by RFC 9209's name, and why.
+    failed: Option<(&'static str, Cause)>,
+    cause: Option<Cause>,
 }
 
 impl Passage {
@@ -428,6 +500,11 @@ impl Passage {
         }
     }
 
+    /// Keeps why it fails, for the operator.
+    pub(super) fn failed_by(&mut self, cause: Cause) {
+        self.cause = Some(cause);
+    }
+
     /// It has come to its end; answers with its place, which is held until
     /// that is dropped.
     pub fn end(mut self, failure: Option<&Failure>) -> Option<Place> {
@@ -435,9 +512,10 @@ impl Passage {
             self.health = failure.map_or(Health::Well, Failure::health);
             // What is refused at once was not quick to answer.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
-            if self.health == Health::Failed {
-                self.endpoint.failed.fetch_add(1, Relaxed);
-            }
+            self.failed = failure.map(|failure| {
+                let cause = self.cause.take().unwrap_or_else(|| Cause::of(failure));
+                (failure.name(), cause)
+            });
             if failure.is_some_and(Failure::is_overload) {
                 let now = self.endpoint.clock.now();
                 self.endpoint.state().concurrency.overloaded(now);
@@ -468,10 +546,12 @@ impl Drop for Passage {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {
                 self.health = Health::Failed;
+                self.failed = Some(("http_response_timeout", Cause::overdue()));
             }
         }
         let changed = state.breaker.end(self.pass, self.health, now);
-        drop(state);
+        let failed = self.failed.take().filter(|_| self.health == Health::Failed);
+        endpoint.note_failure(state, self.health, failed, now);
         let name = endpoint.name();
         match changed {
             None => return,

@@ -86,11 +86,17 @@ pub enum Unreachable {
     Refused,
     /// TLS could not be agreed on.
     Tls,
+    /// The server has ended the TLS handshake with an alert.
+    Alert,
+    /// The server demands a TLS client certificate.
+    ClientCertificate,
     /// Its certificate is not to be trusted.
     Certificate,
     /// Its name does not resolve.
     Name,
-    /// There is no way there.
+    /// Its network or host cannot be reached.
+    NoRoute,
+    /// Another reason.
     Other,
 }
 
@@ -113,7 +119,11 @@ impl Failure {
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
             Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
+            Self::Unreachable(Unreachable::Alert | Unreachable::ClientCertificate) => {
+                "tls_alert_received"
+            }
             Self::Unreachable(Unreachable::Name) => "dns_error",
+            Self::Unreachable(Unreachable::NoRoute) => "destination_ip_unroutable",
             Self::BreakerOpen { .. } | Self::Unreachable(Unreachable::Other) => {
                 "destination_unavailable"
             }

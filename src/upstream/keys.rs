@@ -4,6 +4,7 @@
 //! header ([`ApiKey`]).
 
 mod grant;
+mod standing;
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +14,7 @@ use std::time::Duration;
 pub use grant::Grant;
 pub(super) use grant::{Refused, Suspicion};
 use http::StatusCode;
+pub use standing::{Standing, StandingAt};
 use tokio::sync::watch;
 
 use super::api_key::Traces;
@@ -27,9 +29,9 @@ use crate::clock::{Clock, Moment};
 
 /// The keys of one upstream; or, where there is none, asking without. A reload
 /// may put others in their place: who waits for budget gets one of those then.
-/// What an upstream has said of a key holds for this upstream alone; what is
-/// spent of the key's budget counts for all that have the key
-/// (`upstream::budgets`).
+/// What a host of the upstream has said of a key holds for this host alone, and
+/// for this upstream; what is spent of the key's budget counts for all that have
+/// the key (`upstream::budgets`).
 pub struct Keys {
     /// The name of the upstream, for logs.
     upstream: Box<str>,
@@ -60,13 +62,22 @@ struct Slot {
     key: Option<ApiKey>,
     payer: Payer,
     holder: Arc<Holder>,
-    state: Arc<Mutex<State>>,
+    hosts: Arc<Mutex<Vec<Arc<KeyAtHost>>>>,
 }
 
-/// What this upstream has said of a key.
+/// A key at one host of the upstream.
+struct KeyAtHost {
+    host: Host,
+    state: Mutex<State>,
+}
+
+/// Scheme, host and port of a base URL.
+pub type Host = Arc<str>;
+
+/// What a host of this upstream has said of a key.
 #[derive(Default)]
 struct State {
-    /// No request before then: the upstream has said so.
+    /// No request before then: the host has said so.
     cool_until: Moment,
     /// Where the key is out of service.
     rest: Option<Rest>,
@@ -110,37 +121,6 @@ impl Denied {
     }
 }
 
-/// How a key stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// The key's name, or `none`.
-    pub name: String,
-    /// Requests left in this minute; `None` where nothing limits them.
-    pub left: Option<usize>,
-    /// Requests that a minute takes; `None` for any number.
-    pub per_minute: Option<usize>,
-    /// How long the upstream wants none at all.
-    pub cooling: Duration,
-    /// Why it is out of service, if it is.
-    pub rests: Option<Why>,
-}
-
-impl Standing {
-    /// The words for how a key can stand.
-    pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
-
-    /// One of them.
-    pub fn state(&self) -> &'static str {
-        let [ready, cooling, quota_spent, quarantined] = Self::STATES;
-        match self.rests {
-            Some(Why::QuotaSpent) => quota_spent,
-            Some(Why::Refused(_)) => quarantined,
-            None if self.cooling.is_zero() => ready,
-            None => cooling,
-        }
-    }
-}
-
 impl Keys {
     /// The keys of an upstream at this server, each with a budget of these rates.
     pub fn new(
@@ -178,11 +158,13 @@ impl Keys {
         };
         for slot in &next.slots {
             slot.holder.join(terms);
-            let mut state = slot.state();
             // Whoever brings a key back, or takes it elsewhere, wants it tried.
             let stays = pool.slots.iter().any(|before| before.payer == slot.payer);
-            if !stays && matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_))) {
-                state.rest = None;
+            for at_host in slot.hosts().iter().filter(|_| !stays) {
+                let mut state = at_host.state();
+                if matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_))) {
+                    state.rest = None;
+                }
             }
         }
         for (_, gone) in &next.withdrawn {
@@ -247,30 +229,31 @@ impl Keys {
         }
     }
 
-    /// Takes the right to send one request, from the key with the most left, and
-    /// counts it as its client's.
+    /// Takes the right to send one request to a host, from the key with the most
+    /// left, and counts it as its client's.
     ///
     /// # Errors
     /// Where there is none just now.
-    pub fn take(self: &Arc<Self>, wish: impl Into<Wish>) -> Result<Grant, Denied> {
+    pub fn take_at(self: &Arc<Self>, host: &Host, wish: impl Into<Wish>) -> Result<Grant, Denied> {
         let wish = wish.into();
         let (now, keep) = (self.clock.now(), self.keep(wish));
         let pool = self.pool();
         // It changes as other upstreams come and go that have the same keys.
         self.line.share_second(pool.a_second());
-        let rank = |(place, slot): (usize, &Arc<Slot>)| {
+        let at_hosts: Vec<_> = pool.slots.iter().map(|slot| slot.at(host)).collect();
+        let rank = |(at, slot): (usize, &Arc<Slot>)| {
             // A key that has rested is tried, or it would never be used again.
-            let rest = slot.state().rest;
+            let rest = at_hosts[at].state().rest;
             let is_due = rest.is_some_and(|rest| rest.is_over(now));
             let left = slot.holder.left(now).unwrap_or(usize::MAX);
-            (Reverse(is_due), Reverse(left), place)
+            (Reverse(is_due), Reverse(left), at)
         };
         let mut order: Vec<_> = pool.slots.iter().enumerate().map(rank).collect();
         order.sort_unstable();
         let mut best = None;
         for (.., at) in order {
-            let slot = &pool.slots[at];
-            let unfit = match slot.take(now, keep) {
+            let (slot, at_host) = (&pool.slots[at], &at_hosts[at]);
+            let unfit = match slot.take(at_host, now, keep) {
                 Ok(counted) => {
                     if wish.caller.is_some() {
                         self.line.charge(wish.caller);
@@ -278,6 +261,7 @@ impl Keys {
                     return Ok(Grant {
                         keys: self.clone(),
                         slot: slot.clone(),
+                        at_host: at_host.clone(),
                         counted,
                         is_out: false,
                         has_ended: false,
@@ -290,14 +274,31 @@ impl Keys {
         Err(best.unwrap_or(Denied::UntilOneEnds))
     }
 
-    /// Why no request can be sent just now; `None` where one can.
-    pub fn denied(&self, wish: impl Into<Wish>) -> Option<Denied> {
+    /// Why no request can be sent to a host just now; `None` where one can.
+    pub fn denied_at(&self, host: &Host, wish: impl Into<Wish>) -> Option<Denied> {
         let (now, keep) = (self.clock.now(), self.keep(wish.into()));
         let pool = self.pool();
         let each = pool.slots.iter();
-        let denied = each.map(|slot| slot.may(&slot.state(), now, keep).err());
+        let denied = each.map(|slot| {
+            let at_host = slot.at(host);
+            slot.may(&at_host.state(), now, keep).err()
+        });
         // One that is not denied is as good as it gets.
         denied.reduce(|one, other| Some(one?.better(other?)))?
+    }
+
+    /// Whether a host takes none of the keys for longer than this, whatever is
+    /// left of their budgets.
+    pub fn all_rest_at(&self, host: &Host, longer_than: Duration) -> bool {
+        let now = self.clock.now();
+        let pool = self.pool();
+        let rests = |slot: &Arc<Slot>| {
+            let at_host = slot.at(host);
+            let state = at_host.state();
+            let is_tried = state.rest.is_some_and(|rest| rest.is_tried());
+            is_tried || state.cooling(now) > longer_than
+        };
+        !pool.slots.is_empty() && pool.slots.iter().all(rests)
     }
 
     /// What a request leaves for others. The reserve is for clients that have
@@ -323,13 +324,20 @@ impl Keys {
     pub fn standings(&self) -> Vec<Standing> {
         let now = self.clock.now();
         let standing = |slot: &Arc<Slot>| {
-            let state = slot.state();
+            let at_hosts = slot.hosts();
+            let hosts = at_hosts.iter().map(|at_host| {
+                let state = at_host.state();
+                let at = StandingAt {
+                    cooling: state.cooling(now),
+                    rests: state.rest.map(|rest| rest.why),
+                };
+                (at_host.host.clone(), at)
+            });
             Standing {
                 name: slot.name().to_owned(),
                 left: slot.holder.left(now),
                 per_minute: slot.holder.per_minute(),
-                cooling: state.cooling(now),
-                rests: state.rest.map(|rest| rest.why),
+                hosts: hosts.collect(),
             }
         };
         self.pool().slots.iter().map(standing).collect()
@@ -390,15 +398,15 @@ impl Pool {
         let before = self.gone(now);
         let slot = |payer: Payer, key: Option<ApiKey>| {
             let known = before.iter().find(|(_, slot)| slot.payer == payer);
-            let (holder, state) = match known {
-                Some((_, slot)) => (slot.holder.clone(), slot.state.clone()),
+            let (holder, hosts) = match known {
+                Some((_, slot)) => (slot.holder.clone(), slot.hosts.clone()),
                 None => (hold(&payer), Arc::default()),
             };
             Arc::new(Slot {
                 key,
                 payer,
                 holder,
-                state,
+                hosts,
             })
         };
         let slots: Box<[_]> = match keys.is_empty() {
@@ -433,8 +441,8 @@ impl State {
 impl Slot {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
-    fn take(&self, now: Moment, keep: Keep) -> Result<Counted, Denied> {
-        let mut state = self.state();
+    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Keep) -> Result<Counted, Denied> {
+        let mut state = at_host.state();
         if state.rest.is_some() || state.cool_until > now {
             self.may(&state, now, keep)?;
         }
@@ -467,6 +475,26 @@ impl Slot {
         self.key.as_ref().map_or("none", ApiKey::name)
     }
 
+    fn hosts(&self) -> MutexGuard<'_, Vec<Arc<KeyAtHost>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key at a host.
+    fn at(&self, host: &Host) -> Arc<KeyAtHost> {
+        let mut at_hosts = self.hosts();
+        if let Some(known) = at_hosts.iter().find(|at_host| at_host.host == *host) {
+            return known.clone();
+        }
+        let at_host = Arc::new(KeyAtHost {
+            host: host.clone(),
+            state: Mutex::default(),
+        });
+        at_hosts.push(at_host.clone());
+        at_host
+    }
+}
+
+impl KeyAtHost {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,7 +18,7 @@ use super::keys::Grant;
 use super::reported::{self, Reported};
 use super::tally::Reason;
 use super::upload::Upload;
-use super::{Failure, TimedOut, Upstream, Wish, cause};
+use super::{Failure, TimedOut, Upstream, Wish};
 use crate::wire::body::BodyError;
 
 /// The body of a request on its way to the upstream.
@@ -200,7 +200,7 @@ impl Upstream {
                     let fault = upload.and_then(|upload| upload.fault());
                     return Err(match fault {
                         Some(fault) => Failure::RequestBody(fault),
-                        None => cause::failure(target, &error),
+                        None => self.failure(passage, target, &error),
                     });
                 }
                 // A long body may take its time as long as it moves.

@@ -9,6 +9,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::Settings;
+use super::connector::NoClientCertificate;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -66,5 +67,5 @@ pub(super) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
-        .with_no_client_auth())
+        .with_client_cert_resolver(Arc::new(NoClientCertificate)))
 }

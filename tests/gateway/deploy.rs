@@ -13,6 +13,7 @@ use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 use crate::support::respect::ok;
+use crate::support::tls::self_signed;
 use crate::support::{BLOCK, Client, Process, Served, Setup, TOKEN, Upstream, within};
 
 const DASHBOARD: &str = include_str!("../../deploy/grafana/ordgate.json");
@@ -117,7 +118,12 @@ async fn dashboard_and_alerts_ask_for_what_is_told() {
         gateway.get(target).await;
     }
     let metrics = gateway.admin("/metrics").await;
-    let told = told(metrics.text());
+    // One whose upstream fails.
+    let upstream = Upstream::start_tls(self_signed());
+    let failing = Setup::at(&format!("https://{}", upstream.address())).start();
+    failing.get(TOKEN).await;
+    let failures = failing.admin("/metrics").await;
+    let told = told(&[metrics.text(), failures.text()].concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();
     texts(&dashboard, &mut asked);

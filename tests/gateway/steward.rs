@@ -14,6 +14,7 @@ mod lapses;
 mod limits;
 mod names;
 mod quarantine;
+mod reasons;
 mod tls;
 
 use common::{key, keyed, metric, must_wait, rested};

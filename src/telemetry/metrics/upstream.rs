@@ -15,7 +15,7 @@ use crate::gateway::Gateway;
 use crate::upstream::breaker::Stance;
 use crate::upstream::choice::Condition;
 use crate::upstream::endpoint::{Fare, Histogram};
-use crate::upstream::keys::Standing;
+use crate::upstream::keys::{Standing, StandingAt};
 use crate::upstream::tally::Reason;
 use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
@@ -281,6 +281,19 @@ fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         "ordgate_upstream_attempts",
         "Requests sent to an endpoint, and how many of them failed for reasons of its own",
         sent.collect(),
+    )?;
+    let failures = fares.iter().flat_map(|(upstream, fare)| {
+        let failures = fare.failures.iter();
+        failures.map(|(reason, kind, n)| {
+            let labels = of(upstream, fare, &[("reason", reason), ("kind", kind)]);
+            (labels, *n)
+        })
+    });
+    counter(
+        to,
+        "ordgate_upstream_failures",
+        "Requests to an endpoint that failed for reasons of its own: the reason by RFC 9209's name, and of what kind it was exactly, such as certificate_expired",
+        failures.collect(),
     )
 }
 
@@ -307,23 +320,26 @@ fn keys(standings: &[(&str, &Standing)], to: &mut DescriptorEncoder<'_>) -> fmt:
     gauge(
         to,
         "ordgate_upstream_cooling_seconds",
-        "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name",
-        each(|key| Some(key.cooling.as_secs_f64())),
+        "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name, at the host where it is the longest",
+        each(|key| Some(key.worst().cooling.as_secs_f64())),
     )?;
     let states = standings.iter().flat_map(|(upstream, key)| {
-        Standing::STATES.map(|state| {
+        StandingAt::STATES.map(|state| {
             let pairs = [
                 ("key", &*key.name),
                 ("state", state),
                 ("upstream", *upstream),
             ];
-            (labels(&pairs), f64::from(u8::from(state == key.state())))
+            (
+                labels(&pairs),
+                f64::from(u8::from(state == key.worst().state())),
+            )
         })
     });
     gauge(
         to,
         "ordgate_upstream_key_state",
-        "What state a key is in, for each by name: 1 for that one, 0 for the others",
+        "What state a key is in, for each by name, at the host where it stands worst: 1 for that one, 0 for the others",
         states.collect(),
     )
 }

@@ -9,7 +9,7 @@ use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use super::{Denied, Keys, Slot, State};
+use super::{Denied, KeyAtHost, Keys, Slot, State};
 use crate::clock::Clock;
 use crate::units;
 use crate::upstream::budgets::Counted;
@@ -23,6 +23,8 @@ use crate::upstream::{Priority, Wish};
 pub struct Grant {
     pub(super) keys: Arc<Keys>,
     pub(super) slot: Arc<Slot>,
+    /// The key at the host that the request goes to.
+    pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
     /// Whether its request is sent, and nothing has come of it yet.
     pub(super) is_out: bool,
@@ -51,7 +53,7 @@ pub(in crate::upstream) enum Suspicion {
 
 /// A key check; of each key there is one at a time.
 pub(in crate::upstream) struct Check {
-    slot: Arc<Slot>,
+    at_host: Arc<KeyAtHost>,
     clock: Clock,
     verdict: watch::Sender<Option<Verdict>>,
 }
@@ -83,7 +85,7 @@ impl Grant {
     pub fn hear(&self, reported: &Reported) {
         let now = self.keys.clock.now();
         self.slot.holder.hear(&reported.words, self.counted, now);
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         let Some(lasts) = reported.quota_spent else {
             return;
         };
@@ -97,6 +99,7 @@ impl Grant {
             tracing::error!(
                 upstream = &*self.keys.upstream,
                 key = self.name(),
+                host = self.host(),
                 "the quota of an API key is spent, and not for this minute alone: it rests, and is tried again after {}",
                 units::format(lasts)
             );
@@ -108,13 +111,14 @@ impl Grant {
         if self.slot().key.is_none() {
             tracing::error!(
                 upstream = &*self.keys.upstream,
+                host = self.host(),
                 %status,
                 "the upstream refuses to be asked without an API key: set ORDGATE_API_KEYS or upstream.api_keys_file"
             );
             return;
         }
         let now = self.keys.clock.now();
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         let before = state.rest;
         state.rest = Some(match before {
             None => Rest::refused(status, now),
@@ -131,8 +135,9 @@ impl Grant {
             tracing::error!(
                 upstream = &*self.keys.upstream,
                 key,
+                host = self.host(),
                 %status,
-                "the upstream refuses an API key, which is in quarantine, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
+                "the upstream refuses an API key, which is in quarantine at this host, and is tried again after {pause}: look at ORDGATE_API_KEYS or upstream.api_keys_file"
             );
         } else {
             tracing::debug!(upstream = &*self.keys.upstream, key, %status, pause, "the upstream refuses an API key as before");
@@ -152,7 +157,7 @@ impl Grant {
             return Suspicion::Known(Refused::Key);
         }
         let now = self.keys.clock.now();
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         let rests = matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_)));
         if rests && !self.is_trial(&state) {
             // It has been refused since this request was sent.
@@ -171,7 +176,7 @@ impl Grant {
         let (verdict, checking) = watch::channel(None);
         state.checking = Some(checking);
         Suspicion::Check(Check {
-            slot: self.slot.clone(),
+            at_host: self.at_host.clone(),
             clock: self.keys.clock.clone(),
             verdict,
         })
@@ -195,7 +200,7 @@ impl Grant {
     /// where that is enough. A key that is tried after a quarantine needs no
     /// more than one.
     fn count_refusal(&self, target: &str, status: StatusCode) -> Refused {
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         let target = FixedState::default().hash_one(target);
         let enough = self.is_trial(&state) || state.refusals.count(target);
         drop(state);
@@ -213,8 +218,8 @@ impl Grant {
     /// Where there is none just now.
     pub(in crate::upstream) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
         let (now, keep) = (self.keys.clock.now(), self.keys.keep(Wish::own(priority)));
-        let slot = self.slot.clone();
-        let mut state = slot.state();
+        let (slot, at_host) = (self.slot.clone(), self.at_host.clone());
+        let mut state = at_host.state();
         if !std::mem::replace(&mut self.has_ended, true) {
             slot.holder.end(self.counted, now);
         }
@@ -231,6 +236,7 @@ impl Grant {
         Ok(Self {
             keys: self.keys.clone(),
             slot,
+            at_host,
             counted,
             is_out: false,
             has_ended: false,
@@ -239,7 +245,7 @@ impl Grant {
 
     /// Says that the upstream has accepted the key.
     pub fn accepted(&self) {
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         state.refusals.accepted();
         let rested = self.is_trial(&state);
         if rested {
@@ -250,9 +256,14 @@ impl Grant {
             tracing::info!(
                 upstream = &*self.keys.upstream,
                 key = self.name(),
+                host = self.host(),
                 "the API key is in service again"
             );
         }
+    }
+
+    fn host(&self) -> &str {
+        &self.at_host.host
     }
 
     fn slot(&self) -> &Slot {
@@ -269,7 +280,7 @@ impl Grant {
     /// Lets the key rest: the upstream has said that it was used too often.
     pub fn cool(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         state.cool_until = state.cool_until.max(until);
     }
 }
@@ -285,7 +296,7 @@ impl Drop for Check {
     fn drop(&mut self) {
         // One that is given up has shown nothing.
         let verdict = self.verdict.borrow().unwrap_or(Verdict::Unclear);
-        let mut state = self.slot.state();
+        let mut state = self.at_host.state();
         state.refusals.checked(verdict, self.clock.now());
         state.checking = None;
     }
@@ -294,7 +305,7 @@ impl Drop for Check {
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        let mut state = self.slot().state();
+        let mut state = self.at_host.state();
         match self.is_out {
             _ if self.has_ended => {}
             true => self.slot.holder.give_up(now),

@@ -15,6 +15,20 @@ fn rates(per_minute: u32, per_second: u32) -> Rates {
     }
 }
 
+fn host(name: &str) -> Host {
+    name.into()
+}
+
+impl Keys {
+    /// A permit for a request to the only host that there is.
+    pub(in crate::upstream) fn take(
+        self: &Arc<Self>,
+        wish: impl Into<Wish>,
+    ) -> Result<Grant, Denied> {
+        self.take_at(&host("http://server"), wish)
+    }
+}
+
 fn server() -> Payer {
     Payer::Server("server:80".into())
 }
@@ -180,20 +194,23 @@ fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
     // What was under way then neither heals nor hurts it.
     late.accepted();
     late.refused(StatusCode::FORBIDDEN);
-    assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+    assert_eq!(keys.standings()[0].worst().cooling, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
     let trial = take().ok().unwrap();
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     trial.refused(StatusCode::FORBIDDEN);
     drop(trial);
-    assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
+    assert_eq!(
+        keys.standings()[0].worst().cooling,
+        Duration::from_secs(120)
+    );
     clock.advance(Duration::from_secs(120));
     // One that is given up tells nothing, but has been a trial.
     drop(take().ok().unwrap());
-    assert_eq!(keys.standings()[0].cooling, Duration::from_secs(60));
+    assert_eq!(keys.standings()[0].worst().cooling, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
     take().ok().unwrap().accepted();
-    assert_eq!(keys.standings()[0].state(), "ready");
+    assert_eq!(keys.standings()[0].worst().state(), "ready");
     assert!(take().is_ok() && take().is_ok());
 }
 
@@ -226,7 +243,7 @@ fn a_trial_of_an_earlier_rest_says_nothing_of_a_later_one() {
     clock.advance(minute);
     let trial = take().ok().unwrap();
     early.accepted();
-    assert_eq!(keys.standings()[0].state(), "quarantined");
+    assert_eq!(keys.standings()[0].worst().state(), "quarantined");
     drop(early);
     clock.advance(minute);
     assert!(take().is_err(), "one tries it still");
@@ -270,7 +287,7 @@ fn what_a_refused_target_says_of_a_key() {
     let keys = keys("a", 100, 100, &clock);
     let forbidden = StatusCode::FORBIDDEN;
     let take = || keys.take(Priority::Miss).ok().unwrap();
-    let state = || keys.standings()[0].state();
+    let state = || keys.standings()[0].worst().state();
 
     let (one, other) = (take(), take());
     let Check(check) = one.suspect("/a", forbidden, true) else {
@@ -325,17 +342,20 @@ fn a_key_check_is_a_request_of_the_same_key() {
     let check = trial.renew(Priority::Miss).ok().unwrap();
     drop(trial);
     assert_eq!(
-        keys.standings()[0].cooling,
+        keys.standings()[0].worst().cooling,
         Duration::ZERO,
         "it is tried yet"
     );
     check.refused(StatusCode::FORBIDDEN);
-    assert_eq!(keys.standings()[0].cooling, Duration::from_secs(120));
+    assert_eq!(
+        keys.standings()[0].worst().cooling,
+        Duration::from_secs(120)
+    );
     drop(check);
     clock.advance(Duration::from_secs(120));
     let mut trial = take().unwrap();
     trial.renew(Priority::Miss).ok().unwrap().accepted();
-    assert_eq!(keys.standings()[0].state(), "ready");
+    assert_eq!(keys.standings()[0].worst().state(), "ready");
 }
 
 /// The budget is a key's, whoever sends it; what an upstream says of a key is its
@@ -347,7 +367,7 @@ fn one_upstreams_refusals_leave_the_key_to_another() {
     let upstream = || upstream("a-key", rates(10, 20), &budgets, &clock);
     let (one, other) = (upstream(), upstream());
     let left = |keys: &Keys| keys.standings()[0].left;
-    let state = |keys: &Keys| keys.standings()[0].state();
+    let state = |keys: &Keys| keys.standings()[0].worst().state();
     let refused = one.take(Priority::Miss).ok().unwrap();
     refused.refused(StatusCode::UNAUTHORIZED);
     drop(refused);
@@ -509,4 +529,47 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     waits(&line).await;
     other.retire();
     assert_eq!(waiting.await.unwrap(), at_once);
+}
+
+#[test]
+fn what_one_host_says_of_a_key_holds_for_that_host() {
+    let clock = Clock::manual();
+    let keys = keys("a-key", 4, 0, &clock);
+    let [one, other] = ["http://one", "http://other"].map(host);
+    let take = |host: &Host| keys.take_at(host, Priority::Miss);
+    take(&one).ok().unwrap().refused(StatusCode::UNAUTHORIZED);
+    take(&other).ok().unwrap().cool(Duration::from_secs(5));
+    let denied = |host: &Host| take(host).err();
+    assert_eq!(
+        denied(&one),
+        Some(Denied::Refused(StatusCode::UNAUTHORIZED))
+    );
+    assert_eq!(denied(&other), Some(spent_for(5_000)));
+    for (host, seconds, rests) in [(&one, 59, true), (&one, 60, false), (&other, 4, true)] {
+        let longer_than = Duration::from_secs(seconds);
+        assert_eq!(
+            keys.all_rest_at(host, longer_than),
+            rests,
+            "{host} {seconds}"
+        );
+    }
+    let standing = &keys.standings()[0];
+    assert_eq!(standing.worst().state(), "quarantined");
+    let states = standing.hosts.iter().map(|(_, at)| at.state());
+    assert_eq!(states.collect::<Vec<_>>(), ["quarantined", "cooling"]);
+    // The budget is one for all hosts.
+    clock.advance(Duration::from_secs(5));
+    for _ in 0..2 {
+        take(&other).ok().unwrap();
+    }
+    assert!(matches!(denied(&other), Some(Denied::For(_))));
+    assert!(matches!(
+        denied(&host("http://third")),
+        Some(Denied::For(_))
+    ));
+    // One that is brought back is tried at each host.
+    for list in ["another", "a-key"] {
+        keys.replace(ApiKey::list(list).unwrap(), server(), rates(4, 0));
+    }
+    assert!(!keys.all_rest_at(&one, Duration::ZERO));
 }

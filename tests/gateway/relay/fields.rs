@@ -2,7 +2,7 @@
 
 use super::{before, is_refused, text};
 use crate::respect::plain;
-use crate::support::{Client, Reply, Upstream};
+use crate::support::{Client, Gateway, Reply, Upstream, token};
 
 #[tokio::test]
 async fn end_to_end_fields_go_up_and_those_of_the_hop_do_not() {
@@ -230,4 +230,26 @@ async fn origins_of_http_1_0_end_with_their_connection() {
         }
     }
     assert_eq!(upstream.count(), 3);
+}
+
+/// A head is bounded by its bytes; hyper alone would take 100 fields.
+#[tokio::test]
+async fn a_head_may_have_hundreds_of_fields() {
+    let upstream = Upstream::start();
+    let [passing, typed] = [before(&upstream), Gateway::before(&upstream)];
+    for (fields, status) in [(150, 200), (900, 200), (1100, 502)] {
+        let many = |number| format!("x-field-{number}: {number}\r\n");
+        let head: String = (0..fields).map(many).collect();
+        let head = format!("content-type: application/json\r\n{head}");
+        upstream.always(Reply::with(200, &head, "{}"));
+        let answer = passing.get(&format!("/v?{fields}")).await;
+        assert_eq!(answer.status, status, "{fields}");
+        if status == 200 {
+            let last = fields - 1;
+            let field = answer.must(&format!("x-field-{last}"));
+            assert_eq!(field, last.to_string());
+        }
+        let answer = typed.get(&token(fields)).await;
+        assert_eq!(answer.status, status, "{fields}");
+    }
 }

@@ -170,8 +170,6 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
     let rows = [
         ("404", Reply::status(404, "{}"), 404),
         ("400", Reply::status(400, "{}"), 400),
-        ("429", Reply::with(429, "retry-after: 5\r\n", "{}"), 503),
-        ("401", Reply::status(401, "{}"), 502),
         (
             "too large",
             Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n").hang(),
@@ -411,6 +409,46 @@ async fn the_one_that_lags_is_not_asked_while_another_is_there() {
 }
 
 #[tokio::test]
+async fn a_height_that_cannot_be_displaces_nobody() {
+    for (heights, present) in [
+        ([840_000, 4_000_000_000_u64], 0),
+        ([4_294_967_295, 840_000], 1),
+    ] {
+        let upstreams = pair();
+        let wrong = 1 - present;
+        let tips = heights.map(height);
+        for (upstream, tip) in upstreams.iter().zip(&tips) {
+            at_height(upstream, tip, tip);
+        }
+        let gateway = chained(&upstreams, "");
+        let known = || fares(&gateway)[wrong].condition.name() == "implausible";
+        until("it is not believed", known).await;
+        rounds(&upstreams, 6).await;
+        assert_eq!(asked(&gateway), present, "{heights:?}");
+        let told = status(&gateway).await;
+        assert_eq!(told["switches"], present, "{heights:?}");
+        assert_eq!(told["endpoints"][wrong]["condition"], "implausible");
+        assert_eq!(told["endpoints"][present]["lag_blocks"], 0);
+        let condition = format!(
+            "ordgate_upstream_condition{{upstream=\"default\",endpoint=\"{}\",condition=\"implausible\"}}",
+            upstreams[wrong].url()
+        );
+        assert_eq!(metric(&gateway, &condition).await, "1.0");
+        for number in 0..3 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        assert_eq!(tokens(&upstreams[present]), 3, "{heights:?}");
+        // It is asked where the other fails, and believed when it is right again.
+        upstreams[present].always(Reply::status(500, "{}"));
+        assert_eq!(gateway.get(&token(9)).await.status, 200, "{heights:?}");
+        tips[wrong].store(840_001, SeqCst);
+        let believed = || fares(&gateway)[wrong].condition.name() == "sound";
+        until("it is believed", believed).await;
+        rested(&gateway, "implausible").await;
+    }
+}
+
+#[tokio::test]
 async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
     let upstreams = pair();
     let (behind, ahead) = (height(840_000), height(840_005));
@@ -550,31 +588,83 @@ async fn the_key_goes_to_each_of_them_and_to_nobody_else() {
     assert_eq!(stranger.connections(), 0);
 }
 
+/// How the only key stands at each endpoint's host.
+async fn key_at(gateway: &Gateway, upstream: &Upstream) -> String {
+    let key = key(gateway, 0).await;
+    let mut hosts = key["hosts"].as_array().unwrap().iter();
+    let host = hosts.find(|host| host["host"] == upstream.url());
+    host.map_or("unused".to_owned(), |host| {
+        host["state"].as_str().unwrap().to_owned()
+    })
+}
+
 #[tokio::test]
-async fn a_key_that_is_refused_rests_at_both() {
-    let upstreams = pair();
-    let gateway = before(&upstreams, "");
-    for upstream in &upstreams {
-        upstream.always(Reply::status(401, "{}"));
+async fn a_key_that_one_host_refuses_works_at_the_other() {
+    let rows = [
+        ("401", Reply::status(401, "{}"), "quarantined"),
+        (
+            "429",
+            Reply::with(429, "retry-after: 60\r\n", "{}"),
+            "cooling",
+        ),
+    ];
+    for (name, reply, state) in rows {
+        let upstreams = pair();
+        let [one, other] = &upstreams;
+        let gateway = before(&upstreams, "");
+        one.always(reply);
+        for number in 0..5 {
+            let target = token(number);
+            let answer = gateway.get(&target).await;
+            assert_eq!(answer.text(), usual_body(&target), "{name}");
+        }
+        assert_eq!(upstreams.each_ref().map(tokens), [1, 5], "{name}");
+        assert_eq!(key_at(&gateway, one).await, state, "{name}");
+        assert_eq!(key_at(&gateway, other).await, "ready", "{name}");
+        assert_eq!(asked(&gateway), 1, "{name}");
+        assert_eq!(fares(&gateway)[0].condition.name(), "refusing", "{name}");
+        rested(&gateway, name).await;
+        // The other one refuses it too: what is known here is that.
+        other.always(Reply::status(401, "{}"));
+        assert_eq!(gateway.get(&token(9)).await.status, 502, "{name}");
+        assert_eq!(key_at(&gateway, other).await, "quarantined", "{name}");
+        // In time it is tried again at both.
+        one.always(Reply::json("{}"));
+        gateway.advance(60_000);
+        assert_eq!(gateway.get(TOKEN).await.status, 200, "{name}");
+        rested(&gateway, name).await;
     }
-    for number in 0..5 {
-        let answer = gateway.get(&token(number)).await;
-        assert_eq!(answer.status, 502);
-        let said = answer.must("proxy-status");
-        assert_eq!(
-            said,
-            "ordgate; error=http_protocol_error; received-status=401"
-        );
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_rests_at_all_endpoints_of_a_host() {
+    let rows = [
+        ("401", Reply::status(401, "{}"), 502, "quarantined"),
+        (
+            "429",
+            Reply::with(429, "retry-after: 60\r\n", "{}"),
+            503,
+            "cooling",
+        ),
+    ];
+    for (name, reply, status, state) in rows {
+        let upstream = Upstream::start();
+        let urls = ["/a", "/b"].map(|path| format!("{}{path}", upstream.url()));
+        let gateway = Setup::alone()
+            .config(&format!("upstream.url = {urls:?}"))
+            .config(SOON)
+            .keys("a-key")
+            .manual()
+            .start();
+        upstream.always(reply);
+        for number in 0..4 {
+            let answer = gateway.get(&token(number)).await;
+            assert_eq!(answer.status, status, "{name}");
+        }
+        assert_eq!(tokens(&upstream), 1, "{name}");
+        assert_eq!(key_at(&gateway, &upstream).await, state, "{name}");
+        assert_eq!(switches(&gateway), 0, "{name}: it would be the same there");
     }
-    let asked: usize = upstreams.iter().map(tokens).sum();
-    assert_eq!(asked, 1, "one has tried it for all");
-    assert_eq!(key(&gateway, 0).await["state"], "quarantined");
-    rested(&gateway, "401").await;
-    for upstream in &upstreams {
-        upstream.always(Reply::json("{}"));
-    }
-    gateway.advance(60_000);
-    assert_eq!(gateway.get(TOKEN).await.status, 200);
 }
 
 #[tokio::test]

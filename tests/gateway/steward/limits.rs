@@ -1,6 +1,7 @@
 //! What the upstream says of its limits tightens the key's budget, whatever the
 //! answer is that says it.
 
+#[path = "limits/dialects.rs"]
 mod dialects;
 
 use std::time::{Duration, UNIX_EPOCH};

@@ -103,7 +103,7 @@ async fn what_is_no_tls() {
     let alert = b"\x15\x03\x03\x00\x02\x02\x28";
     let rows: [(&str, &'static [u8], &str); 3] = [
         ("plain http", plain, "tls_protocol_error"),
-        ("an alert", alert, "tls_protocol_error"),
+        ("an alert", alert, "tls_alert_received"),
         ("closed", b"", "destination_unavailable"),
     ];
     for (name, answer, error) in rows {

@@ -1,0 +1,58 @@
+//! How a key stands, for the operator.
+
+use std::time::Duration;
+
+use super::Host;
+use crate::upstream::rest::Why;
+
+/// How a key stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The key's name, or `none`.
+    pub name: String,
+    /// Requests left in this minute; `None` where nothing limits them.
+    pub left: Option<usize>,
+    /// Requests that a minute takes; `None` for any number.
+    pub per_minute: Option<usize>,
+    /// How it stands at each host of the upstream.
+    pub hosts: Vec<(Host, StandingAt)>,
+}
+
+/// How a key stands at a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StandingAt {
+    /// How long the host wants none at all.
+    pub cooling: Duration,
+    /// Why it is out of service, if it is.
+    pub rests: Option<Why>,
+}
+
+impl Standing {
+    /// How it stands at the host where it stands worst.
+    pub fn worst(&self) -> StandingAt {
+        let all = self.hosts.iter().map(|(_, at)| *at);
+        all.max_by_key(|at| (at.rank(), at.cooling))
+            .unwrap_or_default()
+    }
+}
+
+impl StandingAt {
+    /// The words for how a key can stand.
+    pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
+
+    /// One of them.
+    pub fn state(&self) -> &'static str {
+        let [ready, cooling, quota_spent, quarantined] = Self::STATES;
+        match self.rests {
+            Some(Why::QuotaSpent) => quota_spent,
+            Some(Why::Refused(_)) => quarantined,
+            None if self.cooling.is_zero() => ready,
+            None => cooling,
+        }
+    }
+
+    /// The worse it stands, the higher.
+    fn rank(&self) -> Option<usize> {
+        Self::STATES.iter().position(|state| *state == self.state())
+    }
+}
