@@ -396,7 +396,8 @@ impl Fill {
                 if let (Failure::NoSuchRoute { endpoint }, Some(route)) = (failure, self.route(key))
                 {
                     let target = key.target();
-                    self.missing_routes.report(route, target, endpoint);
+                    let now = self.clock.now();
+                    self.missing_routes.report(route, target, endpoint, now);
                 }
                 failure.report(key.target());
             }

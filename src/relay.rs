@@ -492,7 +492,8 @@ impl Errand {
             }
             if is_no_such_route(status, &body) {
                 let target = self.ask.key.target();
-                relay.missing_routes.report(route, target, &endpoint);
+                let now = relay.clock.now();
+                relay.missing_routes.report(route, target, &endpoint, now);
                 return fails(Failure::NoSuchRoute { endpoint });
             }
             relay.missing_routes.answered(route.number);

@@ -48,7 +48,9 @@ struct Lapse {
 
 /// So many times in a row a key is asked for again at once.
 const AT_ONCE: u32 = 3;
-/// So many keys are remembered; of more none.
+/// So many keys are remembered. Where there are more, those go that failed the
+/// longest ago: one that fails again and again is remembered, however many others
+/// fail once.
 const MOST: usize = 4096;
 
 impl Lapses {
@@ -97,10 +99,7 @@ impl Lapses {
         };
         let row = row.max(least);
         if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
-            keys.retain(|_, lapse| !self.is_over(lapse, now));
-            if keys.len() >= MOST {
-                return;
-            }
+            self.make_room(&mut keys, now);
         }
         let until = match row.checked_sub(AT_ONCE + 1) {
             // A few failures are nothing yet.
@@ -131,6 +130,24 @@ impl Lapses {
     /// How many keys are remembered.
     pub(super) fn len(&self) -> usize {
         self.keys().len()
+    }
+
+    /// Forgets what is over; if that is nothing, the quarter that failed the
+    /// longest ago, so that this is seldom needed.
+    fn make_room(&self, keys: &mut HashMap<Box<[u8]>, Lapse, RandomState>, now: Moment) {
+        keys.retain(|_, lapse| !self.is_over(lapse, now));
+        if keys.len() < MOST {
+            return;
+        }
+        let mut surplus = MOST / 4;
+        let mut times: Vec<_> = keys.values().map(|lapse| lapse.at).collect();
+        let (_, last, _) = times.select_nth_unstable(surplus);
+        let last = *last;
+        keys.retain(|_, lapse| {
+            let goes = surplus > 0 && lapse.at <= last;
+            surplus -= usize::from(goes);
+            !goes
+        });
     }
 
     /// Whether a failure is too long ago for the next to be one in a row.
@@ -255,8 +272,28 @@ mod tests {
         for n in 0..MOST * 2 {
             lapses.fail(&key(&format!("/{n}")), &SLOW, at(0));
         }
-        assert_eq!(lapses.len(), MOST);
+        assert!((MOST / 2..=MOST).contains(&lapses.len()));
         lapses.fail(&key("/late"), &SLOW, at(60_000));
         assert_eq!(lapses.len(), 1);
+    }
+
+    #[test]
+    fn a_flood_of_others_does_not_keep_a_key_from_being_remembered() {
+        let lapses = lapses();
+        let unknown = Failure::NoSuchRoute {
+            endpoint: "http://a".into(),
+        };
+        // A thousand others fail each second, once each.
+        let (mut asked, mut now) = (0, 0);
+        for n in 0..20_000 {
+            lapses.fail(&key(&format!("/{n}")), &unknown, at(now));
+            if lapses.remembered(&key("/hot"), at(now)).is_none() {
+                lapses.fail(&key("/hot"), &unknown, at(now));
+                asked += 1;
+            }
+            assert!(lapses.len() <= MOST);
+            now += 1;
+        }
+        assert!(asked < 20, "in 20 s: {asked}");
     }
 }

@@ -1,48 +1,79 @@
 //! Routes that an upstream says it does not have: each is logged once, with what
-//! to check, and not for each request.
+//! to check, and not for each request. Where it answers by turns, since some of
+//! what is behind one URL is the wrong server, it is logged once a minute.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::clock::Moment;
 use crate::route::Route;
+
+/// How long the same is not logged again, whatever is answered meanwhile.
+const QUIET: Duration = Duration::from_mins(1);
 
 /// Which routes are missing at which endpoints, as far as that has been logged
 /// since the configuration was loaded.
 #[derive(Debug, Default)]
-pub struct MissingRoutes(Mutex<Vec<(u16, Box<str>)>>);
+pub struct MissingRoutes(Mutex<Vec<Logged>>);
+
+#[derive(Debug)]
+struct Logged {
+    route: u16,
+    endpoint: Box<str>,
+    at: Moment,
+    /// The route has been answered since.
+    is_answered: bool,
+}
 
 impl MissingRoutes {
     /// Logs that the endpoint with this base URL has answered that it does not
     /// have a target's route, unless that has been logged already.
-    pub fn report(&self, route: &Route, target: &str, endpoint: &str) {
-        if !self.add(route.number, endpoint) {
+    pub fn report(&self, route: &Route, target: &str, endpoint: &str, now: Moment) {
+        if !self.add(route.number, endpoint, now) {
             return;
         }
         tracing::error!(
             endpoint,
             route = &*route.name,
             target_path = target,
-            "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own ([upstreams.NAME]); and check the route's upstream_path. This is logged again only once the route has been answered, or after a reload"
+            "the upstream answers that it has no such route (a 404 of its web framework, with statusCode and message, and not the API's): clients get 502. Check whether this is the right server: the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own ([upstreams.NAME]); and check the route's upstream_path. This is logged again only once the route has been answered, a minute later at the earliest, or after a reload"
         );
     }
 
     /// A route has been answered.
     pub fn answered(&self, route: u16) {
-        self.logged().retain(|(missing, _)| *missing != route);
-    }
-
-    /// Notes that an endpoint does not have a route. Returns whether that had not
-    /// been logged yet.
-    fn add(&self, route: u16, endpoint: &str) -> bool {
-        let mut logged = self.logged();
-        let is_it = |(missing, at): &(u16, Box<str>)| *missing == route && **at == *endpoint;
-        let is_news = !logged.iter().any(is_it);
-        if is_news {
-            logged.push((route, endpoint.into()));
+        for logged in &mut *self.logged() {
+            logged.is_answered |= logged.route == route;
         }
-        is_news
     }
 
-    fn logged(&self) -> MutexGuard<'_, Vec<(u16, Box<str>)>> {
+    /// Notes that an endpoint does not have a route. Returns whether that is to be
+    /// logged.
+    fn add(&self, route: u16, endpoint: &str, now: Moment) -> bool {
+        let mut all = self.logged();
+        let mut known = all.iter_mut();
+        match known.find(|known| known.route == route && *known.endpoint == *endpoint) {
+            Some(known) => {
+                let is_news = known.is_answered && now.since(known.at) >= QUIET;
+                if is_news {
+                    known.at = now;
+                    known.is_answered = false;
+                }
+                is_news
+            }
+            None => {
+                all.push(Logged {
+                    route,
+                    endpoint: endpoint.into(),
+                    at: now,
+                    is_answered: false,
+                });
+                true
+            }
+        }
+    }
+
+    fn logged(&self) -> MutexGuard<'_, Vec<Logged>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,6 +81,10 @@ impl MissingRoutes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(1 << 50) + Duration::from_secs(seconds)
+    }
 
     #[test]
     fn each_route_of_each_endpoint_is_news_once() {
@@ -61,11 +96,25 @@ mod tests {
             (2, "http://a", true),
             (1, "http://b", false),
         ] {
-            assert_eq!(missing.add(route, endpoint), is_news, "{route} {endpoint}");
+            let added = missing.add(route, endpoint, at(0));
+            assert_eq!(added, is_news, "{route} {endpoint}");
         }
+        assert!(!missing.add(1, "http://a", at(600)), "never answered");
         missing.answered(1);
-        assert!(!missing.add(2, "http://a"), "another route");
-        assert!(missing.add(1, "http://a"));
-        assert!(missing.add(1, "http://b"));
+        assert!(!missing.add(2, "http://a", at(600)), "another route");
+        assert!(missing.add(1, "http://a", at(600)));
+        assert!(missing.add(1, "http://b", at(600)));
+        assert!(!missing.add(1, "http://a", at(600)));
+    }
+
+    #[test]
+    fn a_route_that_is_answered_by_turns_is_news_once_a_minute() {
+        let missing = MissingRoutes::default();
+        let mut news = 0;
+        for second in 0..180 {
+            news += u32::from(missing.add(1, "http://a", at(second)));
+            missing.answered(1);
+        }
+        assert_eq!(news, 3);
     }
 }

@@ -52,8 +52,8 @@ struct Shared {
     number: u64,
     sky: watch::Sender<Sky>,
     connections: AtomicU64,
-    /// Requests, but for tips, that wait for their answer to begin, and the
-    /// most there were.
+    /// Requests for tokens that wait for their answer to begin, and the most
+    /// there were.
     under_way: AtomicUsize,
     most: AtomicUsize,
 }
@@ -185,7 +185,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
 async fn answer(wire: &mut Wire, head: &Head, shared: &Shared, dice: &mut Dice) -> After {
     let Shared { world, .. } = shared;
     let (target, key) = (head.target(), head.field("x-api-key").unwrap_or(""));
-    world.arrive(key);
+    world.arrive(key, head.field("via").unwrap_or(""));
     if target.contains(INVALID) || !head.line.starts_with("GET /") {
         world.wrong(format!("what does not validate has gone up: {}", head.line));
     }
@@ -217,8 +217,9 @@ async fn answer(wire: &mut Wire, head: &Head, shared: &Shared, dice: &mut Dice) 
         key: key.to_owned(),
         target: target.to_owned(),
     };
-    // Tips are asked for out of turn, and have no place among the others.
-    let counts = !target.ends_with("/v1/");
+    // What clients ask for when all is calm. Tips are asked for out of turn, and
+    // blocks are looked at for nobody in particular.
+    let counts = ticker.is_some();
     if counts {
         let now = shared.under_way.fetch_add(1, SeqCst) + 1;
         shared.most.fetch_max(now, SeqCst);

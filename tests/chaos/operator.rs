@@ -2,7 +2,6 @@
 //! keys, or with ones that cannot be; purges; drains one server and starts the
 //! next. The chain goes on at the same time.
 
-use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -303,7 +302,6 @@ impl Operator {
     /// Drains the server, waits for its end, and starts another.
     async fn restart(&mut self) {
         self.drain().await;
-        self.world.server.fetch_add(1, SeqCst);
         runtime(&self.shelf, &mut self.dice);
         let house = House::start(&self.shelf);
         self.door = open(&self.world, &house);

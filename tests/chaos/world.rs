@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -49,8 +48,6 @@ pub(crate) struct World {
     pub(crate) over: watch::Sender<bool>,
     pub(crate) wrongs: Mutex<Vec<String>>,
     pub(crate) ledger: Ledger,
-    /// Which server there is, counted from zero.
-    pub(crate) server: AtomicUsize,
     toll: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
     times: Mutex<Times>,
     keys: Mutex<HashMap<String, Option<Instant>>>,
@@ -92,7 +89,6 @@ impl World {
             over: watch::Sender::new(false),
             wrongs: Mutex::default(),
             ledger: Ledger::default(),
-            server: AtomicUsize::new(0),
             toll: Mutex::default(),
             times: Mutex::default(),
             keys: Mutex::default(),
@@ -161,9 +157,9 @@ impl World {
         }
     }
 
-    /// A request has come to the upstream with this key: it has to be one of
-    /// ours, and is counted.
-    pub(crate) fn arrive(&self, key: &str) {
+    /// A request has come to the upstream with this key, from the server that has
+    /// this name in `via`: the key has to be one of ours, and is counted.
+    pub(crate) fn arrive(&self, key: &str, server: &str) {
         let known = self.keys.lock().unwrap().get(key).copied();
         match known {
             Some(None) => {}
@@ -172,8 +168,7 @@ impl World {
             None => self.wrong("a request came up without a key of ours"),
         }
         // A server that was started again knows nothing of what the one before
-        // has spent.
-        let server = self.server.load(SeqCst);
+        // has spent, whose last requests may arrive after its end.
         self.ledger.arrive(&format!("{server} {key}"));
     }
 
