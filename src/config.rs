@@ -6,9 +6,11 @@
 //! never stand in the file.
 
 mod assign;
+mod print;
 mod reader;
 mod routes;
 mod upstream;
+mod warnings;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -26,15 +28,13 @@ use toml::de::DeTable;
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
 
 use crate::admin::host;
-use crate::cache::policy::Mode;
 use crate::chain::{Source, finality};
 use crate::fill::lapses;
 use crate::identify::Trust;
-use crate::route::{Headers, Route, RouteTable};
-use crate::upstream::queue::LEAST_SHARED;
-use crate::upstream::{DEFAULT, ProviderKeys};
+use crate::route::{Headers, RouteTable};
+use crate::upstream::DEFAULT;
 use crate::validate::HASH_DIGITS;
-use crate::{access_log, chain, limit, listener, respond, telemetry, units};
+use crate::{access_log, chain, limit, listener, respond, telemetry};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -251,224 +251,6 @@ impl Config {
                 settings.urls = vec![url.clone()];
             }
         }
-    }
-
-    /// What is allowed and may yet not be meant, given the keys.
-    pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
-        let mut warnings = Vec::new();
-        for name in &self.unused_upstreams {
-            if **name != *DEFAULT {
-                warnings.push(format!(
-                    "no route asks the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip asks it by upstream = \"{name}\""
-                ));
-            }
-        }
-        let server = &self.server.connections;
-        if let Some(client) = server.per_client {
-            if u64::from(client.connections) >= server.max_connections {
-                warnings.push(format!(
-                    "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
-                    client.connections, server.max_connections
-                ));
-            }
-            if client.unsent_bytes >= server.max_unsent_bytes {
-                warnings.push(format!(
-                    "limit.unsent_bytes, {}, is not below server.max_unsent_bytes, {}: one client may hold it all",
-                    units::format_size(client.unsent_bytes),
-                    units::format_size(server.max_unsent_bytes)
-                ));
-            }
-        }
-        for (number, settings) in (0..).zip(&self.upstreams) {
-            let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
-            self.warn_of_upstream(number, settings, with_keys, &mut warnings);
-        }
-        self.warn_of_rates(keys, &mut warnings);
-        warnings
-    }
-
-    fn warn_of_upstream(
-        &self,
-        number: u16,
-        settings: &crate::upstream::Settings,
-        with_keys: bool,
-        warnings: &mut Vec<String>,
-    ) {
-        let key = |key| settings.key(key);
-        let routes = self.routes.routes().iter();
-        let open = routes.filter(|route| route.headers == Headers::All && route.upstream == number);
-        if with_keys {
-            warnings.extend(open.map(|route| format!(
-                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
-                route.name
-            )));
-        }
-        let has = |scheme: &str| {
-            let mut urls = settings.urls.iter();
-            urls.any(|url| url.scheme_str() == Some(scheme))
-        };
-        if with_keys && has("http") && has("https") {
-            warnings.push(format!(
-                "{} has https and http: the API key goes to each of them, and over http readable by anyone on the way",
-                key("url")
-            ));
-        }
-        let slots = settings.max_in_flight.get();
-        if slots < LEAST_SHARED {
-            warnings.push(format!(
-                "{} is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least",
-                key("max_in_flight")
-            ));
-        }
-        let probes = self.probes_each_minute(number);
-        let budget = settings.rates(with_keys).per_minute.limit();
-        if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
-            warnings.push(format!(
-                "the tips are asked for {probes} times a minute, and no more than a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
-                key("requests_per_minute")
-            ));
-        }
-    }
-
-    /// The upstreams that share keys and set different rates.
-    fn warn_of_rates(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
-        let shares = |settings: &&crate::upstream::Settings| {
-            let has_keys = !keys.shared.is_empty() && !keys.own.contains_key(&settings.name);
-            settings.sends_keys(has_keys)
-        };
-        let mut sharing = self.upstreams.iter().filter(shares);
-        let Some(first) = sharing.next() else {
-            return;
-        };
-        let others = sharing.filter(|other| other.rates(true) != first.rates(true));
-        warnings.extend(others.map(|other| {
-            let key = "requests_per_minute and requests_per_second";
-            format!(
-                "{} and {} share API keys, and their {key} differ: the stricter ones hold for both, since a key has one budget; give one of them keys of its own, or set its send_api_key = false",
-                first.table(),
-                other.table()
-            )
-        }));
-    }
-
-    /// How often a minute an upstream is asked for the tips that some route goes
-    /// by.
-    fn probes_each_minute(&self, upstream: u16) -> u32 {
-        let tips = self.chain.tips.iter().enumerate();
-        let used = tips.filter(|(at, tip)| {
-            let mut routes = self.routes.routes().iter();
-            let goes_by = |route: &Route| {
-                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == *at
-            };
-            tip.upstream == upstream && tip.path.is_some() && routes.any(goes_by)
-        });
-        let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
-        used.map(|(_, tip)| each(tip.every)).sum()
-    }
-
-    /// The effective configuration as a proxy.toml: every key said. There is
-    /// no secret in it, since none is in a [`Config`].
-    ///
-    /// # Errors
-    /// Where a value cannot be spelt in TOML; none of ours is such.
-    pub fn print(&self, keys: &ProviderKeys) -> Result<String, toml::ser::Error> {
-        #[derive(Serialize)]
-        struct Log<'a> {
-            #[serde(flatten)]
-            log: &'a telemetry::Settings,
-            access: &'a access_log::Settings,
-        }
-        #[derive(Serialize)]
-        struct Limit<'a> {
-            #[serde(flatten)]
-            limit: &'a limit::Settings,
-            #[serde(flatten)]
-            per_client: listener::PerClient,
-        }
-        #[derive(Serialize)]
-        struct File<'a> {
-            server: &'a Server,
-            admin: &'a Admin,
-            clients: toml::Table,
-            answers: &'a respond::Settings,
-            limit: Limit<'a>,
-            cache: toml::Table,
-            chain: toml::Table,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            upstream: Option<toml::Table>,
-            upstreams: toml::Table,
-            log: Log<'a>,
-            route: Vec<toml::Value>,
-        }
-        let size = |bytes| toml::Value::from(units::format_size(bytes));
-        let mut default = None;
-        let mut upstreams = toml::Table::new();
-        for settings in &self.upstreams {
-            let with_keys = !keys.of(settings).is_empty();
-            let mut table = toml::Table::try_from(settings.in_force(with_keys))?;
-            table.insert("max_body_bytes".into(), size(settings.max_body_bytes));
-            if *settings.name != *DEFAULT && !settings.has_own_keys_file {
-                // Read again, it would be a file of the upstream's own.
-                table.remove("api_keys_file");
-            }
-            match &*settings.name {
-                DEFAULT => default = Some(table),
-                name => drop(upstreams.insert(name.to_owned(), table.into())),
-            }
-        }
-        let shares = |settings: &&crate::upstream::Settings| !settings.has_own_keys_file;
-        let mut sharing = self.upstreams.iter().filter(shares);
-        if let Some(file) = sharing.find_map(|settings| settings.api_keys_file.as_ref())
-            && default.is_none()
-        {
-            // Nothing asks the default upstream, and the others have its keys.
-            let file = toml::Value::try_from(file)?;
-            default = Some(toml::Table::from_iter([("api_keys_file".to_owned(), file)]));
-        }
-        let mut cache = toml::Table::new();
-        cache.insert("max_bytes".into(), size(self.cache_bytes));
-        cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
-        cache.extend(toml::Table::try_from(self.lapses)?);
-        if let Some(name) = &self.targeted {
-            cache.insert("targeted_field".into(), name.as_str().into());
-        }
-        let mut chain = toml::Table::try_from(&self.chain)?;
-        let mut tips = toml::Table::new();
-        let named = self.chain.tips.iter().filter(|tip| tip.path.is_some());
-        for tip in named {
-            tips.insert(tip.name.to_string(), toml::Value::try_from(tip)?);
-        }
-        chain.insert("tip".into(), tips.into());
-        let proxies = self
-            .trust
-            .proxies
-            .iter()
-            .map(|net| toml::Value::from(net.to_string()));
-        let proxies = proxies.collect::<Vec<_>>();
-        toml::to_string_pretty(&File {
-            server: &self.server,
-            admin: &self.admin,
-            clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
-            answers: &self.respond,
-            limit: Limit {
-                limit: &self.limit,
-                per_client: self.per_client,
-            },
-            cache,
-            chain,
-            upstream: default,
-            upstreams,
-            log: Log {
-                log: &self.log,
-                access: &self.access_log,
-            },
-            route: self
-                .routes
-                .routes()
-                .iter()
-                .map(|route| routes::print(route, self))
-                .collect(),
-        })
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a file may say, and what is said of one that says something else.
 
 use super::*;
+use crate::cache::policy::Mode;
+use crate::upstream::ProviderKeys;
 use crate::upstream::keys::ApiKey;
 
 fn problems(text: &str) -> Vec<String> {

@@ -22,17 +22,7 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
-/// One route before any origin: every method and field passes, and what is
-/// stored obeys the origin's own fields.
-pub(crate) const ALL: &str = r#"
-    [[route]]
-    name = "all"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
+pub(crate) use support::respect::ALL;
 
 mod connections;
 

@@ -1,0 +1,125 @@
+//! What a configuration allows and may yet not mean.
+
+use std::time::Duration;
+
+use super::Config;
+use crate::cache::policy::Mode;
+use crate::route::{Headers, Route};
+use crate::units;
+use crate::upstream::queue::LEAST_SHARED;
+use crate::upstream::{DEFAULT, ProviderKeys, Settings};
+
+impl Config {
+    /// What is allowed and may yet not be meant, given the keys.
+    pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for name in &self.unused_upstreams {
+            if **name != *DEFAULT {
+                warnings.push(format!(
+                    "no route asks the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip asks it by upstream = \"{name}\""
+                ));
+            }
+        }
+        let server = &self.server.connections;
+        if let Some(client) = server.per_client {
+            if u64::from(client.connections) >= server.max_connections {
+                warnings.push(format!(
+                    "limit.connections, {}, is not below server.max_connections, {}: one client may hold them all",
+                    client.connections, server.max_connections
+                ));
+            }
+            if client.unsent_bytes >= server.max_unsent_bytes {
+                warnings.push(format!(
+                    "limit.unsent_bytes, {}, is not below server.max_unsent_bytes, {}: one client may hold it all",
+                    units::format_size(client.unsent_bytes),
+                    units::format_size(server.max_unsent_bytes)
+                ));
+            }
+        }
+        for (number, settings) in (0..).zip(&self.upstreams) {
+            let with_keys = settings.sends_keys(!keys.of(settings).is_empty());
+            self.warn_of_upstream(number, settings, with_keys, &mut warnings);
+        }
+        self.warn_of_rates(keys, &mut warnings);
+        warnings
+    }
+
+    fn warn_of_upstream(
+        &self,
+        number: u16,
+        settings: &Settings,
+        with_keys: bool,
+        warnings: &mut Vec<String>,
+    ) {
+        let key = |key| settings.key(key);
+        let routes = self.routes.routes().iter();
+        let open = routes.filter(|route| route.headers == Headers::All && route.upstream == number);
+        if with_keys {
+            warnings.extend(open.map(|route| format!(
+                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
+                route.name
+            )));
+        }
+        let has = |scheme: &str| {
+            let mut urls = settings.urls.iter();
+            urls.any(|url| url.scheme_str() == Some(scheme))
+        };
+        if with_keys && has("http") && has("https") {
+            warnings.push(format!(
+                "{} has https and http: the API key goes to each of them, and over http readable by anyone on the way",
+                key("url")
+            ));
+        }
+        let slots = settings.max_in_flight.get();
+        if slots < LEAST_SHARED {
+            warnings.push(format!(
+                "{} is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least",
+                key("max_in_flight")
+            ));
+        }
+        let probes = self.probes_each_minute(number);
+        let budget = settings.rates(with_keys).per_minute.limit();
+        if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
+            warnings.push(format!(
+                "the tips are asked for {probes} times a minute, and no more than a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
+                key("requests_per_minute")
+            ));
+        }
+    }
+
+    /// The upstreams that share keys and set different rates.
+    fn warn_of_rates(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
+        let shares = |settings: &&Settings| {
+            let has_keys = !keys.shared.is_empty() && !keys.own.contains_key(&settings.name);
+            settings.sends_keys(has_keys)
+        };
+        let mut sharing = self.upstreams.iter().filter(shares);
+        let Some(first) = sharing.next() else {
+            return;
+        };
+        let others = sharing.filter(|other| other.rates(true) != first.rates(true));
+        warnings.extend(others.map(|other| {
+            let key = "requests_per_minute and requests_per_second";
+            format!(
+                "{} and {} share API keys, and their {key} differ: the stricter ones hold for both, since a key has one budget; give one of them keys of its own, or set its send_api_key = false",
+                first.table(),
+                other.table()
+            )
+        }));
+    }
+
+    /// How often a minute an upstream is asked for the tips that some route goes
+    /// by.
+    fn probes_each_minute(&self, upstream: u16) -> u32 {
+        let tips = self.chain.tips.iter().enumerate();
+        let used = tips.filter(|(at, tip)| {
+            let mut routes = self.routes.routes().iter();
+            let goes_by = |route: &Route| {
+                route.cache.mode == Mode::Chain && usize::from(route.cache.tip) == *at
+            };
+            tip.upstream == upstream && tip.path.is_some() && routes.any(goes_by)
+        });
+        let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
+        used.map(|(_, tip)| each(tip.every)).sum()
+    }
+}

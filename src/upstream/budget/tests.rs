@@ -1,0 +1,251 @@
+//! That no window ever takes more than it may, and what a request leaves for others.
+
+use std::num::NonZeroU32;
+
+use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+use super::*;
+
+/// 0 for any number.
+fn rates(per_minute: u32, per_second: u32) -> Rates {
+    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
+    Rates {
+        per_minute: rate(per_minute),
+        per_second: rate(per_second),
+    }
+}
+
+fn budget(per_minute: u32, per_second: u32) -> Budget {
+    Budget::new(rates(per_minute, per_second))
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+}
+
+#[test]
+fn a_minute_and_a_second() {
+    let mut budget = budget(3, 2);
+    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+    assert_eq!(
+        budget.take(at(0), Keep::Nothing),
+        Err(Duration::from_millis(1050)),
+        "however soon one of them ends"
+    );
+    budget.end(at(100));
+    budget.end(at(200));
+    assert_eq!(
+        budget.take(at(300), Keep::Nothing),
+        Err(Duration::from_millis(850))
+    );
+    assert_eq!(budget.take(at(1150), Keep::Nothing), Ok(()));
+    assert_eq!(budget.left(at(1150)), Some(0));
+    assert_eq!(
+        budget.take(at(1200), Keep::Nothing),
+        Err(Duration::from_millis(58_950))
+    );
+    budget.end(at(1300));
+    assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
+}
+
+#[test]
+fn what_is_given_up_counts_for_longer() {
+    let mut budget = budget(2, 1);
+    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+    budget.give_up(at(100));
+    assert!(budget.take(at(2149), Keep::Nothing).is_err());
+    assert!(!budget.is_under_way());
+    assert_eq!(budget.take(at(2150), Keep::Nothing), Ok(()));
+    budget.end(at(2150));
+    assert_eq!(budget.left(at(61_149)), Some(0));
+    assert_eq!(budget.left(at(61_150)), Some(1));
+}
+
+#[test]
+fn what_is_spent_stays_spent_when_the_bounds_change() {
+    let mut budget = budget(4, 10);
+    for millis in [0, 10, 20, 30] {
+        assert_eq!(budget.take(at(millis), Keep::Nothing), Ok(()));
+        budget.end(at(millis));
+    }
+    budget.bound(rates(2, 10));
+    let wait = Duration::from_millis(60_050 + 20 - 40);
+    assert_eq!(budget.take(at(40), Keep::Nothing), Err(wait));
+    budget.bound(rates(5, 10));
+    assert_eq!(budget.take(at(40), Keep::Nothing), Ok(()));
+    assert_eq!(budget.left(at(40)), Some(0));
+}
+
+#[test]
+fn a_limit_that_comes_late_counts_what_was_sent_before() {
+    for (sent, limit, left_at_once, left_later) in [
+        (100, 300, 200, 280),
+        (100, 50, 0, 30),
+        // Of more than are remembered, the others count as the first of these.
+        (2_000, 3_000, 0, 2_980),
+        (2_000, 1_000, 0, 980),
+    ] {
+        let mut budget = budget(0, 0);
+        for nth in 0..sent {
+            let millis = if nth < sent - 20 { 0 } else { 10_000 };
+            assert_eq!(budget.take(at(millis), Keep::Half), Ok(()));
+            budget.end(at(millis));
+            assert_eq!(budget.left(at(millis)), None);
+        }
+        let kept = budget.minute.ended.len().max(budget.second.ended.len());
+        assert!(kept <= REMEMBERED, "{kept}");
+        budget.bound(rates(limit, 0));
+        assert_eq!(
+            budget.left(at(10_000)),
+            Some(left_at_once),
+            "{sent} {limit}"
+        );
+        assert_eq!(budget.left(at(60_050)), Some(left_later), "{sent} {limit}");
+        assert_eq!(budget.left(at(70_050)), Some(limit as usize));
+        budget.bound(rates(0, 0));
+        assert_eq!(budget.wait(at(70_050), Keep::Half), None);
+    }
+}
+
+/// How many go in each of so many spans of ten seconds, where one is wished
+/// for every 20 ms that leaves this share.
+fn taken(budget: &mut Budget, keep: Keep, from: u64, spans: usize) -> Vec<usize> {
+    let tries = |span: u64| {
+        let times = (0..500).map(move |nth| from + span * 10_000 + nth * 20);
+        let takes = times.filter(|now| {
+            let is_taken = budget.take(at(*now), keep).is_ok();
+            if is_taken {
+                budget.end(at(*now));
+            }
+            is_taken
+        });
+        takes.count()
+    };
+    (0..spans as u64).map(tries).collect()
+}
+
+#[test]
+fn three_fifths_of_a_minute_go_at_once_and_the_rest_is_spread() {
+    let mut budget = budget(500, 1000);
+    let first = taken(&mut budget, Keep::Nothing, 0, 6);
+    assert_eq!(first, [500, 0, 0, 0, 0, 0], "probes are not paced");
+    for (keep, all) in [(Keep::ForProbes(24), 475), (Keep::ForMisses(24), 425)] {
+        let mut budget = self::budget(500, 1000);
+        let spans = taken(&mut budget, keep, 0, 30);
+        let first: usize = spans[..6].iter().sum();
+        assert!((all - 5..=all).contains(&first), "{spans:?}");
+        // The first has the burst with it, of 301.
+        let even = (all - 301) / 6;
+        assert!((301..301 + even).contains(&spans[0]), "{spans:?}");
+        assert!(
+            spans[1..].iter().all(|taken| *taken >= even - 2),
+            "{spans:?}"
+        );
+        // As the burst leaves the window a part of it comes back, which is
+        // smaller each time.
+        let most = 200;
+        assert!(spans[1..].iter().all(|taken| *taken <= most), "{spans:?}");
+        let last: usize = spans[24..].iter().sum();
+        assert!(last >= all * 97 / 100, "{spans:?}");
+    }
+}
+
+#[test]
+fn the_reserve_is_there_whatever_others_take() {
+    let mut budget = budget(500, 1000);
+    let mut light = 0;
+    for span in 0..180 {
+        for nth in 0..50 {
+            if budget
+                .take(at(span * 1000 + nth * 20), Keep::ForMisses(24))
+                .is_ok()
+            {
+                budget.end(at(span * 1000 + nth * 20));
+            }
+        }
+        let now = at(span * 1000 + 999);
+        if budget.take(now, Keep::ForProbes(24)).is_ok() {
+            budget.end(now);
+            light += 1;
+        }
+    }
+    assert_eq!(light, 180);
+}
+
+proptest! {
+    /// However requests come, the wait that is told is exact: one is let
+    /// through after that time, and none before it.
+    #[test]
+    fn a_paced_wait_is_exact(
+        gaps in proptest::collection::vec((0_u64..2_000, proptest::bool::ANY), 1..200),
+        most in 1_u32..60,
+    ) {
+        let mut budget = budget(most, 1000);
+        let mut now = at(0);
+        for (gap, is_light) in gaps {
+            now = now + Duration::from_millis(gap);
+            let keep = match is_light {
+                true => Keep::ForProbes(0),
+                false => Keep::ForMisses(0),
+            };
+            let Err(wait) = budget.take(now, keep) else {
+                budget.end(now);
+                continue;
+            };
+            prop_assert!(!wait.is_zero() && wait <= Duration::from_millis(60_050), "{wait:?}");
+            let then = now + wait;
+            prop_assert!(budget.wait(then.before(Duration::from_nanos(1)), keep).is_some());
+            prop_assert_eq!(budget.wait(then, keep), None);
+            now = then;
+        }
+    }
+
+    /// Requests arrive at random, take random times, and reach the upstream
+    /// at a random moment of that time: no window there holds too many.
+    #[test]
+    fn no_window_of_the_upstream_is_exceeded(
+        steps in proptest::collection::vec((0_u64..400, 0_u64..3000, 0_u64..=100), 1..400),
+    ) {
+        let (per_minute, per_second) = (20, 4);
+        let mut budget = budget(per_minute, per_second);
+        let mut now = 0;
+        let mut under_way: Vec<u64> = Vec::new();
+        let mut reached = Vec::new();
+        for (pause, takes, share) in steps {
+            now += pause;
+            under_way.sort_unstable();
+            while under_way.first().is_some_and(|end| *end <= now) {
+                budget.end(at(under_way.remove(0)));
+            }
+            if budget.take(at(now), Keep::Nothing).is_ok() {
+                under_way.push(now + takes);
+                reached.push(now + takes * share / 100);
+            }
+        }
+        reached.sort_unstable();
+        for (most, span) in [(per_minute as usize, 60_000), (per_second as usize, 1_000)] {
+            for window in reached.windows(most + 1) {
+                prop_assert!(window[most] - window[0] >= span, "{most} in {span} ms: {window:?}");
+            }
+        }
+    }
+
+    /// The wait that is told is enough where nothing else happens.
+    #[test]
+    fn waits_are_true(sent in 1_u32..30, gap in 0_u64..500) {
+        let mut budget = budget(10, 3);
+        let mut now = 0;
+        for _ in 0..sent {
+            match budget.take(at(now), Keep::Nothing) {
+                Ok(()) => budget.end(at(now)),
+                Err(wait) => {
+                    now += u64::try_from(wait.as_millis()).unwrap();
+                    prop_assert!(budget.take(at(now), Keep::Nothing).is_ok());
+                    budget.end(at(now));
+                }
+            }
+            now += gap;
+        }
+    }
+}
