@@ -21,12 +21,14 @@ mod cause;
 pub mod chance;
 pub mod choice;
 pub mod concurrency;
+mod connection;
 mod connector;
 pub mod endpoint;
 mod failure;
 mod failures;
 mod heights;
 pub mod keys;
+mod late;
 pub mod latency;
 pub mod line;
 mod missing_routes;
@@ -61,6 +63,7 @@ use answer::Answer;
 use budgets::{Budgets, Payer};
 use chance::Chance;
 use choice::{Choice, Condition, Switch};
+use connection::Watch;
 use connector::Timely;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
@@ -155,7 +158,7 @@ impl Ask for Upstream {
 }
 
 /// A connection pool for all endpoints.
-type Connections = Client<Timely<HttpsConnector<HttpConnector<Names>>>, RequestBody>;
+type Connections = Client<Timely<HttpsConnector<Watch<HttpConnector<Names>>>>, RequestBody>;
 
 /// The upstream.
 pub struct Upstream {
@@ -190,6 +193,13 @@ const MOST_HEAD: usize = 128 * 1024;
 /// The most fields of an answer's head over HTTP/1.1. Over HTTP/2, its bytes
 /// alone are bounded.
 const MOST_FIELDS: usize = 1000;
+
+/// TCP probes a connection on which nothing has come for so long,
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+/// again after so long,
+const KEEPALIVE_EACH: Duration = Duration::from_secs(5);
+/// and so often before it counts as ended.
+const KEEPALIVE_TIMES: u32 = 3;
 
 impl Upstream {
     /// Prepares to call an upstream; no connection is made yet. What it sends
@@ -742,11 +752,15 @@ fn connections(settings: &Settings, names: Names) -> Result<Connections, SetupEr
     // Of several addresses each gets a share of it; the whole is bounded
     // below.
     http.set_connect_timeout(Some(settings.connect_timeout));
+    // A machine that is gone is found so, and not by waiting for its answers.
+    http.set_keepalive(Some(KEEPALIVE_AFTER));
+    http.set_keepalive_interval(Some(KEEPALIVE_EACH));
+    http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls::config(settings)?)
         .https_or_http()
         .enable_all_versions()
-        .wrap_connector(http);
+        .wrap_connector(Watch(http));
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())

@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::connection::Way;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
@@ -343,17 +344,19 @@ impl Upstream {
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
-        let request = self.request(target, passage.endpoint(), &grant)?;
+        let mut request = self.request(target, passage.endpoint(), &grant)?;
         passage.send();
-        grant.send();
+        grant.send(Way::of(&mut request), passage.endpoint().lates());
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
             self.client.request(request),
         );
         let head = head.await;
-        if head.is_ok() {
-            grant.settle();
+        match &head {
+            Ok(Ok(_)) => grant.answered(),
+            Ok(Err(_)) => grant.settle(),
+            Err(_elapsed) => {}
         }
         let response = match head {
             Ok(Ok(response)) => response,

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use super::again::Course;
+use super::connection::Way;
 use super::endpoint::{Endpoint, Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
@@ -184,14 +185,16 @@ impl Upstream {
         if is_streamed {
             passage.untimed();
         }
-        grant.send();
+        grant.send(Way::of(&mut request), passage.endpoint().lates());
         self.tally.send(reason);
         let mut answered = self.client.request(request);
         let response = loop {
             let head = timeout(self.settings.first_byte_timeout, &mut answered);
             let head = head.await;
-            if head.is_ok() {
-                grant.settle();
+            match &head {
+                Ok(Ok(_)) => grant.answered(),
+                Ok(Err(_)) => grant.settle(),
+                Err(_elapsed) => {}
             }
             let upload = progress.as_ref();
             match head {
