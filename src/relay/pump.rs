@@ -7,6 +7,10 @@
 //! stream of events) goes on without a slot, as one
 //! of a bounded number of [`Lingering`] bodies, of which no client has more than
 //! a share; beyond those it keeps its slot until others wait for it.
+//!
+//! A body that has an end keeps to the minimum rate of the upstream's bodies, or
+//! breaks off for its clients; the endpoint learns of it while the request has
+//! its slot.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
