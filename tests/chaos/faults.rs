@@ -17,7 +17,9 @@ pub(crate) const WHOLE: Duration = Duration::from_secs(2);
 /// How long the front keeps a request that it does not answer.
 pub(crate) const HELD: Duration = WHOLE.saturating_mul(3);
 /// How long a silent connection stays open.
-pub(crate) const SILENCE: Duration = Duration::from_secs(8);
+pub(crate) const OPEN: Duration = Duration::from_secs(8);
+/// How long a body may be silent.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
 /// A fault, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +50,10 @@ pub(crate) enum Fault {
     Throttled,
     Refused,
     Echo,
+    /// The body stops in the middle.
+    Stall,
     /// The request is not answered, and the connection is not closed.
     Mute,
-    /// The body stops in the middle.
-    Stalled,
     /// Nothing on the connection is answered any more, and nothing read; it is
     /// not closed.
     Silent,
@@ -108,10 +110,10 @@ const FAULTS: [Fault; 40] = [
     Fault::Throttled,
     Fault::Throttled,
     Fault::Echo,
+    Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
     Fault::Mute,
-    Fault::Stalled,
-    Fault::Stalled,
-    Fault::Stalled,
     Fault::Silent,
     Fault::Silent,
     Fault::Silent,
@@ -196,7 +198,7 @@ impl Fault {
             | Self::BadChunk
             | Self::Garbage
             | Self::Mute
-            | Self::Stalled
+            | Self::Stall
             | Self::Silent => right.of_lengths(&[length]),
         }
     }

@@ -9,7 +9,7 @@ use http::Version;
 use tokio::time::{sleep, timeout};
 
 use crate::dice::Dice;
-use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, Right, SILENCE, WHOLE};
+use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
 use crate::freeze::Stream;
 use crate::front::{Asked, Shared, Sky};
 use crate::wire::{Head, Wire};
@@ -60,7 +60,7 @@ fn asked(head: &Head, is_excess: bool) -> Asked {
 /// Neither reads nor closes the connection for a while. What has come by then is
 /// never read.
 async fn silent(mut wire: Wire<Stream>, shared: &Shared) {
-    sleep(SILENCE).await;
+    sleep(OPEN).await;
     if wire.more().now_or_never() == Some(true) {
         shared.world.strike(Kind::SilentConnection, VERSION);
     }
@@ -133,7 +133,7 @@ async fn play(
             held(wire).await;
             return After::Close;
         }
-        Fault::Stalled => {
+        Fault::Stall => {
             let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
             if held(wire).await {
                 shared.world.strike(Kind::StalledBody, VERSION);

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::dice::Dice;
-use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, Right, SILENCE, WHOLE};
+use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
 use crate::freeze::Stream;
 use crate::front::{Asked, Excess, Shared, Sky};
 use crate::world::{HOSTILE, Kind};
@@ -76,7 +76,7 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
                 _ = socket.send(&bytes);
             }
             After::Silent => {
-                sleep(SILENCE).await;
+                sleep(OPEN).await;
                 // The request that began it is unanswered.
                 return shared.world.strike(Kind::SilentConnection, VERSION);
             }
@@ -230,7 +230,7 @@ async fn body(
             trailers.insert("x-chaos", HeaderValue::from_static(HOSTILE));
             stream.send_trailers(trailers)?;
         }
-        Fault::Stalled => {
+        Fault::Stall => {
             stream.send_data(half, false)?;
             let given_up = timeout(HELD, poll_fn(|cx| stream.poll_reset(cx))).await;
             if matches!(given_up, Ok(Ok(_))) {

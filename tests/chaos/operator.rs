@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
-use crate::faults::{FIRST_BYTE, WHOLE};
+use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
 use crate::front::Front;
 use crate::house::{House, Shelf, Source, admin, merge, shipped};
 use crate::world::{BOUND, Door, SECRET, World};
@@ -97,7 +97,7 @@ impl Operator {
                     dice.pick(&[20, 3000, 100_000])
                 ),
                 1 | 2 => {
-                    let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[20, 40, 80]));
+                    let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[10, 20, 40, 80]));
                     budget = Some(chosen);
                     let (per_minute, per_second) = chosen;
                     format!(
@@ -106,7 +106,8 @@ impl Operator {
                 }
                 3 | 4 => {
                     let first = dice.between(0, KEYS - 1);
-                    let some = (0..dice.between(1, 5)).map(|at| key((first + at) % KEYS));
+                    let count = *dice.pick(&[1, 1, 2, 3, 5]);
+                    let some = (0..count).map(|at| key((first + at) % KEYS));
                     keys = Some(some.collect::<Vec<_>>());
                     String::new()
                 }
@@ -381,6 +382,7 @@ fn upstreams(urls: &[String], first: usize, most: usize) -> String {
 /// clients are long enough for the slowest that is still in order.
 fn base(per_minute: usize, per_second: usize) -> String {
     let (first_byte, whole) = (FIRST_BYTE.as_millis(), WHOLE.as_millis());
+    let silence = SILENCE.as_millis();
     let half_closed = 2 * BOUND.as_secs();
     let drain = DRAIN.as_secs();
     format!(
@@ -407,6 +409,7 @@ fn base(per_minute: usize, per_second: usize) -> String {
         connect_timeout = "500ms"
         first_byte_timeout = "{first_byte}ms"
         timeout = "{whole}ms"
+        response_body.grace = "{silence}ms"
         idle_timeout = "2s"
         max_body_bytes = "1MiB"
         max_in_flight = 16
