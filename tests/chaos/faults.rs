@@ -76,7 +76,7 @@ pub(crate) enum After {
 
 /// Each as often as it stands here. A refused key is rarer still, since it rests
 /// for a minute then.
-const FAULTS: [Fault; 40] = [
+const FAULTS: [Fault; 45] = [
     Fault::Chunked,
     Fault::Chunked,
     Fault::Interim,
@@ -113,7 +113,12 @@ const FAULTS: [Fault; 40] = [
     Fault::Stall,
     Fault::Stall,
     Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
     Fault::Mute,
+    Fault::Silent,
+    Fault::Silent,
     Fault::Silent,
     Fault::Silent,
     Fault::Silent,
@@ -175,8 +180,13 @@ impl Fault {
                 let location = format!("{}?{HOSTILE}", right.target);
                 Message::new(302, "text/plain", HOSTILE).with("location", location)
             }
-            Self::Failed(503) => unavailable(dice),
-            Self::Failed(status) => json(status, format!("{{\"error\":\"{HOSTILE}\"}}")),
+            Self::Failed(status) => {
+                let message = json(status, format!("{{\"error\":\"{HOSTILE}\"}}"));
+                match status {
+                    503 => when(dice, message),
+                    _ => message,
+                }
+            }
             Self::Throttled => when(dice, Message::new(429, "text/plain", HOSTILE)),
             Self::Refused => Message::new(401, "text/plain", HOSTILE),
             Self::Echo => {
@@ -252,11 +262,6 @@ impl Message {
 
 fn json(status: u16, body: String) -> Message {
     Message::new(status, "application/json; charset=utf-8", body)
-}
-
-/// A 503, which may say when to come back.
-pub(crate) fn unavailable(dice: &mut Dice) -> Message {
-    when(dice, json(503, format!("{{\"error\":\"{HOSTILE}\"}}")))
 }
 
 /// A message with `retry-after` in one of its forms, some of which are none, or

@@ -53,7 +53,8 @@ impl Gate {
     }
 }
 
-/// A connection of a process that may be frozen.
+/// A connection of a process that may be frozen. Its end shows to who reads it
+/// alone.
 pub(crate) struct Stream {
     inner: TcpStream,
     gate: Arc<Gate>,
@@ -100,7 +101,9 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        std::task::ready!(self.inner(cx)).poll_write(cx, bytes)
+        let written = std::task::ready!(self.inner(cx)).poll_write(cx, bytes);
+        // Where nothing can be sent any more, what has come is read all the same.
+        written.map(|written| Ok(written.unwrap_or(bytes.len())))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,5 +1,5 @@
 //! A front end of the upstream: a listener that answers for the sandbox, rightly
-//! or with a fault, as its weather is.
+//! or with a fault, as its weather is. It speaks HTTP/1.1 and HTTP/2 on one port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

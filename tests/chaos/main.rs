@@ -5,6 +5,10 @@
 //! end of its connection, nothing wrong is served, no key and no budget gets
 //! out, and afterwards all that was taken is given back.
 //!
+//! The upstream is asked over HTTP/1.1 and over HTTP/2. A run of
+//! `ORDGATE_CHAOS_SECONDS=120` fails where a freeze, a connection cap, a silent
+//! connection or a stalled body has not taken effect over each of them.
+//!
 //! What is random follows from a seed, which is printed; when things happen is
 //! the machine's affair, so a seed plays a like game and not the same one:
 //!
