@@ -50,6 +50,9 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
             Some(after) = streams.join_next() => after.unwrap(),
             accepted = connection.accept() => {
                 let Some(Ok((request, respond))) = accepted else {
+                    // Those that are under way see the end.
+                    let all = async { while streams.join_next().await.is_some() {} };
+                    let _ = timeout(FLUSH, all).await;
                     return;
                 };
                 let dice = Dice::new(dice.next());
@@ -232,8 +235,9 @@ async fn body(
         }
         Fault::Stall => {
             stream.send_data(half, false)?;
+            // By a reset of the stream, or the end of the connection.
             let given_up = timeout(HELD, poll_fn(|cx| stream.poll_reset(cx))).await;
-            if matches!(given_up, Ok(Ok(_))) {
+            if given_up.is_ok() {
                 shared.world.strike(Kind::StalledBody, VERSION);
             }
         }
