@@ -31,6 +31,7 @@ pub mod keys;
 mod late;
 pub mod latency;
 pub mod line;
+mod min_rate;
 mod missing_routes;
 pub mod names;
 mod pass;
@@ -38,6 +39,7 @@ pub mod queue;
 mod rates;
 mod refusals;
 pub mod reported;
+pub mod response_body;
 pub mod rest;
 pub mod retry;
 mod search;
@@ -77,9 +79,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use keys::{ApiKey, Denied, Grant, Host, Keys, Standing, StandingAt};
 use line::{Hold, Line, Slot, Until};
+pub use min_rate::MinRate;
 pub use missing_routes::MissingRoutes;
 use names::Names;
-pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
+pub use pass::{BodyPermit, Exchange, RequestBody, ResponseBody, no_body};
 pub use rates::{Rate, Rates};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
@@ -105,6 +108,8 @@ pub trait Ask: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
     /// Passes a request on as it is, for routes that obey the origin's fields.
+    /// With `whole`, the body of an answer of the API's is read first, up to so
+    /// many bytes.
     fn exchange<'a>(
         &'a self,
         method: Method,
@@ -112,6 +117,7 @@ pub trait Ask: Send + Sync {
         fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
+        whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>>;
 
     /// The longest that either takes until an answer begins.
@@ -140,8 +146,9 @@ impl Ask for Upstream {
         fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
+        whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
-        Box::pin(self.exchange(method, target, fields, body, wish))
+        Box::pin(self.exchange(method, target, fields, body, wish, whole))
     }
 
     fn patience(&self) -> Duration {

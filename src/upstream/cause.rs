@@ -63,6 +63,10 @@ impl Cause {
                 "first_byte_timeout",
                 "no answer has begun within first_byte_timeout",
             ),
+            Failure::TimedOut(TimedOut::Body) => (
+                "body_stalled",
+                "the answer's body was silent for longer than response_body.grace, or fell behind response_body.min_rate by that",
+            ),
             Failure::TimedOut(TimedOut::Whole) => ("timeout", "no whole answer within timeout"),
             Failure::Incomplete => ("body_incomplete", "the answer ended before its end"),
             Failure::NotJson => ("not_json", "the answer is not JSON"),

@@ -88,12 +88,28 @@ async fn what_the_preferred_one_fails_at_the_other_answers_at_once() {
         ("garbage", Reply::raw("garbage\r\n\r\n").close()),
         ("HTML", Reply::with(200, html, "<html>")),
         ("redirect", Reply::with(302, "location: /\r\n", "")),
+        (
+            "stalled",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").hang(),
+        ),
+        (
+            "stalled chunks",
+            Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n").hang(),
+        ),
+        (
+            "slow",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n")
+                .drip(" ".repeat(9999), Duration::from_millis(5)),
+        ),
     ];
     for (name, reply) in rows {
         let upstreams = pair();
         let [preferred, other] = &upstreams;
         let gateway = match name {
             "silent" => before(&upstreams, "upstream.first_byte_timeout = \"300ms\""),
+            "stalled" | "stalled chunks" | "slow" => {
+                before(&upstreams, "upstream.response_body.grace = \"300ms\"")
+            }
             _ => before(&upstreams, ""),
         };
         preferred.always(reply);
