@@ -185,6 +185,16 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
     }
 }
 
+/// Waits until the standby has been knocked at, where nothing else was asked.
+async fn has_knocked(gateway: &Gateway) {
+    let told = || {
+        let gateway = gateway.server().gateway();
+        let tally = gateway.upstreams.first().tally();
+        tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
+    };
+    until("the knock has ended", told).await;
+}
+
 #[tokio::test]
 async fn whatever_a_standby_says_to_a_knock_it_is_there() {
     let html = "content-type: text/html\r\n";
@@ -210,12 +220,7 @@ async fn whatever_a_standby_says_to_a_knock_it_is_there() {
         upstreams[1].once("/", reply);
         let gateway = before(&upstreams, "upstream.breaker.failures = 1");
         upstreams[1].asked(1).await;
-        let told = || {
-            let gateway = gateway.server().gateway();
-            let tally = gateway.upstreams.first().tally();
-            tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
-        };
-        until("the knock has ended", told).await;
+        has_knocked(&gateway).await;
         assert_eq!(fares(&gateway)[1].condition.name(), condition, "{name}");
         assert_eq!(upstreams[1].targets(), ["/"], "{name}");
         rested(&gateway, name).await;
@@ -656,6 +661,8 @@ async fn a_key_that_is_refused_rests_at_all_endpoints_of_a_host() {
             .keys("a-key")
             .manual()
             .start();
+        // It says nothing of the key before a client's request does.
+        has_knocked(&gateway).await;
         upstream.always(reply);
         for number in 0..4 {
             let answer = gateway.get(&token(number)).await;
