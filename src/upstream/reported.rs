@@ -100,6 +100,8 @@ pub struct Reported {
     /// Where it is a quota that is spent, and not a minute: how long to ask for
     /// nothing, before one request sees how things stand.
     pub quota_spent: Option<Duration>,
+    /// Whether the answer refuses the key, or has had enough of it (401, 403, 429).
+    pub refuses_key: bool,
     /// What cannot be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -182,6 +184,7 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     if !found.unreadable.is_empty() && refuses.contains(&status) {
         reported.add(Window::Unnamed, 0, None, LEAST_WAIT.as_secs());
     }
+    reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;
     reported
 }

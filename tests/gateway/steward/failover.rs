@@ -612,6 +612,20 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
             Reply::with(429, "retry-after: 60\r\n", "{}"),
             "cooling",
         ),
+        (
+            "429 with nothing left",
+            Reply::with(
+                429,
+                "retry-after: 60\r\nratelimit-remaining: 0\r\nratelimit-reset: 60\r\n",
+                "{}",
+            ),
+            "cooling",
+        ),
+        (
+            "429 with nothing left and no retry-after",
+            Reply::with(429, "x-ratelimit-remaining-minute: 0\r\n", "{}"),
+            "cooling",
+        ),
     ];
     for (name, reply, state) in rows {
         let upstreams = pair();
