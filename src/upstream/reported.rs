@@ -257,7 +257,7 @@ impl Found {
             }
         }
         found.limits.sort_by_key(|limit| limit.dialect);
-        let (items, unreadable) = structured::read(fields);
+        let (items, unreadable) = structured::read(fields, clocks);
         found.items = items;
         for value in unreadable {
             found.note(false, &RATELIMIT, value);

@@ -1,7 +1,7 @@
 //! Durations and dates, as responses spell them. Pure.
 //!
 //! A date is read against the clock of the server that sent it, as far as the
-//! response's own `date` says what that is: a server whose clock is hours ahead
+//! response's own `date` and `age` say what that is: a server whose clock is hours ahead
 //! still means five seconds when it names a date five seconds later. Where there
 //! is no readable `date`, or several, and where it is farther from the date that
 //! is read than any window lasts, our own clock stands in.
@@ -11,7 +11,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use http::header::DATE;
+use http::header::{AGE, DATE, HeaderName};
 
 /// A window that ends later than this is none: its end is nonsense, or in
 /// another unit.
@@ -50,11 +50,10 @@ pub(super) struct Clocks {
 impl Clocks {
     /// Those of a response that came at a time of our own clock.
     pub(super) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
-        let mut dates = fields.get_all(DATE).iter();
-        let server = match (dates.next(), dates.next()) {
-            (Some(date), None) => date.to_str().ok().and_then(http_date),
-            _ => None,
-        };
+        let date = only(fields, DATE).and_then(http_date);
+        // A cache on the way leaves `date` as it was (RFC 9111 §5.1).
+        let age = only(fields, AGE).and_then(digits).unwrap_or(0);
+        let server = date.and_then(|date| date.checked_add(Duration::from_secs(age)));
         Self { server, own }
     }
 
@@ -87,7 +86,7 @@ impl Clocks {
     }
 
     /// What a bare number says, in nanoseconds.
-    fn seconds_of(self, number: u128) -> u64 {
+    pub(super) fn seconds_of(self, number: u128) -> u64 {
         if number <= u128::from(UNIX_TIME) * SECOND {
             return seconds(number);
         }
@@ -164,6 +163,13 @@ fn iso_duration(text: &str) -> Option<u128> {
     };
     let times = times.map_or(Some(0), |times| amounts(times, &ISO_TIMES))?;
     Some(days.saturating_add(times))
+}
+
+/// The text of a field that there is one of.
+fn only(fields: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = fields.get_all(name).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only?.to_str().ok()
 }
 
 /// A date of RFC 9110 §5.6.7.
@@ -387,6 +393,32 @@ mod tests {
                 let until = clocks.seconds_until(text);
                 assert_eq!(until, Some(expected), "{dates:?} {text}");
             }
+        }
+    }
+
+    /// A cache on the way leaves `date` as it was, and says how long ago that is.
+    #[test]
+    fn an_answer_of_some_age_was_dated_so_long_ago() {
+        let rows: [(&[&str], u64); 6] = [
+            (&[], 305),
+            (&["300"], 5),
+            (&["0"], 305),
+            (&["soon"], 305),
+            (&["300", "300"], 305),
+            // None that could be believed.
+            (&["99999999999999999999"], 45),
+        ];
+        for (ages, expected) in rows {
+            let mut fields = HeaderMap::new();
+            let date = httpdate::fmt_http_date(at(NOW + 18_000));
+            fields.insert(DATE, HeaderValue::from_str(&date).unwrap());
+            for age in ages {
+                fields.append(AGE, HeaderValue::from_static(age));
+            }
+            let end = NOW + 18_305;
+            let own = at(end - 45);
+            let until = Clocks::of(&fields, own).seconds_until(&end.to_string());
+            assert_eq!(until, Some(expected), "{ages:?}");
         }
     }
 
