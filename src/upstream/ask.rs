@@ -15,6 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::cause;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
@@ -389,6 +390,9 @@ impl Upstream {
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
+        if judged == Err(Failure::NotJson) {
+            return Err(cause::not_json(passage, head.status, body).await);
+        }
         judged?;
         let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
         let took = self.clock.now().since(begun);

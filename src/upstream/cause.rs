@@ -11,10 +11,14 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
 use rustls::{AlertDescription, CertificateError};
+use tokio::time::timeout;
 
 use super::connector::CertificateAsked;
 use super::endpoint::Passage;
@@ -102,6 +106,41 @@ impl Cause {
             texts: vec!["a probe was given up that had taken long".to_owned()],
         }
     }
+}
+
+/// What nginx answers, as a page with status 400, where it demands a client
+/// certificate: it does so after the handshake, also where that is resumed and
+/// asks for none.
+const NGINX_DEMANDS: &[u8] = b"No required SSL certificate was sent";
+/// How long its page is waited for.
+const PAGE: Duration = Duration::from_secs(1);
+
+/// How an answer has failed that is not JSON; the passage keeps why.
+pub(super) async fn not_json(
+    passage: &mut Passage,
+    status: StatusCode,
+    mut body: Incoming,
+) -> Failure {
+    let mut demands = false;
+    if status == StatusCode::BAD_REQUEST
+        && let Ok(Some(Ok(frame))) = timeout(PAGE, body.frame()).await
+        && let Some(page) = frame.data_ref()
+    {
+        let mut parts = page.windows(NGINX_DEMANDS.len());
+        demands = parts.any(|part| part == NGINX_DEMANDS);
+    }
+    let (failure, kind, text) = match demands {
+        true => {
+            let (why, kind) = CLIENT_CERTIFICATE;
+            let text = "the server says that it requires a TLS client certificate";
+            (Failure::Unreachable(why), kind, text)
+        }
+        false => (Failure::NotJson, "not_json", "the answer is not JSON"),
+    };
+    let status = format!("status {}", status.as_u16());
+    let texts = vec![text.to_owned(), status];
+    passage.failed_by(Cause { kind, texts });
+    failure
 }
 
 /// Which failure an error is, and its kind.
