@@ -191,6 +191,9 @@ fn iso_date(text: &str) -> Option<SystemTime> {
     let (hour, minute) = (digits(parts.next()?)?, digits(parts.next()?)?);
     let second = parts.next().map_or(Some(0), number)?;
     let is_time = hour < 24 && minute < 60 && second <= 60 * SECOND && parts.next().is_none();
+    if !(is_day && is_time) {
+        return None;
+    }
     let minutes = (days(year, month, day)? * 24 + hour) * 60 + minute;
     let minutes = match zone.split_at(1) {
         ("Z" | "z", "") => minutes,
@@ -199,9 +202,7 @@ fn iso_date(text: &str) -> Option<SystemTime> {
         _ => return None,
     };
     let unix = Duration::from_secs(minutes * 60) + Duration::from_nanos_u128(second);
-    SystemTime::UNIX_EPOCH
-        .checked_add(unix)
-        .filter(|_| is_day && is_time)
+    SystemTime::UNIX_EPOCH.checked_add(unix)
 }
 
 /// Minutes of `hh:mm`, `hhmm` or `hh`.
@@ -212,7 +213,7 @@ fn offset_minutes(text: &str) -> Option<u64> {
         minutes => digits(minutes)?,
     };
     let hours = digits(hours)?;
-    (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
+    (hours < 24 && minutes < 60).then(|| hours * 60 + minutes)
 }
 
 /// Days from 1 January 1970 to a day of the Gregorian calendar.
@@ -326,6 +327,12 @@ mod tests {
             ("2026-11-20T16:00:61Z", None),
             ("2026-11-20T16:00:00:00Z", None),
             ("2026-11-20T16:00:31+99:00", None),
+            // Regressions: they overflowed.
+            ("2026-11-20T16:00:99999999999999999999Z", None),
+            ("2026-11-20T99999999999999999999:00Z", None),
+            ("2026-11-20T16:99999999999999999999Z", None),
+            ("2026-11-20T16:00:31+0099999999999999999999", None),
+            ("2026-11-20T16:00:31-00:99999999999999999999", None),
             ("1969-12-31T23:59:59Z", None),
             ("Tue Feb 16 2021 09:02:42 GMT+0100", None),
         ] {
@@ -437,7 +444,8 @@ mod tests {
         /// Nothing that is said panics, and what is numbers alone is read.
         #[test]
         fn anything_may_be_said(
-            text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}",
+            text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}\
+             |2026-11-20T([0-9]{1,24}:){1,2}[0-9]{1,24}(Z|[+-][0-9]{2}:?[0-9]{0,24})",
         ) {
             let read = own().seconds_until(&text);
             let is_number = text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty();
