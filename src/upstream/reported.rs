@@ -303,7 +303,8 @@ impl Found {
                 for part in text.split(',') {
                     let left = match name.as_str() {
                         BUCKET => left_in_bucket(part),
-                        _ => times::count(part),
+                        // Docker Hub's has a window behind it: `76;w=21600`.
+                        _ => times::count(part.split(';').next().unwrap_or("")),
                     };
                     is_read &= left.is_some();
                     limit.left = limit.left.into_iter().chain(left).min();

@@ -21,6 +21,14 @@ fn dialects() {
             ],
             &[(Unnamed, 50, 50, true)],
         ),
+        // Docker Hub.
+        (
+            &[
+                ("ratelimit-limit", "100;w=21600"),
+                ("ratelimit-remaining", "0;w=21600"),
+            ],
+            &[(Unnamed, 0, 1, false)],
+        ),
         // GitLab.
         (
             &[
