@@ -189,6 +189,12 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     reported
 }
 
+/// Whether a refusal says that nothing is left of a window, and when that ends.
+pub fn is_spent(fields: &HeaderMap, wall: SystemTime) -> bool {
+    let words = read(StatusCode::FORBIDDEN, fields, wall).words;
+    words.iter().any(|word| word.left == 0 && word.told)
+}
+
 /// How long to wait after a 429: `retry-after`, or else until the window ends;
 /// and as long as something is spent.
 pub fn throttled(fields: &HeaderMap, wall: SystemTime) -> Duration {

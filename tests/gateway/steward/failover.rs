@@ -622,6 +622,15 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
             "cooling",
         ),
         (
+            "403 with nothing left",
+            Reply::with(
+                403,
+                "x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 60\r\n",
+                "{}",
+            ),
+            "cooling",
+        ),
+        (
             "429 with nothing left and no retry-after",
             Reply::with(429, "x-ratelimit-remaining-minute: 0\r\n", "{}"),
             "cooling",
