@@ -453,6 +453,39 @@ async fn a_height_that_cannot_be_displaces_nobody() {
     }
 }
 
+/// A regression: everything counted as deep below it until the next status.
+#[tokio::test]
+async fn a_height_that_cannot_be_is_no_tip() {
+    let upstreams = pair();
+    let tips = [840_000, 840_000].map(height);
+    for (upstream, tip) in upstreams.iter().zip(&tips) {
+        at_height(upstream, tip, tip);
+    }
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 4).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstreams[1].usually(move |_| Reply::json("{}").behind(&held));
+    tips[0].store(4_000_000_000, SeqCst);
+    until("it is left", || asked(&gateway) == 1).await;
+    let told = gateway.admin("/status").await.json();
+    for tip in told["chain"]["tips"].as_array().unwrap() {
+        assert_eq!(tip["height"], 840_000, "{tip}");
+    }
+    gate.open();
+    at_height(&upstreams[1], &tips[1], &tips[1]);
+    tips[1].store(840_001, SeqCst);
+    let gateway = &gateway;
+    let follows = async || {
+        let told = gateway.admin("/status").await.json();
+        let mut tips = told["chain"]["tips"].as_array().unwrap().iter();
+        tips.all(|tip| tip["height"] == 840_001)
+    };
+    while !follows().await {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
     let upstreams = pair();
