@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::cause;
 use super::connection::Way;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
@@ -390,6 +391,9 @@ impl Upstream {
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
+        if judged == Err(Failure::NotJson) {
+            return Err(cause::not_json(passage, head.status, body).await);
+        }
         judged?;
         let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
         let body = response_body::read(body, most, limits).await?;
