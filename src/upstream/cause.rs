@@ -83,6 +83,7 @@ impl Cause {
             | Failure::Throttled { .. }
             | Failure::Spent { .. }
             | Failure::TooManyInFlight
+            | Failure::Excess { .. }
             | Failure::BreakerOpen { .. }
             | Failure::Abandoned
             | Failure::Unsettled

@@ -101,6 +101,12 @@ impl Upstream {
                     .map(|next| (next, (method.clone(), fields.clone(), None))),
                 None => None,
             };
+            let is_closed = matches!(failure, Failure::Excess { status: None, .. });
+            let failure = match is_closed && again.is_none() {
+                // It may have been acted on: the client is not told to try again.
+                true => Failure::Terminated,
+                false => failure,
+            };
             let Some(next) = next else {
                 if !matches!(failure, Failure::RequestBody(_)) {
                     self.tally.count_failed();
@@ -139,7 +145,13 @@ impl Upstream {
     ) -> Result<(Response<Incoming>, Option<Place>), Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let passed = self.pass_once(&mut passage, grant, target, method, fields, body, reason);
-        let passed = passed.await;
+        let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
+        let passed = passed.await.map_err(|failure| {
+            match failure == Failure::Terminated && is_uploading() {
+                true => failure,
+                false => passage.weigh(failure),
+            }
+        });
         let place = match &passed {
             // It is passed on as it is: what it means is the client's business.
             Ok(response) if response.status().is_server_error() => passage.end_untold(),
@@ -149,9 +161,7 @@ impl Upstream {
             }
             // A server may close the connection to refuse an upload (RFC 9112
             // §9.6): it is there, and clients choose what they upload.
-            Err(Failure::Terminated) if progress.is_some_and(|upload| !upload.has_ended()) => {
-                passage.end_untold()
-            }
+            Err(Failure::Terminated) if is_uploading() => passage.end_untold(),
             Ok(_) => passage.end(None),
             Err(failure) => passage.end(Some(failure)),
         };
@@ -208,7 +218,7 @@ impl Upstream {
                 Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
             }
         };
-        passage.heard();
+        passage.heard(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // Nothing was asked for that could be switched to.
             return Err(Failure::Protocol);
