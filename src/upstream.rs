@@ -49,6 +49,7 @@ pub mod sketch;
 pub mod tally;
 mod tls;
 pub mod told;
+mod under_way;
 mod unreadable;
 pub mod upload;
 mod wish;

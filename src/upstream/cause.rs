@@ -90,6 +90,7 @@ impl Cause {
             | Failure::Throttled { .. }
             | Failure::Spent { .. }
             | Failure::TooManyInFlight
+            | Failure::Excess { .. }
             | Failure::BreakerOpen { .. }
             | Failure::Abandoned
             | Failure::Unsettled
