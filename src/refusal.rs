@@ -109,6 +109,7 @@ impl Refusal {
             Self::Upstream(failure) => match failure {
                 Failure::Spent { .. }
                 | Failure::TooManyInFlight
+                | Failure::Excess { .. }
                 | Failure::BreakerOpen { .. }
                 | Failure::Unsettled
                 | Failure::Throttled { .. }
@@ -227,6 +228,9 @@ impl Refusal {
             | Self::TooManyClientConnections
             | Self::Upstream(
                 Failure::TooManyInFlight
+                | Failure::Excess {
+                    retry_after: None, ..
+                }
                 | Failure::Unsettled
                 | Failure::RequestBody(BodyFault::NoRoom),
             ) => Some(1),
@@ -234,6 +238,10 @@ impl Refusal {
                 Failure::Spent { retry_after }
                 | Failure::BreakerOpen { retry_after }
                 | Failure::Throttled { retry_after }
+                | Failure::Excess {
+                    retry_after: Some(retry_after),
+                    ..
+                }
                 | Failure::ServerError {
                     retry_after: Some(retry_after),
                     ..
@@ -343,6 +351,9 @@ fn upstream(failure: &Failure) -> &'static str {
         }
         Failure::TooManyInFlight => {
             "As many upstream requests are under way as may be; try again in 1 s"
+        }
+        Failure::Excess { .. } => {
+            "The upstream takes no more requests at once; try again when retry-after says"
         }
         Failure::BreakerOpen { .. } => {
             "The upstream goes on failing and is left alone for a while; try again when retry-after says"
@@ -489,6 +500,14 @@ mod tests {
                 }),
                 503,
                 "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
+            ),
+            (
+                Refusal::Upstream(Failure::Excess {
+                    status: Some(StatusCode::SERVICE_UNAVAILABLE),
+                    retry_after: None,
+                }),
+                503,
+                "proxy-status: ordgate; error=connection_limit_reached; received-status=503, retry-after: 1",
             ),
             (
                 Refusal::Upstream(Failure::NoSuchRoute {

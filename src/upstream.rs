@@ -49,6 +49,7 @@ pub mod sketch;
 pub mod tally;
 mod tls;
 pub mod told;
+mod under_way;
 mod unreadable;
 pub mod upload;
 mod wish;
@@ -124,9 +125,11 @@ pub trait Ask: Send + Sync {
     fn patience(&self) -> Duration;
 
     /// Takes in that an answer of a status path says a height: of several
-    /// endpoints the one that lags is not asked.
-    fn hear_height(&self, answer: &Answer, path: &str, height: u32) {
+    /// endpoints the one that lags is not asked. Answers whether the height is
+    /// believed.
+    fn hear_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
         let _alone = (answer, path, height);
+        true
     }
 }
 
@@ -155,12 +158,14 @@ impl Ask for Upstream {
         Self::patience(self)
     }
 
-    fn hear_height(&self, answer: &Answer, path: &str, height: u32) {
-        let now = self.clock.now();
-        if let Some(endpoint) = self.endpoints.get(usize::from(answer.endpoint)) {
+    fn hear_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
+        let (now, at) = (self.clock.now(), usize::from(answer.endpoint));
+        if let Some(endpoint) = self.endpoints.get(at) {
             endpoint.says_height(path, height, now);
         }
         self.look();
+        let unbelieved = self.heights().unbelieved;
+        unbelieved.get(at).is_none_or(Option::is_none)
     }
 }
 

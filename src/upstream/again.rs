@@ -114,6 +114,9 @@ impl Failure {
             Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
             Self::Terminated
             | Self::Incomplete
+            | Self::Excess {
+                retry_after: None, ..
+            }
             | Self::Unreachable(
                 Unreachable::Refused
                 | Unreachable::Name
@@ -125,6 +128,7 @@ impl Failure {
                 retry_after: None,
             } if matches!(status.as_u16(), 502..=504) => Remedy::Repeat,
             Self::ServerError { .. }
+            | Self::Excess { .. }
             | Self::Unreachable(
                 Unreachable::Tls
                 | Unreachable::Alert
@@ -183,6 +187,11 @@ mod tests {
         let no_such_route = Failure::NoSuchRoute {
             endpoint: "http://a".into(),
         };
+        let excess = |status, retry_after: Option<u64>| Failure::Excess {
+            status,
+            retry_after: retry_after.map(Duration::from_secs),
+        };
+        let unavailable = Some(StatusCode::SERVICE_UNAVAILABLE);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(Again::Here(0));
         let there = Some(Again::Elsewhere(1));
@@ -190,6 +199,9 @@ mod tests {
         let rows = [
             (Failure::Terminated, [here, there, here]),
             (Failure::Incomplete, [here, there, here]),
+            (excess(None, None), [here, there, here]),
+            (excess(unavailable, None), [here, there, here]),
+            (excess(unavailable, Some(9)), [None, there, None]),
             (refused, [here, there, here]),
             (server_error(502, None), [here, there, here]),
             (server_error(503, None), [here, there, here]),

@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::cause;
 use super::connection::Way;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
@@ -158,7 +159,10 @@ impl Upstream {
         let (keys, most) = (self.keys.ways(), self.settings.retry.limit);
         let again = course.fail(failure, at, another, keys, most)?;
         if let Again::Here(before) = again {
-            if !self.retries().withdraw(self.clock.now()) {
+            // One that was turned away costs no more than a place: the limit of
+            // requests under way has fallen, and it waits until it fits.
+            let is_excess = matches!(failure, Failure::Excess { .. });
+            if !is_excess && !self.retries().withdraw(self.clock.now()) {
                 self.tally.count_unretried();
                 return None;
             }
@@ -242,6 +246,7 @@ impl Upstream {
         let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout_at(deadline, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
+        let asked = asked.map_err(|failure| passage.weigh(failure));
         self.note_retirement(&passage, asked.as_ref().err());
         drop(passage.end(asked.as_ref().err()));
         let Some((grant, status)) = refused else {
@@ -312,6 +317,7 @@ impl Upstream {
         let asked = self.ask_once(path, &mut passage, grant, reason, &mut refused);
         let asked = timeout(KEY_CHECK, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::FirstByte)));
+        let asked = asked.map_err(|failure| passage.weigh(failure));
         drop(passage.end(asked.as_ref().err()));
         match asked {
             Ok(answer) if answer.status == StatusCode::OK => Verdict::Accepted,
@@ -361,7 +367,7 @@ impl Upstream {
             Ok(Err(error)) => return Err(self.failure(passage, target, &error)),
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
-        passage.heard();
+        passage.heard(response.status());
         let (head, body) = response.into_parts();
         let wall = self.clock.wall_as_set();
         let judged = answer::judge_head(head.status, &head.headers, wall);
@@ -390,6 +396,9 @@ impl Upstream {
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
+        if judged == Err(Failure::NotJson) {
+            return Err(cause::not_json(passage, head.status, body).await);
+        }
         judged?;
         let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
         let body = response_body::read(body, most, limits).await?;

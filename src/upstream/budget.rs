@@ -11,6 +11,15 @@
 //! under way for a while longer. What the upstream itself says is left (`upstream::told`) holds
 //! beside that, and can only be stricter.
 //!
+//! That is what it costs: of n requests a second, n / (1 + t) can be used where
+//! answers take t seconds, since n may be under way or have been answered within
+//! the last second. No rule does better that knows no more than when each request
+//! was sent and answered: n requests that are counted just before their answers,
+//! and one that is counted as soon as it is sent, less than a second later, would
+//! be too many. An answer's `date` does not tell more. It says when the answer was
+//! made, in whole seconds of another clock, and the request may have been counted
+//! as late as that.
+//!
 //! A minute is paced, so that a burst cannot empty it. Three fifths of it may go
 //! at once. From then on requests are spread evenly over what is left and what
 //! comes back as earlier requests leave the window; so there is always a next one
@@ -33,11 +42,17 @@ use super::reported::Word;
 use super::told::{Hearing, Told};
 use crate::clock::Moment;
 
-/// Added to each window, for clocks that tick coarsely or run slow.
-const SLACK: Duration = Duration::from_millis(50);
+/// How long a request that has ended counts in the second: 5 ms longer than a
+/// second. This process reads its clock after an answer has come and before a
+/// request is sent, in nanoseconds, so its reading costs nothing. The provider's
+/// clock may run slower by 1 in 1,000 (two clocks that are each corrected as fast
+/// as an operating system does it, 500 ppm), which is 1 ms; and it may tick only
+/// every 4 ms, as the coarse clock of Linux does at 250 Hz.
+pub const SECOND: Duration = Duration::from_millis(1005);
 
-/// How long a request that has ended counts in the second.
-pub const SECOND: Duration = Duration::from_secs(1).saturating_add(SLACK);
+/// How long a request that has ended counts in the minute. Clocks that differ by
+/// 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
+const MINUTE: Duration = Duration::from_millis(60_050);
 
 /// For so long a request that was given up may still be on its way.
 pub const LATE: Duration = Duration::from_secs(1);
@@ -45,8 +60,9 @@ pub const LATE: Duration = Duration::from_secs(1);
 /// So many ends are kept of a window that is not limited.
 const REMEMBERED: usize = 1024;
 
-/// So many moments of a window are looked at for its pace.
-const STEPS: u32 = 60;
+/// So many moments of a window are looked at for its pace: it is slower than it
+/// could be by one part in so many.
+const STEPS: u32 = 240;
 
 /// The budget of one key.
 #[derive(Debug)]
@@ -141,8 +157,8 @@ impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(rates: Rates) -> Self {
         Self {
-            minute: Window::new(rates.per_minute, Duration::from_secs(60)),
-            second: Window::new(rates.per_second, Duration::from_secs(1)),
+            minute: Window::new(rates.per_minute, MINUTE),
+            second: Window::new(rates.per_second, SECOND),
             told: Told::default(),
             sent: 0,
             ended: 0,
@@ -302,7 +318,7 @@ impl Window {
     fn new(rate: Rate, span: Duration) -> Self {
         Self {
             most: most(rate),
-            span: span + SLACK,
+            span,
             under_way: 0,
             ended: VecDeque::new(),
         }

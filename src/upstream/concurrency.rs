@@ -23,13 +23,22 @@
 //!   falls no further than to twice of what was under way, and the reference
 //!   follows the medians within a minute.
 //! - A time-out, a 503 or a 504 lowers it by three tenths.
+//! - A server that takes so many connections and turns the others away, while it
+//!   answers those, has a cap. The limit falls at once to as many as were under
+//!   way beside the one that was turned away; of a burst that is too large each
+//!   failure lowers it further, until those are left that the server has taken.
+//!   There it stays for a while, twice as long each time that it meets the cap
+//!   again. Then it rises by one, two, four and so on, an answer's time apart,
+//!   until it meets the cap or is where it was. So a cap costs one request every
+//!   16 s, and one that is lifted is forgotten within some seconds more. One
+//!   failure among many answers is none of a cap, but of a connection.
 //!
 //! Who calls: whoever hands out places among the requests under way, with each
 //! answer and each failure of this sort.
 //!
-//! Invariants: the limit is within its bounds, and never zero; it does not rise
-//! unused; where all answers take equally long, it does not fall; memory does
-//! not grow.
+//! Invariants: the limit is within its bounds, but for a cap below the least of
+//! them, and never zero; it does not rise unused; where all answers take equally
+//! long, it does not fall; memory does not grow.
 //!
 //! A server of four cores that is always asked for more so comes to a limit of
 //! four to five on average, and is idle for a tenth of its time at the most, or
@@ -37,8 +46,9 @@
 //! since what a change has done is seen only after an answer's time.
 //!
 //! Deliberately absent: places and who waits for them; how often a key may be
-//! used (`upstream::budget`); and failures that tell nothing of load, such as a
-//! connection refused, which are the breaker's.
+//! used (`upstream::budget`); whether others are answered while one is turned away
+//! (`upstream::under_way`); and failures that tell nothing of load, which are the
+//! breaker's.
 
 use std::time::Duration;
 
@@ -65,6 +75,15 @@ const MOST_CUT: f64 = 0.5;
 const LEAST_CUT: f64 = 0.9;
 /// A time-out, a 503 or a 504 leaves this share of the limit.
 const OVERLOAD: f64 = 0.7;
+/// One that is turned away after so many answers is none of a cap, nor after so
+/// many times the limit.
+const ALONE: u64 = 20;
+const ALONE_ROUNDS: u64 = 2;
+/// How long the limit stays where a cap has put it, at first and at the most.
+const HOLD: Duration = Duration::from_millis(500);
+const MOST_HOLD: Duration = Duration::from_secs(16);
+/// So long after twice that a cap is forgotten which was not met again.
+const GONE: Duration = Duration::from_secs(5);
 /// A window in which this share of the limit was under way at some time has
 /// used it.
 const USED: f64 = 0.9;
@@ -102,6 +121,10 @@ pub struct Concurrency {
     cut: Option<Cut>,
     /// The last fall for an overload.
     overloaded: Option<Moment>,
+    /// What the server takes, where it has turned requests away.
+    cap: Option<Cap>,
+    /// Answers since one was last turned away.
+    answers: u64,
 }
 
 /// The answers that are being gathered.
@@ -113,6 +136,19 @@ struct Window {
     /// The sum of how many were under way as each was sent, and the most.
     crowds: u64,
     peak: u32,
+}
+
+/// That the server takes no more than so many, as far as is known.
+#[derive(Clone, Copy, Debug)]
+struct Cap {
+    /// When the limit last fell for it: what was sent before met another limit.
+    fell: Moment,
+    /// How long the limit then stays.
+    hold: Duration,
+    /// By how much it rises next.
+    step: f64,
+    /// Where it was before.
+    before: f64,
 }
 
 /// How things were before the limit fell.
@@ -139,12 +175,14 @@ impl Concurrency {
             ended: None,
             cut: None,
             overloaded: None,
+            cap: None,
+            answers: 0,
         }
     }
 
     /// How many requests may be under way at once.
     pub fn limit(&self) -> u32 {
-        (self.limit as u32).clamp(self.least, self.most)
+        (self.limit as u32).clamp(1, self.most)
     }
 
     /// How long a median answer is believed to take that does not wait for
@@ -164,15 +202,17 @@ impl Concurrency {
         } else {
             self.limit
         };
-        self.limit = self.bounded(limit);
+        self.limit = limit.clamp(f64::from(self.least), f64::from(self.most));
         // A fall of a limit that was another's cannot be taken back.
         self.cut = None;
+        self.cap = None;
     }
 
     /// An answer came that took so long, from the request's first byte to its
     /// last. `in_flight` is how many requests were under way when it was sent,
     /// itself among them.
     pub fn record(&mut self, took: Duration, in_flight: u32, now: Moment) {
+        self.answers += 1;
         let before = |changed| now.before(took) < changed;
         if self.is_fixed() || self.changed.is_some_and(before) {
             return;
@@ -183,6 +223,10 @@ impl Concurrency {
         window.took.record(took);
         window.crowds += u64::from(in_flight.max(1));
         window.peak = window.peak.max(in_flight);
+        if self.is_used() && self.rise_towards_cap(now) {
+            return;
+        }
+        let window = &mut self.window;
         if window.took.count() >= enough && now.since(begun) >= self.window_time() {
             let window = std::mem::take(&mut self.window);
             self.judge(&window, now);
@@ -209,6 +253,62 @@ impl Concurrency {
         self.overloaded = Some(now);
         self.cut = None;
         self.change(self.limit * OVERLOAD, now);
+    }
+
+    /// A request that was sent at that moment was turned away while the server
+    /// answered others; of those, so many are under way that hold a place.
+    /// Answers whether the limit is the remedy: it has fallen, or need not. Where
+    /// it cannot fall, something else is wrong with the server.
+    pub fn turned_away(&mut self, others: u32, sent: Moment, now: Moment) -> bool {
+        let answers = std::mem::take(&mut self.answers);
+        let met_another = self.cap.is_some_and(|cap| sent <= cap.fell);
+        if self.is_fixed() || (self.limit() == 1 && !met_another) {
+            return false;
+        }
+        let limit = self.limit.min(f64::from(others.max(1)));
+        let alone = ALONE.max(u64::from(self.limit()) * ALONE_ROUNDS);
+        if answers >= alone || (met_another && limit >= self.limit) {
+            return true;
+        }
+        let hold = match self.cap {
+            None => HOLD,
+            Some(cap) if met_another => cap.hold,
+            Some(cap) => (cap.hold * 2).min(MOST_HOLD),
+        };
+        self.cap = Some(Cap {
+            fell: now,
+            hold,
+            step: 1.0,
+            before: self.cap.map_or(self.limit, |cap| cap.before),
+        });
+        self.cut = None;
+        self.set(limit, now);
+        true
+    }
+
+    /// Rises where a cap has put it, if it has stayed there for long enough;
+    /// answers whether it has.
+    fn rise_towards_cap(&mut self, now: Moment) -> bool {
+        let Some(cap) = &mut self.cap else {
+            return false;
+        };
+        if now.since(cap.fell) < cap.hold {
+            return false;
+        }
+        if self.limit >= cap.before {
+            if now.since(cap.fell) >= cap.hold * 2 + GONE {
+                self.cap = None;
+            }
+            return false;
+        }
+        let limit = (self.limit + cap.step).min(cap.before);
+        cap.step *= 2.0;
+        self.set(limit, now);
+        true
+    }
+
+    fn is_used(&self) -> bool {
+        f64::from(self.window.peak) >= f64::from(self.limit()) * USED
     }
 
     fn is_fixed(&self) -> bool {
@@ -263,7 +363,7 @@ impl Concurrency {
                 });
                 self.change(limit, now);
             }
-        } else if used {
+        } else if used && self.cap.is_none() {
             let more = (self.limit.sqrt() / 2.0).max(1.0);
             self.change(self.limit + more, now);
         }
@@ -275,7 +375,7 @@ impl Concurrency {
         let Some(reference) = self.reference else {
             return;
         };
-        let idle = !used || self.limit() == self.least;
+        let idle = !used || self.limit() <= self.least;
         let way = match median < reference {
             true => 0.5,
             false if idle => {
@@ -287,14 +387,19 @@ impl Concurrency {
         self.reference = Some(reference + (median - reference) * way);
     }
 
+    /// Within the bounds; a cap alone takes it below the least.
     fn bounded(&self, limit: f64) -> f64 {
-        limit.clamp(f64::from(self.least), f64::from(self.most))
+        let least = f64::from(self.least).min(self.limit);
+        limit.clamp(least, f64::from(self.most))
+    }
+
+    fn change(&mut self, limit: f64, now: Moment) {
+        self.set(self.bounded(limit), now);
     }
 
     /// Takes another limit, where it is another; what was sent before then no
     /// longer counts.
-    fn change(&mut self, limit: f64, now: Moment) {
-        let limit = self.bounded(limit);
+    fn set(&mut self, limit: f64, now: Moment) {
         if limit.total_cmp(&self.limit).is_ne() {
             self.limit = limit;
             self.changed = Some(now);
@@ -311,5 +416,7 @@ impl Window {
     }
 }
 
+#[cfg(test)]
+mod cap_tests;
 #[cfg(test)]
 mod tests;

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use http::Uri;
+use http::{StatusCode, Uri};
 
 use super::breaker::{self, Breaker, Change, Health, Pass, Stance};
 use super::cause::Cause;
@@ -30,6 +30,7 @@ use super::keys::Host;
 use super::late::Lates;
 use super::latency::Latency;
 use super::line::{Hold, Line, Slot, Until};
+use super::under_way::UnderWay;
 use super::{Failure, Priority, Wish};
 use crate::clock::{Clock, Moment};
 
@@ -55,6 +56,7 @@ struct State {
     concurrency: Concurrency,
     latency: Latency,
     in_flight: u32,
+    under_way: UnderWay,
     /// Until when it counts as retired.
     retired_until: Moment,
     heights: Vec<Height>,
@@ -137,6 +139,7 @@ impl Endpoint {
                 concurrency: Concurrency::new(in_flight.least, in_flight.most),
                 latency: Latency::default(),
                 in_flight: 0,
+                under_way: UnderWay::default(),
                 retired_until: Moment::default(),
                 heights: Vec::new(),
                 failures: Failures::default(),
@@ -453,7 +456,7 @@ pub struct Passage {
     pass: Pass,
     place: Option<Place>,
     /// When it was sent: what fails before is no fault of the endpoint's.
-    sent: Option<(Moment, u32)>,
+    sent: Option<Sent>,
     /// Whether its time counts already, or does not.
     is_timed: bool,
     is_probe: bool,
@@ -461,6 +464,16 @@ pub struct Passage {
     /// How it has failed, by RFC 9209's name, and why.
     failed: Option<(&'static str, Cause)>,
     cause: Option<Cause>,
+}
+
+/// How a request was sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Moment,
+    /// Requests under way then, itself among them.
+    in_flight: u32,
+    /// Its number among all that were sent.
+    number: u64,
 }
 
 impl Passage {
@@ -479,8 +492,14 @@ impl Passage {
 
     /// It is sent.
     pub fn send(&mut self) {
-        let in_flight = self.endpoint.in_flight();
-        self.sent = Some((self.endpoint.clock.now(), in_flight));
+        let at = self.endpoint.clock.now();
+        let mut state = self.endpoint.state();
+        self.sent = Some(Sent {
+            at,
+            in_flight: state.in_flight,
+            number: state.under_way.send(),
+        });
+        drop(state);
         self.endpoint.sent.fetch_add(1, Relaxed);
     }
 
@@ -489,28 +508,61 @@ impl Passage {
         self.is_timed = true;
     }
 
-    /// Its answer has begun to come.
-    pub fn heard(&mut self) {
+    /// Its answer has begun to come, with this status.
+    pub fn heard(&mut self, status: StatusCode) {
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            // What is turned away tells nothing of how long answers take.
+            self.is_timed = true;
+            return;
+        }
+        self.endpoint.state().under_way.answered();
         // A status is no measure of what other answers take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
             return;
         }
-        if let Some((sent, in_flight)) = self.sent {
+        if let Some(sent) = self.sent {
             let now = self.endpoint.clock.now();
-            let took = now.since(sent);
+            let took = now.since(sent.at);
             let holds_back = self.endpoint.line.holds_back();
             let mut state = self.endpoint.state();
             state.latency.record(took, now);
             if holds_back {
                 state.concurrency.held_back();
             }
-            state.concurrency.record(took, in_flight, now);
+            state.concurrency.record(took, sent.in_flight, now);
         }
     }
 
     /// Keeps why it fails, for the operator.
     pub(super) fn failed_by(&mut self, cause: Cause) {
         self.cause = Some(cause);
+    }
+
+    /// What a failure is here: [`Failure::Excess`] where the endpoint turns this
+    /// request away and answers others. Fewer are sent at once from then on, and
+    /// the breaker does not count it.
+    #[must_use]
+    pub fn weigh(&mut self, failure: Failure) -> Failure {
+        let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
+            return failure;
+        };
+        let now = self.endpoint.clock.now();
+        let mut state = self.endpoint.state();
+        // A probe has no place, but a connection: it needs one beside the others.
+        let others = state.in_flight.saturating_sub(1);
+        if !state.under_way.answers_others(sent.number)
+            || !state.concurrency.turned_away(others, sent.at, now)
+        {
+            return failure;
+        }
+        drop(state);
+        self.failed = Some(self.reason(&failure));
+        excess
+    }
+
+    fn reason(&mut self, failure: &Failure) -> (&'static str, Cause) {
+        let cause = self.cause.take();
+        (failure.name(), cause.unwrap_or_else(|| Cause::of(failure)))
     }
 
     /// It has come to its end; answers with its place, which is held until
@@ -520,10 +572,9 @@ impl Passage {
             self.health = failure.map_or(Health::Well, Failure::health);
             // What is refused at once was not quick to answer.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
-            self.failed = failure.map(|failure| {
-                let cause = self.cause.take().unwrap_or_else(|| Cause::of(failure));
-                (failure.name(), cause)
-            });
+            if let Some(failure) = failure.filter(|_| self.health == Health::Failed) {
+                self.failed = Some(self.reason(failure));
+            }
             if failure.is_some_and(Failure::is_overload) {
                 let now = self.endpoint.clock.now();
                 self.endpoint.state().concurrency.overloaded(now);
@@ -545,11 +596,14 @@ impl Drop for Passage {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();
         let mut state = endpoint.state();
-        if let Some((sent, _)) = self.sent.filter(|_| !self.is_timed) {
+        if let Some(sent) = self.sent {
+            state.under_way.end(sent.number);
+        }
+        if let Some(sent) = self.sent.filter(|_| !self.is_timed) {
             // It was given up: it would have taken so long at the least. A
             // status that takes long is no sign of health; of what clients
             // ask nobody knows.
-            let took = now.since(sent);
+            let took = now.since(sent.at);
             if !self.is_probe {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {
@@ -558,7 +612,7 @@ impl Drop for Passage {
             }
         }
         let changed = state.breaker.end(self.pass, self.health, now);
-        let failed = self.failed.take().filter(|_| self.health == Health::Failed);
+        let failed = self.failed.take();
         endpoint.note_failure(state, self.health, failed, now);
         let name = endpoint.name();
         match changed {

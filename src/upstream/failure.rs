@@ -22,6 +22,14 @@ pub enum Failure {
     },
     /// Ours: as many requests are under way as may be.
     TooManyInFlight,
+    /// It has refused or closed the connection, or has answered 503, while it
+    /// answered others: more were under way than it takes.
+    Excess {
+        /// 503, where it has answered at all.
+        status: Option<StatusCode>,
+        /// When it means to take more, where it has said so.
+        retry_after: Option<Duration>,
+    },
     /// It goes on failing, and is left alone for a while.
     BreakerOpen {
         /// When it will be asked again.
@@ -118,7 +126,9 @@ impl Failure {
     /// The proxy error type of RFC 9209 §2.3.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Spent { .. } | Self::TooManyInFlight => "connection_limit_reached",
+            Self::Spent { .. } | Self::TooManyInFlight | Self::Excess { .. } => {
+                "connection_limit_reached"
+            }
             Self::Unreachable(Unreachable::Refused) => "connection_refused",
             Self::Unreachable(Unreachable::Tls) => "tls_protocol_error",
             Self::Unreachable(Unreachable::Certificate) => "tls_certificate_error",
@@ -175,6 +185,9 @@ impl Failure {
             tracing::debug!(target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
+        } else if let Self::Excess { .. } = self {
+            // Its endpoint's failures are told of, and fewer are sent at once.
+            tracing::debug!(target_path = target, failure = ?self, "the upstream turns requests away");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream is left alone for a while");
         } else if *self != Self::KeyEchoed {
@@ -200,6 +213,7 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
@@ -232,6 +246,7 @@ impl Failure {
             | Self::UnexpectedStatus(status)
             | Self::KeyRefused(status)
             | Self::TargetRefused(status) => Some(*status),
+            Self::Excess { status, .. } => *status,
             Self::Throttled { .. } => Some(StatusCode::TOO_MANY_REQUESTS),
             Self::NoSuchRoute { .. } => Some(StatusCode::NOT_FOUND),
             Self::Retired => Some(StatusCode::GONE),
@@ -268,6 +283,7 @@ impl Failure {
             | Self::Retired => true,
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(_)
@@ -281,9 +297,36 @@ impl Failure {
         }
     }
 
-    /// Whether the upstream had more to do than it can.
+    /// What it is where the upstream answers others at the same time, if that
+    /// makes it another failure.
+    pub(super) fn as_excess(&self) -> Option<Self> {
+        // Of those that are others, TLS handshakes that break off.
+        let is_ended = matches!(
+            self,
+            Self::Terminated | Self::Unreachable(Unreachable::Refused | Unreachable::Other)
+        );
+        let (status, retry_after) = if is_ended {
+            (None, None)
+        } else if let Self::ServerError {
+            status: status @ StatusCode::SERVICE_UNAVAILABLE,
+            retry_after,
+        } = self
+        {
+            (Some(*status), *retry_after)
+        } else {
+            return None;
+        };
+        Some(Self::Excess {
+            status,
+            retry_after,
+        })
+    }
+
+    /// Whether the upstream had more to do than it can, and the limit of requests
+    /// under way has not fallen for it yet.
     pub fn is_overload(&self) -> bool {
         match self.upstream_status() {
+            Some(_) if matches!(self, Self::Excess { .. }) => false,
             Some(status) => matches!(status.as_u16(), 503 | 504),
             None => matches!(
                 self,
@@ -299,6 +342,7 @@ impl Failure {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
+            | Self::Excess { .. }
             | Self::BreakerOpen { .. }
             | Self::Abandoned
             | Self::Unsettled

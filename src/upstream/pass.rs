@@ -147,6 +147,12 @@ impl Upstream {
                     .map(|next| (next, (method.clone(), fields.clone(), None))),
                 None => None,
             };
+            let is_closed = matches!(failure, Failure::Excess { status: None, .. });
+            let failure = match is_closed && again.is_none() {
+                // It may have been acted on: the client is not told to try again.
+                true => Failure::Terminated,
+                false => failure,
+            };
             let Some(next) = next else {
                 if !matches!(failure, Failure::RequestBody(_)) {
                     self.tally.count_failed();
@@ -206,7 +212,13 @@ impl Upstream {
     ) -> Result<(Response<Incoming>, BodyPermit), Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let passed = self.pass_once(&mut passage, grant, target, method, fields, body, reason);
-        let passed = passed.await;
+        let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
+        let passed = passed.await.map_err(|failure| {
+            match failure == Failure::Terminated && is_uploading() {
+                true => failure,
+                false => passage.weigh(failure),
+            }
+        });
         let mut permit = BodyPermit::default();
         permit.place = match &passed {
             // It is passed on as it is: what it means is the client's business.
@@ -217,9 +229,7 @@ impl Upstream {
             }
             // A server may close the connection to refuse an upload (RFC 9112
             // §9.6): it is there, and clients choose what they upload.
-            Err(Failure::Terminated) if progress.is_some_and(|upload| !upload.has_ended()) => {
-                passage.end_untold()
-            }
+            Err(Failure::Terminated) if is_uploading() => passage.end_untold(),
             Ok(_) => {
                 permit.passage = Some(passage);
                 None
@@ -281,7 +291,7 @@ impl Upstream {
                 Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
             }
         };
-        passage.heard();
+        passage.heard(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // Nothing was asked for that could be switched to.
             return Err(Failure::Protocol);

@@ -5,6 +5,7 @@
 mod adaptive;
 mod breaker;
 mod budget;
+mod caps;
 mod common;
 mod failover;
 mod fairness;

@@ -6,7 +6,7 @@
 //! wrong one fails its test. Left out is what has nothing to do with the upstream
 //! (`listener`) or one server by its nature: plain routes (`respect`, `relay`),
 //! connections to a single server and its endpoints (`upstream`; of `steward`
-//! `adaptive`, `breaker`, `failover`, `hedge`, `names`, `tls`), and what starts
+//! `adaptive`, `breaker`, `caps`, `failover`, `hedge`, `names`, `tls`), and what starts
 //! servers of its own (`supervisor`, `deploy`, `upstreams`, `named`).
 
 #![allow(

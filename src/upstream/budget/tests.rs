@@ -30,20 +30,20 @@ fn a_minute_and_a_second() {
     assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
     assert_eq!(
         budget.take(at(0), Keep::Nothing),
-        Err(Duration::from_millis(1050)),
+        Err(Duration::from_millis(1005)),
         "however soon one of them ends"
     );
     budget.end(at(100));
     budget.end(at(200));
     assert_eq!(
         budget.take(at(300), Keep::Nothing),
-        Err(Duration::from_millis(850))
+        Err(Duration::from_millis(805))
     );
-    assert_eq!(budget.take(at(1150), Keep::Nothing), Ok(()));
-    assert_eq!(budget.left(at(1150)), Some(0));
+    assert_eq!(budget.take(at(1105), Keep::Nothing), Ok(()));
+    assert_eq!(budget.left(at(1105)), Some(0));
     assert_eq!(
-        budget.take(at(1200), Keep::Nothing),
-        Err(Duration::from_millis(58_950))
+        budget.take(at(1205), Keep::Nothing),
+        Err(Duration::from_millis(58_945))
     );
     budget.end(at(1300));
     assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
@@ -54,10 +54,10 @@ fn what_is_given_up_counts_for_longer() {
     let mut budget = budget(2, 1);
     assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
     budget.give_up(at(100));
-    assert!(budget.take(at(2149), Keep::Nothing).is_err());
+    assert!(budget.take(at(2104), Keep::Nothing).is_err());
     assert!(!budget.is_under_way());
-    assert_eq!(budget.take(at(2150), Keep::Nothing), Ok(()));
-    budget.end(at(2150));
+    assert_eq!(budget.take(at(2105), Keep::Nothing), Ok(()));
+    budget.end(at(2105));
     assert_eq!(budget.left(at(61_149)), Some(0));
     assert_eq!(budget.left(at(61_150)), Some(1));
 }
@@ -202,10 +202,12 @@ proptest! {
     }
 
     /// Requests arrive at random, take random times, and reach the upstream
-    /// at a random moment of that time: no window there holds too many.
+    /// at a random moment of that time: no window there holds too many, by a clock
+    /// that runs slower or faster and that ticks every few milliseconds.
     #[test]
     fn no_window_of_the_upstream_is_exceeded(
         steps in proptest::collection::vec((0_u64..400, 0_u64..3000, 0_u64..=100), 1..400),
+        (millionths, tick) in (999_250_u64..=1_000_750, 1_u64..=4),
     ) {
         let (per_minute, per_second) = (20, 4);
         let mut budget = budget(per_minute, per_second);
@@ -220,7 +222,8 @@ proptest! {
             }
             if budget.take(at(now), Keep::Nothing).is_ok() {
                 under_way.push(now + takes);
-                reached.push(now + takes * share / 100);
+                let at = (now + takes * share / 100) * millionths / 1_000_000;
+                reached.push(at / tick * tick);
             }
         }
         reached.sort_unstable();
@@ -246,6 +249,79 @@ proptest! {
                 }
             }
             now += gap;
+        }
+    }
+}
+
+/// How many requests go in so many seconds, where there is always a next one and
+/// each is answered after the same time.
+fn gone(budget: &mut Budget, keep: Keep, latency: u64, seconds: (u64, u64)) -> usize {
+    let micros = |micros: u64| Moment::from_nanos(1 << 50) + Duration::from_micros(micros);
+    let (mut now, mut gone, mut under_way) = (0, 0, VecDeque::new());
+    while now < seconds.1 * 1_000_000 {
+        while let Some(end) = under_way.pop_front_if(|end| *end <= now) {
+            budget.end(micros(end));
+        }
+        match budget.take(micros(now), keep) {
+            Ok(()) => {
+                under_way.push_back(now + latency * 1000);
+                gone += usize::from(now >= seconds.0 * 1_000_000);
+            }
+            Err(wait) => {
+                let wait = u64::try_from(wait.as_nanos().div_ceil(1000)).unwrap();
+                let end = under_way.front().copied().unwrap_or(u64::MAX);
+                now = end.min(now + wait);
+            }
+        }
+    }
+    gone
+}
+
+/// The share of the budget that can be used, in percent. The figures are those of
+/// the README.
+#[test]
+fn what_can_be_used_falls_with_the_time_that_answers_take() {
+    let kept = |keep: Keep| (keep.of_minute(500) as f64, keep.of_second(20) as f64);
+    for (latency, of_second, of_both) in [
+        (5, 99, 100),
+        (50, 95, 100),
+        (105, 90, 100),
+        (250, 80, 100),
+        (500, 66, 100),
+        (1000, 50, 100),
+        (2000, 33, 80),
+        (5000, 17, 40),
+    ] {
+        let seconds = latency as f64 / 1000.0;
+        let percent = |gone: usize, whole: u32| gone as f64 / f64::from(whole) * 100.0;
+        // Of 20 a second.
+        let mut second = budget(0, 20);
+        let used = percent(gone(&mut second, Keep::Nothing, latency, (10, 210)), 4000);
+        let most = 100.0 / (1.0 + seconds);
+        assert!(
+            used <= most + 0.5 && used >= most * 0.99,
+            "{latency} {used} {most}"
+        );
+        assert!(
+            (used - f64::from(of_second)).abs() < 1.0,
+            "{latency} {used}"
+        );
+        // Of 500 a minute and 20 a second, less what is kept for others.
+        for (keep, figure) in [
+            (Keep::Nothing, Some(of_both)),
+            (Keep::ForProbes(24), None),
+            (Keep::ForMisses(24), None),
+        ] {
+            let mut budget = budget(500, 20);
+            let used = percent(gone(&mut budget, keep, latency, (120, 420)), 2500);
+            let (minute, second) = kept(keep);
+            let by_minute = (500.0 - minute) / (60.0 + seconds);
+            let by_second = (20.0 - second) / (1.0 + seconds);
+            let most = by_minute.min(by_second) * 60.0 / 5.0;
+            assert!(used >= most * 0.99, "{latency} {keep:?} {used} {most}");
+            if let Some(figure) = figure {
+                assert!((used - f64::from(figure)).abs() < 1.0, "{latency} {used}");
+            }
         }
     }
 }

@@ -104,20 +104,20 @@ fn an_upstream_that_hangs_waits_for_its_own() {
     answers.end(quick, at(5_100));
     assert_eq!(
         wait(answers, 5_100),
-        Some(Wait::For(Duration::from_millis(1_050)))
+        Some(Wait::For(Duration::from_millis(1_005)))
     );
     // One that is given up, or comes late, counts for as long as it may be in
     // the second's window.
     hangs.give_up(at(6_000));
     assert_eq!(
         wait(hangs, 6_500),
-        Some(Wait::For(Duration::from_millis(1_550)))
+        Some(Wait::For(Duration::from_millis(1_505)))
     );
     assert_eq!(wait(answers, 6_500), None);
-    assert!(hangs.take(at(8_050), Keep::Nothing).is_ok());
+    assert!(hangs.take(at(8_005), Keep::Nothing).is_ok());
     hangs.end(first, at(9_000));
-    assert!(hangs.take(at(11_049), Keep::Nothing).is_err());
-    assert!(hangs.take(at(11_050), Keep::Nothing).is_ok());
+    assert!(hangs.take(at(11_004), Keep::Nothing).is_err());
+    assert!(hangs.take(at(11_005), Keep::Nothing).is_ok());
 }
 
 #[test]
@@ -254,7 +254,7 @@ proptest! {
                     None => match answers.take(at(now), Keep::ForProbes(0)) {
                         Ok(counted) => under_way = Some((counted, now + takes)),
                         Err(wait) => prop_assert!(
-                            now - asked <= 1_050,
+                            now - asked <= 1_005,
                             "{wait:?} after {} ms",
                             now - asked
                         ),

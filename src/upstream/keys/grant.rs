@@ -16,7 +16,7 @@ use crate::upstream::budgets::Counted;
 use crate::upstream::connection::Way;
 use crate::upstream::late::{Gone, Late, Lates};
 use crate::upstream::refusals::Verdict;
-use crate::upstream::reported::Reported;
+use crate::upstream::reported::{Reported, Word};
 use crate::upstream::rest::{Rest, Why};
 use crate::upstream::{Priority, Wish};
 
@@ -124,10 +124,17 @@ impl Grant {
     }
 
     /// Holds the key to what the upstream has said of its limits, before the
-    /// request ends.
+    /// request ends. Where the answer refuses the key, that nothing is left holds
+    /// for its host alone: another may take it.
     pub fn hear(&self, reported: &Reported) {
         let now = self.keys.clock.now();
-        self.slot.holder.hear(&reported.words, self.counted, now);
+        let words = reported.words.iter();
+        let (empty, words): (Vec<Word>, Vec<Word>) =
+            words.partition(|word| reported.refuses_key && word.left == 0);
+        self.slot.holder.hear(&words, self.counted, now);
+        if let Some(pause) = empty.iter().map(|word| word.lasts).max() {
+            self.cool(pause);
+        }
         let mut state = self.at_host.state();
         let Some(lasts) = reported.quota_spent else {
             return;

@@ -57,6 +57,7 @@ enum Step {
     Drip(Vec<u8>, Duration),
     Endless(Vec<u8>),
     Turn(Turnstile, Duration),
+    Hold(Arc<()>),
     Close,
     Reset,
     Hang,
@@ -148,6 +149,12 @@ impl Reply {
         self
     }
 
+    /// This is held until the answer has been sent.
+    pub(crate) fn holding(mut self, held: &Arc<()>) -> Self {
+        self.0.insert(0, Step::Hold(held.clone()));
+        self
+    }
+
     /// Then the connection is closed.
     pub(crate) fn close(mut self) -> Self {
         self.0.push(Step::Close);
@@ -223,6 +230,9 @@ struct Shared {
     strays: Mutex<Vec<String>>,
     seen: watch::Sender<Vec<Seen>>,
     connections: AtomicUsize,
+    /// Connections that are open, and how many may be: others are closed at once.
+    open: AtomicUsize,
+    most_open: AtomicUsize,
     clock: Clock,
 }
 
@@ -278,6 +288,8 @@ impl Upstream {
             strays: Mutex::default(),
             seen: watch::Sender::new(Vec::new()),
             connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(usize::MAX),
             clock: Clock::machine(),
         });
         let (stop, stopped) = oneshot::channel();
@@ -376,6 +388,12 @@ impl Upstream {
         assert!(within(&what, enough).await.is_ok(), "{what}");
     }
 
+    /// Has no more connections open than so many from now on; further ones are
+    /// closed as soon as they are accepted.
+    pub(crate) fn take_connections(&self, most: usize) {
+        self.shared.most_open.store(most, SeqCst);
+    }
+
     /// Connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(SeqCst)
@@ -443,6 +461,10 @@ async fn accept(listener: TcpListener, api: Api, tls: Option<TlsAcceptor>, share
         let (stream, _) = listener.accept().await.unwrap();
         let connection = shared.connections.fetch_add(1, SeqCst);
         let (shared, tls) = (shared.clone(), tls.clone());
+        if shared.open.fetch_add(1, SeqCst) >= shared.most_open.load(SeqCst) {
+            shared.open.fetch_sub(1, SeqCst);
+            continue;
+        }
         tokio::spawn(async move {
             stream.set_nodelay(true).unwrap();
             // A client that goes away, or that does not trust us, is what some
@@ -454,6 +476,7 @@ async fn accept(listener: TcpListener, api: Api, tls: Option<TlsAcceptor>, share
                     Err(error) => Err(error),
                 },
             };
+            shared.open.fetch_sub(1, SeqCst);
         });
     }
 }
@@ -504,8 +527,10 @@ async fn converse(
             take(&mut stream, &mut held, length, shared, place).await?;
         }
         shared.seen.send_modify(|all| all[place].whole = true);
+        let mut held_until_sent = Vec::new();
         for step in reply.0 {
             match step {
+                Step::Hold(until_sent) => held_until_sent.push(until_sent),
                 Step::Wait(gate) => gate.passed().await,
                 Step::Send(bytes) => stream.write_all(&bytes).await?,
                 Step::Drip(bytes, every) => {
