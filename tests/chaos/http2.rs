@@ -10,6 +10,7 @@ use h2::server::{Builder, SendResponse};
 use h2::{Reason, RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version};
 use socket2::SockRef;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -60,7 +61,7 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
                 streams.spawn(answer(request, respond, shared.clone(), is_excess, at_once, dice));
                 After::Keep
             }
-            _ = sky.wait_for(|sky| *sky == Sky::Down), if streams.is_empty() => After::Reset,
+            () = down(&mut sky), if streams.is_empty() => After::Reset,
         };
         match after {
             After::Keep => continue,
@@ -95,6 +96,11 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
         let _ = timeout(FLUSH, poll_fn(|cx| connection.poll_closed(cx))).await;
         return;
     }
+}
+
+async fn down(sky: &mut watch::Receiver<Sky>) {
+    // Its sender outlives all connections.
+    let _ = sky.wait_for(|sky| *sky == Sky::Down).await;
 }
 
 /// Answers a request, beside which there are so many on its connection.
