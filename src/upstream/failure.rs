@@ -190,6 +190,9 @@ impl Failure {
             tracing::debug!(target_path = target, failure = ?self, "the upstream turns requests away");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream is left alone for a while");
+        } else if self.health() == Health::Failed {
+            // Its endpoint's failures are logged with their cause, now and then.
+            tracing::debug!(target_path = target, failure = ?self, "the upstream failed");
         } else if *self != Self::KeyEchoed {
             // That one has been told, without a target that may hold the key.
             tracing::warn!(
