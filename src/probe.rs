@@ -146,8 +146,15 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
             return false;
         }
     };
-    if let Some(height) = height {
-        upstream.hear_height(&answer, path, height);
+    if let Some(height) = height
+        && !upstream.hear_height(&answer, path, height)
+    {
+        // Every block would count as deep below it.
+        chain.failed(
+            tip,
+            format!("{path} says height {height}, which the chain cannot have yet"),
+        );
+        return false;
     }
     chain.heard_from(tip, answer.endpoint);
     let now = fill.clock.now();

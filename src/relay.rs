@@ -31,6 +31,7 @@ use http::header::{
 };
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 use http_body::Body as _;
+use http_body_util::BodyExt;
 use tokio::time::Instant;
 
 use crate::cache::directives::RequestDirectives;
@@ -51,12 +52,12 @@ use crate::respond::Respond;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
 use crate::upstream::{
-    Exchange, Failure, MissingRoutes, Priority, RequestBody, TimedOut, Upstream, Upstreams, Wish,
+    Exchange, Failure, MissingRoutes, Priority, RequestBody, Upstream, Upstreams, Wish,
 };
 use crate::wire::Body;
 use crate::wire::stream::Stream;
 use pump::{AHEAD, Keep, Lingering, Pump};
-use read::{one_length, read};
+use read::one_length;
 pub(crate) use recall::{Recall, recall};
 use sent::{Sent, replace_forwarding};
 use serve::{finish, serve, serve_streamed};
@@ -276,12 +277,14 @@ impl Errand {
             None => Priority::Miss,
         };
         let wish = Wish::of(self.ask.caller, priority);
+        // It is to be JSON, and whether it is shows only at its end.
+        let whole = (route.headers == Headers::Typed).then(|| most_stored(relay, route));
         let mark = relay.cache.store().mark();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
             .upstreams
             .asked(route.upstream)
-            .exchange(method, self.ask.key.target(), fields, body, wish)
+            .exchange(method, self.ask.key.target(), fields, body, wish, whole)
             .await;
         let received = relay.clock.wall(relay.clock.now());
         let exchange = match exchanged {
@@ -456,7 +459,7 @@ impl Errand {
         let Exchange {
             head,
             body,
-            place,
+            mut permit,
             endpoint,
         } = exchange;
         let status = head.status;
@@ -476,17 +479,12 @@ impl Errand {
             .entry(DATE)
             .or_insert_with(|| date::value(times.received));
         hop::add_via(&mut fields, head.version, NAME);
-        let settings = relay.upstreams.get(route.upstream).settings();
-        let most = settings.max_body_bytes.min(relay.cache.store().most_body());
         if typed {
-            // It is to be JSON, and whether it is shows only at its end.
-            let read = tokio::time::timeout(settings.timeout, read(body, most)).await;
-            let body = match read {
-                Ok(Ok(body)) => body,
-                Ok(Err(failure)) => return fails(failure),
-                Err(_elapsed) => return fails(Failure::TimedOut(TimedOut::Whole)),
+            let body = match body.collect().await {
+                Ok(read) => read.to_bytes(),
+                Err(error) => return fails(Failure::of_body(&error)),
             };
-            drop(place);
+            drop(permit);
             if let Err(failure) = judge_body(&body) {
                 return fails(failure);
             }
@@ -499,6 +497,7 @@ impl Errand {
             relay.missing_routes.answered(route.number);
             return Ok(self.whole(relay, route, status, &fields, body, times));
         }
+        let most = most_stored(relay, route);
         let is_events = is_event_stream(&fields);
         let (variant, kept) = self.variant(relay, route, status, &fields, Bytes::new(), times);
         let kept = kept && !is_events && length.is_none_or(|length| length <= most);
@@ -507,9 +506,15 @@ impl Errand {
             false => Stream::passing(AHEAD),
         };
         let is_empty = body.is_end_stream();
-        let silence = settings.first_byte_timeout;
         let upstream = relay.upstreams.get(route.upstream).clone();
-        let mut pump = Pump::new(stream, body, length, silence, place, upstream);
+        // What may be a stream without an end may pause.
+        let is_bounded = length.is_some() || kept && self.is_for_others(&variant);
+        let limits = &upstream.settings().response_body;
+        let min_rate = (is_bounded && !is_events).then(|| limits.min_rate());
+        if min_rate.is_none() {
+            permit.answered();
+        }
+        let mut pump = Pump::new(stream, body, length, min_rate, permit, upstream);
         if !kept {
             return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
         }
@@ -565,7 +570,7 @@ impl Errand {
         let (own, at) = (self.as_get(self.ask.fields.clone()), relay.clone());
         let (gone, kept) = (relay.clone(), self.as_get(self.ask.fields.clone()));
         let keep = Keep {
-            most: settings.max_body_bytes.min(relay.cache.store().most_body()),
+            most: most_stored(relay, route),
             deadline: Instant::now() + settings.timeout,
             store: Box::new(move |body| {
                 if let Some(route) = at.routes.get(own.ask.key.route()) {
@@ -662,6 +667,12 @@ fn forwarded(why: Forward, status: Option<StatusCode>, stored: bool, collapsed: 
 }
 
 const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];
+
+/// Bytes of an answer's body that are stored at the most.
+fn most_stored(relay: &Relay, route: &Route) -> u64 {
+    let settings = relay.upstreams.get(route.upstream).settings();
+    settings.max_body_bytes.min(relay.cache.store().most_body())
+}
 
 fn has_conditions(fields: &HeaderMap) -> bool {
     CONDITIONS.iter().any(|name| fields.contains_key(name)) || fields.contains_key(RANGE)

@@ -21,14 +21,17 @@ mod cause;
 pub mod chance;
 pub mod choice;
 pub mod concurrency;
+mod connection;
 mod connector;
 pub mod endpoint;
 mod failure;
 mod failures;
 mod heights;
 pub mod keys;
+mod late;
 pub mod latency;
 pub mod line;
+mod min_rate;
 mod missing_routes;
 pub mod names;
 mod pass;
@@ -36,6 +39,7 @@ pub mod queue;
 mod rates;
 mod refusals;
 pub mod reported;
+pub mod response_body;
 pub mod rest;
 pub mod retry;
 mod search;
@@ -62,6 +66,7 @@ use answer::Answer;
 use budgets::{Budgets, Payer};
 use chance::Chance;
 use choice::{Choice, Condition, Switch};
+use connection::Watch;
 use connector::Timely;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
@@ -75,9 +80,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use keys::{ApiKey, Denied, Grant, Host, Keys, Standing, StandingAt};
 use line::{Hold, Line, Slot, Until};
+pub use min_rate::MinRate;
 pub use missing_routes::MissingRoutes;
 use names::Names;
-pub use pass::{Exchange, RequestBody, ResponseBody, no_body};
+pub use pass::{BodyPermit, Exchange, RequestBody, ResponseBody, no_body};
 pub use rates::{Rate, Rates};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
@@ -103,6 +109,8 @@ pub trait Ask: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
     /// Passes a request on as it is, for routes that obey the origin's fields.
+    /// With `whole`, the body of an answer of the API's is read first, up to so
+    /// many bytes.
     fn exchange<'a>(
         &'a self,
         method: Method,
@@ -110,15 +118,18 @@ pub trait Ask: Send + Sync {
         fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
+        whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>>;
 
     /// The longest that either takes until an answer begins.
     fn patience(&self) -> Duration;
 
     /// Takes in that an answer of a status path says a height: of several
-    /// endpoints the one that lags is not asked.
-    fn hear_height(&self, answer: &Answer, path: &str, height: u32) {
+    /// endpoints the one that lags is not asked. Answers whether the height is
+    /// believed.
+    fn hear_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
         let _alone = (answer, path, height);
+        true
     }
 }
 
@@ -138,25 +149,28 @@ impl Ask for Upstream {
         fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
+        whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
-        Box::pin(self.exchange(method, target, fields, body, wish))
+        Box::pin(self.exchange(method, target, fields, body, wish, whole))
     }
 
     fn patience(&self) -> Duration {
         Self::patience(self)
     }
 
-    fn hear_height(&self, answer: &Answer, path: &str, height: u32) {
-        let now = self.clock.now();
-        if let Some(endpoint) = self.endpoints.get(usize::from(answer.endpoint)) {
+    fn hear_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
+        let (now, at) = (self.clock.now(), usize::from(answer.endpoint));
+        if let Some(endpoint) = self.endpoints.get(at) {
             endpoint.says_height(path, height, now);
         }
         self.look();
+        let unbelieved = self.heights().unbelieved;
+        unbelieved.get(at).is_none_or(Option::is_none)
     }
 }
 
 /// A connection pool for all endpoints.
-type Connections = Client<Timely<HttpsConnector<HttpConnector<Names>>>, RequestBody>;
+type Connections = Client<Timely<HttpsConnector<Watch<HttpConnector<Names>>>>, RequestBody>;
 
 /// The upstream.
 pub struct Upstream {
@@ -191,6 +205,13 @@ const MOST_HEAD: usize = 128 * 1024;
 /// The most fields of an answer's head over HTTP/1.1. Over HTTP/2, its bytes
 /// alone are bounded.
 const MOST_FIELDS: usize = 1000;
+
+/// TCP probes a connection on which nothing has come for so long,
+const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
+/// again after so long,
+const KEEPALIVE_EACH: Duration = Duration::from_secs(5);
+/// and so often before it counts as ended.
+const KEEPALIVE_TIMES: u32 = 3;
 
 impl Upstream {
     /// Prepares to call an upstream; no connection is made yet. What it sends
@@ -743,11 +764,15 @@ fn connections(settings: &Settings, names: Names) -> Result<Connections, SetupEr
     // Of several addresses each gets a share of it; the whole is bounded
     // below.
     http.set_connect_timeout(Some(settings.connect_timeout));
+    // A machine that is gone is found so, and not by waiting for its answers.
+    http.set_keepalive(Some(KEEPALIVE_AFTER));
+    http.set_keepalive_interval(Some(KEEPALIVE_EACH));
+    http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls::config(settings)?)
         .https_or_http()
         .enable_all_versions()
-        .wrap_connector(http);
+        .wrap_connector(Watch(http));
     Ok(Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())

@@ -37,6 +37,7 @@ fn what_is_printed_can_be_read_again() {
         url = "https://api.example/base"
         max_body_bytes = "1MiB"
         request_body = { buffer = "3KiB", min_rate = "77B", grace = "7s", timeout = "17m", max_bytes = "5GiB" }
+        response_body = { min_rate = "78B", grace = "8s" }
         breaker = { failures = 5, share = 70, window = "11s", pause = "3s", max_pause = "13s" }
         [[route]]
         name = "other"
@@ -479,6 +480,18 @@ fn bounds_that_go_together() {
         (
             "upstream.request_body.rate = \"1KiB\"",
             "upstream.request_body.rate",
+        ),
+        (
+            "upstream.response_body.min_rate = \"0B\"",
+            "upstream.response_body.min_rate is \"0B\"; allowed is",
+        ),
+        (
+            "upstream.response_body.grace = \"0s\"",
+            "upstream.response_body.grace is \"0s\"; allowed is",
+        ),
+        (
+            "upstream.response_body.timeout = \"1s\"",
+            "upstream.response_body.timeout",
         ),
     ] {
         let found = problems(&format!("{text}\n"));
@@ -1202,7 +1215,7 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
 }
 
 /// A key of `[upstream]`, two values of it that differ from the default one.
-const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
+const UPSTREAM_KEYS: [(&str, &str, &str); 37] = [
     ("url", "\"http://a.example/\"", "\"http://b.example/\""),
     ("max_lag", "3", "4"),
     ("return_after", "\"31s\"", "\"32s\""),
@@ -1233,6 +1246,8 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
     ("request_body.grace", "\"3s\"", "\"4s\""),
     ("request_body.timeout", "\"3s\"", "\"4s\""),
     ("request_body.max_bytes", "\"2KiB\"", "\"3KiB\""),
+    ("response_body.min_rate", "\"2KiB\"", "\"3KiB\""),
+    ("response_body.grace", "\"3s\"", "\"4s\""),
     ("retry.limit", "2", "3"),
     ("retry.share", "30", "40"),
     ("hedge.enabled", "true", "false"),

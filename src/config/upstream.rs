@@ -1,14 +1,14 @@
 //! `[upstream]` and `[upstreams.NAME]`: where the API is, and how it is asked.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use http::{HeaderName, Uri};
 
 use super::reader::Table;
 use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
-use crate::upstream::breaker;
-use crate::upstream::upload;
 use crate::upstream::{DEFAULT, Hedge, Rate, Retry, Settings};
+use crate::upstream::{breaker, response_body, upload};
 
 /// Fields of a request that mean something already: the key would break the
 /// message, or be taken for something else by who is on the way.
@@ -67,6 +67,10 @@ fn defaults() -> Settings {
             grace: seconds(10),
             timeout: seconds(600),
             max_bytes: 1 << 30,
+        },
+        response_body: response_body::Limits {
+            min_rate: 1024,
+            grace: seconds(10),
         },
         retry: Retry {
             limit: 1,
@@ -202,6 +206,7 @@ fn read(table: Table<'_>, from: &Settings) -> Settings {
         idle_timeout: time("idle_timeout", from.idle_timeout),
         max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, from.max_body_bytes),
         request_body: request_body(table.table("request_body"), &from.request_body),
+        response_body: response_body(table.table("response_body"), &from.response_body),
         retry: retry(table.table("retry"), &from.retry),
         hedge: hedge(table.table("hedge"), &from.hedge),
         breaker: breaker(table.table("breaker"), &from.breaker),
@@ -257,13 +262,32 @@ fn request_body(table: Table<'_>, from: &upload::Limits) -> upload::Limits {
         buffer,
         max_buffered: all,
         max_buffered_per_client: per_client,
-        min_rate: table.size("min_rate", 1..=1 << 30, from.min_rate),
-        grace: table.duration("grace", MILLI..=DAY, from.grace),
+        min_rate: min_rate(&table, from.min_rate),
+        grace: grace(&table, from.grace),
         timeout: table.duration("timeout", MILLI..=DAY, from.timeout),
         max_bytes: table.size("max_bytes", 1024..=1 << 40, from.max_bytes),
     };
     table.finish();
     limits
+}
+
+fn response_body(table: Table<'_>, from: &response_body::Limits) -> response_body::Limits {
+    let limits = response_body::Limits {
+        min_rate: min_rate(&table, from.min_rate),
+        grace: grace(&table, from.grace),
+    };
+    table.finish();
+    limits
+}
+
+/// The least that a body's sender must send each second.
+fn min_rate(table: &Table<'_>, default: u64) -> u64 {
+    table.size("min_rate", 1..=1 << 30, default)
+}
+
+/// How far it may fall behind that.
+fn grace(table: &Table<'_>, default: Duration) -> Duration {
+    table.duration("grace", MILLI..=DAY, default)
 }
 
 fn retry(table: Table<'_>, from: &Retry) -> Retry {

@@ -7,8 +7,11 @@
 //! stream of events) goes on without a slot, as one
 //! of a bounded number of [`Lingering`] bodies, of which no client has more than
 //! a share; beyond those it keeps its slot until others wait for it.
+//!
+//! A body that has an end keeps to the minimum rate of the upstream's bodies, or
+//! breaks off for its clients; the endpoint learns of it while the request has
+//! its slot.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -23,7 +26,7 @@ use http_body::Body as _;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::identify::Caller;
-use crate::upstream::{Failure, ResponseBody, Upstream};
+use crate::upstream::{BodyPermit, Failure, MinRate, ResponseBody, TimedOut, Upstream};
 use crate::wire::body::BodyError;
 use crate::wire::stream::{Room, Stream};
 
@@ -43,9 +46,9 @@ pub(super) struct Pump {
     /// The length that the body is said to have.
     length: Option<u64>,
     received: u64,
-    /// How long the upstream may say nothing.
-    patience: Duration,
-    slot: Option<Box<dyn Any + Send>>,
+    /// Whether the upstream keeps to the minimum rate, of a body that has to.
+    min_rate: Option<MinRate>,
+    permit: Option<BodyPermit>,
     /// How long slower readers have been waited for, and how many bytes had come
     /// when that began to count.
     waited: (u64, Duration),
@@ -71,7 +74,7 @@ enum Next {
     Data(Bytes),
     End(Option<HeaderMap>),
     Broken(Failure),
-    /// The upstream has said nothing for too long.
+    /// The upstream has sent nothing for too long, or too little.
     Silent,
     /// Nobody wants it any more.
     Deserted,
@@ -85,8 +88,8 @@ impl Pump {
         stream: Arc<Stream>,
         body: ResponseBody,
         length: Option<u64>,
-        patience: Duration,
-        slot: Box<dyn Any + Send>,
+        min_rate: Option<MinRate>,
+        permit: BodyPermit,
         upstream: Arc<Upstream>,
     ) -> Self {
         let mut pump = Self {
@@ -94,8 +97,8 @@ impl Pump {
             body,
             length,
             received: 0,
-            patience,
-            slot: Some(slot),
+            min_rate,
+            permit: Some(permit),
             waited: (0, Duration::ZERO),
             is_over: false,
             upstream,
@@ -170,7 +173,7 @@ impl Pump {
             if keep.is_none() && !self.has_room(client, &lingering, &mut lingers).await {
                 return;
             }
-            let holds = keep.is_some() || self.slot.is_some();
+            let holds = keep.is_some() || self.permit.is_some();
             match self.next(keep.is_some(), holds.then_some(late)).await {
                 Next::Data(data) => {
                     if let Some(own) = keep.take_if(|keep| self.received > keep.most) {
@@ -212,10 +215,23 @@ impl Pump {
                     late = Instant::now() + SLOW;
                 }
                 Next::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
-                Next::Silent => return self.stream.fail("the upstream fell silent"),
+                Next::Silent => {
+                    if let Some(permit) = &mut self.permit {
+                        permit.failed(&Failure::TimedOut(TimedOut::Body));
+                    }
+                    return self
+                        .stream
+                        .fail("the upstream fell silent or sends too slowly");
+                }
                 Next::Deserted => return,
             }
         }
+    }
+
+    /// How long the clients may take nothing, and an upstream that need not keep to
+    /// the minimum rate may send nothing.
+    fn patience(&self) -> Duration {
+        self.upstream.settings().first_byte_timeout
     }
 
     /// Whether other requests wait for a slot.
@@ -234,7 +250,7 @@ impl Pump {
             *lingers = lingering.enter(client);
         }
         if lingers.is_some() {
-            self.slot = None;
+            self.permit = None;
         }
     }
 
@@ -260,7 +276,7 @@ impl Pump {
     ) -> bool {
         let stream = self.stream.clone();
         self.wait_for_slower().await;
-        let give_up = Instant::now() + self.patience;
+        let give_up = Instant::now() + self.patience();
         while Instant::now() < give_up {
             let room = poll_fn(|cx| stream.poll_room(cx, AHEAD));
             if let Ok(room) = timeout(SLOW, room).await {
@@ -294,7 +310,22 @@ impl Pump {
     /// Waits for what comes next, until it is late if ever; of what is not kept,
     /// as long as somebody reads it.
     async fn next(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
-        let silent = sleep_until(Instant::now() + self.patience);
+        let began = Instant::now();
+        let next = self.next_until(is_kept, late).await;
+        // Between these waits it is the clients that are waited for.
+        if let Some(min_rate) = &mut self.min_rate {
+            min_rate.waited(began.elapsed());
+            if let Next::Data(data) = &next {
+                min_rate.received(data.len());
+            }
+        }
+        next
+    }
+
+    async fn next_until(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
+        let min_rate = self.min_rate.as_ref();
+        let patience = min_rate.map_or_else(|| self.patience(), MinRate::left);
+        let silent = sleep_until(Instant::now() + patience);
         let late = late.map(sleep_until);
         let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
         poll_fn(|cx| {
@@ -353,7 +384,7 @@ impl Pump {
 
     fn end(&mut self, trailers: Option<HeaderMap>) {
         self.is_over = true;
-        self.slot = None;
+        self.permit = None;
         self.stream.finish(trailers);
     }
 }

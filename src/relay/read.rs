@@ -1,32 +1,9 @@
-//! Reading an upstream's body, as far as it may be kept; and how long it says
-//! that it is.
+//! How long an upstream's body says that it is.
 
-use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::{HeaderMap, Version};
-use http_body_util::BodyExt;
 
-use crate::upstream::{Failure, ResponseBody};
-
-/// Reads a body whole.
-///
-/// # Errors
-/// Where it breaks off, or is larger than `most` bytes.
-pub(super) async fn read(mut body: ResponseBody, most: u64) -> Result<Bytes, Failure> {
-    let mut whole = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Failure::of_body(&error))?;
-        // Trailers are for those who are there, not for the store.
-        let Ok(data) = frame.into_data() else {
-            continue;
-        };
-        if (whole.len() + data.len()) as u64 > most {
-            return Err(Failure::TooLarge);
-        }
-        whole.extend_from_slice(&data);
-    }
-    Ok(whole.into())
-}
+use crate::upstream::Failure;
 
 /// The length that an answer says, and leaves it saying it once: who reads it
 /// after us must not read another (RFC 9112 §6.3).

@@ -135,7 +135,7 @@ impl Failure {
                 | Unreachable::ClientCertificate
                 | Unreachable::Certificate,
             )
-            | Self::TimedOut(TimedOut::Connect | TimedOut::FirstByte)
+            | Self::TimedOut(TimedOut::Connect | TimedOut::FirstByte | TimedOut::Body)
             | Self::Protocol
             | Self::NotJson
             | Self::Redirect(_)
@@ -178,6 +178,7 @@ mod tests {
     fn what_is_sent_again_and_where() {
         let refused = Failure::Unreachable(Unreachable::Refused);
         let slow = Failure::TimedOut(TimedOut::FirstByte);
+        let stalled = Failure::TimedOut(TimedOut::Body);
         let throttled = Failure::Throttled {
             retry_after: Duration::from_secs(3),
         };
@@ -207,6 +208,7 @@ mod tests {
             (server_error(503, Some(9)), [None, there, None]),
             (server_error(500, None), [None, there, None]),
             (slow, [None, there, None]),
+            (stalled, [None, there, None]),
             (Failure::Protocol, [None, there, None]),
             (Failure::Retired, [None, there, None]),
             (Failure::TooLarge, [None, None, None]),

@@ -46,6 +46,12 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         // A page for browsers comes of something on the way that dislikes the
         // target, which clients choose; it must not cost us the key.
         403 if says_html(fields) => return Err(Failure::UnexpectedStatus(status)),
+        // So says GitHub that a window is spent, and when it ends.
+        403 if reported::is_spent(fields, wall) => {
+            return Err(Failure::Throttled {
+                retry_after: reported::throttled(fields, wall),
+            });
+        }
         401 | 403 => return Err(Failure::KeyRefused(status)),
         410 => return Err(Failure::Retired),
         // The limit is on us, not on our client.
@@ -276,6 +282,27 @@ mod tests {
                 401,
                 &[("content-type", "text/html")],
                 Some(Failure::KeyRefused(code(401))),
+            ),
+            (
+                403,
+                &[
+                    ("x-ratelimit-remaining", "0"),
+                    ("x-ratelimit-reset", "1800"),
+                ],
+                Some(seconds(1800)),
+            ),
+            (
+                403,
+                &[("x-ratelimit-remaining", "0")],
+                Some(Failure::KeyRefused(code(403))),
+            ),
+            (
+                403,
+                &[
+                    ("x-ratelimit-remaining", "56"),
+                    ("x-ratelimit-reset", "1800"),
+                ],
+                Some(Failure::KeyRefused(code(403))),
             ),
             (410, json, Some(Failure::Retired)),
             (408, json, Some(Failure::UnexpectedStatus(code(408)))),

@@ -5,21 +5,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT, VIA};
+use http::header::{ACCEPT, ACCEPT_ENCODING, USER_AGENT, VIA};
 use http::{HeaderValue, Request, StatusCode};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::cause;
+use super::connection::Way;
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
 use super::refusals::Verdict;
 use super::reported;
+use super::response_body;
 use super::retry::pause;
 use super::tally::Reason;
 use super::{Failure, Priority, TimedOut, Upstream, Wish};
@@ -348,17 +348,19 @@ impl Upstream {
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
-        let request = self.request(target, passage.endpoint(), &grant)?;
+        let mut request = self.request(target, passage.endpoint(), &grant)?;
         passage.send();
-        grant.send();
+        grant.send(Way::of(&mut request), passage.endpoint().lates());
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
             self.client.request(request),
         );
         let head = head.await;
-        if head.is_ok() {
-            grant.settle();
+        match &head {
+            Ok(Ok(_)) => grant.answered(),
+            Ok(Err(_)) => grant.settle(),
+            Err(_elapsed) => {}
         }
         let response = match head {
             Ok(Ok(response)) => response,
@@ -394,8 +396,12 @@ impl Upstream {
         }
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
+        if judged == Err(Failure::NotJson) {
+            return Err(cause::not_json(passage, head.status, body).await);
+        }
         judged?;
-        let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
+        let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
+        let body = response_body::read(body, most, limits).await?;
         let took = self.clock.now().since(begun);
         let answer = answer::judge(head.status, &head.headers, body, took)?;
         if is_no_such_route(answer.status, &answer.body) {
@@ -434,34 +440,5 @@ impl Upstream {
         }
         self.add_key(grant, fields);
         Ok(request)
-    }
-
-    async fn read(
-        &self,
-        length: Option<&HeaderValue>,
-        mut body: Incoming,
-    ) -> Result<Bytes, Failure> {
-        let most = self.settings.max_body_bytes;
-        let said = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        if said.is_some_and(|said| said > most) {
-            return Err(Failure::TooLarge);
-        }
-        // What is said is believed up to a point; the rest grows as it comes.
-        let expected = said.unwrap_or(0).min(1 << 20);
-        let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
-        while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else {
-                return Err(Failure::Incomplete);
-            };
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
-            if (whole.len() + data.len()) as u64 > most {
-                return Err(Failure::TooLarge);
-            }
-            whole.extend_from_slice(&data);
-        }
-        // Exactly as large as it is: it may be kept for a long time.
-        Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
     }
 }

@@ -11,10 +11,14 @@
 
 use std::error::Error as StdError;
 use std::io;
+use std::time::Duration;
 
-use http::Extensions;
+use http::{Extensions, StatusCode};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Error;
 use rustls::{AlertDescription, CertificateError};
+use tokio::time::timeout;
 
 use super::connector::CertificateAsked;
 use super::endpoint::Passage;
@@ -33,19 +37,18 @@ pub(super) struct Cause {
 /// Texts of an error that are kept, and characters of each.
 const MOST_TEXTS: usize = 8;
 const MOST_CHARACTERS: usize = 256;
+/// What stands for a text with a key or the target in it.
+const WITHHELD: &str = "withheld: it has the target or an API key in it";
 
 impl Upstream {
     /// How a request has failed, by the client's error; the passage keeps why.
     pub(super) fn failure(&self, passage: &mut Passage, target: &str, error: &Error) -> Failure {
         let (failure, kind) = classify(error);
-        let mut texts = texts(error);
-        for text in &mut texts {
-            // An upstream's words are in some of them, such as a certificate's names.
+        // An upstream's words are in some of them, such as a certificate's names.
+        let texts = texts(error, |text| {
             let has_target = target.len() > 1 && text.contains(target);
-            if has_target || self.keys.given_away(text.as_bytes()).is_some() {
-                "withheld: it has the target or an API key in it".clone_into(text);
-            }
-        }
+            has_target || self.keys.given_away(text.as_bytes()).is_some()
+        });
         tracing::debug!(target_path = target, error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
         passage.failed_by(Cause { kind, texts });
         failure
@@ -62,6 +65,10 @@ impl Cause {
             Failure::TimedOut(TimedOut::FirstByte) => (
                 "first_byte_timeout",
                 "no answer has begun within first_byte_timeout",
+            ),
+            Failure::TimedOut(TimedOut::Body) => (
+                "body_stalled",
+                "the answer's body was silent for longer than response_body.grace, or fell behind response_body.min_rate by that",
             ),
             Failure::TimedOut(TimedOut::Whole) => ("timeout", "no whole answer within timeout"),
             Failure::Incomplete => ("body_incomplete", "the answer ended before its end"),
@@ -104,6 +111,41 @@ impl Cause {
             texts: vec!["a probe was given up that had taken long".to_owned()],
         }
     }
+}
+
+/// What nginx answers, as a page with status 400, where it demands a client
+/// certificate: it does so after the handshake, also where that is resumed and
+/// asks for none.
+const NGINX_DEMANDS: &[u8] = b"No required SSL certificate was sent";
+/// How long its page is waited for.
+const PAGE: Duration = Duration::from_secs(1);
+
+/// How an answer has failed that is not JSON; the passage keeps why.
+pub(super) async fn not_json(
+    passage: &mut Passage,
+    status: StatusCode,
+    mut body: Incoming,
+) -> Failure {
+    let mut demands = false;
+    if status == StatusCode::BAD_REQUEST
+        && let Ok(Some(Ok(frame))) = timeout(PAGE, body.frame()).await
+        && let Some(page) = frame.data_ref()
+    {
+        let mut parts = page.windows(NGINX_DEMANDS.len());
+        demands = parts.any(|part| part == NGINX_DEMANDS);
+    }
+    let (failure, kind, text) = match demands {
+        true => {
+            let (why, kind) = CLIENT_CERTIFICATE;
+            let text = "the server says that it requires a TLS client certificate";
+            (Failure::Unreachable(why), kind, text)
+        }
+        false => (Failure::NotJson, "not_json", "the answer is not JSON"),
+    };
+    let status = format!("status {}", status.as_u16());
+    let texts = vec![text.to_owned(), status];
+    passage.failed_by(Cause { kind, texts });
+    failure
 }
 
 /// Which failure an error is, and its kind.
@@ -331,8 +373,9 @@ fn links<'e>(
     })
 }
 
-/// The texts of an error and of its causes, without those that another repeats.
-fn texts(error: &(dyn StdError + 'static)) -> Vec<String> {
+/// The texts of an error and of its causes, without those that another repeats and
+/// those that are secret.
+fn texts(error: &(dyn StdError + 'static), is_secret: impl Fn(&str) -> bool) -> Vec<String> {
     let mut texts: Vec<String> = Vec::new();
     for link in links(error).take(MOST_TEXTS * 2) {
         let printable = |character: char| match character.is_control() {
@@ -342,6 +385,11 @@ fn texts(error: &(dyn StdError + 'static)) -> Vec<String> {
         let text = link.to_string();
         // What a GOAWAY frame has for debugging may be anything.
         let text = text.split(" (b\"").next().unwrap_or_default();
+        // Of what is cut off, nobody could find the rest.
+        let text = match is_secret(text) {
+            true => WITHHELD,
+            false => text,
+        };
         let text: String = text.chars().take(MOST_CHARACTERS).map(printable).collect();
         if texts.last() != Some(&text) && texts.len() < MOST_TEXTS {
             texts.push(text);
@@ -420,7 +468,7 @@ mod tests {
                 source: Some(Box::new(error)),
             };
         }
-        let texts = texts(&error);
+        let texts = texts(&error, |_| false);
         assert_eq!(texts.len(), MOST_TEXTS);
         for text in &texts {
             assert_eq!(text.chars().count(), MOST_CHARACTERS);
@@ -428,12 +476,22 @@ mod tests {
         }
     }
 
+    /// A regression: what is cut off a key left the rest of it.
+    #[test]
+    fn a_secret_is_found_before_the_text_is_cut() {
+        let secret = "s3cret-value";
+        let text = format!("{}{secret}", "x".repeat(MOST_CHARACTERS - 5));
+        let error = io::Error::other(text);
+        let texts = texts(&error, |text| text.contains(secret));
+        assert_eq!(texts, [WITHHELD]);
+    }
+
     #[test]
     fn what_io_errors_wrap_is_found_and_said_once() {
         let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
         let wrapped = io::Error::other(io::Error::other(refused));
         assert_eq!(io_kind(&wrapped).0, io::ErrorKind::ConnectionRefused);
-        assert_eq!(texts(&wrapped), ["connection refused"]);
+        assert_eq!(texts(&wrapped, |_| false), ["connection refused"]);
         let tls = io::Error::other(io::Error::new(
             io::ErrorKind::InvalidData,
             rustls::Error::DecryptError,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::budgets::{Budgets, Payer};
+use super::connection::{Connection, Way};
 use super::hold;
 use super::keys::{ApiKey, Keys};
 use super::line::Line;
@@ -86,7 +87,7 @@ impl World {
         });
         if let Ok((slot, mut grant)) = passed.await {
             self.sent.lock().unwrap().push(self.now());
-            grant.send();
+            grant.send(Way::known(Connection::default()), &Arc::default());
             tokio::time::sleep(TAKES).await;
             grant.settle();
             drop((slot, grant));

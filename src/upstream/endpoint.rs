@@ -27,6 +27,7 @@ use super::failures::Failures;
 pub use super::failures::LastFailure;
 use super::heights::Height;
 use super::keys::Host;
+use super::late::Lates;
 use super::latency::Latency;
 use super::line::{Hold, Line, Slot, Until};
 use super::under_way::UnderWay;
@@ -46,6 +47,7 @@ pub struct Endpoint {
     /// What has been sent here, and how much of that has failed.
     sent: AtomicU64,
     failed: AtomicU64,
+    lates: Arc<Lates>,
 }
 
 struct State {
@@ -147,6 +149,7 @@ impl Endpoint {
             clock,
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
+            lates: Arc::default(),
         })
     }
 
@@ -224,6 +227,9 @@ impl Endpoint {
                 why: Failure::BreakerOpen { retry_after },
                 until: Until::Never,
             })?;
+        if slot.is_some() && state.in_flight >= state.concurrency.limit() {
+            state.concurrency.wanted(now);
+        }
         let limit = state.concurrency.limit();
         if slot.is_some() {
             self.line.share_slots(limit);
@@ -284,6 +290,11 @@ impl Endpoint {
             Some(known) => *known = said,
             None => state.heights.push(said),
         }
+    }
+
+    /// The requests to it that were given up, and may still arrive.
+    pub(super) fn lates(&self) -> &Arc<Lates> {
+        &self.lates
     }
 
     /// What it has said of tips.

@@ -37,7 +37,8 @@ pub enum Failure {
     },
     /// Its name does not resolve, or nobody listens there.
     Unreachable(Unreachable),
-    /// Connecting, or the first byte, or the whole took too long.
+    /// Connecting, or the first byte, or more of a body, or the whole took too
+    /// long.
     TimedOut(TimedOut),
     /// The connection ended before an answer began.
     Terminated,
@@ -115,6 +116,8 @@ pub enum TimedOut {
     Connect,
     /// The first byte.
     FirstByte,
+    /// More of a body: nothing came of it, or too little.
+    Body,
     /// The whole.
     Whole,
 }
@@ -139,6 +142,7 @@ impl Failure {
             }
             Self::TimedOut(TimedOut::Connect) => "connection_timeout",
             Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
+            Self::TimedOut(TimedOut::Body) => "connection_read_timeout",
             Self::Terminated => "connection_terminated",
             Self::Incomplete => "http_response_incomplete",
             Self::TooLarge => "http_response_body_size",
@@ -216,7 +220,7 @@ impl Failure {
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => true,
-            Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole)
+            Self::TimedOut(TimedOut::FirstByte | TimedOut::Body | TimedOut::Whole)
             | Self::Terminated
             | Self::Incomplete
             | Self::TooLarge
@@ -324,7 +328,10 @@ impl Failure {
         match self.upstream_status() {
             Some(_) if matches!(self, Self::Excess { .. }) => false,
             Some(status) => matches!(status.as_u16(), 503 | 504),
-            None => matches!(self, Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole)),
+            None => matches!(
+                self,
+                Self::TimedOut(TimedOut::FirstByte | TimedOut::Body | TimedOut::Whole)
+            ),
         }
     }
 

@@ -263,7 +263,7 @@ impl Keys {
                         slot: slot.clone(),
                         at_host: at_host.clone(),
                         counted,
-                        is_out: false,
+                        out: None,
                         has_ended: false,
                     });
                 }

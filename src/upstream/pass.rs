@@ -1,24 +1,25 @@
 //! Passing a request on as it is, for routes that obey the origin: any method,
 //! these fields, this body; the answer is handed on before its body is read.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, Method, Request, Response, StatusCode, response};
 use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::Course;
+use super::answer::judge_head;
+use super::connection::Way;
 use super::endpoint::{Endpoint, Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
 use super::tally::Reason;
 use super::upload::Upload;
-use super::{Failure, TimedOut, Upstream, Wish};
+use super::{Failure, SearchedBody, TimedOut, Upstream, Wish, response_body};
 use crate::wire::body::BodyError;
 
 /// The body of a request on its way to the upstream.
@@ -39,21 +40,57 @@ pub struct Exchange {
     /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) where an API key is
     /// in it.
     pub body: ResponseBody,
-    /// The request's place among those under way, to be kept until the body
-    /// has ended.
-    pub place: Box<dyn Any + Send>,
+    /// The request's permit, to be kept until the body has ended.
+    pub permit: BodyPermit,
     /// The base URL of the endpoint that answers.
     pub endpoint: Arc<str>,
+}
+
+/// A request's permit while its answer's body comes: it holds the request's slot,
+/// and the endpoint learns what comes of the body. One that is dropped is of an
+/// answer that came well, as far as it was read. The default one has no slot, and
+/// tells nothing.
+#[derive(Default)]
+pub struct BodyPermit {
+    /// Where the endpoint has not learned yet what came of the request.
+    passage: Option<Passage>,
+    place: Option<Place>,
+}
+
+impl BodyPermit {
+    /// The request has been answered, whatever comes of the body.
+    pub fn answered(&mut self) {
+        self.end(None);
+    }
+
+    /// The body has failed so.
+    pub fn failed(&mut self, failure: &Failure) {
+        self.end(Some(failure));
+    }
+
+    fn end(&mut self, failure: Option<&Failure>) {
+        if let Some(passage) = self.passage.take() {
+            self.place = passage.end(failure);
+        }
+    }
+}
+
+impl Drop for BodyPermit {
+    fn drop(&mut self) {
+        self.answered();
+    }
 }
 
 impl Upstream {
     /// Passes a request on as it is: any method, these fields, this body. What
     /// is safe and has no body is sent again where that may be of use. A body is
     /// received first, as far as it is buffered; its faults never count against
-    /// the upstream.
+    /// the upstream. With `whole`, the answer's body is read first, up to so many
+    /// bytes, unless the head is no answer of the API's ([`judge_head`]); a body
+    /// that fails is a failure of the request.
     ///
     /// # Errors
-    /// How it failed before an answer began. It does so within `queue_timeout`
+    /// How it failed before an answer began, or was read whole. It does so within `queue_timeout`
     /// and `timeout`, and the time that the body's limits give it to be
     /// received; a streamed body that the upstream takes slowly has
     /// `first_byte_timeout` after its last byte has moved.
@@ -64,6 +101,7 @@ impl Upstream {
         mut fields: HeaderMap,
         body: Option<RequestBody>,
         wish: Wish,
+        whole: Option<u64>,
     ) -> Result<Exchange, Failure> {
         let body = match body {
             None => None,
@@ -81,16 +119,24 @@ impl Upstream {
             let at = self.place_of(admitted.0.endpoint());
             let passed = self.pass(admitted, target, asked, reason).await;
             let failure = match passed {
-                Ok((response, place)) => {
+                Ok((response, mut permit)) => {
                     let searched = self.search_answer(response);
                     let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
-                    self.tally.count_answered();
-                    return Ok(Exchange {
-                        head,
-                        body: body.boxed_unsync(),
-                        place: Box::new(place),
-                        endpoint: self.endpoints[at].name().into(),
-                    });
+                    match self.begin(&head, body, whole, deadline).await {
+                        Ok(body) => {
+                            self.tally.count_answered();
+                            return Ok(Exchange {
+                                head,
+                                body,
+                                permit,
+                                endpoint: self.endpoints[at].name().into(),
+                            });
+                        }
+                        Err(failure) => {
+                            permit.failed(&failure);
+                            failure
+                        }
+                    }
                 }
                 Err(failure) => failure,
             };
@@ -118,6 +164,27 @@ impl Upstream {
         }
     }
 
+    /// Reads a body whole, where it is to be.
+    async fn begin(
+        &self,
+        head: &response::Parts,
+        body: SearchedBody,
+        whole: Option<u64>,
+        deadline: Instant,
+    ) -> Result<ResponseBody, Failure> {
+        let wall = self.clock.wall_as_set();
+        let is_wanted = || judge_head(head.status, &head.headers, wall).is_ok();
+        let Some(most) = whole.filter(|_| is_wanted()) else {
+            return Ok(body.boxed_unsync());
+        };
+        let read = response_body::read(body, most, &self.settings.response_body);
+        let read = timeout_at(deadline, read).await;
+        let read = read.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)))?;
+        Ok(Full::new(read)
+            .map_err(|never| match never {})
+            .boxed_unsync())
+    }
+
     /// Receives a body before its request waits for a slot, and frames the
     /// request by what came.
     async fn receive(
@@ -142,7 +209,7 @@ impl Upstream {
         target: &str,
         (method, fields, body): (Method, HeaderMap, Option<Upload>),
         reason: Reason,
-    ) -> Result<(Response<Incoming>, Option<Place>), Failure> {
+    ) -> Result<(Response<Incoming>, BodyPermit), Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let passed = self.pass_once(&mut passage, grant, target, method, fields, body, reason);
         let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
@@ -152,7 +219,8 @@ impl Upstream {
                 false => passage.weigh(failure),
             }
         });
-        let place = match &passed {
+        let mut permit = BodyPermit::default();
+        permit.place = match &passed {
             // It is passed on as it is: what it means is the client's business.
             Ok(response) if response.status().is_server_error() => passage.end_untold(),
             Err(Failure::RequestBody(fault)) => {
@@ -162,10 +230,13 @@ impl Upstream {
             // A server may close the connection to refuse an upload (RFC 9112
             // §9.6): it is there, and clients choose what they upload.
             Err(Failure::Terminated) if is_uploading() => passage.end_untold(),
-            Ok(_) => passage.end(None),
+            Ok(_) => {
+                permit.passage = Some(passage);
+                None
+            }
             Err(failure) => passage.end(Some(failure)),
         };
-        Ok((passed?, place))
+        Ok((passed?, permit))
     }
 
     #[expect(
@@ -194,14 +265,16 @@ impl Upstream {
         if is_streamed {
             passage.untimed();
         }
-        grant.send();
+        grant.send(Way::of(&mut request), passage.endpoint().lates());
         self.tally.send(reason);
         let mut answered = self.client.request(request);
         let response = loop {
             let head = timeout(self.settings.first_byte_timeout, &mut answered);
             let head = head.await;
-            if head.is_ok() {
-                grant.settle();
+            match &head {
+                Ok(Ok(_)) => grant.answered(),
+                Ok(Err(_)) => grant.settle(),
+                Err(_elapsed) => {}
             }
             let upload = progress.as_ref();
             match head {

@@ -100,6 +100,8 @@ pub struct Reported {
     /// Where it is a quota that is spent, and not a minute: how long to ask for
     /// nothing, before one request sees how things stand.
     pub quota_spent: Option<Duration>,
+    /// Whether the answer refuses the key, or has had enough of it (401, 403, 429).
+    pub refuses_key: bool,
     /// What cannot be read.
     pub unreadable: Vec<Unreadable>,
 }
@@ -182,8 +184,15 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     if !found.unreadable.is_empty() && refuses.contains(&status) {
         reported.add(Window::Unnamed, 0, None, LEAST_WAIT.as_secs());
     }
+    reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;
     reported
+}
+
+/// Whether a refusal says that nothing is left of a window, and when that ends.
+pub fn is_spent(fields: &HeaderMap, wall: SystemTime) -> bool {
+    let words = read(StatusCode::FORBIDDEN, fields, wall).words;
+    words.iter().any(|word| word.left == 0 && word.told)
 }
 
 /// How long to wait after a 429: `retry-after`, or else until the window ends;
@@ -254,7 +263,7 @@ impl Found {
             }
         }
         found.limits.sort_by_key(|limit| limit.dialect);
-        let (items, unreadable) = structured::read(fields);
+        let (items, unreadable) = structured::read(fields, clocks);
         found.items = items;
         for value in unreadable {
             found.note(false, &RATELIMIT, value);
@@ -300,7 +309,8 @@ impl Found {
                 for part in text.split(',') {
                     let left = match name.as_str() {
                         BUCKET => left_in_bucket(part),
-                        _ => times::count(part),
+                        // Docker Hub's has a window behind it: `76;w=21600`.
+                        _ => times::count(part.split(';').next().unwrap_or("")),
                     };
                     is_read &= left.is_some();
                     limit.left = limit.left.into_iter().chain(left).min();

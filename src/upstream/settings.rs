@@ -12,7 +12,7 @@ use super::endpoint::InFlight;
 use super::keys::ApiKey;
 use super::rates::{Rate, Rates};
 use super::tls::TlsError;
-use super::upload;
+use super::{response_body, upload};
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";
@@ -90,6 +90,8 @@ pub struct Settings {
     pub max_body_bytes: u64,
     /// What the bodies of requests may take.
     pub request_body: upload::Limits,
+    /// How slowly the bodies of answers may come.
+    pub response_body: response_body::Limits,
     /// When and how often a request is sent again.
     pub retry: Retry,
     /// When a request is sent a second time before the first is answered.

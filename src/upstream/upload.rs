@@ -32,6 +32,7 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
+use super::min_rate::MinRate;
 use super::pass::RequestBody;
 use crate::identify::Caller;
 use crate::wire::body::BodyError;
@@ -420,11 +421,7 @@ impl Progress {
 /// nothing.
 struct Paced {
     body: RequestBody,
-    min_rate: u64,
-    grace: Duration,
-    /// How long the client may still be waited for. What it sends earns more, up
-    /// to the grace.
-    credit: Duration,
+    min_rate: MinRate,
     left: u64,
     deadline: Instant,
     /// Since when it is waited for.
@@ -437,9 +434,7 @@ impl Paced {
         let deadline = Instant::now() + limits.timeout;
         Self {
             body,
-            min_rate: limits.min_rate,
-            grace: limits.grace,
-            credit: limits.grace,
+            min_rate: MinRate::new(limits.min_rate, limits.grace),
             left: limits.max_bytes,
             deadline,
             waits: None,
@@ -450,13 +445,12 @@ impl Paced {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
         match Pin::new(&mut self.body).poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+                let length = frame.data_ref().map_or(0, Bytes::len);
                 if let Some(since) = self.waits.take() {
-                    self.credit = self.credit.saturating_sub(since.elapsed());
+                    self.min_rate.waited(since.elapsed());
                 }
-                let earned = Duration::from_secs_f64(length as f64 / self.min_rate as f64);
-                self.credit = self.credit.saturating_add(earned).min(self.grace);
-                match self.left.checked_sub(length) {
+                self.min_rate.received(length);
+                match self.left.checked_sub(length as u64) {
                     Some(left) => self.left = left,
                     None => return Poll::Ready(Some(Err(BodyFault::TooLarge))),
                 }
@@ -471,7 +465,7 @@ impl Paced {
                 if self.waits.is_none() {
                     let now = Instant::now();
                     self.waits = Some(now);
-                    let until = self.deadline.min(now + self.credit);
+                    let until = self.deadline.min(now + self.min_rate.left());
                     self.timer.as_mut().reset(until);
                 }
                 let elapsed = self.timer.as_mut().poll(cx);

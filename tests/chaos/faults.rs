@@ -15,6 +15,8 @@ use crate::world::HOSTILE;
 /// What the gateway waits for a first byte, and for a whole answer.
 pub(crate) const FIRST_BYTE: Duration = Duration::from_secs(1);
 pub(crate) const WHOLE: Duration = Duration::from_secs(2);
+/// How long a body may be silent.
+pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
 /// A fault, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub(crate) enum Fault {
     Throttled,
     Refused,
     Echo,
+    Stall,
     Mute,
 }
 
@@ -58,7 +61,7 @@ pub(crate) enum After {
 
 /// Each as often as it stands here. A refused key is rarer still, since it rests
 /// for a minute then.
-const FAULTS: [Fault; 34] = [
+const FAULTS: [Fault; 35] = [
     Fault::Chunked,
     Fault::Chunked,
     Fault::Interim,
@@ -92,6 +95,7 @@ const FAULTS: [Fault; 34] = [
     Fault::Throttled,
     Fault::Throttled,
     Fault::Echo,
+    Fault::Stall,
     Fault::Mute,
 ];
 
@@ -210,7 +214,11 @@ impl Fault {
                 let body = format!("{{\"token\":{{\"ticker\":\"{}\"}}}}", right.key);
                 (right.with(200, "", body.as_bytes()), After::Keep)
             }
-            Self::Mute => {
+            Self::Stall | Self::Mute => {
+                let begun = &whole[..head + right.body.len() / 2];
+                if self == Self::Stall && wire.send(begun).await.is_err() {
+                    return After::Close;
+                }
                 // Until the gateway gives up, and not for ever.
                 let gone = async { while wire.more().await {} };
                 let _ = timeout(WHOLE * 3, gone).await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
-use crate::faults::{FIRST_BYTE, WHOLE};
+use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
 use crate::front::Front;
 use crate::house::{House, Shelf, Source, admin, merge, shipped};
 use crate::world::{BOUND, Door, SECRET, World};
@@ -381,6 +381,7 @@ fn upstreams(urls: &[String], first: usize, most: usize) -> String {
 /// clients are long enough for the slowest that is still in order.
 fn base(per_minute: usize, per_second: usize) -> String {
     let (first_byte, whole) = (FIRST_BYTE.as_millis(), WHOLE.as_millis());
+    let silence = SILENCE.as_millis();
     let half_closed = 2 * BOUND.as_secs();
     let drain = DRAIN.as_secs();
     format!(
@@ -407,6 +408,7 @@ fn base(per_minute: usize, per_second: usize) -> String {
         connect_timeout = "500ms"
         first_byte_timeout = "{first_byte}ms"
         timeout = "{whole}ms"
+        response_body.grace = "{silence}ms"
         idle_timeout = "2s"
         max_body_bytes = "1MiB"
         max_in_flight = 16

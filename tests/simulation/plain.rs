@@ -27,7 +27,7 @@ use ordgate::gateway::{Gateway, Session};
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{Ask, Exchange, Failure, ProviderKeys, RequestBody, Wish};
+use ordgate::upstream::{Ask, BodyPermit, Exchange, Failure, ProviderKeys, RequestBody, Wish};
 use ordgate::wire::body::BodyError;
 use ordgate::wire::pulse::Pulse;
 use tokio::sync::{mpsc, oneshot};
@@ -189,6 +189,7 @@ impl Ask for Origin {
         fields: HeaderMap,
         _body: Option<RequestBody>,
         _wish: Wish,
+        _whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         let passed = (target.to_owned(), fields, reply);
@@ -753,7 +754,7 @@ where
     Exchange {
         head,
         body: body.map_err(Into::into).boxed_unsync(),
-        place: Box::new(()),
+        permit: BodyPermit::default(),
         endpoint: "http://origin".into(),
     }
 }

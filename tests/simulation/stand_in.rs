@@ -54,6 +54,7 @@ impl Ask for StandIn {
         _fields: HeaderMap,
         _body: Option<RequestBody>,
         _wish: Wish,
+        _whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::Terminated) })
     }

@@ -10,11 +10,13 @@ use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
 use super::{Denied, KeyAtHost, Keys, Slot, State};
-use crate::clock::Clock;
+use crate::clock::{Clock, Moment};
 use crate::units;
 use crate::upstream::budgets::Counted;
+use crate::upstream::connection::Way;
+use crate::upstream::late::{Gone, Late, Lates};
 use crate::upstream::refusals::Verdict;
-use crate::upstream::reported::Reported;
+use crate::upstream::reported::{Reported, Word};
 use crate::upstream::rest::{Rest, Why};
 use crate::upstream::{Priority, Wish};
 
@@ -26,10 +28,17 @@ pub struct Grant {
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
-    /// Whether its request is sent, and nothing has come of it yet.
-    pub(super) is_out: bool,
+    /// Where its request is sent, as long as nothing has come of it.
+    pub(super) out: Option<Out>,
     /// Whether its request has ended in the budget's count.
     pub(super) has_ended: bool,
+}
+
+/// A request on its way.
+pub(super) struct Out {
+    at: Moment,
+    way: Way,
+    lates: Arc<Lates>,
 }
 
 /// What was refused by 401 or 403.
@@ -69,22 +78,63 @@ impl Grant {
         self.slot().name()
     }
 
-    /// Its request is sent.
-    pub fn send(&mut self) {
-        self.is_out = true;
+    /// Its request is sent this way. Those of its endpoint that were given up are
+    /// `lates`.
+    pub(in crate::upstream) fn send(&mut self, way: Way, lates: &Arc<Lates>) {
+        self.out = Some(Out {
+            at: self.keys.clock.now(),
+            way,
+            lates: lates.clone(),
+        });
     }
 
-    /// An answer has come to its request, or the connection has ended: the
-    /// upstream has counted it, or never will.
+    /// An answer has come to its request: the upstream has counted it.
+    pub fn answered(&mut self) {
+        if let Some(out) = self.out.take() {
+            out.lates.answered(out.at);
+        }
+    }
+
+    /// The upstream has counted its request, or never will, though no answer has
+    /// come.
     pub fn settle(&mut self) {
-        self.is_out = false;
+        self.out = None;
+    }
+
+    /// Its request is given up: it counts until it can arrive no more.
+    fn give_up(&self, out: &Out, now: Moment) {
+        let (holder, counted) = (&self.slot.holder, self.counted);
+        let connection = out.way.connection();
+        let Some(connection) = connection.filter(|connection| !connection.has_ended()) else {
+            holder.end(counted, now);
+            return;
+        };
+        let (keys, slot) = (self.keys.clone(), self.slot.clone());
+        let late = Late::new(now, move |how| {
+            let (holder, now) = (&slot.holder, keys.clock.now());
+            match how {
+                Gone::Ended => holder.end(counted, now),
+                Gone::Soon => holder.give_up(now),
+            }
+            keys.line.stir();
+            holder.wake_others();
+        });
+        out.lates.add(late.clone());
+        connection.tell(late);
     }
 
     /// Holds the key to what the upstream has said of its limits, before the
-    /// request ends.
+    /// request ends. Where the answer refuses the key, that nothing is left holds
+    /// for its host alone: another may take it.
     pub fn hear(&self, reported: &Reported) {
         let now = self.keys.clock.now();
-        self.slot.holder.hear(&reported.words, self.counted, now);
+        let words = reported.words.iter();
+        let (empty, words): (Vec<Word>, Vec<Word>) =
+            words.partition(|word| reported.refuses_key && word.left == 0);
+        self.slot.holder.hear(&words, self.counted, now);
+        if let Some(pause) = empty.iter().map(|word| word.lasts).max() {
+            self.cool(pause);
+        }
         let mut state = self.at_host.state();
         let Some(lasts) = reported.quota_spent else {
             return;
@@ -238,7 +288,7 @@ impl Grant {
             slot,
             at_host,
             counted,
-            is_out: false,
+            out: None,
             has_ended: false,
         })
     }
@@ -305,12 +355,12 @@ impl Drop for Check {
 impl Drop for Grant {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        let mut state = self.at_host.state();
-        match self.is_out {
+        match self.out.take() {
             _ if self.has_ended => {}
-            true => self.slot.holder.give_up(now),
-            false => self.slot.holder.end(self.counted, now),
+            Some(out) => self.give_up(&out, now),
+            None => self.slot.holder.end(self.counted, now),
         }
+        let mut state = self.at_host.state();
         let is_trial = self.is_trial(&state);
         if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
             rest.unsettled(now);

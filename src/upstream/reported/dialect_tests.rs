@@ -21,6 +21,14 @@ fn dialects() {
             ],
             &[(Unnamed, 50, 50, true)],
         ),
+        // Docker Hub.
+        (
+            &[
+                ("ratelimit-limit", "100;w=21600"),
+                ("ratelimit-remaining", "0;w=21600"),
+            ],
+            &[(Unnamed, 0, 1, false)],
+        ),
         // GitLab.
         (
             &[
@@ -191,6 +199,15 @@ fn dialects() {
             &[("ratelimit", "limit=100, remaining=50, reset=5")],
             &[(Unnamed, 50, 5, true)],
         ),
+        // Unix time where the drafts have seconds to go; met with.
+        (
+            &[("ratelimit", "limit=100, remaining=0, reset=1795190405")],
+            &[(Unnamed, 0, 5, true)],
+        ),
+        (
+            &[("ratelimit", "\"a\";r=0;t=1795190405000")],
+            &[(Unnamed, 0, 5, true)],
+        ),
         (
             &[
                 ("ratelimit", "\"default\";r=50;t=30"),
@@ -260,6 +277,7 @@ fn waits_in_all_spellings() {
         (&[("ratelimit", "\"a\";r=4;t=9, \"b\";r=4;t=5")], 5),
         (&[("ratelimit", "\"a\";r=0;t=9, \"b\";r=4;t=5")], 9),
         (&[("retry-after", "2"), ("ratelimit", "\"a\";r=0;t=9")], 9),
+        (&[("ratelimit", "\"a\";r=0;t=1795190431")], 31),
     ] {
         let mut said = HeaderMap::new();
         for (name, value) in pairs {

@@ -28,8 +28,8 @@ pub(super) const ENDS: usize = 2;
 /// first of them counts.
 pub(super) const DIALECTS: [Dialect; 11] = [
     Dialect {
-        // draft-ietf-httpapi-ratelimit-headers 0 to 6; GitLab, user and IP rate
-        // limits; Hiro, response headers.
+        // draft-ietf-httpapi-ratelimit-headers 0 to 6; Docker Hub, usage and limits;
+        // GitLab, user and IP rate limits; Hiro, response headers.
         // In drafts 0 to 6 an end is seconds to go; in draft-polli-ratelimit-headers
         // 00 and with GitLab it may be Unix time; with Hiro it is both.
         left: "ratelimit-remaining",

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 
 use super::Window;
+use super::times::Clocks;
 
 /// `ratelimit`.
 pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -40,7 +41,7 @@ struct Policy {
 
 /// The service limits of a response that are about requests, and the lines that
 /// cannot be read as such.
-pub(super) fn read(fields: &HeaderMap) -> (Vec<Item>, Vec<&HeaderValue>) {
+pub(super) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&HeaderValue>) {
     let (mut items, mut unreadable) = (Vec::new(), Vec::new());
     let lines = fields.get_all(RATELIMIT);
     if lines.iter().next().is_none() {
@@ -58,7 +59,7 @@ pub(super) fn read(fields: &HeaderMap) -> (Vec<Item>, Vec<&HeaderValue>) {
                 is_read = line_left.is_some() || !members.contains_key("remaining");
                 is_read &= line_end.is_some() || !members.contains_key("reset");
                 left = left.into_iter().chain(line_left.map(floor)).min();
-                end = end.max(line_end.map(ceil));
+                end = end.max(line_end.map(|end| until(end, clocks)));
             }
             Some(Parsed::Limits(limits)) => {
                 for (name, parameters) in limits {
@@ -66,7 +67,7 @@ pub(super) fn read(fields: &HeaderMap) -> (Vec<Item>, Vec<&HeaderValue>) {
                     if policy.is_some_and(|policy| !policy.counts_requests) {
                         continue;
                     }
-                    let item = item(policy, &parameters);
+                    let item = item(policy, &parameters, clocks);
                     let (t, has_t) = (item.and_then(|item| item.end), parameters.contains_key("t"));
                     is_read &= item.is_some() && t.is_some() == has_t;
                     items.extend(item);
@@ -116,12 +117,12 @@ fn parse(line: &HeaderValue) -> Option<Parsed> {
     Some(Parsed::Limits(limits.collect::<Option<_>>()?))
 }
 
-fn item(policy: Option<&Policy>, parameters: &Parameters) -> Option<Item> {
+fn item(policy: Option<&Policy>, parameters: &Parameters, clocks: Clocks) -> Option<Item> {
     let longest = policy.and_then(|policy| policy.window);
     Some(Item {
         window: longest.map_or(Window::Unnamed, Window::lasting),
         left: floor(parameters.get("r").and_then(thousandths)?),
-        end: parameters.get("t").and_then(thousandths).map(ceil),
+        end: (parameters.get("t").and_then(thousandths)).map(|end| until(end, clocks)),
         longest,
     })
 }
@@ -174,6 +175,12 @@ fn thousandths(item: &BareItem) -> Option<u64> {
     }
 }
 
+/// Whole seconds until an end: the drafts have seconds to go, Unix time is met
+/// with.
+fn until(thousandths: u64, clocks: Clocks) -> u64 {
+    clocks.seconds_of(u128::from(thousandths) * 1_000_000)
+}
+
 fn floor(thousandths: u64) -> u64 {
     thousandths / 1000
 }
@@ -187,6 +194,10 @@ mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
     use super::*;
+
+    fn clocks() -> Clocks {
+        Clocks::of(&HeaderMap::new(), std::time::SystemTime::UNIX_EPOCH)
+    }
 
     fn fields(limits: &[&str], policies: &[&str]) -> HeaderMap {
         let mut fields = HeaderMap::new();
@@ -295,7 +306,7 @@ mod tests {
         ];
         for (limits, policies, expected, unreadable) in rows {
             let fields = fields(limits, policies);
-            let (items, lines) = read(&fields);
+            let (items, lines) = read(&fields, clocks());
             let limit = |item: &Item| (item.window, item.left, item.end, item.longest);
             let found: Vec<Limit> = items.iter().map(limit).collect();
             assert_eq!(found, *expected, "{limits:?} {policies:?}");
@@ -306,10 +317,10 @@ mod tests {
     proptest! {
         /// ordgate understands what ordgate sends, and nothing panics.
         #[test]
-        fn our_own_form_is_read(left: u32, end in 0_u64..1 << 40, other in "[ -~]{0,40}") {
+        fn our_own_form_is_read(left: u32, end in 0_u64..1 << 29, other in "[ -~]{0,40}") {
             let own = format!("\"default\";r={left};t={end}");
             let said = fields(&[&own, &other], &[&other]);
-            let (items, unreadable) = read(&said);
+            let (items, unreadable) = read(&said, clocks());
             let is_it = |item: &Item| item.left == u64::from(left) && item.end == Some(end);
             prop_assert!(items.iter().any(is_it));
             prop_assert!(unreadable.len() <= 1);

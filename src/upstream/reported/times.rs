@@ -1,7 +1,7 @@
 //! Durations and dates, as responses spell them. Pure.
 //!
 //! A date is read against the clock of the server that sent it, as far as the
-//! response's own `date` says what that is: a server whose clock is hours ahead
+//! response's own `date` and `age` say what that is: a server whose clock is hours ahead
 //! still means five seconds when it names a date five seconds later. Where there
 //! is no readable `date`, or several, and where it is farther from the date that
 //! is read than any window lasts, our own clock stands in.
@@ -11,7 +11,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use http::header::DATE;
+use http::header::{AGE, DATE, HeaderName};
 
 /// A window that ends later than this is none: its end is nonsense, or in
 /// another unit.
@@ -50,11 +50,10 @@ pub(super) struct Clocks {
 impl Clocks {
     /// Those of a response that came at a time of our own clock.
     pub(super) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
-        let mut dates = fields.get_all(DATE).iter();
-        let server = match (dates.next(), dates.next()) {
-            (Some(date), None) => date.to_str().ok().and_then(http_date),
-            _ => None,
-        };
+        let date = only(fields, DATE).and_then(http_date);
+        // A cache on the way leaves `date` as it was (RFC 9111 §5.1).
+        let age = only(fields, AGE).and_then(digits).unwrap_or(0);
+        let server = date.and_then(|date| date.checked_add(Duration::from_secs(age)));
         Self { server, own }
     }
 
@@ -87,7 +86,7 @@ impl Clocks {
     }
 
     /// What a bare number says, in nanoseconds.
-    fn seconds_of(self, number: u128) -> u64 {
+    pub(super) fn seconds_of(self, number: u128) -> u64 {
         if number <= u128::from(UNIX_TIME) * SECOND {
             return seconds(number);
         }
@@ -166,6 +165,13 @@ fn iso_duration(text: &str) -> Option<u128> {
     Some(days.saturating_add(times))
 }
 
+/// The text of a field that there is one of.
+fn only(fields: &HeaderMap, name: HeaderName) -> Option<&str> {
+    let mut values = fields.get_all(name).iter();
+    let only = values.next().filter(|_| values.next().is_none());
+    only?.to_str().ok()
+}
+
 /// A date of RFC 9110 §5.6.7.
 fn http_date(text: &str) -> Option<SystemTime> {
     httpdate::parse_http_date(text.trim()).ok()
@@ -185,6 +191,9 @@ fn iso_date(text: &str) -> Option<SystemTime> {
     let (hour, minute) = (digits(parts.next()?)?, digits(parts.next()?)?);
     let second = parts.next().map_or(Some(0), number)?;
     let is_time = hour < 24 && minute < 60 && second <= 60 * SECOND && parts.next().is_none();
+    if !(is_day && is_time) {
+        return None;
+    }
     let minutes = (days(year, month, day)? * 24 + hour) * 60 + minute;
     let minutes = match zone.split_at(1) {
         ("Z" | "z", "") => minutes,
@@ -193,9 +202,7 @@ fn iso_date(text: &str) -> Option<SystemTime> {
         _ => return None,
     };
     let unix = Duration::from_secs(minutes * 60) + Duration::from_nanos_u128(second);
-    SystemTime::UNIX_EPOCH
-        .checked_add(unix)
-        .filter(|_| is_day && is_time)
+    SystemTime::UNIX_EPOCH.checked_add(unix)
 }
 
 /// Minutes of `hh:mm`, `hhmm` or `hh`.
@@ -206,7 +213,7 @@ fn offset_minutes(text: &str) -> Option<u64> {
         minutes => digits(minutes)?,
     };
     let hours = digits(hours)?;
-    (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
+    (hours < 24 && minutes < 60).then(|| hours * 60 + minutes)
 }
 
 /// Days from 1 January 1970 to a day of the Gregorian calendar.
@@ -320,6 +327,12 @@ mod tests {
             ("2026-11-20T16:00:61Z", None),
             ("2026-11-20T16:00:00:00Z", None),
             ("2026-11-20T16:00:31+99:00", None),
+            // Regressions: they overflowed.
+            ("2026-11-20T16:00:99999999999999999999Z", None),
+            ("2026-11-20T99999999999999999999:00Z", None),
+            ("2026-11-20T16:99999999999999999999Z", None),
+            ("2026-11-20T16:00:31+0099999999999999999999", None),
+            ("2026-11-20T16:00:31-00:99999999999999999999", None),
             ("1969-12-31T23:59:59Z", None),
             ("Tue Feb 16 2021 09:02:42 GMT+0100", None),
         ] {
@@ -390,6 +403,32 @@ mod tests {
         }
     }
 
+    /// A cache on the way leaves `date` as it was, and says how long ago that is.
+    #[test]
+    fn an_answer_of_some_age_was_dated_so_long_ago() {
+        let rows: [(&[&str], u64); 6] = [
+            (&[], 305),
+            (&["300"], 5),
+            (&["0"], 305),
+            (&["soon"], 305),
+            (&["300", "300"], 305),
+            // None that could be believed.
+            (&["99999999999999999999"], 45),
+        ];
+        for (ages, expected) in rows {
+            let mut fields = HeaderMap::new();
+            let date = httpdate::fmt_http_date(at(NOW + 18_000));
+            fields.insert(DATE, HeaderValue::from_str(&date).unwrap());
+            for age in ages {
+                fields.append(AGE, HeaderValue::from_static(age));
+            }
+            let end = NOW + 18_305;
+            let own = at(end - 45);
+            let until = Clocks::of(&fields, own).seconds_until(&end.to_string());
+            assert_eq!(until, Some(expected), "{ages:?}");
+        }
+    }
+
     proptest! {
         /// ISO 8601 and HTTP have the same calendar.
         #[test]
@@ -405,7 +444,8 @@ mod tests {
         /// Nothing that is said panics, and what is numbers alone is read.
         #[test]
         fn anything_may_be_said(
-            text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}",
+            text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}\
+             |2026-11-20T([0-9]{1,24}:){1,2}[0-9]{1,24}(Z|[+-][0-9]{2}:?[0-9]{0,24})",
         ) {
             let read = own().seconds_until(&text);
             let is_number = text.bytes().all(|b| b.is_ascii_digit()) && !text.is_empty();

@@ -88,12 +88,28 @@ async fn what_the_preferred_one_fails_at_the_other_answers_at_once() {
         ("garbage", Reply::raw("garbage\r\n\r\n").close()),
         ("HTML", Reply::with(200, html, "<html>")),
         ("redirect", Reply::with(302, "location: /\r\n", "")),
+        (
+            "stalled",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").hang(),
+        ),
+        (
+            "stalled chunks",
+            Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n").hang(),
+        ),
+        (
+            "slow",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n")
+                .drip(" ".repeat(9999), Duration::from_millis(5)),
+        ),
     ];
     for (name, reply) in rows {
         let upstreams = pair();
         let [preferred, other] = &upstreams;
         let gateway = match name {
             "silent" => before(&upstreams, "upstream.first_byte_timeout = \"300ms\""),
+            "stalled" | "stalled chunks" | "slow" => {
+                before(&upstreams, "upstream.response_body.grace = \"300ms\"")
+            }
             _ => before(&upstreams, ""),
         };
         preferred.always(reply);
@@ -185,6 +201,16 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
     }
 }
 
+/// Waits until the standby has been knocked at, where nothing else was asked.
+async fn has_knocked(gateway: &Gateway) {
+    let told = || {
+        let gateway = gateway.server().gateway();
+        let tally = gateway.upstreams.first().tally();
+        tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
+    };
+    until("the knock has ended", told).await;
+}
+
 #[tokio::test]
 async fn whatever_a_standby_says_to_a_knock_it_is_there() {
     let html = "content-type: text/html\r\n";
@@ -210,12 +236,7 @@ async fn whatever_a_standby_says_to_a_knock_it_is_there() {
         upstreams[1].once("/", reply);
         let gateway = before(&upstreams, "upstream.breaker.failures = 1");
         upstreams[1].asked(1).await;
-        let told = || {
-            let gateway = gateway.server().gateway();
-            let tally = gateway.upstreams.first().tally();
-            tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
-        };
-        until("the knock has ended", told).await;
+        has_knocked(&gateway).await;
         assert_eq!(fares(&gateway)[1].condition.name(), condition, "{name}");
         assert_eq!(upstreams[1].targets(), ["/"], "{name}");
         rested(&gateway, name).await;
@@ -448,6 +469,39 @@ async fn a_height_that_cannot_be_displaces_nobody() {
     }
 }
 
+/// A regression: everything counted as deep below it until the next status.
+#[tokio::test]
+async fn a_height_that_cannot_be_is_no_tip() {
+    let upstreams = pair();
+    let tips = [840_000, 840_000].map(height);
+    for (upstream, tip) in upstreams.iter().zip(&tips) {
+        at_height(upstream, tip, tip);
+    }
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 4).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstreams[1].usually(move |_| Reply::json("{}").behind(&held));
+    tips[0].store(4_000_000_000, SeqCst);
+    until("it is left", || asked(&gateway) == 1).await;
+    let told = gateway.admin("/status").await.json();
+    for tip in told["chain"]["tips"].as_array().unwrap() {
+        assert_eq!(tip["height"], 840_000, "{tip}");
+    }
+    gate.open();
+    at_height(&upstreams[1], &tips[1], &tips[1]);
+    tips[1].store(840_001, SeqCst);
+    let gateway = &gateway;
+    let follows = async || {
+        let told = gateway.admin("/status").await.json();
+        let mut tips = told["chain"]["tips"].as_array().unwrap().iter();
+        tips.all(|tip| tip["height"] == 840_001)
+    };
+    while !follows().await {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
     let upstreams = pair();
@@ -607,6 +661,29 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
             Reply::with(429, "retry-after: 60\r\n", "{}"),
             "cooling",
         ),
+        (
+            "429 with nothing left",
+            Reply::with(
+                429,
+                "retry-after: 60\r\nratelimit-remaining: 0\r\nratelimit-reset: 60\r\n",
+                "{}",
+            ),
+            "cooling",
+        ),
+        (
+            "403 with nothing left",
+            Reply::with(
+                403,
+                "x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 60\r\n",
+                "{}",
+            ),
+            "cooling",
+        ),
+        (
+            "429 with nothing left and no retry-after",
+            Reply::with(429, "x-ratelimit-remaining-minute: 0\r\n", "{}"),
+            "cooling",
+        ),
     ];
     for (name, reply, state) in rows {
         let upstreams = pair();
@@ -656,6 +733,8 @@ async fn a_key_that_is_refused_rests_at_all_endpoints_of_a_host() {
             .keys("a-key")
             .manual()
             .start();
+        // It says nothing of the key before a client's request does.
+        has_knocked(&gateway).await;
         upstream.always(reply);
         for number in 0..4 {
             let answer = gateway.get(&token(number)).await;

@@ -256,6 +256,37 @@ fn slow() -> Vec<Fault> {
     ]
 }
 
+/// Bodies that begin and do not go on, or too slowly.
+fn stalled() -> Vec<Fault> {
+    let stalled = |name, reply| fault(name, "connection_read_timeout", reply).until(300);
+    let long = format!("{OK}content-length: 60000\r\n\r\n");
+    let chunked = format!("{OK}{JSON}transfer-encoding: chunked\r\n\r\n");
+    let every = Duration::from_millis(5);
+    vec![
+        stalled("a body that does not begin", Reply::raw(&long).hang()),
+        stalled(
+            "silence in mid-body",
+            Reply::raw(format!("{long}{{")).hang(),
+        ),
+        stalled(
+            "silence within a chunk",
+            Reply::raw(format!("{chunked}9\r\n{{")).hang(),
+        ),
+        stalled(
+            "silence between chunks",
+            Reply::raw(format!("{chunked}1\r\n{{\r\n")).hang(),
+        ),
+        stalled(
+            "a body below the minimum rate",
+            Reply::raw(&long).drip(" ".repeat(60_000), every),
+        ),
+        stalled(
+            "chunks below the minimum rate",
+            Reply::raw(chunked).drip("1\r\n \r\n".repeat(10_000), every),
+        ),
+    ]
+}
+
 /// Lets a fault happen to one request, and looks at all that comes of it.
 async fn happens(fault: &Fault, upstream: &Upstream, gateway: &Gateway) {
     let name = fault.name;
@@ -314,6 +345,17 @@ async fn slow_faults() {
     join_all(faults.iter().map(async |fault| {
         let upstream = Upstream::start();
         happens(fault, &upstream, &keyed(&upstream, TIMES)).await;
+    }))
+    .await;
+}
+
+#[tokio::test]
+async fn stalled_bodies() {
+    let faults = stalled();
+    join_all(faults.iter().map(async |fault| {
+        let upstream = Upstream::start();
+        let config = "upstream.response_body.grace = \"300ms\"";
+        happens(fault, &upstream, &keyed(&upstream, config)).await;
     }))
     .await;
 }

@@ -176,6 +176,38 @@ async fn why_each_kind_of_tls_fails() {
     }
 }
 
+/// nginx takes the connection for made, and answers with a page.
+#[tokio::test]
+async fn a_page_that_demands_a_client_certificate() {
+    let html = "content-type: text/html\r\n";
+    let page = "<html>\r\n<head><title>400 No required SSL certificate was sent</title></head>\r\n\
+                <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n</html>";
+    let demand = ("tls_alert_received", "client_certificate_required");
+    let other = ("http_protocol_error", "not_json");
+    for (reply, (reason, kind)) in [
+        (Reply::with(400, html, page), demand),
+        (Reply::with(400, html, "<html>No</html>"), other),
+        (
+            Reply::raw("HTTP/1.1 400 No\r\ncontent-type: text/html\r\ncontent-length: 9\r\n\r\n")
+                .close(),
+            other,
+        ),
+        (Reply::with(404, html, page), other),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = trusting(&[upstream.url()], "");
+        upstream.always(reply);
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.status, 502, "{kind}");
+        let detail = answer.json()["detail"].to_string();
+        let demands = detail.contains("demands a TLS client certificate");
+        assert_eq!(demands, kind == demand.1, "{detail}");
+        let failure = last_failure(&gateway, 0).await;
+        says(&failure, reason, kind, "status 40", kind);
+        assert!(!failure.to_string().contains("html"), "{failure}");
+    }
+}
+
 #[tokio::test]
 async fn why_an_exchange_fails() {
     let html = "content-type: text/html\r\n";

@@ -13,7 +13,9 @@ use crate::clock::{Clock, Moment};
 use crate::identify::Caller;
 use crate::upstream::budget::{LATE, SECOND};
 use crate::upstream::budgets::{Budgets, Payer, REMEMBERED};
+use crate::upstream::connection::{Connection, Way};
 use crate::upstream::keys::{ApiKey, Denied, Grant, Keys};
+use crate::upstream::late::Lates;
 use crate::upstream::line::Line;
 use crate::upstream::reported::{Reported, Window};
 use crate::upstream::{Priority, Rate, Rates, Wish};
@@ -227,9 +229,12 @@ impl World {
 
     fn give_up(&mut self, at: usize) {
         let one = &mut self.under_way[at];
-        one.grant.send();
+        let lates = Arc::<Lates>::default();
+        one.grant.send(Way::known(Connection::default()), &lates);
         let place = one.at;
         self.end(at);
+        // Its server runs, and answers another at once.
+        lates.answered(self.clock.now());
         let now = self.now();
         let late = u64::try_from(LATE.as_millis()).unwrap();
         self.history[place].to = Some(now + late);

@@ -1,0 +1,400 @@
+//! One connection to a server of the upstream, as its bytes tell: whether the
+//! server has sent any, who has ended it, and whether a request that was given up
+//! may still arrive.
+//!
+//! The HTTP client closes an HTTP/1.1 connection when a request on it is given
+//! up. What was sent may lie in the receive buffer of a server that does not run
+//! just now, and arrive when it runs again. So a connection that has such a
+//! request on it lingers: its sending side is closed, by which a server that runs
+//! learns that nobody waits, and it is read until the server has closed it too.
+//!
+//! Deliberately absent: what a request that was given up counts in
+//! (`upstream::keys`), and why a connection fails (`upstream::cause`).
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use http::{Extensions, Request, Uri};
+use hyper_util::client::legacy::connect::{
+    CaptureConnection, Connected, Connection as IsConnection, capture_connection,
+};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tower_service::Service;
+
+use super::late::{Gone, Late};
+
+/// How long a connection lingers at the most.
+const LONGEST: Duration = Duration::from_mins(10);
+/// How often a connection that lingers is looked at, whether anybody still wants
+/// to know when it ends.
+const LOOK: Duration = Duration::from_secs(1);
+/// A server that sends so many bytes on a connection that lingers has read what
+/// was sent to it.
+const ENOUGH: usize = 64 * 1024;
+
+/// A connection, for those who have sent a request on it.
+#[derive(Clone, Default)]
+pub(super) struct Connection(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    /// How often bytes have come.
+    reads: AtomicU64,
+    /// How many answers have begun.
+    answers: AtomicU64,
+    /// Whether the server has ended it, or its machine is gone.
+    has_ended: AtomicBool,
+    /// Whether nobody sees it end any more.
+    is_left: AtomicBool,
+    /// Whether it is given up from here.
+    is_given_up: AtomicBool,
+    reader: AtomicWaker,
+    /// The requests on it that were given up.
+    late: Mutex<Vec<Arc<Late>>>,
+}
+
+/// What a request is sent on.
+pub(super) struct Way(To);
+
+enum To {
+    /// Known once the request is sent.
+    Captured(CaptureConnection),
+    #[cfg(test)]
+    Known(Connection),
+}
+
+impl Way {
+    /// What this request will be sent on.
+    pub(super) fn of<B>(request: &mut Request<B>) -> Self {
+        Self(To::Captured(capture_connection(request)))
+    }
+
+    /// This connection.
+    #[cfg(test)]
+    pub(super) fn known(connection: Connection) -> Self {
+        Self(To::Known(connection))
+    }
+
+    /// The connection; `None` where the request was not sent.
+    pub(super) fn connection(&self) -> Option<Connection> {
+        match &self.0 {
+            To::Captured(captured) => {
+                let connected = captured.connection_metadata();
+                let mut extras = Extensions::new();
+                connected.as_ref()?.get_extras(&mut extras);
+                extras.get::<Connection>().cloned()
+            }
+            #[cfg(test)]
+            To::Known(connection) => Some(connection.clone()),
+        }
+    }
+
+    /// No further request is sent on the connection.
+    pub(super) fn retire(&self) {
+        match &self.0 {
+            To::Captured(captured) => {
+                if let Some(connected) = captured.connection_metadata().as_ref() {
+                    connected.poison();
+                }
+            }
+            #[cfg(test)]
+            To::Known(_) => {}
+        }
+    }
+}
+
+/// How much had come on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    reads: u64,
+    answers: u64,
+}
+
+/// That a connection was given up from here, as an error.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silent;
+
+impl fmt::Display for Silent {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("the connection is given up: nothing has come on it within first_byte_timeout")
+    }
+}
+
+impl std::error::Error for Silent {}
+
+impl Connection {
+    /// How much has come on it so far.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            reads: self.0.reads.load(Relaxed),
+            answers: self.0.answers.load(Relaxed),
+        }
+    }
+
+    /// An answer has begun to come on it.
+    pub(super) fn answered(&self) {
+        self.0.answers.fetch_add(1, Relaxed);
+    }
+
+    /// Whether the server has ended it: nothing that was sent on it and not read
+    /// will be read.
+    pub(super) fn has_ended(&self) -> bool {
+        self.0.has_ended.load(SeqCst)
+    }
+
+    /// Gives it up: whatever is under way on it fails.
+    pub(super) fn give_up(&self) {
+        self.0.is_given_up.store(true, SeqCst);
+        self.0.reader.wake();
+    }
+
+    /// A request on it was given up: tells it when the connection has ended.
+    pub(super) fn tell(&self, late: Arc<Late>) {
+        self.late().push(late);
+        // That may have come about meanwhile.
+        if self.has_ended() {
+            self.ended();
+        } else if self.0.is_left.load(SeqCst) {
+            self.left();
+        }
+    }
+
+    fn ended(&self) {
+        self.0.has_ended.store(true, SeqCst);
+        self.gone(Gone::Ended);
+    }
+
+    /// Nobody will see it end.
+    fn left(&self) {
+        self.0.is_left.store(true, SeqCst);
+        self.gone(Gone::Soon);
+    }
+
+    fn gone(&self, how: Gone) {
+        let late = std::mem::take(&mut *self.late());
+        for late in late {
+            late.gone(how);
+        }
+    }
+
+    /// Whether a request on it that was given up may still arrive.
+    fn is_awaited(&self) -> bool {
+        let mut late = self.late();
+        late.retain(|late| !late.is_over());
+        !late.is_empty()
+    }
+
+    fn late(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
+        self.0.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mark {
+    /// Whether bytes have come since an earlier mark.
+    pub(super) fn has_read_since(self, earlier: Self) -> bool {
+        self.reads > earlier.reads
+    }
+
+    /// Whether an answer has begun since an earlier mark.
+    pub(super) fn is_answered_since(self, earlier: Self) -> bool {
+        self.answers > earlier.answers
+    }
+}
+
+/// The bytes of a connection; they are those of TLS where that is spoken.
+pub(super) struct Watched<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    /// `None` only when it is dropped.
+    inner: Option<S>,
+    connection: Connection,
+}
+
+impl<S> Watched<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn new(inner: S) -> Self {
+        Self {
+            inner: Some(inner),
+            connection: Connection::default(),
+        }
+    }
+
+    fn inner(&mut self) -> io::Result<Pin<&mut S>> {
+        let inner = self.inner.as_mut();
+        inner
+            .map(Pin::new)
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Takes in what came of reading or writing.
+    fn see<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if matches!(done, Poll::Ready(Err(_))) {
+            self.connection.ended();
+        }
+        done
+    }
+}
+
+impl<S> AsyncRead for Watched<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.connection.0.reader.register(cx.waker());
+        if self.connection.0.is_given_up.load(SeqCst) {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, Silent)));
+        }
+        let before = to.filled().len();
+        let read = self.inner()?.poll_read(cx, to);
+        if matches!(read, Poll::Ready(Ok(()))) {
+            match to.filled().len() > before {
+                true => _ = self.connection.0.reads.fetch_add(1, Relaxed),
+                false if to.remaining() > 0 => self.connection.ended(),
+                false => {}
+            }
+        }
+        self.see(read)
+    }
+}
+
+impl<S> AsyncWrite for Watched<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.inner()?.poll_write(cx, bytes);
+        self.see(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = self.inner()?.poll_write_vectored(cx, slices);
+        self.see(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner
+            .as_ref()
+            .is_some_and(AsyncWrite::is_write_vectored)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.inner()?.poll_flush(cx);
+        self.see(flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = self.inner()?.poll_shutdown(cx);
+        self.see(shut)
+    }
+}
+
+impl<S> IsConnection for Watched<S>
+where
+    S: IsConnection + AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn connected(&self) -> Connected {
+        let connected = self.inner.as_ref().map(IsConnection::connected);
+        let connected = connected.unwrap_or_else(Connected::new);
+        connected.extra(self.connection.clone())
+    }
+}
+
+impl<S> Drop for Watched<S>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    fn drop(&mut self) {
+        let Some(inner) = self.inner.take() else {
+            return;
+        };
+        let connection = self.connection.clone();
+        if connection.has_ended() {
+            return;
+        }
+        match Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn(linger(inner, connection)),
+            Err(_no_runtime) => connection.left(),
+        }
+    }
+}
+
+/// Reads a connection until the server has closed it, or nobody wants to know any
+/// more.
+async fn linger<S>(mut stream: S, connection: Connection)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    // Where it cannot be closed it is at its end, which reading tells.
+    let _read_below = stream.shutdown().await;
+    let until = Instant::now() + LONGEST;
+    // One task drops the connection and another gives the request up: which of
+    // them is first, nobody knows.
+    let mut look = interval_at(Instant::now() + LOOK, LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut some = [0; 4096];
+    let mut came = 0;
+    while came < ENOUGH && Instant::now() < until {
+        tokio::select! {
+            read = stream.read(&mut some) => match read {
+                Ok(0) | Err(_) => return connection.ended(),
+                Ok(more) => came += more,
+            },
+            _ = look.tick() => if !connection.is_awaited() {
+                break;
+            }
+        }
+    }
+    connection.left();
+}
+
+/// A connector of connections that are watched.
+#[derive(Clone)]
+pub(super) struct Watch<C>(pub(super) C);
+
+impl<C, S> Service<Uri> for Watch<C>
+where
+    C: Service<Uri, Response = TokioIo<S>>,
+    C::Future: Send + 'static,
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    type Response = TokioIo<Watched<S>>;
+    type Error = C::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, C::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), C::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, to: Uri) -> Self::Future {
+        let connecting = self.0.call(to);
+        Box::pin(async move {
+            let connected = connecting.await?;
+            Ok(TokioIo::new(Watched::new(connected.into_inner())))
+        })
+    }
+}
