@@ -227,6 +227,9 @@ impl Endpoint {
                 why: Failure::BreakerOpen { retry_after },
                 until: Until::Never,
             })?;
+        if slot.is_some() && state.in_flight >= state.concurrency.limit() {
+            state.concurrency.wanted(now);
+        }
         let limit = state.concurrency.limit();
         if slot.is_some() {
             self.line.share_slots(limit);
