@@ -289,7 +289,8 @@ impl Holder {
         inner.answered(self.number, is_slow, now);
     }
 
-    /// Says that a request which was sent has been given up unanswered.
+    /// Says that a request which was sent has been given up unanswered, and that
+    /// the server runs or nobody can know.
     pub fn give_up(&self, now: Moment) {
         let mut inner = self.inner();
         inner.budget.give_up(now);
@@ -304,6 +305,12 @@ impl Holder {
     /// How many requests a minute takes; `None` for any number.
     pub fn per_minute(&self) -> Option<usize> {
         self.inner().budget.per_minute()
+    }
+
+    /// Whether the budget is limited at all.
+    pub fn is_limited(&self) -> bool {
+        let budget = &self.inner().budget;
+        budget.per_minute().is_some() || budget.per_second().is_some()
     }
 
     /// How many requests this upstream may have in a second that are not

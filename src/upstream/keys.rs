@@ -501,6 +501,8 @@ impl KeyAtHost {
 }
 
 #[cfg(test)]
+mod late_tests;
+#[cfg(test)]
 mod proof;
 #[cfg(test)]
 mod tests;

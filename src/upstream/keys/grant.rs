@@ -109,6 +109,10 @@ impl Grant {
             holder.end(counted, now);
             return;
         };
+        if !holder.is_limited() {
+            holder.give_up(now);
+            return;
+        }
         let (keys, slot) = (self.keys.clone(), self.slot.clone());
         let late = Late::new(now, move |how| {
             let (holder, now) = (&slot.holder, keys.clock.now());
