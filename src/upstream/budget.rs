@@ -8,8 +8,9 @@
 //! which: until it has ended it counts, and from then on for a whole window. So
 //! whatever the delays on the way, no window of the upstream's own clock holds
 //! too many. One that is given up unanswered may reach it yet, and counts as
-//! under way for a while longer. What the upstream itself says is left (`upstream::told`) holds
-//! beside that, and can only be stricter.
+//! under way until it is known that it does not (`upstream::late`). What the upstream
+//! itself says is left (`upstream::told`) holds beside that, and can only be
+//! stricter.
 //!
 //! A minute is paced, so that a burst cannot empty it. Three fifths of it may go
 //! at once. From then on requests are spread evenly over what is left and what
@@ -39,7 +40,8 @@ const SLACK: Duration = Duration::from_millis(50);
 /// How long a request that has ended counts in the second.
 pub const SECOND: Duration = Duration::from_secs(1).saturating_add(SLACK);
 
-/// For so long a request that was given up may still be on its way.
+/// For so long a request that was given up may still be on its way to a server
+/// that runs.
 pub const LATE: Duration = Duration::from_secs(1);
 
 /// So many ends are kept of a window that is not limited.

@@ -84,10 +84,13 @@ async fn stopped_for_75_seconds(upstream: &Upstream, gateway: &Gateway) {
         while_frozen += wanted(gateway, &mut next).await;
     }
     assert_eq!(while_frozen, 0, "it answers nothing");
-    assert_eq!(given_up(gateway, 0).await, SECOND as u64);
+    let counted = given_up(gateway, 0).await;
     upstream.thaw();
     upstream.asked(before + SECOND).await;
     none_given_up(gateway).await;
+    let seen: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
+    at_most(MINUTE, Duration::from_secs(60), &seen);
+    assert_eq!(counted, SECOND as u64);
     // It is back as soon as a second is over; the breaker has no say here.
     gateway.advance(1_050);
     assert_eq!(wanted(gateway, &mut next).await, SECOND);
@@ -238,4 +241,38 @@ async fn a_handler_that_hangs_is_freed_by_the_next_answer() {
     assert_eq!(status["upstream"]["endpoints"][0]["given_up"], 0);
     assert_eq!(key(&gateway, 0).await["budget_left"], MINUTE);
     gate.open();
+}
+
+/// What one endpoint has unanswered leaves another a part of each second.
+#[tokio::test]
+async fn another_endpoint_is_asked_while_one_is_stopped() {
+    let clock = Clock::manual();
+    let (first, second) = (Upstream::start_by(&clock), Upstream::start_by(&clock));
+    let setup = Setup::before_all(&[&first, &second]).keys("a-key");
+    let gateway = setup.clock(&clock).config(CONFIG).start();
+    let (mut next, mut served) = (0, 0);
+    assert_eq!(wanted(&gateway, &mut next).await, SECOND);
+    gateway.advance(60_050);
+    first.freeze();
+    for _ in 0..20 {
+        wanted(&gateway, &mut next).await;
+    }
+    for _ in 0..150 {
+        served += wanted(&gateway, &mut next).await;
+    }
+    assert!(served >= MINUTE, "{served}");
+    assert!(given_up(&gateway, 0).await > 0);
+    let before = first.count();
+    first.thaw();
+    none_given_up(&gateway).await;
+    for _ in 0..130 {
+        wanted(&gateway, &mut next).await;
+    }
+    assert!(first.count() > before, "what was given up has arrived");
+    // One key is asked at both.
+    let both = [first.seen(), second.seen()].concat();
+    let mut seen: Vec<_> = both.iter().map(|seen| seen.at).collect();
+    seen.sort_unstable();
+    at_most(SECOND, Duration::from_secs(1), &seen);
+    at_most(MINUTE, Duration::from_secs(60), &seen);
 }
