@@ -307,18 +307,19 @@ impl Holder {
         self.inner().budget.per_minute()
     }
 
-    /// Whether the budget is limited at all.
-    pub fn is_limited(&self) -> bool {
-        let budget = &self.inner().budget;
-        budget.per_minute().is_some() || budget.per_second().is_some()
-    }
-
     /// How many requests this upstream may have in a second that are not
     /// answered; `None` for any number.
     pub fn most_in_a_second(&self) -> Option<usize> {
         let inner = self.inner();
         let own = inner.most_unanswered(self.number);
         own.into_iter().chain(inner.budget.per_second()).min()
+    }
+
+    /// How many of all requests may be unanswered; `None` for any number.
+    pub fn most_unanswered(&self) -> Option<usize> {
+        let budget = &self.inner().budget;
+        let rates = [budget.per_second(), budget.per_minute()];
+        rates.into_iter().flatten().min()
     }
 
     /// Has the other upstreams that hold this budget look again whether one of

@@ -251,3 +251,48 @@ fn what_was_given_up_outlives_a_reload() {
     clock.advance(SECOND);
     assert_eq!(next.answered(), 3);
 }
+
+/// What one of several hosts has unanswered leaves a part of each second to the
+/// others; alone it may have all.
+#[test]
+fn a_host_that_hangs_leaves_budget_to_another() {
+    for (per_second, parts) in [(3, [2, 1, 0]), (20, [15, 3, 1]), (1, [1, 0, 0])] {
+        let at = At::new(0, per_second);
+        at.keys.set_several_hosts(true);
+        let mut given_up = Vec::new();
+        for (host, part) in ["http://a", "http://b", "http://c"].iter().zip(parts) {
+            let host: Host = (*host).into();
+            let take = || at.keys.take_at(&host, Priority::Probe);
+            let sent: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
+            assert_eq!(sent.len(), part, "{host} of {per_second}");
+            let is_full = take().err() == Some(Denied::UntilOneEnds);
+            assert_eq!(
+                is_full,
+                part > 0 && per_second > 1,
+                "{host} of {per_second}"
+            );
+            assert!(
+                !at.keys.all_rest_at(&host, Duration::ZERO),
+                "they are under way"
+            );
+            for mut grant in sent {
+                let connection = Connection::default();
+                grant.send(Way::known(connection.clone()), &at.lates);
+                given_up.push(connection);
+            }
+            let is_full = at.keys.all_rest_at(&host, Duration::ZERO);
+            assert_eq!(is_full, part > 0, "{host} of {per_second}");
+        }
+        for connection in given_up {
+            connection.ended();
+        }
+        at.clock.advance(SECOND);
+        assert!(!at.keys.all_rest_at(&"http://a".into(), Duration::ZERO));
+        assert_eq!(
+            at.answered(),
+            per_second as usize * 3 / 4 + usize::from(per_second == 1)
+        );
+    }
+    let alone = At::new(0, 3);
+    assert_eq!(alone.answered(), 3);
+}
