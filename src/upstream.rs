@@ -230,7 +230,7 @@ impl Upstream {
         let line = Line::new(settings.max_queue.get() as usize, clock.clone());
         let (rates, server) = (settings.rates(!keys.is_empty()), server(&settings));
         let sent = sent_keys(&settings, keys);
-        Ok(Self {
+        let new = Self {
             authorities: authorities(&settings),
             client: connections(&settings, names.clone())?,
             names,
@@ -257,7 +257,9 @@ impl Upstream {
             status_paths: Mutex::default(),
             settings,
             clock,
-        })
+        };
+        new.keys.set_several_hosts(new.has_several_hosts());
+        Ok(new)
     }
 
     /// Prepares to call the upstream that comes after another: the same with
@@ -333,7 +335,13 @@ impl Upstream {
         self.retries().bound(settings.retry.share);
         let rates = settings.rates(!keys.is_empty());
         let sent = sent_keys(settings, keys);
+        self.keys.set_several_hosts(self.has_several_hosts());
         self.keys.replace(sent, self.server.clone(), rates);
+    }
+
+    fn has_several_hosts(&self) -> bool {
+        let first = self.endpoints[0].host();
+        self.endpoints.iter().any(|other| other.host() != first)
     }
 
     /// It is not among the upstreams any more: others that have its keys may have

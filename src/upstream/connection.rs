@@ -14,6 +14,7 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,6 +27,7 @@ use hyper_util::client::legacy::connect::{
     CaptureConnection, Connected, Connection as IsConnection, capture_connection,
 };
 use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -39,8 +41,14 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// to know when it ends.
 const LOOK: Duration = Duration::from_secs(1);
 /// A server that sends so many bytes on a connection that lingers has read what
-/// was sent to it.
-const ENOUGH: usize = 64 * 1024;
+/// was sent to it: they are more than HTTP/2's windows let it send of earlier
+/// answers, and HTTP/1.1 has but one request under way.
+const ENOUGH: usize = 16 * 1024 * 1024;
+/// No receive buffer is too small for so many bytes.
+const FITS: usize = 32 * 1024;
+/// What was sent on a connection that lingers has not been acknowledged for so
+/// long where its machine is gone.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// A connection, for those who have sent a request on it.
 #[derive(Clone, Default)]
@@ -133,6 +141,12 @@ impl fmt::Display for Silent {
 impl std::error::Error for Silent {}
 
 impl Connection {
+    /// Whether both are the same connection.
+    #[cfg(test)]
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// How much has come on it so far.
     pub(super) fn mark(&self) -> Mark {
         Mark {
@@ -160,7 +174,11 @@ impl Connection {
 
     /// A request on it was given up: tells it when the connection has ended.
     pub(super) fn tell(&self, late: Arc<Late>) {
-        self.late().push(late);
+        let mut others = self.late();
+        // A connection over HTTP/2 may go on for long.
+        others.retain(|other| !other.is_over());
+        others.push(late);
+        drop(others);
         // That may have come about meanwhile.
         if self.has_ended() {
             self.ended();
@@ -169,13 +187,14 @@ impl Connection {
         }
     }
 
-    fn ended(&self) {
+    /// The server has ended it.
+    pub(super) fn ended(&self) {
         self.0.has_ended.store(true, SeqCst);
         self.gone(Gone::Ended);
     }
 
     /// Nobody will see it end.
-    fn left(&self) {
+    pub(super) fn left(&self) {
         self.0.is_left.store(true, SeqCst);
         self.gone(Gone::Soon);
     }
@@ -211,24 +230,35 @@ impl Mark {
     }
 }
 
+/// A stream of bytes on a socket.
+pub(super) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static> Stream for S {}
+
 /// The bytes of a connection; they are those of TLS where that is spoken.
 pub(super) struct Watched<S>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     /// `None` only when it is dropped.
     inner: Option<S>,
     connection: Connection,
+    /// How many bytes were written since the server sent some.
+    unanswered: usize,
+    /// Whether that was ever more than a receive buffer takes for sure.
+    may_be_full: bool,
 }
 
 impl<S> Watched<S>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     fn new(inner: S) -> Self {
         Self {
             inner: Some(inner),
             connection: Connection::default(),
+            unanswered: 0,
+            may_be_full: false,
         }
     }
 
@@ -237,6 +267,15 @@ where
         inner
             .map(Pin::new)
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Takes in what came of writing.
+    fn see_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.unanswered += bytes;
+            self.may_be_full |= self.unanswered > FITS;
+        }
+        self.see(written)
     }
 
     /// Takes in what came of reading or writing.
@@ -250,7 +289,7 @@ where
 
 impl<S> AsyncRead for Watched<S>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -265,7 +304,10 @@ where
         let read = self.inner()?.poll_read(cx, to);
         if matches!(read, Poll::Ready(Ok(()))) {
             match to.filled().len() > before {
-                true => _ = self.connection.0.reads.fetch_add(1, Relaxed),
+                true => {
+                    self.connection.0.reads.fetch_add(1, Relaxed);
+                    self.unanswered = 0;
+                }
                 false if to.remaining() > 0 => self.connection.ended(),
                 false => {}
             }
@@ -276,7 +318,7 @@ where
 
 impl<S> AsyncWrite for Watched<S>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     fn poll_write(
         mut self: Pin<&mut Self>,
@@ -284,7 +326,7 @@ where
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = self.inner()?.poll_write(cx, bytes);
-        self.see(written)
+        self.see_written(written)
     }
 
     fn poll_write_vectored(
@@ -293,7 +335,7 @@ where
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = self.inner()?.poll_write_vectored(cx, slices);
-        self.see(written)
+        self.see_written(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -315,7 +357,7 @@ where
 
 impl<S> IsConnection for Watched<S>
 where
-    S: IsConnection + AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: IsConnection + Stream,
 {
     fn connected(&self) -> Connected {
         let connected = self.inner.as_ref().map(IsConnection::connected);
@@ -326,7 +368,7 @@ where
 
 impl<S> Drop for Watched<S>
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     fn drop(&mut self) {
         let Some(inner) = self.inner.take() else {
@@ -336,19 +378,38 @@ where
         if connection.has_ended() {
             return;
         }
-        match Handle::try_current() {
-            Ok(runtime) => _ = runtime.spawn(linger(inner, connection)),
-            Err(_no_runtime) => connection.left(),
+        if !self.may_be_full {
+            // A server that does not run has a kernel that acknowledges. Without
+            // this, what is not acknowledged is sent again for a quarter of an
+            // hour, and TCP's keepalive waits for that.
+            let socket = SockRef::from(&inner);
+            let _unsupported = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         }
+        // If the task is never run, or not to its end, this is dropped with it.
+        let leave = Leave(connection);
+        match Handle::try_current() {
+            Ok(runtime) => _ = runtime.spawn(linger(inner, leave)),
+            Err(_no_runtime) => drop(leave),
+        }
+    }
+}
+
+/// A connection that nobody watches any more once this is dropped.
+struct Leave(Connection);
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        self.0.left();
     }
 }
 
 /// Reads a connection until the server has closed it, or nobody wants to know any
 /// more.
-async fn linger<S>(mut stream: S, connection: Connection)
+async fn linger<S>(mut stream: S, leave: Leave)
 where
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
+    let Leave(connection) = &leave;
     // Where it cannot be closed it is at its end, which reading tells.
     let _read_below = stream.shutdown().await;
     let until = Instant::now() + LONGEST;
@@ -369,7 +430,6 @@ where
             }
         }
     }
-    connection.left();
 }
 
 /// A connector of connections that are watched.
@@ -380,7 +440,7 @@ impl<C, S> Service<Uri> for Watch<C>
 where
     C: Service<Uri, Response = TokioIo<S>>,
     C::Future: Send + 'static,
-    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    S: Stream,
 {
     type Response = TokioIo<Watched<S>>;
     type Error = C::Error;
@@ -398,3 +458,6 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -94,6 +94,9 @@ pub struct Fare {
     pub sent: u64,
     /// How many of them failed for reasons of the endpoint's.
     pub failed: u64,
+    /// Requests that were given up and may still arrive, so that they count in
+    /// the budget.
+    pub given_up: usize,
     /// By how many blocks it lags behind the best.
     pub lag: u32,
     /// The time to the first byte that half, nine in ten and ninety-nine in a
@@ -357,6 +360,7 @@ impl Endpoint {
             limit: state.concurrency.limit(),
             sent: self.sent.load(Relaxed),
             failed: self.failed.load(Relaxed),
+            given_up: self.lates.len(),
             lag: state.lag(best),
             quantiles: SHOWN.map(|share| (share, state.latency.quantile(share, now))),
             histogram: state.latency.buckets(),

@@ -76,7 +76,7 @@ impl Lates {
         if lates.is_empty() {
             return;
         }
-        let arrived = lates.extract_if(.., |late| late.given_up <= sent);
+        let arrived = lates.extract_if(.., |late| late.given_up < sent);
         let arrived: Vec<_> = arrived.collect();
         drop(lates);
         for late in arrived {

@@ -10,6 +10,7 @@ mod common;
 mod failover;
 mod fairness;
 mod faults;
+mod freeze;
 mod hedge;
 mod lapses;
 mod limits;
