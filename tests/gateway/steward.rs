@@ -10,6 +10,7 @@ mod failover;
 mod fairness;
 mod faults;
 mod hedge;
+mod http2;
 mod lapses;
 mod limits;
 mod names;
