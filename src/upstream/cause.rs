@@ -87,11 +87,15 @@ impl Upstream {
 /// answered. Where ordgate has ended it, the request may still arrive. `has_ended`:
 /// whether the server has ended the connection.
 pub(super) fn is_settled(error: &Error, has_ended: bool) -> bool {
+    has_ended || error.is_connect() || is_servers(error)
+}
+
+/// Whether an error is the server's doing, or of a request that was never sent.
+fn is_servers(error: &(dyn StdError + 'static)) -> bool {
     let hyper = beneath::<hyper::Error>(error);
-    let is_servers = hyper.is_some_and(|hyper| hyper.is_parse() || hyper.is_canceled())
+    hyper.is_some_and(|hyper| hyper.is_parse() || hyper.is_canceled())
         || beneath::<h2::Error>(error)
-            .is_some_and(|h2| h2.is_remote() && (h2.is_reset() || h2.is_go_away()));
-    has_ended || error.is_connect() || is_servers
+            .is_some_and(|h2| h2.is_remote() && (h2.is_reset() || h2.is_go_away()))
 }
 
 impl Cause {
@@ -234,7 +238,7 @@ fn connect(error: &Error, asked: bool) -> (Failure, &'static str) {
 
 /// A connection has failed that there was. `asked`: the server has asked for a
 /// client certificate, and has answered nothing since.
-fn exchange(error: &Error, asked: bool) -> (Failure, &'static str) {
+fn exchange(error: &(dyn StdError + 'static), asked: bool) -> (Failure, &'static str) {
     let hyper = beneath::<hyper::Error>(error);
     if let Some(hyper) = hyper.filter(|hyper| hyper.is_parse()) {
         let kind = match hyper.is_parse_too_large() {
@@ -429,6 +433,9 @@ fn texts(error: &(dyn StdError + 'static)) -> Vec<String> {
     }
     texts
 }
+
+#[cfg(test)]
+mod http2_tests;
 
 #[cfg(test)]
 mod tests {
