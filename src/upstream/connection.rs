@@ -120,14 +120,11 @@ impl Way {
     /// sent takes no further request.
     pub(super) fn overdue(&self) -> Option<Connection> {
         let connection = self.connection()?;
-        // In the first half of the time there may have been a handshake.
-        let silent_since = self.sent + self.sent.elapsed() / 2;
-        let (read, answered) = (connection.0.read_at(), connection.0.answered_at());
-        let is_silent = read.is_none_or(|read| read < silent_since);
-        if is_silent || answered.is_none_or(|answered| answered < self.sent) {
+        let state = connection.judge(self.sent);
+        if state != Judged::Answers {
             self.retire();
         }
-        is_silent.then(|| {
+        (state == Judged::Silent).then(|| {
             connection.give_up();
             connection
         })
@@ -145,6 +142,17 @@ impl Way {
             To::Known(_) => {}
         }
     }
+}
+
+/// How a connection is, on which a request has waited for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judged {
+    /// It has begun an answer since.
+    Answers,
+    /// It has not, but something has come.
+    Waits,
+    /// Nothing has come.
+    Silent,
 }
 
 /// That a connection was given up from here, as an error.
@@ -169,6 +177,19 @@ impl Connection {
     /// will be read.
     pub(super) fn has_ended(&self) -> bool {
         self.0.has_ended.load(SeqCst)
+    }
+
+    /// How it is, for a request that was sent then and has waited for too long.
+    fn judge(&self, sent: Instant) -> Judged {
+        // In the first half of the time there may have been a handshake.
+        let half = sent + sent.elapsed() / 2;
+        if self.0.read_at().is_none_or(|read| read < half) {
+            return Judged::Silent;
+        }
+        match self.0.answered_at() {
+            Some(answered) if answered >= sent => Judged::Answers,
+            _ => Judged::Waits,
+        }
     }
 
     /// Gives it up: whatever is under way on it fails.
@@ -468,3 +489,6 @@ where
         })
     }
 }
+
+#[cfg(test)]
+mod silence_tests;

@@ -2,7 +2,6 @@
 //! silent and lost connections, and requests that the server has not processed.
 
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use bytes::Bytes;
@@ -191,7 +190,6 @@ async fn a_silent_connection_is_given_up() {
     let well = answers.iter().filter(|answer| answer.status == 200).count();
     assert_eq!(lost + well, 20, "{:?}", statuses(&answers));
     assert!(lost >= 1);
-    assert_eq!(upstream.connections(), 2);
     assert_eq!(statuses(&together(&gateway, 30..50).await), [200; 20]);
     let status = upstream_status(&gateway).await;
     assert_eq!(
@@ -231,8 +229,7 @@ async fn one_slow_answer_does_not_cost_the_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_that_answers_nothing_more_takes_no_further_request() {
-    // It is not silent: it begins answers to others.
+async fn a_connection_that_never_answers_is_given_up() {
     let upstream = Frames::start(None, |asked| match asked.connection {
         0 => vec![],
         _ => vec![Act::Answer],
@@ -455,5 +452,4 @@ async fn nobody_there_for_many_at_once() {
         "{status}"
     );
     rested(&gateway, "refused").await;
-    let _kept = Arc::new(answers);
 }
