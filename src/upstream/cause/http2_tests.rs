@@ -138,7 +138,7 @@ async fn what_is_no_http_is_the_servers_doing() {
     let connection = tokio::spawn(connection);
     let answering = tokio::spawn(async move {
         let mut read = [0; 1024];
-        theirs.read(&mut read).await.unwrap();
+        assert_ne!(theirs.read(&mut read).await.unwrap(), 0);
         theirs.write_all(b"no HTTP\r\n\r\n").await.unwrap();
         theirs
     });
