@@ -164,6 +164,7 @@ fn endpoint(fare: &Fare, clock: &Clock) -> Value {
         "in_flight_limit": fare.limit,
         "sent": fare.sent,
         "failed": fare.failed,
+        "given_up": fare.given_up,
         "lag_blocks": fare.lag,
         "first_byte_seconds": quantiles(fare.quantiles),
         "last_failure": fare.last_failure.as_ref().map(|last| last_failure(last, clock)),

@@ -322,7 +322,7 @@ mod tests {
                 &[("retry-after", "86400")],
                 Some(failed(503, Some(3600))),
             ),
-            (503, &[("retry-after", "soon")], Some(failed(503, Some(1)))),
+            (503, &[("retry-after", "soon")], Some(failed(503, Some(10)))),
             (503, &[("ratelimit-reset", "30")], Some(failed(503, None))),
         ];
         for (status, pairs, expected) in rows {
@@ -365,11 +365,11 @@ mod tests {
             (&[("retry-after", "0")], 1),
             (&[("retry-after", "3601")], 3600),
             (&[("retry-after", "99999999999999999999999")], 3600),
-            (&[("retry-after", "+30")], 1),
-            (&[("retry-after", "-30")], 1),
+            (&[("retry-after", "+30")], 10),
+            (&[("retry-after", "-30")], 10),
             (&[("retry-after", "30.5")], 31),
-            (&[("retry-after", "soon")], 1),
-            (&[("retry-after", "")], 1),
+            (&[("retry-after", "soon")], 10),
+            (&[("retry-after", "")], 10),
             // RFC 9110 §5.6.7: three forms of a date.
             (&[("retry-after", "Fri, 20 Nov 2026 16:00:31 GMT")], 31),
             (&[("retry-after", "Friday, 20-Nov-26 16:00:31 GMT")], 31),
@@ -384,7 +384,7 @@ mod tests {
             (&[("x-ratelimit-reset", &past)], 1),
             (&[("x-ratelimit-reset", "99999999999999999999999")], 3600),
             (&[("x-ratelimit-reset", "1795190431123")], 31),
-            (&[("x-ratelimit-reset", "soon")], 1),
+            (&[("x-ratelimit-reset", "soon")], 10),
             (
                 &[("x-ratelimit-reset", "40"), ("ratelimit-reset", "30")],
                 30,

@@ -8,8 +8,9 @@
 //! which: until it has ended it counts, and from then on for a whole window. So
 //! whatever the delays on the way, no window of the upstream's own clock holds
 //! too many. One that is given up unanswered may reach it yet, and counts as
-//! under way for a while longer. What the upstream itself says is left (`upstream::told`) holds
-//! beside that, and can only be stricter.
+//! under way until it is known that it does not (`upstream::late`). What the upstream
+//! itself says is left (`upstream::told`) holds beside that, and can only be
+//! stricter.
 //!
 //! That is what it costs: of n requests a second, n / (1 + t) can be used where
 //! answers take t seconds, since n may be under way or have been answered within
@@ -54,7 +55,8 @@ pub const SECOND: Duration = Duration::from_millis(1005);
 /// 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
 const MINUTE: Duration = Duration::from_millis(60_050);
 
-/// For so long a request that was given up may still be on its way.
+/// For so long a request that was given up may still be on its way to a server
+/// that runs.
 pub const LATE: Duration = Duration::from_secs(1);
 
 /// So many ends are kept of a window that is not limited.

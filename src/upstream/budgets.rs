@@ -289,7 +289,8 @@ impl Holder {
         inner.answered(self.number, is_slow, now);
     }
 
-    /// Says that a request which was sent has been given up unanswered.
+    /// Says that a request which was sent has been given up unanswered, and that
+    /// the server runs or nobody can know.
     pub fn give_up(&self, now: Moment) {
         let mut inner = self.inner();
         inner.budget.give_up(now);
@@ -312,6 +313,13 @@ impl Holder {
         let inner = self.inner();
         let own = inner.most_unanswered(self.number);
         own.into_iter().chain(inner.budget.per_second()).min()
+    }
+
+    /// How many of all requests may be unanswered; `None` for any number.
+    pub fn most_unanswered(&self) -> Option<usize> {
+        let budget = &self.inner().budget;
+        let rates = [budget.per_second(), budget.per_minute()];
+        rates.into_iter().flatten().min()
     }
 
     /// Has the other upstreams that hold this budget look again whether one of

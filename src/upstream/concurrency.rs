@@ -286,6 +286,15 @@ impl Concurrency {
         true
     }
 
+    /// One more request could go but for the limit. Where a cap has put it there,
+    /// and it has stayed for long enough, it rises by one: those under way may
+    /// have answers that never end.
+    pub fn wanted(&mut self, now: Moment) {
+        if self.cap.is_some_and(|cap| cap.step <= 1.0) {
+            self.rise_towards_cap(now);
+        }
+    }
+
     /// Rises where a cap has put it, if it has stayed there for long enough;
     /// answers whether it has.
     fn rise_towards_cap(&mut self, now: Moment) -> bool {

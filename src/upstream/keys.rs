@@ -7,7 +7,7 @@ mod grant;
 mod standing;
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Keys {
     line: Arc<Line>,
     /// So many probes a minute have a share kept for them.
     probes: AtomicU32,
+    /// Whether there are several hosts to ask.
+    has_several_hosts: AtomicBool,
 }
 
 /// The keys as of the last reload.
@@ -69,6 +71,10 @@ struct Slot {
 struct KeyAtHost {
     host: Host,
     state: Mutex<State>,
+    /// Requests that are not answered, and those of them that were given up and
+    /// may still arrive.
+    unanswered: AtomicUsize,
+    given_up: AtomicUsize,
 }
 
 /// Scheme, host and port of a base URL.
@@ -139,6 +145,7 @@ impl Keys {
             clock,
             line,
             probes: AtomicU32::new(0),
+            has_several_hosts: AtomicBool::new(false),
         };
         new.replace(keys, server, rates);
         Arc::new(new)
@@ -203,6 +210,7 @@ impl Keys {
             clock: self.clock.clone(),
             line: self.line.clone(),
             probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
+            has_several_hosts: AtomicBool::new(self.has_several_hosts.load(Ordering::Relaxed)),
         })
     }
 
@@ -229,6 +237,35 @@ impl Keys {
         }
     }
 
+    /// Whether there are several hosts to ask from now on. Then one that answers
+    /// nothing leaves budget for another.
+    pub(super) fn set_several_hosts(&self, are_several: bool) {
+        self.has_several_hosts.store(are_several, Ordering::Relaxed);
+    }
+
+    /// Whether a key has at a host what it may have there, of those that are not
+    /// answered.
+    fn is_full(
+        &self,
+        slot: &Slot,
+        at_host: &KeyAtHost,
+        of: impl Fn(&KeyAtHost) -> &AtomicUsize,
+    ) -> bool {
+        if !self.has_several_hosts.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(most) = slot.holder.most_unanswered() else {
+            return false;
+        };
+        let at_others: usize = {
+            let hosts = slot.hosts();
+            let others = hosts.iter().filter(|other| other.host != at_host.host);
+            others.map(|other| of(other).load(Ordering::Relaxed)).sum()
+        };
+        let most = (most.saturating_sub(at_others) * 3 / 4).max(1);
+        of(at_host).load(Ordering::Relaxed) >= most
+    }
+
     /// Takes the right to send one request to a host, from the key with the most
     /// left, and counts it as its client's.
     ///
@@ -253,7 +290,11 @@ impl Keys {
         let mut best = None;
         for (.., at) in order {
             let (slot, at_host) = (&pool.slots[at], &at_hosts[at]);
-            let unfit = match slot.take(at_host, now, keep) {
+            let taken = match self.is_full(slot, at_host, |at| &at.unanswered) {
+                true => Err(Denied::UntilOneEnds),
+                false => slot.take(at_host, now, keep),
+            };
+            let unfit = match taken {
                 Ok(counted) => {
                     if wish.caller.is_some() {
                         self.line.charge(wish.caller);
@@ -263,6 +304,7 @@ impl Keys {
                         slot: slot.clone(),
                         at_host: at_host.clone(),
                         counted,
+                        unanswered: Some(Unanswered::new(at_host)),
                         out: None,
                         has_ended: false,
                     });
@@ -281,14 +323,17 @@ impl Keys {
         let each = pool.slots.iter();
         let denied = each.map(|slot| {
             let at_host = slot.at(host);
-            slot.may(&at_host.state(), now, keep).err()
+            let is_full = self.is_full(slot, &at_host, |at| &at.unanswered);
+            let denied = slot.may(&at_host.state(), now, keep).err();
+            denied.or(is_full.then_some(Denied::UntilOneEnds))
         });
         // One that is not denied is as good as it gets.
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
     /// Whether a host takes none of the keys for longer than this, whatever is
-    /// left of their budgets.
+    /// left of their budgets; or has not answered so many that were given up that
+    /// no more are sent.
     pub fn all_rest_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
         let pool = self.pool();
@@ -296,7 +341,9 @@ impl Keys {
             let at_host = slot.at(host);
             let state = at_host.state();
             let is_tried = state.rest.is_some_and(|rest| rest.is_tried());
-            is_tried || state.cooling(now) > longer_than
+            let rests = is_tried || state.cooling(now) > longer_than;
+            drop(state);
+            rests || self.is_full(slot, &at_host, |at| &at.given_up)
         };
         !pool.slots.is_empty() && pool.slots.iter().all(rests)
     }
@@ -488,9 +535,43 @@ impl Slot {
         let at_host = Arc::new(KeyAtHost {
             host: host.clone(),
             state: Mutex::default(),
+            unanswered: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
         });
         at_hosts.push(at_host.clone());
         at_host
+    }
+}
+
+/// A request to a host that is not answered, as long as this is there.
+struct Unanswered {
+    at_host: Arc<KeyAtHost>,
+    is_given_up: bool,
+}
+
+impl Unanswered {
+    fn new(at_host: &Arc<KeyAtHost>) -> Self {
+        at_host.unanswered.fetch_add(1, Ordering::Relaxed);
+        Self {
+            at_host: at_host.clone(),
+            is_given_up: false,
+        }
+    }
+
+    /// It is given up, and may still arrive.
+    fn given_up(mut self) -> Self {
+        self.at_host.given_up.fetch_add(1, Ordering::Relaxed);
+        self.is_given_up = true;
+        self
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.at_host.unanswered.fetch_sub(1, Ordering::Relaxed);
+        if self.is_given_up {
+            self.at_host.given_up.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -500,6 +581,8 @@ impl KeyAtHost {
     }
 }
 
+#[cfg(test)]
+mod late_tests;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]

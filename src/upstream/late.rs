@@ -76,7 +76,7 @@ impl Lates {
         if lates.is_empty() {
             return;
         }
-        let arrived = lates.extract_if(.., |late| late.given_up <= sent);
+        let arrived = lates.extract_if(.., |late| late.given_up < sent);
         let arrived: Vec<_> = arrived.collect();
         drop(lates);
         for late in arrived {
@@ -88,11 +88,6 @@ impl Lates {
     pub(super) fn len(&self) -> usize {
         let lates = self.lates();
         lates.iter().filter(|late| !late.is_over()).count()
-    }
-
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn lates(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {

@@ -3,8 +3,9 @@
 //!
 //! Providers spell this in many ways, which `reported::dialects` lists. A value
 //! that cannot be read is reported to be logged; where it comes with a refusal
-//! (429, 503) it is also a pause of [`LEAST_WAIT`], since the upstream has asked
-//! for one and only its length is unknown. With any other answer it is ignored:
+//! (429, 503) and nothing else says when to come back, it is also a pause of
+//! [`UNREADABLE_WAIT`], since the upstream has asked for one and only its length
+//! is unknown. With any other answer it is ignored:
 //! a provider that writes `unlimited` or `-1` must not slow each request.
 //!
 //! Invariant: nothing that is said makes us wait for longer than an hour before
@@ -29,6 +30,9 @@ use times::{Clocks, MOST_SPAN};
 pub const MOST_WAIT: Duration = Duration::from_secs(3600);
 /// What is waited where it says something that cannot be read.
 pub const LEAST_WAIT: Duration = Duration::from_secs(1);
+/// How long to wait where the upstream refuses and says until when, but not so
+/// that it can be read: its windows last a minute or less in most cases.
+pub const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
 /// Which window is spoken of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,7 +186,11 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
         StatusCode::SERVICE_UNAVAILABLE,
     ];
     if !found.unreadable.is_empty() && refuses.contains(&status) {
-        reported.add(Window::Unnamed, 0, None, LEAST_WAIT.as_secs());
+        let wait = match found.when() {
+            Some(_) => LEAST_WAIT,
+            None => UNREADABLE_WAIT,
+        };
+        reported.add(Window::Unnamed, 0, None, wait.as_secs());
     }
     reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;
@@ -199,17 +207,15 @@ pub fn is_spent(fields: &HeaderMap, wall: SystemTime) -> bool {
 /// and as long as something is spent.
 pub fn throttled(fields: &HeaderMap, wall: SystemTime) -> Duration {
     let found = Found::of(fields, wall);
-    let listed = || found.items.iter().filter_map(|item| item.end).min();
-    let unnamed = || found.unnamed().find_map(Limit::end);
-    let wait = found.wait.or_else(unnamed).or_else(listed);
-    bounded(wait.unwrap_or(0)).max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).empty_for())
+    bounded(found.when().unwrap_or(0))
+        .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).empty_for())
 }
 
 /// `retry-after` and its like, within our bounds; `None` where there is none.
 pub fn wait(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let found = Found::of(fields, wall);
     let wait = found.wait.map(bounded);
-    wait.or_else(|| found.has_wait.then_some(LEAST_WAIT))
+    wait.or_else(|| found.has_wait.then_some(UNREADABLE_WAIT))
 }
 
 fn bounded(seconds: u64) -> Duration {
@@ -341,6 +347,14 @@ impl Found {
                 value: value.clone(),
             });
         }
+    }
+
+    /// In how many seconds to come back, or when a window ends, where either is
+    /// said.
+    fn when(&self) -> Option<u64> {
+        let listed = || self.items.iter().filter_map(|item| item.end).min();
+        let unnamed = || self.unnamed().find_map(Limit::end);
+        self.wait.or_else(unnamed).or_else(listed)
     }
 
     /// What is said without a window's name.

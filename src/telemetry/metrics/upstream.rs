@@ -258,6 +258,12 @@ fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Re
     )?;
     gauge(
         to,
+        "ordgate_upstream_requests_given_up",
+        "Requests to an endpoint that ordgate has stopped waiting for and that may still reach it: they count in the budget until their connection has ended, or until the endpoint answers a later request",
+        each(|fare| fare.given_up as f64),
+    )?;
+    gauge(
+        to,
         "ordgate_upstream_lag_blocks",
         "By how many blocks an endpoint lags behind the best of its upstream",
         each(|fare| f64::from(fare.lag)),

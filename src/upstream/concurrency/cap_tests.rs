@@ -142,6 +142,9 @@ impl World {
         let until = self.now + seconds * 1_000_000;
         self.seen = Seen::default();
         while self.now < until {
+            if self.sent.len() < workers {
+                self.concurrency.wanted(at(self.now));
+            }
             while self.sent.len() < workers.min(self.concurrency.limit() as usize) {
                 let Ok(pass) = self.breaker.admit(at(self.now), false) else {
                     break;
@@ -265,6 +268,16 @@ fn a_fixed_limit_and_the_lowest_are_no_remedy() {
     assert!(!low.turned_away(5, at(3), at(4)));
     low.bound(4, 32);
     assert_eq!(low.limit(), 4);
+}
+
+#[test]
+fn a_place_that_is_never_given_back_does_not_keep_the_limit_low() {
+    let mut concurrency = Concurrency::new(4, 32);
+    assert!(concurrency.turned_away(1, at(0), at(1)));
+    for (millis, limit) in [(100, 1), (499, 1), (502, 2), (600, 2)] {
+        concurrency.wanted(at(millis * 1000));
+        assert_eq!(concurrency.limit(), limit, "{millis} ms");
+    }
 }
 
 proptest! {

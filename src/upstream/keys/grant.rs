@@ -9,7 +9,7 @@ use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
-use super::{Denied, KeyAtHost, Keys, Slot, State};
+use super::{Denied, KeyAtHost, Keys, Slot, State, Unanswered};
 use crate::clock::{Clock, Moment};
 use crate::units;
 use crate::upstream::budgets::Counted;
@@ -28,6 +28,8 @@ pub struct Grant {
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
+    /// That it is not answered; `None` once it is.
+    pub(super) unanswered: Option<Unanswered>,
     /// Where its request is sent, as long as nothing has come of it.
     pub(super) out: Option<Out>,
     /// Whether its request has ended in the budget's count.
@@ -90,6 +92,7 @@ impl Grant {
 
     /// An answer has come to its request: the upstream has counted it.
     pub fn answered(&mut self) {
+        self.unanswered = None;
         if let Some(out) = self.out.take() {
             out.lates.answered(out.at);
         }
@@ -98,19 +101,27 @@ impl Grant {
     /// The upstream has counted its request, or never will, though no answer has
     /// come.
     pub fn settle(&mut self) {
+        self.unanswered = None;
         self.out = None;
     }
 
     /// Its request is given up: it counts until it can arrive no more.
-    fn give_up(&self, out: &Out, now: Moment) {
+    fn give_up(&mut self, out: &Out, now: Moment) {
+        let unanswered = self.unanswered.take();
         let (holder, counted) = (&self.slot.holder, self.counted);
         let connection = out.way.connection();
         let Some(connection) = connection.filter(|connection| !connection.has_ended()) else {
             holder.end(counted, now);
             return;
         };
+        if holder.most_unanswered().is_none() {
+            holder.give_up(now);
+            return;
+        }
         let (keys, slot) = (self.keys.clone(), self.slot.clone());
+        let unanswered = unanswered.map(Unanswered::given_up);
         let late = Late::new(now, move |how| {
+            drop(unanswered);
             let (holder, now) = (&slot.holder, keys.clock.now());
             match how {
                 Gone::Ended => holder.end(counted, now),
@@ -278,6 +289,7 @@ impl Grant {
             return Err(Denied::For(cooling));
         }
         let counted = slot.holder.take(now, keep)?;
+        let unanswered = Some(Unanswered::new(&at_host));
         let is_trial = self.is_trial(&state);
         if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
             rest.begin_trial(counted.number());
@@ -288,6 +300,7 @@ impl Grant {
             slot,
             at_host,
             counted,
+            unanswered,
             out: None,
             has_ended: false,
         })
@@ -360,6 +373,8 @@ impl Drop for Grant {
             Some(out) => self.give_up(&out, now),
             None => self.slot.holder.end(self.counted, now),
         }
+        // Before those who wait look again.
+        self.unanswered = None;
         let mut state = self.at_host.state();
         let is_trial = self.is_trial(&state);
         if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {

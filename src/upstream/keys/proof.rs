@@ -1,9 +1,10 @@
 //! That no key is ever asked for more than its budget, whatever happens to the
 //! keys meanwhile.
 //!
-//! The claim. A request counts from its grant to its end, or for a while longer
-//! where it is given up; at which moment of that the upstream counts it, we do
-//! not know. When a request is granted, no
+//! The claim. A request counts from its grant to its end; at which moment of that
+//! the upstream counts it, we do not know. One that is given up ends when its
+//! connection has, or a while after the endpoint has answered a later one: a server
+//! may stop, and read what was sent meanwhile when it goes on. When a request is granted, no
 //! more than the bound then in force count of those that had not ended a second
 //! (a minute) ago, this one among them. It follows that no window of a second
 //! (a minute), wherever it begins and at whatever moments the upstream counts,
@@ -26,7 +27,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
-use world::{PLACES, VALUES, World};
+use world::{PLACES, SERVERS, VALUES, World};
 
 use crate::identify::Caller;
 use crate::upstream::reported::{Window, Word};
@@ -40,14 +41,23 @@ enum Step {
     /// So many requests are wished of one upstream, for ordgate itself or a
     /// client, each of which would take so long.
     Ask(usize, Wish, Vec<u64>),
-    /// One that is under way ends before its time, answered or never sent.
-    End(usize),
+    /// One that is under way fails before its time: the server has ended its
+    /// connection, or it was never sent.
+    Fail(usize),
     /// One that is under way is given up; it may reach the upstream yet.
     GiveUp(usize),
-    /// One that is under way is answered.
+    /// One that is under way is answered, where its server runs.
     Answer(usize, Said),
-    /// One that is under way fails and is sent again.
+    /// One that is under way is given up and sent again.
     Retry(usize, u64),
+    /// A server stops: it answers nothing.
+    Freeze(usize),
+    /// A server goes on: it may count all that has been sent to it.
+    Thaw(usize),
+    /// A server that runs ends a connection on which a request was given up.
+    Close(usize),
+    /// A server is killed and started anew.
+    Restart(usize),
     /// A reload of one upstream: what becomes of it, which keys it has, and its
     /// rates, 0 for any number.
     Reload(usize, Fate, u8, u32, u32),
@@ -130,8 +140,12 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0_u64..4_000_000).prop_map(Step::Pause),
         14 => (0..PLACES, wish, vec(takes.clone(), 1..8))
             .prop_map(|(place, wish, takes)| Step::Ask(place, wish, takes)),
-        3 => any::<usize>().prop_map(Step::End),
+        3 => any::<usize>().prop_map(Step::Fail),
         2 => any::<usize>().prop_map(Step::GiveUp),
+        1 => (0..SERVERS).prop_map(Step::Freeze),
+        2 => (0..SERVERS).prop_map(Step::Thaw),
+        6 => any::<usize>().prop_map(Step::Close),
+        1 => (0..SERVERS).prop_map(Step::Restart),
         8 => (any::<usize>(), said()).prop_map(|(at, said)| Step::Answer(at, said)),
         2 => (any::<usize>(), takes).prop_map(|(at, takes)| Step::Retry(at, takes)),
         3 => (0..PLACES, fate, 0_u8..8, minute, second).prop_map(
@@ -162,6 +176,7 @@ proptest! {
             world.step(step)?;
         }
         world.pause(200_000);
+        world.end_all();
         for value in 0..VALUES {
             let sent = world.history.iter().zip(shares.iter().cycle());
             let of_it = sent.filter(|(sent, _)| sent.value == value);

@@ -154,8 +154,13 @@ impl Setup {
     }
 
     /// With a clock that moves when [`Gateway::advance`] says so.
-    pub(crate) fn manual(mut self) -> Self {
-        self.clock = Clock::manual();
+    pub(crate) fn manual(self) -> Self {
+        self.clock(&Clock::manual())
+    }
+
+    /// With this clock.
+    pub(crate) fn clock(mut self, clock: &Clock) -> Self {
+        self.clock = clock.clone();
         self
     }
 

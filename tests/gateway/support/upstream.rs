@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -234,6 +234,46 @@ struct Shared {
     open: AtomicUsize,
     most_open: AtomicUsize,
     clock: Clock,
+    /// Its thread waits while this says so, and with it all that it serves.
+    frozen: Freezer,
+}
+
+/// What stops a server as a whole: its kernel goes on, and nothing else.
+#[derive(Default)]
+struct Freezer {
+    wanted: AtomicBool,
+    is_frozen: Mutex<bool>,
+    changed: Condvar,
+    asked: tokio::sync::Notify,
+}
+
+impl Freezer {
+    /// Stops the thread that runs this, whenever that is wanted.
+    async fn run(&self) {
+        loop {
+            self.asked.notified().await;
+            let mut frozen = self.is_frozen.lock().unwrap();
+            while self.wanted.load(SeqCst) {
+                *frozen = true;
+                self.changed.notify_all();
+                frozen = self.changed.wait(frozen).unwrap();
+            }
+            *frozen = false;
+        }
+    }
+
+    fn freeze(&self) {
+        self.wanted.store(true, SeqCst);
+        self.asked.notify_one();
+        let frozen = self.is_frozen.lock().unwrap();
+        drop(self.changed.wait_while(frozen, |frozen| !*frozen).unwrap());
+    }
+
+    fn thaw(&self) {
+        let _frozen = self.is_frozen.lock().unwrap();
+        self.wanted.store(false, SeqCst);
+        self.changed.notify_all();
+    }
 }
 
 /// The upstream; it stops when it is dropped.
@@ -250,6 +290,11 @@ impl Upstream {
     /// One that answers everything with 200 and the target that was asked.
     pub(crate) fn start() -> Self {
         Self::listen(any_port(), None)
+    }
+
+    /// One that tells the time by this clock.
+    pub(crate) fn start_by(clock: &Clock) -> Self {
+        Self::listen_by(any_port(), None, clock.clone())
     }
 
     /// One on a socket on which nobody has listened so far.
@@ -269,7 +314,16 @@ impl Upstream {
         Self::listen(any_port(), Some(acceptor))
     }
 
+    /// The same over TLS.
+    pub(crate) fn start_tls_by(acceptor: TlsAcceptor, clock: &Clock) -> Self {
+        Self::listen_by(any_port(), Some(acceptor), clock.clone())
+    }
+
     fn listen(socket: std::net::TcpListener, tls: Option<TlsAcceptor>) -> Self {
+        Self::listen_by(socket, tls, Clock::machine())
+    }
+
+    fn listen_by(socket: std::net::TcpListener, tls: Option<TlsAcceptor>, clock: Clock) -> Self {
         let mut sockets = vec![(socket, Api::Both)];
         if crate::SHAPE == Shape::Split {
             sockets[0].1 = Api::Ordinals;
@@ -290,7 +344,8 @@ impl Upstream {
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             most_open: AtomicUsize::new(usize::MAX),
-            clock: Clock::machine(),
+            clock,
+            frozen: Freezer::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let serving = shared.clone();
@@ -305,6 +360,8 @@ impl Upstream {
                     let listener = TcpListener::from_std(socket).unwrap();
                     tokio::spawn(accept(listener, api, tls.clone(), serving.clone()));
                 }
+                let freezing = serving.clone();
+                tokio::spawn(async move { freezing.frozen.run().await });
                 // To be dropped resolves it as well; the tasks end with the runtime.
                 let _ = stopped.await;
             });
@@ -394,6 +451,17 @@ impl Upstream {
         self.shared.most_open.store(most, SeqCst);
     }
 
+    /// Stops it as a whole, as SIGSTOP does: its kernel accepts connections and
+    /// takes in what is sent.
+    pub(crate) fn freeze(&self) {
+        self.shared.frozen.freeze();
+    }
+
+    /// It goes on.
+    pub(crate) fn thaw(&self) {
+        self.shared.frozen.thaw();
+    }
+
     /// Connections accepted so far.
     pub(crate) fn connections(&self) -> usize {
         self.shared.connections.load(SeqCst)
@@ -403,6 +471,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stop.take();
+        self.thaw();
         if let Some(thread) = self.thread.take() {
             let joined = thread.join();
             assert!(

@@ -23,7 +23,7 @@ use crate::upstream::{Priority, Rate, Rates, Wish};
 /// The keys that there are.
 const KEYS: [&str; 3] = ["first-key-of-ours", "second-key", "third-key"];
 /// The servers that are asked, perhaps without a key.
-const SERVERS: usize = 2;
+pub(super) const SERVERS: usize = 2;
 /// Whoever has a budget: a key or, after those, a server.
 pub(super) const VALUES: usize = KEYS.len() + SERVERS;
 /// So many upstreams there may be at once.
@@ -62,6 +62,7 @@ fn rates(minute: u32, second: u32) -> Rates {
 pub(super) struct Sent {
     pub(super) value: usize,
     upstream: usize,
+    server: usize,
     pub(super) from: u64,
     /// `None` while it is under way.
     pub(super) to: Option<u64>,
@@ -72,9 +73,19 @@ pub(super) struct Sent {
 /// One that is under way.
 struct UnderWay {
     grant: Grant,
+    connection: Connection,
     /// Its place in the history.
     at: usize,
     due: u64,
+}
+
+/// One that was given up, and may still be counted.
+struct GivenUp {
+    connection: Connection,
+    /// Its place in the history.
+    at: usize,
+    /// When it was given up.
+    since: u64,
 }
 
 /// A word that holds, and how many may yet be granted.
@@ -109,6 +120,10 @@ struct Upstream {
     rates: (u32, u32),
     is_there: bool,
     known: [Known; VALUES],
+    /// What was given up at each server.
+    lates: [Arc<Lates>; SERVERS],
+    /// The connections that it shares among requests, to each server.
+    shared: [Connection; SERVERS],
 }
 
 impl Upstream {
@@ -131,6 +146,9 @@ pub(super) struct World {
     upstreams: Vec<Upstream>,
     places: [Option<usize>; PLACES],
     under_way: Vec<UnderWay>,
+    given_up: Vec<GivenUp>,
+    /// Which servers do not run.
+    is_frozen: [bool; SERVERS],
     pub(super) history: Vec<Sent>,
     words: [Vec<Held>; VALUES],
     /// The loosest bounds that any request was granted under.
@@ -147,6 +165,8 @@ impl World {
             upstreams: Vec::new(),
             places: [None; PLACES],
             under_way: Vec::new(),
+            given_up: Vec::new(),
+            is_frozen: [false; SERVERS],
             history: Vec::new(),
             words: Default::default(),
             loosest: [(0, 0); VALUES],
@@ -180,6 +200,8 @@ impl World {
             rates,
             is_there: true,
             known: Default::default(),
+            lates: Default::default(),
+            shared: Default::default(),
         });
     }
 
@@ -197,7 +219,11 @@ impl World {
                 break;
             };
             self.advance_to(due);
-            self.end(at);
+            match self.runs(at) {
+                true => self.answered(at),
+                // Nothing comes, for however long it is waited.
+                false => self.give_up(at),
+            }
         }
         self.advance_to(then);
     }
@@ -207,13 +233,56 @@ impl World {
         self.clock.advance(Duration::from_millis(by));
     }
 
-    fn end(&mut self, at: usize) {
+    /// Whether the server that one under way was sent to runs.
+    fn runs(&self, at: usize) -> bool {
+        !self.is_frozen[self.history[self.under_way[at].at].server]
+    }
+
+    /// One is answered: its server runs, and has read what was given up before.
+    fn answered(&mut self, at: usize) {
+        self.hear_answer(at);
+        self.end(at);
+    }
+
+    fn hear_answer(&mut self, at: usize) {
+        let now = self.now();
+        let one = &mut self.under_way[at];
+        one.grant.answered();
+        let (at, answers) = (one.at, &self.history[one.at]);
+        let (upstream, server, from) = (answers.upstream, answers.server, answers.from);
+        let arrived = self.given_up.extract_if(.., |late| {
+            let sent = &self.history[late.at];
+            sent.upstream == upstream && sent.server == server && late.since < from
+        });
+        let arrived: Vec<_> = arrived.map(|late| late.at).collect();
+        assert!(!arrived.contains(&at));
+        for at in arrived {
+            if self.history[at].to.is_none() {
+                self.arrives_soon(at, now);
+            }
+        }
+    }
+
+    /// One that was given up is counted about now, if at all.
+    fn arrives_soon(&mut self, at: usize, now: u64) {
+        let late = u64::try_from(LATE.as_millis()).unwrap();
+        let sent = &mut self.history[at];
+        (sent.to, sent.unanswered) = (Some(now + late), Some(now + slow()));
+    }
+
+    /// One has failed since its connection was ended by the server, or was
+    /// never sent.
+    fn fail(&mut self, at: usize) {
+        self.under_way[at].grant.settle();
+        self.end(at);
+    }
+
+    /// One that is under way ends, or is given up where nothing has come of it.
+    fn end(&mut self, at: usize) -> usize {
         let one = self.under_way.swap_remove(at);
         let now = self.now();
-        let sent = &mut self.history[one.at];
-        sent.to = Some(now);
-        let is_slow = now - sent.from >= 1_000;
-        sent.unanswered = Some(if is_slow { now + slow() } else { now });
+        self.count_end(one.at, now);
+        let sent = &self.history[one.at];
         let known = &mut self.upstreams[sent.upstream].known[sent.value];
         if let Some(rest) = &mut known.rest
             && rest.tried_by == Some(one.at)
@@ -225,20 +294,79 @@ impl World {
             };
         }
         drop(one.grant);
+        one.at
     }
 
+    fn count_end(&mut self, at: usize, now: u64) {
+        let sent = &mut self.history[at];
+        sent.to = Some(now);
+        let is_slow = now - sent.from >= 1_000;
+        sent.unanswered = Some(if is_slow { now + slow() } else { now });
+    }
+
+    /// One is given up, and may be counted until its connection has ended.
     fn give_up(&mut self, at: usize) {
-        let one = &mut self.under_way[at];
-        let lates = Arc::<Lates>::default();
-        one.grant.send(Way::known(Connection::default()), &lates);
-        let place = one.at;
-        self.end(at);
-        // Its server runs, and answers another at once.
-        lates.answered(self.clock.now());
         let now = self.now();
-        let late = u64::try_from(LATE.as_millis()).unwrap();
-        self.history[place].to = Some(now + late);
-        self.history[place].unanswered = Some(now + slow());
+        let connection = self.under_way[at].connection.clone();
+        let at = self.end(at);
+        if self.bounds(self.history[at].value) == (usize::MAX, usize::MAX) {
+            // Nothing limits it: how long it counts does not matter.
+            self.arrives_soon(at, now);
+        } else {
+            let sent = &mut self.history[at];
+            (sent.to, sent.unanswered) = (None, None);
+        }
+        self.given_up.push(GivenUp {
+            connection,
+            at,
+            since: now,
+        });
+    }
+
+    /// The server ends a connection of its own accord, or since it is started
+    /// anew: what was not read before is not read any more.
+    fn close(&mut self, connection: &Connection) {
+        let now = self.now();
+        connection.ended();
+        let of_it = |other: &Connection| other.is(connection);
+        while let Some(at) = self.under_way.iter().position(|one| of_it(&one.connection)) {
+            self.fail(at);
+        }
+        let ended = self.given_up.extract_if(.., |late| of_it(&late.connection));
+        for at in ended.map(|late| late.at).collect::<Vec<_>>() {
+            if self.history[at].to.is_none() {
+                self.count_end(at, now);
+            }
+        }
+        for upstream in &mut self.upstreams {
+            for shared in upstream.shared.iter_mut().filter(|shared| of_it(shared)) {
+                *shared = Connection::default();
+            }
+        }
+    }
+
+    /// A connection ends on which a request was given up; where its server runs.
+    fn close_late(&mut self, at: usize) {
+        let Some(late) = self.given_up.get(at % self.given_up.len().max(1)) else {
+            return;
+        };
+        if !self.is_frozen[self.history[late.at].server] {
+            let connection = late.connection.clone();
+            self.close(&connection);
+        }
+    }
+
+    /// A server is killed, and another one is started in its place.
+    fn restart(&mut self, server: usize) {
+        self.is_frozen[server] = false;
+        let to_it = |at: &usize| self.history[*at].server == server;
+        let under_way = self.under_way.iter().map(|one| (one.at, &one.connection));
+        let given_up = self.given_up.iter().map(|late| (late.at, &late.connection));
+        let all = under_way.chain(given_up).filter(|(at, _)| to_it(at));
+        let all: Vec<_> = all.map(|(_, connection)| connection.clone()).collect();
+        for connection in &all {
+            self.close(connection);
+        }
     }
 
     /// How many requests of a value may have been counted since a moment.
@@ -298,7 +426,7 @@ impl World {
         let Some(upstream) = self.places[place] else {
             return Ok(false);
         };
-        let Ok(grant) = self.upstreams[upstream].keys.take(wish) else {
+        let Ok(mut grant) = self.upstreams[upstream].keys.take(wish) else {
             return Ok(false);
         };
         let key = grant.header().map(|value| value.to_str().unwrap());
@@ -308,15 +436,28 @@ impl World {
         };
         prop_assert!(self.upstreams[upstream].has(value), "{value} is in service");
         let at = self.history.len();
+        let asked = &self.upstreams[upstream];
+        let server = asked.server;
+        let connection = match at % 3 {
+            0 => asked.shared[server].clone(),
+            _ => Connection::default(),
+        };
+        grant.send(Way::known(connection.clone()), &asked.lates[server]);
         self.history.push(Sent {
             value,
             upstream,
+            server,
             from: now,
             to: None,
             unanswered: None,
         });
         let due = now + takes;
-        self.under_way.push(UnderWay { grant, at, due });
+        self.under_way.push(UnderWay {
+            grant,
+            connection,
+            at,
+            due,
+        });
 
         let (minute, second) = self.bounds(value);
         let loosest = &mut self.loosest[value];
@@ -364,6 +505,7 @@ impl World {
 
     fn answer(&mut self, at: usize, said: &Said) {
         let now = self.now();
+        self.hear_answer(at);
         let one = &self.under_way[at];
         let Sent {
             value,
@@ -516,12 +658,14 @@ impl World {
                     self.ask(*place, *wish, *takes)?;
                 }
             }
-            Step::End(at) if there > 0 => self.end(at % there),
-            Step::Answer(at, said) if there > 0 => self.answer(at % there, said),
+            Step::Fail(at) if there > 0 => self.fail(at % there),
+            Step::Answer(at, said) if there > 0 && self.runs(at % there) => {
+                self.answer(at % there, said);
+            }
             Step::GiveUp(at) if there > 0 => self.give_up(at % there),
             Step::Retry(at, takes) if there > 0 => {
                 let upstream = self.history[self.under_way[at % there].at].upstream;
-                self.end(at % there);
+                self.give_up(at % there);
                 let place = self.places.iter().position(|one| *one == Some(upstream));
                 if let Some(place) = place {
                     self.ask(place, Priority::Miss, *takes)?;
@@ -530,18 +674,30 @@ impl World {
             Step::Reload(place, fate, keys, minute, second) => {
                 self.reload(*place, *fate, *keys, (*minute, *second));
             }
-            Step::End(_) | Step::GiveUp(_) | Step::Answer(..) | Step::Retry(..) => {}
+            Step::Freeze(server) => self.is_frozen[*server] = true,
+            Step::Thaw(server) => self.is_frozen[*server] = false,
+            Step::Close(at) => self.close_late(*at),
+            Step::Restart(server) => self.restart(*server),
+            Step::Fail(_) | Step::GiveUp(_) | Step::Answer(..) | Step::Retry(..) => {}
         }
         Ok(())
     }
 
+    /// Everything ends, whether answered or given up.
+    pub(super) fn end_all(&mut self) {
+        for server in 0..SERVERS {
+            self.restart(server);
+        }
+        assert!(self.under_way.is_empty() && self.given_up.is_empty());
+        let lates = self.upstreams.iter().flat_map(|one| &one.lates);
+        assert!(lates.into_iter().all(|lates| lates.is_empty()));
+        // What an answer has shown to arrive has arrived by then.
+        self.clock.advance(LATE);
+    }
+
     /// What is told to who is refused is true where nobody else asks.
     pub(super) fn waits_are_true(&mut self) -> Outcome {
-        while !self.under_way.is_empty() {
-            self.end(0);
-        }
-        // What was given up has ended as well by then.
-        self.clock.advance(LATE);
+        self.end_all();
         let own = Priority::ALL.map(Wish::own);
         let client = Wish::of(Caller::V4(0), Priority::Miss);
         for at in self.places.into_iter().flatten() {
