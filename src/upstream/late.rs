@@ -90,11 +90,6 @@ impl Lates {
         lates.iter().filter(|late| !late.is_over()).count()
     }
 
-    /// Whether there is none.
-    pub(super) fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     fn lates(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
