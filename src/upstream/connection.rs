@@ -42,9 +42,9 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// to know when it ends.
 const LOOK: Duration = Duration::from_secs(1);
 /// A server that sends so many bytes on a connection that lingers has read what
-/// was sent to it: they are more than HTTP/2's windows let it send of earlier
-/// answers, and HTTP/1.1 has but one request under way.
-const ENOUGH: usize = 16 * 1024 * 1024;
+/// was sent to it: HTTP/1.1 has but one request under way, and HTTP/2's windows let
+/// it send less of earlier answers, up to 192 requests under way.
+const ENOUGH: usize = 64 * 1024 * 1024;
 /// No receive buffer is too small for so many bytes.
 const FITS: usize = 32 * 1024;
 /// What was sent on a connection that lingers has not been acknowledged for so

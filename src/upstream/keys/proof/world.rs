@@ -690,7 +690,7 @@ impl World {
         }
         assert!(self.under_way.is_empty() && self.given_up.is_empty());
         let lates = self.upstreams.iter().flat_map(|one| &one.lates);
-        assert!(lates.into_iter().all(|lates| lates.is_empty()));
+        assert!(lates.into_iter().all(|lates| lates.len() == 0));
         // What an answer has shown to arrive has arrived by then.
         self.clock.advance(LATE);
     }
