@@ -127,6 +127,7 @@ impl Refusal {
                 Failure::Abandoned => StatusCode::INTERNAL_SERVER_ERROR,
                 Failure::Unreachable(_)
                 | Failure::Terminated
+                | Failure::NotProcessed
                 | Failure::Incomplete
                 | Failure::TooLarge
                 | Failure::Protocol
@@ -356,6 +357,7 @@ fn upstream(failure: &Failure) -> &'static str {
         Failure::Unreachable(_) => "The upstream cannot be reached",
         Failure::TimedOut(_) => "The upstream did not answer in time",
         Failure::Terminated => "The upstream closed the connection without an answer",
+        Failure::NotProcessed => "The upstream refused to process the request",
         Failure::Incomplete => "The upstream's answer broke off",
         Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
         Failure::Protocol => "The upstream's answer is not HTTP",

@@ -22,6 +22,7 @@ pub mod chance;
 pub mod choice;
 pub mod concurrency;
 mod connection;
+mod connections;
 mod connector;
 pub mod endpoint;
 mod failure;
@@ -63,18 +64,13 @@ use answer::Answer;
 use budgets::{Budgets, Payer};
 use chance::Chance;
 use choice::{Choice, Condition, Switch};
-use connection::Watch;
-use connector::Timely;
+use connections::Connections;
 use endpoint::{Endpoint, Fare, Passage};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
 use heights::{Heights, highest_at};
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use keys::{ApiKey, Denied, Grant, Host, Keys, Standing, StandingAt};
 use line::{Hold, Line, Slot, Until};
 pub use missing_routes::MissingRoutes;
@@ -157,14 +153,11 @@ impl Ask for Upstream {
     }
 }
 
-/// A connection pool for all endpoints.
-type Connections = Client<Timely<HttpsConnector<Watch<HttpConnector<Names>>>>, RequestBody>;
-
 /// The upstream.
 pub struct Upstream {
-    client: Connections,
+    connections: Connections,
     names: Names,
-    /// What `ca_file` held when the client was made.
+    /// What `ca_file` held when the connection pools were made.
     authorities: Option<Vec<u8>>,
     settings: Settings,
     /// In the order of preference; never empty.
@@ -188,19 +181,6 @@ pub struct Upstream {
     clock: Clock,
 }
 
-/// The most bytes of an answer's head.
-const MOST_HEAD: usize = 128 * 1024;
-/// The most fields of an answer's head over HTTP/1.1. Over HTTP/2, its bytes
-/// alone are bounded.
-const MOST_FIELDS: usize = 1000;
-
-/// TCP probes a connection on which nothing has come for so long,
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
-/// again after so long,
-const KEEPALIVE_EACH: Duration = Duration::from_secs(5);
-/// and so often before it counts as ended.
-const KEEPALIVE_TIMES: u32 = 3;
-
 impl Upstream {
     /// Prepares to call an upstream; no connection is made yet. What it sends
     /// counts in these budgets, which all upstreams of the process share.
@@ -220,7 +200,7 @@ impl Upstream {
         let sent = sent_keys(&settings, keys);
         let new = Self {
             authorities: authorities(&settings),
-            client: connections(&settings, names.clone())?,
+            connections: Connections::new(&settings, names.clone())?,
             names,
             endpoints: endpoints(&settings, &[], &line, &clock),
             choice: choice(&settings),
@@ -262,13 +242,10 @@ impl Upstream {
         settings.check(keys)?;
         let authorities = authorities(&settings);
         let own = &before.settings;
-        let connects_alike = authorities == before.authorities
-            && settings.ca_file == own.ca_file
-            && settings.connect_timeout == own.connect_timeout
-            && settings.idle_timeout == own.idle_timeout;
-        let client = match connects_alike {
-            true => before.client.clone(),
-            false => connections(&settings, before.names.clone())?,
+        let connects_alike = authorities == before.authorities && settings.connects_as(own);
+        let connections = match connects_alike {
+            true => before.connections.clone(),
+            false => Connections::new(&settings, before.names.clone())?,
         };
         // Who waits to ask the one before is given keys of the one after: they
         // must go to no place that is not named any more.
@@ -279,7 +256,7 @@ impl Upstream {
         let place = |url: &Uri| own.urls.iter().position(|known| known == url);
         let places: Vec<_> = settings.urls.iter().map(place).collect();
         Ok(Self {
-            client,
+            connections,
             names: before.names.clone(),
             authorities,
             endpoints: endpoints(&settings, &before.endpoints, &before.line, &before.clock),
@@ -751,32 +728,6 @@ fn endpoints(
 fn choice(settings: &Settings) -> Arc<Mutex<Choice>> {
     let choice = Choice::new(settings.urls.len(), settings.return_after);
     Arc::new(Mutex::new(choice))
-}
-
-fn connections(settings: &Settings, names: Names) -> Result<Connections, SetupError> {
-    let mut http = HttpConnector::new_with_resolver(names);
-    http.enforce_http(false);
-    http.set_nodelay(true);
-    // Of several addresses each gets a share of it; the whole is bounded
-    // below.
-    http.set_connect_timeout(Some(settings.connect_timeout));
-    // A machine that is gone is found so, and not by waiting for its answers.
-    http.set_keepalive(Some(KEEPALIVE_AFTER));
-    http.set_keepalive_interval(Some(KEEPALIVE_EACH));
-    http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls::config(settings)?)
-        .https_or_http()
-        .enable_all_versions()
-        .wrap_connector(Watch(http));
-    Ok(Client::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .timer(TokioTimer::new())
-        .pool_idle_timeout(settings.idle_timeout)
-        .http1_max_buf_size(MOST_HEAD)
-        .http1_max_headers(MOST_FIELDS)
-        .http2_max_header_list_size(MOST_HEAD as u32)
-        .build(Timely::new(connector, settings.connect_timeout)))
 }
 
 /// The bytes of `ca_file`, to see whether they have changed; one that cannot be

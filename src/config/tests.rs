@@ -1202,7 +1202,7 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
 }
 
 /// A key of `[upstream]`, two values of it that differ from the default one.
-const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
+const UPSTREAM_KEYS: [(&str, &str, &str); 36] = [
     ("url", "\"http://a.example/\"", "\"http://b.example/\""),
     ("max_lag", "3", "4"),
     ("return_after", "\"31s\"", "\"32s\""),
@@ -1210,6 +1210,7 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 35] = [
     ("api_keys_file", "\"a\"", "\"b\""),
     ("allow_plain_http", "true", "false"),
     ("ca_file", "\"a.pem\"", "\"b.pem\""),
+    ("http2", "true", "false"),
     ("send_api_key", "false", "true"),
     ("requests_per_minute", "300", "\"unlimited\""),
     ("requests_per_second", "7", "8"),

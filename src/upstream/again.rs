@@ -4,12 +4,17 @@
 //! GET is safe to repeat (RFC 9110 §9.2.2), yet of use only where the cause may
 //! have gone: a connection that ended, a server that is just being restarted.
 //! A server that is slow or has failed at this request is not helped by another
-//! one; where there is a second endpoint, that one is asked.
+//! one; where there is a second endpoint, that one is asked. What the server says
+//! it has not processed is no failure: it goes again, whatever the method, a
+//! bounded number of times (RFC 9113 §8.7).
 //!
 //! Deliberately absent: how many of all requests may be repeats
 //! (`upstream::retry`), and the budget, which each of them is paid from.
 
 use super::{Failure, TimedOut, Unreachable};
+
+/// How often a request is sent again that the server has not processed.
+const MOST_UNPROCESSED: u32 = 5;
 
 /// What has come of a request so far.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +25,8 @@ pub(super) struct Course {
     next: Option<usize>,
     /// How often it was sent again to where it had been.
     repeats: u32,
+    /// How often it was sent again since the server had not processed it.
+    unprocessed: u32,
     /// How often a key was of no use.
     keys: usize,
     /// Whether it goes nowhere else.
@@ -35,6 +42,9 @@ pub(super) enum Again {
     Elsewhere(usize),
     /// Where it was, after a pause; so often it has been sent again before.
     Here(u32),
+    /// Where it was, since the server has not processed it; so often it has been
+    /// sent again before for that.
+    Unprocessed(u32),
 }
 
 /// What another attempt could be good for.
@@ -65,6 +75,11 @@ impl Course {
         self.next
     }
 
+    /// Whether it counts as a failure if the server does not process it this time.
+    pub(super) fn is_last_resend(&self) -> bool {
+        self.unprocessed >= MOST_UNPROCESSED
+    }
+
     /// It has failed so at an endpoint. `another` knows a further endpoint that
     /// it has not been to; `keys` and `most` bound how often it goes on.
     pub(super) fn fail(
@@ -75,6 +90,11 @@ impl Course {
         keys: usize,
         most: u32,
     ) -> Option<Again> {
+        if *failure == Failure::NotProcessed && !self.is_last_resend() {
+            self.next = Some(at);
+            self.unprocessed += 1;
+            return Some(Again::Unprocessed(self.unprocessed - 1));
+        }
         let remedy = failure.remedy();
         if remedy == Remedy::OtherKey && self.keys + 1 < keys {
             self.keys += 1;
@@ -113,6 +133,7 @@ impl Failure {
         match self {
             Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
             Self::Terminated
+            | Self::NotProcessed
             | Self::Incomplete
             | Self::Unreachable(
                 Unreachable::Refused
@@ -184,11 +205,13 @@ mod tests {
         };
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
         let here = Some(Again::Here(0));
+        let unprocessed = Some(Again::Unprocessed(0));
         let there = Some(Again::Elsewhere(1));
         // With one endpoint and one key; with two endpoints; with two keys.
         let rows = [
             (Failure::Terminated, [here, there, here]),
             (Failure::Incomplete, [here, there, here]),
+            (Failure::NotProcessed, [unprocessed; 3]),
             (refused, [here, there, here]),
             (server_error(502, None), [here, there, here]),
             (server_error(503, None), [here, there, here]),
@@ -235,5 +258,14 @@ mod tests {
         let key = Again::OtherKey;
         let expected = [key, key, Again::Elsewhere(1), key, key];
         assert_eq!(ways.collect::<Vec<_>>(), expected);
+        let mut course = Course::only(1);
+        for before in 0..MOST_UNPROCESSED {
+            let again = course.fail(&Failure::NotProcessed, 1, another, 3, 2);
+            assert_eq!(again, Some(Again::Unprocessed(before)));
+            assert_eq!(course.next(), Some(1));
+        }
+        assert!(course.is_last_resend());
+        let again = course.fail(&Failure::NotProcessed, 1, another, 3, 2);
+        assert_eq!(again, None, "it is bound to this one");
     }
 }

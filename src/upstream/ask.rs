@@ -9,13 +9,14 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::{Either, select};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, USER_AGENT, VIA};
 use http::{HeaderValue, Request, StatusCode};
+use http_body::Body;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
-use super::connection::Way;
+use super::cause::{Cause, is_settled};
+use super::connection::{Connection, Way};
 use super::endpoint::{Endpoint, Passage};
 use super::keys::{Denied, Grant, Refused, Suspicion};
 use super::pass::{RequestBody, no_body};
@@ -32,6 +33,13 @@ const LEAST_SAMPLES: u64 = 20;
 const LEAST_HEDGE: Duration = Duration::from_millis(5);
 /// How long a key check may take. A client waits for it.
 const KEY_CHECK: Duration = Duration::from_secs(5);
+
+/// How an attempt has failed.
+pub(super) struct Failed {
+    pub(super) failure: Failure,
+    /// The connection that has failed beneath it, if one has.
+    pub(super) lost: Option<Connection>,
+}
 
 /// The permit of a request whose target was refused, and the status.
 type RefusedTarget = Option<(Grant, StatusCode)>;
@@ -90,8 +98,11 @@ impl Upstream {
         self.retries().deposit(self.clock.now());
         let mut reason = Reason::Wished(wish.priority);
         loop {
-            let (passage, grant) = admitted;
+            let (mut passage, grant) = admitted;
             let at = self.place_of(passage.endpoint());
+            if course.is_last_resend() {
+                passage.set_last_resend();
+            }
             let asked = match self.hedge_after(wish, passage.endpoint()) {
                 None => self.attempt(target, passage, grant, reason, deadline).await,
                 Some(after) => {
@@ -105,20 +116,17 @@ impl Upstream {
                     .await
                 }
             };
-            let failure = match asked {
+            let failed = match asked {
                 Ok(mut answer) => {
                     self.tally.count_answered();
                     answer.endpoint = at as u16;
                     return Ok(answer);
                 }
-                Err(failure) => failure,
+                Err(failed) => failed,
             };
-            let Some(next) = self
-                .goes_on(&mut course, &failure, at, wish, deadline)
-                .await
-            else {
+            let Some(next) = self.goes_on(&mut course, &failed, at, wish, deadline).await else {
                 self.tally.count_failed();
-                return Err(self.when_again(failure, wish));
+                return Err(self.when_again(failed.failure, wish));
             };
             (admitted, reason) = (next, Reason::Retry);
         }
@@ -141,7 +149,7 @@ impl Upstream {
     pub(super) async fn goes_on(
         &self,
         course: &mut Course,
-        failure: &Failure,
+        Failed { failure, lost }: &Failed,
         at: usize,
         wish: Wish,
         deadline: Instant,
@@ -159,17 +167,31 @@ impl Upstream {
         };
         let (keys, most) = (self.keys.ways(), self.settings.retry.limit);
         let again = course.fail(failure, at, another, keys, most)?;
-        if let Again::Here(before) = again {
-            if !self.retries().withdraw(self.clock.now()) {
-                self.tally.count_unretried();
-                return None;
+        let may_repeat = || self.retries().withdraw(self.clock.now());
+        let before = match again {
+            Again::Here(before) => {
+                let goes_on = match lost {
+                    Some(connection) => connection.goes_on(may_repeat),
+                    None => may_repeat(),
+                };
+                if !goes_on {
+                    self.tally.count_unretried();
+                    return None;
+                }
+                Some(before)
             }
+            // The first time at once.
+            Again::Unprocessed(before) => before.checked_sub(1),
+            Again::OtherKey | Again::Elsewhere(_) => None,
+        };
+        if let Some(before) = before {
             let pause = pause(before, self.chance());
             if Instant::now() + pause >= deadline {
                 return None;
             }
             tokio::time::sleep(pause).await;
-        } else if matches!(again, Again::Elsewhere(_))
+        }
+        if matches!(again, Again::Elsewhere(_) | Again::Unprocessed(_))
             && let Ok(admitted) = self.try_admit(wish, course)
         {
             // It has had its turn in the line, and takes nobody's place there.
@@ -191,7 +213,7 @@ impl Upstream {
         (reason, client): (Reason, Option<Caller>),
         deadline: Instant,
         after: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, Failed> {
         let endpoint = passage.endpoint().clone();
         let first = self.attempt(target, passage, grant, reason, deadline);
         tokio::pin!(first);
@@ -238,21 +260,26 @@ impl Upstream {
         grant: Grant,
         reason: Reason,
         deadline: Instant,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<Answer, Failed> {
         let mut refused = None;
         let endpoint = passage.endpoint().clone();
         let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout_at(deadline, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
         self.note_retirement(&passage, asked.as_ref().err());
+        passage.overdue(asked.as_ref().err());
+        let lost = passage.lost();
         drop(passage.end(asked.as_ref().err()));
         let Some((grant, status)) = refused else {
-            return asked;
+            return asked.map_err(|failure| Failed { failure, lost });
         };
         // Its slot is free by now.
         let weighed = self.weigh_refusal(target, &endpoint, grant, status);
         let weighed = timeout_at(deadline, weighed).await;
-        Err(weighed.unwrap_or(Failure::TargetRefused(status)))
+        Err(Failed {
+            failure: weighed.unwrap_or(Failure::TargetRefused(status)),
+            lost,
+        })
     }
 
     /// Whether a target was refused or the key, which then is in quarantine.
@@ -345,18 +372,19 @@ impl Upstream {
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let mut request = self.request(target, passage.endpoint(), &grant)?;
-        passage.send();
-        grant.send(Way::of(&mut request), passage.endpoint().lates());
+        let way = Way::of(&mut request);
+        passage.send(way.clone());
+        grant.send(way, passage.endpoint().lates());
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
-            self.client.request(request),
+            self.connections.request(request),
         );
         let head = head.await;
         match &head {
             Ok(Ok(_)) => grant.answered(),
-            Ok(Err(_)) => grant.settle(),
-            Err(_elapsed) => {}
+            Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.settle(),
+            Ok(Err(_)) | Err(_) => {}
         }
         let response = match head {
             Ok(Ok(response)) => response,
@@ -393,7 +421,19 @@ impl Upstream {
         // The upstream has counted the request by now, so its window begins.
         drop(grant);
         judged?;
-        let body = self.read(head.headers.get(CONTENT_LENGTH), body).await?;
+        let mut broken: Option<(Cause, bool)> = None;
+        let body = body.map_err(|error| {
+            broken = Some(self.broken_body(target, &error));
+            error
+        });
+        let read = self.read(head.headers.get(CONTENT_LENGTH), body).await;
+        if let Some((cause, is_lost)) = broken {
+            passage.failed_by(cause);
+            if is_lost {
+                passage.lose_connection();
+            }
+        }
+        let body = read?;
         let took = self.clock.now().since(begun);
         let answer = answer::judge(head.status, &head.headers, body, took)?;
         if is_no_such_route(answer.status, &answer.body) {
@@ -437,7 +477,7 @@ impl Upstream {
     async fn read(
         &self,
         length: Option<&HeaderValue>,
-        mut body: Incoming,
+        mut body: impl Body<Data = Bytes> + Unpin,
     ) -> Result<Bytes, Failure> {
         let most = self.settings.max_body_bytes;
         let said = length.and_then(|value| value.to_str().ok()?.parse::<u64>().ok());

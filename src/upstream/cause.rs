@@ -12,6 +12,7 @@
 use std::error::Error as StdError;
 use std::io;
 
+use h2::Reason;
 use http::Extensions;
 use hyper_util::client::legacy::Error;
 use rustls::{AlertDescription, CertificateError};
@@ -35,9 +36,40 @@ const MOST_TEXTS: usize = 8;
 const MOST_CHARACTERS: usize = 256;
 
 impl Upstream {
-    /// How a request has failed, by the client's error; the passage keeps why.
+    /// How a request has failed, by the client's error; the passage keeps why, and
+    /// whether its connection has failed.
     pub(super) fn failure(&self, passage: &mut Passage, target: &str, error: &Error) -> Failure {
-        let (failure, kind) = classify(error);
+        let connection = passage.connection();
+        let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
+        let (failure, kind) = match classify(error) {
+            (Failure::Terminated, _) if is_given_up => (Failure::Terminated, CONNECTION_SILENT),
+            (Failure::NotProcessed, kind) if passage.is_last_resend() => {
+                (Failure::Terminated, kind)
+            }
+            found => found,
+        };
+        let texts = self.texts(target, error);
+        tracing::debug!(target_path = target, error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
+        passage.failed_by(Cause { kind, texts });
+        if !error.is_connect() && !is_of_stream(error) {
+            passage.lose_connection();
+        }
+        failure
+    }
+
+    /// Why the body of an answer breaks off; the connection has failed if the
+    /// second is true.
+    pub(super) fn broken_body(&self, target: &str, error: &hyper::Error) -> (Cause, bool) {
+        let kind = match http2(error) {
+            Some((_, kind)) => kind,
+            None => "body_incomplete",
+        };
+        let texts = self.texts(target, error);
+        (Cause { kind, texts }, !is_of_stream(error))
+    }
+
+    /// The texts of an error and of its causes, without secrets.
+    fn texts(&self, target: &str, error: &(dyn StdError + 'static)) -> Vec<String> {
         let mut texts = texts(error);
         for text in &mut texts {
             // An upstream's words are in some of them, such as a certificate's names.
@@ -46,10 +78,24 @@ impl Upstream {
                 "withheld: it has the target or an API key in it".clone_into(text);
             }
         }
-        tracing::debug!(target_path = target, error = %texts.join(": "), name = failure.name(), kind, "the upstream failed");
-        passage.failed_by(Cause { kind, texts });
-        failure
+        texts
     }
+}
+
+/// Whether the upstream has counted a request that has failed so, or never will:
+/// it was not sent, or the server has ended its connection, its stream, or what it
+/// answered. Where ordgate has ended it, the request may still arrive. `has_ended`:
+/// whether the server has ended the connection.
+pub(super) fn is_settled(error: &Error, has_ended: bool) -> bool {
+    has_ended || error.is_connect() || is_servers(error)
+}
+
+/// Whether an error is the server's doing, or of a request that was never sent.
+fn is_servers(error: &(dyn StdError + 'static)) -> bool {
+    let hyper = beneath::<hyper::Error>(error);
+    hyper.is_some_and(|hyper| hyper.is_parse() || hyper.is_canceled())
+        || beneath::<h2::Error>(error)
+            .is_some_and(|h2| h2.is_remote() && (h2.is_reset() || h2.is_go_away()))
 }
 
 impl Cause {
@@ -75,6 +121,7 @@ impl Cause {
             }
             Failure::Unreachable(_)
             | Failure::Terminated
+            | Failure::NotProcessed
             | Failure::TooLarge
             | Failure::KeyEchoed
             | Failure::KeyRefused(_)
@@ -122,6 +169,37 @@ fn classify(error: &Error) -> (Failure, &'static str) {
     }
 }
 
+/// A connection on which nothing came was given up.
+const CONNECTION_SILENT: &str = "connection_silent";
+
+/// Whether an error is of one HTTP/2 stream, or says that it was not processed:
+/// then others on the connection may go on.
+fn is_of_stream(error: &(dyn StdError + 'static)) -> bool {
+    let not_processed = matches!(http2(error), Some((Failure::NotProcessed, _)));
+    not_processed || beneath::<h2::Error>(error).is_some_and(h2::Error::is_reset)
+}
+
+/// How a stream or a connection has failed by HTTP/2's own words, if it has.
+fn http2(error: &(dyn StdError + 'static)) -> Option<(Failure, &'static str)> {
+    if beneath::<hyper::Error>(error).is_some_and(hyper::Error::is_timeout) {
+        return Some((Failure::Terminated, "ping_timeout"));
+    }
+    let error = beneath::<h2::Error>(error)?;
+    let is_calmed = error.reason() == Some(Reason::ENHANCE_YOUR_CALM);
+    let found = match (error.is_remote(), error.is_reset(), error.is_go_away()) {
+        (true, _, _) if is_calmed => (Failure::Terminated, "enhance_your_calm"),
+        (true, true, _) if error.reason() == Some(Reason::REFUSED_STREAM) => {
+            (Failure::NotProcessed, "refused_stream")
+        }
+        // Only streams above the last identifier of the frame fail with it.
+        (true, _, true) => (Failure::NotProcessed, "goaway"),
+        (true, true, _) => (Failure::Terminated, "stream_reset"),
+        (false, _, _) if error.is_library() => (Failure::Terminated, "malformed_frames"),
+        _ => return None,
+    };
+    Some(found)
+}
+
 /// There is no connection. `asked`: the server has asked for a client
 /// certificate.
 fn connect(error: &Error, asked: bool) -> (Failure, &'static str) {
@@ -131,6 +209,10 @@ fn connect(error: &Error, asked: bool) -> (Failure, &'static str) {
     if let Some(error) = beneath::<rustls::Error>(error) {
         let (why, kind) = tls(error, asked);
         return (Failure::Unreachable(why), kind);
+    }
+    if beneath::<io::Error>(error).is_none() && beneath::<hyper::Error>(error).is_none() {
+        // Another request was connecting for this one as well, and is no more.
+        return (Failure::NotProcessed, "not_sent");
     }
     let (kind, errno) = io_kind(error);
     let (why, kind) = match kind {
@@ -156,7 +238,7 @@ fn connect(error: &Error, asked: bool) -> (Failure, &'static str) {
 
 /// A connection has failed that there was. `asked`: the server has asked for a
 /// client certificate, and has answered nothing since.
-fn exchange(error: &Error, asked: bool) -> (Failure, &'static str) {
+fn exchange(error: &(dyn StdError + 'static), asked: bool) -> (Failure, &'static str) {
     let hyper = beneath::<hyper::Error>(error);
     if let Some(hyper) = hyper.filter(|hyper| hyper.is_parse()) {
         let kind = match hyper.is_parse_too_large() {
@@ -164,6 +246,9 @@ fn exchange(error: &Error, asked: bool) -> (Failure, &'static str) {
             false => "malformed_head",
         };
         return (Failure::Protocol, kind);
+    }
+    if let Some(found) = http2(error) {
+        return found;
     }
     if let Some(error) = beneath::<rustls::Error>(error) {
         // TLS 1.3 checks a client's certificate after the client's handshake.
@@ -348,6 +433,9 @@ fn texts(error: &(dyn StdError + 'static)) -> Vec<String> {
     }
     texts
 }
+
+#[cfg(test)]
+mod http2_tests;
 
 #[cfg(test)]
 mod tests {

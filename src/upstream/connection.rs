@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -41,9 +41,9 @@ const LONGEST: Duration = Duration::from_mins(10);
 /// to know when it ends.
 const LOOK: Duration = Duration::from_secs(1);
 /// A server that sends so many bytes on a connection that lingers has read what
-/// was sent to it: they are more than HTTP/2's windows let it send of earlier
-/// answers, and HTTP/1.1 has but one request under way.
-const ENOUGH: usize = 16 * 1024 * 1024;
+/// was sent to it: HTTP/1.1 has but one request under way, and HTTP/2's windows let
+/// it send less of earlier answers, up to 192 requests under way.
+const ENOUGH: usize = 64 * 1024 * 1024;
 /// No receive buffer is too small for so many bytes.
 const FITS: usize = 32 * 1024;
 /// What was sent on a connection that lingers has not been acknowledged for so
@@ -51,29 +51,38 @@ const FITS: usize = 32 * 1024;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// A connection, for those who have sent a request on it.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Connection(Arc<State>);
 
-#[derive(Default)]
 struct State {
-    /// How often bytes have come.
-    reads: AtomicU64,
-    /// How many answers have begun.
-    answers: AtomicU64,
+    made: Instant,
+    /// In microseconds from then, when bytes came last and when an answer began
+    /// last; 0 where that was never.
+    read: AtomicU64,
+    answered: AtomicU64,
     /// Whether the server has ended it, or its machine is gone.
     has_ended: AtomicBool,
     /// Whether nobody sees it end any more.
     is_left: AtomicBool,
     /// Whether it is given up from here.
     is_given_up: AtomicBool,
+    /// Whether its end was counted as a failure.
+    is_counted: AtomicBool,
+    /// Whether the requests that were lost with it may be sent again.
+    goes_on: OnceLock<bool>,
     reader: AtomicWaker,
     /// The requests on it that were given up.
     late: Mutex<Vec<Arc<Late>>>,
 }
 
 /// What a request is sent on.
-pub(super) struct Way(To);
+#[derive(Clone)]
+pub(super) struct Way {
+    to: To,
+    sent: Instant,
+}
 
+#[derive(Clone)]
 enum To {
     /// Known once the request is sent.
     Captured(CaptureConnection),
@@ -84,18 +93,25 @@ enum To {
 impl Way {
     /// What this request will be sent on.
     pub(super) fn of<B>(request: &mut Request<B>) -> Self {
-        Self(To::Captured(capture_connection(request)))
+        Self::to(To::Captured(capture_connection(request)))
     }
 
     /// This connection.
     #[cfg(test)]
     pub(super) fn known(connection: Connection) -> Self {
-        Self(To::Known(connection))
+        Self::to(To::Known(connection))
+    }
+
+    fn to(to: To) -> Self {
+        Self {
+            to,
+            sent: Instant::now(),
+        }
     }
 
     /// The connection; `None` where the request was not sent.
     pub(super) fn connection(&self) -> Option<Connection> {
-        match &self.0 {
+        match &self.to {
             To::Captured(captured) => {
                 let connected = captured.connection_metadata();
                 let mut extras = Extensions::new();
@@ -107,9 +123,24 @@ impl Way {
         }
     }
 
+    /// The request has waited for too long. A connection that is silent is given
+    /// up, and answered with; one that has begun no answer since the request was
+    /// sent takes no further request.
+    pub(super) fn overdue(&self) -> Option<Connection> {
+        let connection = self.connection()?;
+        let state = connection.judge(self.sent);
+        if state != Judged::Answers {
+            self.retire();
+        }
+        (state == Judged::Silent).then(|| {
+            connection.give_up();
+            connection
+        })
+    }
+
     /// No further request is sent on the connection.
-    pub(super) fn retire(&self) {
-        match &self.0 {
+    fn retire(&self) {
+        match &self.to {
             To::Captured(captured) => {
                 if let Some(connected) = captured.connection_metadata().as_ref() {
                     connected.poison();
@@ -121,11 +152,15 @@ impl Way {
     }
 }
 
-/// How much had come on a connection.
+/// How a connection is, on which a request has waited for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    reads: u64,
-    answers: u64,
+enum Judged {
+    /// It has begun an answer since.
+    Answers,
+    /// It has not, but something has come.
+    Waits,
+    /// Nothing has come.
+    Silent,
 }
 
 /// That a connection was given up from here, as an error.
@@ -147,17 +182,9 @@ impl Connection {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// How much has come on it so far.
-    pub(super) fn mark(&self) -> Mark {
-        Mark {
-            reads: self.0.reads.load(Relaxed),
-            answers: self.0.answers.load(Relaxed),
-        }
-    }
-
     /// An answer has begun to come on it.
     pub(super) fn answered(&self) {
-        self.0.answers.fetch_add(1, Relaxed);
+        self.0.answered.store(self.0.age(), Relaxed);
     }
 
     /// Whether the server has ended it: nothing that was sent on it and not read
@@ -166,10 +193,41 @@ impl Connection {
         self.0.has_ended.load(SeqCst)
     }
 
+    /// How it is, for a request that was sent then and has waited for too long.
+    fn judge(&self, sent: Instant) -> Judged {
+        // In the first half of the time there may have been a handshake.
+        let half = sent + sent.elapsed() / 2;
+        if self.0.read_at().is_none_or(|read| read < half) {
+            return Judged::Silent;
+        }
+        match self.0.answered_at() {
+            Some(answered) if answered >= sent => Judged::Answers,
+            _ => Judged::Waits,
+        }
+    }
+
     /// Gives it up: whatever is under way on it fails.
-    pub(super) fn give_up(&self) {
+    fn give_up(&self) {
         self.0.is_given_up.store(true, SeqCst);
         self.0.reader.wake();
+    }
+
+    /// Whether it was given up from here.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.0.is_given_up.load(SeqCst)
+    }
+
+    /// A request has failed since the connection has. Answers whether it is the
+    /// first: the end of a connection is one failure, however many requests were
+    /// on it.
+    pub(super) fn count_failure(&self) -> bool {
+        !self.0.is_counted.swap(true, SeqCst)
+    }
+
+    /// Whether the requests that were lost with it may be sent again. The first of
+    /// them decides for all.
+    pub(super) fn goes_on(&self, decide: impl FnOnce() -> bool) -> bool {
+        *self.0.goes_on.get_or_init(decide)
     }
 
     /// A request on it was given up: tells it when the connection has ended.
@@ -218,15 +276,44 @@ impl Connection {
     }
 }
 
-impl Mark {
-    /// Whether bytes have come since an earlier mark.
-    pub(super) fn has_read_since(self, earlier: Self) -> bool {
-        self.reads > earlier.reads
+impl State {
+    fn new() -> Self {
+        Self {
+            made: Instant::now(),
+            read: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            has_ended: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
+            is_given_up: AtomicBool::new(false),
+            is_counted: AtomicBool::new(false),
+            goes_on: OnceLock::new(),
+            reader: AtomicWaker::new(),
+            late: Mutex::default(),
+        }
     }
 
-    /// Whether an answer has begun since an earlier mark.
-    pub(super) fn is_answered_since(self, earlier: Self) -> bool {
-        self.answers > earlier.answers
+    fn age(&self) -> u64 {
+        let age = u64::try_from(self.made.elapsed().as_micros());
+        age.unwrap_or(u64::MAX).max(1)
+    }
+
+    fn read_at(&self) -> Option<Instant> {
+        self.at(&self.read)
+    }
+
+    fn answered_at(&self) -> Option<Instant> {
+        self.at(&self.answered)
+    }
+
+    fn at(&self, age: &AtomicU64) -> Option<Instant> {
+        let age = age.load(Relaxed);
+        (age > 0).then(|| self.made + Duration::from_micros(age))
+    }
+}
+
+impl Default for Connection {
+    fn default() -> Self {
+        Self(Arc::new(State::new()))
     }
 }
 
@@ -305,7 +392,8 @@ where
         if matches!(read, Poll::Ready(Ok(()))) {
             match to.filled().len() > before {
                 true => {
-                    self.connection.0.reads.fetch_add(1, Relaxed);
+                    let connection = &self.connection.0;
+                    connection.read.store(connection.age(), Relaxed);
                     self.unanswered = 0;
                 }
                 false if to.remaining() > 0 => self.connection.ended(),
@@ -459,5 +547,7 @@ where
     }
 }
 
+#[cfg(test)]
+mod silence_tests;
 #[cfg(test)]
 mod tests;

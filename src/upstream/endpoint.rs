@@ -23,6 +23,7 @@ use super::breaker::{self, Breaker, Change, Health, Pass, Stance};
 use super::cause::Cause;
 use super::choice::Condition;
 use super::concurrency::Concurrency;
+use super::connection::{Connection, Way};
 use super::failures::Failures;
 pub use super::failures::LastFailure;
 use super::heights::Height;
@@ -30,7 +31,7 @@ use super::keys::Host;
 use super::late::Lates;
 use super::latency::Latency;
 use super::line::{Hold, Line, Slot, Until};
-use super::{Failure, Priority, Wish};
+use super::{Failure, Priority, TimedOut, Wish};
 use crate::clock::{Clock, Moment};
 
 /// A base URL, and how the server behind it fares.
@@ -252,6 +253,9 @@ impl Endpoint {
             pass,
             place,
             sent: None,
+            way: None,
+            lost: None,
+            is_last_resend: false,
             is_timed: false,
             is_probe: priority == Priority::Probe,
             health: Health::Unknown,
@@ -458,6 +462,13 @@ pub struct Passage {
     place: Option<Place>,
     /// When it was sent: what fails before is no fault of the endpoint's.
     sent: Option<(Moment, u32)>,
+    /// What it was sent on.
+    way: Option<Way>,
+    /// The connection that has failed beneath it, and whether that was counted
+    /// before.
+    lost: Option<(Connection, bool)>,
+    /// Whether it has been sent again so often that it counts however it fails.
+    is_last_resend: bool,
     /// Whether its time counts already, or does not.
     is_timed: bool,
     is_probe: bool,
@@ -481,8 +492,9 @@ impl Passage {
         }
     }
 
-    /// It is sent.
-    pub fn send(&mut self) {
+    /// It is sent this way.
+    pub(super) fn send(&mut self, way: Way) {
+        self.way = Some(way);
         let in_flight = self.endpoint.in_flight();
         self.sent = Some((self.endpoint.clock.now(), in_flight));
         self.endpoint.sent.fetch_add(1, Relaxed);
@@ -495,6 +507,9 @@ impl Passage {
 
     /// Its answer has begun to come.
     pub fn heard(&mut self) {
+        if let Some(connection) = self.connection() {
+            connection.answered();
+        }
         // A status is no measure of what other answers take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
             return;
@@ -512,6 +527,55 @@ impl Passage {
         }
     }
 
+    /// The connection on which it was sent; none where it was not.
+    pub(super) fn connection(&self) -> Option<Connection> {
+        self.way.as_ref()?.connection()
+    }
+
+    /// Whether the server has ended its connection, or there is none.
+    pub(super) fn has_ended(&self) -> bool {
+        let connection = self.connection();
+        connection.is_none_or(|connection| connection.has_ended())
+    }
+
+    /// It fails since its connection has.
+    pub(super) fn lose_connection(&mut self) {
+        if self.lost.is_none()
+            && let Some(connection) = self.connection()
+        {
+            let is_first = connection.count_failure();
+            self.lost = Some((connection, !is_first));
+        }
+    }
+
+    /// The connection that has failed beneath it, if one has.
+    pub(super) fn lost(&self) -> Option<Connection> {
+        let (connection, _) = self.lost.as_ref()?;
+        Some(connection.clone())
+    }
+
+    /// It has been sent again often enough: it counts as a failure if the server
+    /// does not process it.
+    pub(super) fn set_last_resend(&mut self) {
+        self.is_last_resend = true;
+    }
+
+    /// Whether it counts as a failure if the server does not process it.
+    pub(super) fn is_last_resend(&self) -> bool {
+        self.is_last_resend
+    }
+
+    /// Sees to its connection, where it was given up after too long.
+    pub(super) fn overdue(&mut self, failure: Option<&Failure>) {
+        let is_overdue = matches!(
+            failure,
+            Some(Failure::TimedOut(TimedOut::FirstByte | TimedOut::Whole))
+        );
+        if is_overdue && self.way.as_ref().and_then(Way::overdue).is_some() {
+            self.lose_connection();
+        }
+    }
+
     /// Keeps why it fails, for the operator.
     pub(super) fn failed_by(&mut self, cause: Cause) {
         self.cause = Some(cause);
@@ -520,7 +584,12 @@ impl Passage {
     /// It has come to its end; answers with its place, which is held until
     /// that is dropped.
     pub fn end(mut self, failure: Option<&Failure>) -> Option<Place> {
-        if self.sent.is_some() {
+        self.overdue(failure);
+        let is_counted = matches!(self.lost, Some((_, true)));
+        if is_counted {
+            // The end of a connection is one failure.
+            self.is_timed = true;
+        } else if self.sent.is_some() {
             self.health = failure.map_or(Health::Well, Failure::health);
             // What is refused at once was not quick to answer.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));

@@ -33,6 +33,9 @@ pub enum Failure {
     TimedOut(TimedOut),
     /// The connection ended before an answer began.
     Terminated,
+    /// It was sent, and the server says that it has not processed it: HTTP/2's
+    /// REFUSED_STREAM, or GOAWAY (RFC 9113 §8.7).
+    NotProcessed,
     /// The answer ended before its end.
     Incomplete,
     /// The answer's body is larger than is accepted.
@@ -129,7 +132,7 @@ impl Failure {
             }
             Self::TimedOut(TimedOut::Connect) => "connection_timeout",
             Self::TimedOut(TimedOut::FirstByte | TimedOut::Whole) => "http_response_timeout",
-            Self::Terminated => "connection_terminated",
+            Self::Terminated | Self::NotProcessed => "connection_terminated",
             Self::Incomplete => "http_response_incomplete",
             Self::TooLarge => "http_response_body_size",
             Self::Protocol
@@ -199,6 +202,7 @@ impl Failure {
             | Self::BreakerOpen { .. }
             | Self::Unreachable(_)
             | Self::TimedOut(TimedOut::Connect)
+            | Self::NotProcessed
             | Self::KeyRefused(_)
             | Self::Throttled { .. }
             | Self::Retired => true,
@@ -237,6 +241,7 @@ impl Failure {
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
+            | Self::NotProcessed
             | Self::Incomplete
             | Self::TooLarge
             | Self::Protocol
@@ -268,6 +273,7 @@ impl Failure {
             | Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
+            | Self::NotProcessed
             | Self::Incomplete
             | Self::Protocol
             | Self::ServerError { .. }
@@ -293,6 +299,7 @@ impl Failure {
             Self::Spent { .. }
             | Self::TooManyInFlight
             | Self::BreakerOpen { .. }
+            | Self::NotProcessed
             | Self::Abandoned
             | Self::Unsettled
             | Self::RequestBody(_) => Health::Unknown,

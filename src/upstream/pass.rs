@@ -13,7 +13,10 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout};
 
 use super::again::Course;
+use super::ask::Failed;
+use super::cause::is_settled;
 use super::connection::Way;
+use super::connections::Lane;
 use super::endpoint::{Endpoint, Passage, Place};
 use super::keys::Grant;
 use super::reported::{self, Reported};
@@ -27,6 +30,9 @@ pub type RequestBody = BoxBody<Bytes, BodyError>;
 
 /// The body of an answer, as it comes.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// What is passed on of a request.
+type Asked = (Method, HeaderMap, Option<Upload>);
 
 /// No body.
 pub fn no_body() -> RequestBody {
@@ -76,41 +82,60 @@ impl Upstream {
         let deadline = Instant::now() + self.settings.timeout;
         self.retries().deposit(self.clock.now());
         let mut reason = Reason::Wished(wish.priority);
-        let again = (body.is_none() && method.is_safe()).then(|| (method.clone(), fields.clone()));
+        let is_repeatable = body.is_none() && method.is_safe();
         let mut asked = (method, fields, body);
         loop {
             let at = self.place_of(admitted.0.endpoint());
+            if course.is_last_resend() {
+                admitted.0.set_last_resend();
+            }
+            let kept = self.keep(&asked, is_repeatable);
             let passed = self.pass(admitted, target, asked, reason).await;
-            let failure = match passed {
-                Ok((response, place)) => {
+            let failed = match passed {
+                Ok((response, place, lane)) => {
                     let searched = self.search_answer(response);
                     let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
                     self.tally.count_answered();
                     return Ok(Exchange {
                         head,
-                        body: body.boxed_unsync(),
+                        body: lane.keep_for(body).boxed_unsync(),
                         place: Box::new(place),
                         endpoint: self.endpoints[at].name().into(),
                     });
                 }
-                Err(failure) => failure,
+                Err(failed) => failed,
             };
-            let next = match &again {
-                Some((method, fields)) => self
-                    .goes_on(&mut course, &failure, at, wish, deadline)
+            let is_processed = failed.failure != Failure::NotProcessed;
+            let next = match kept.filter(|_| is_repeatable || !is_processed) {
+                Some(kept) => self
+                    .goes_on(&mut course, &failed, at, wish, deadline)
                     .await
-                    .map(|next| (next, (method.clone(), fields.clone(), None))),
+                    .map(|next| (next, kept)),
                 None => None,
             };
             let Some(next) = next else {
-                if !matches!(failure, Failure::RequestBody(_)) {
+                if !matches!(failed.failure, Failure::RequestBody(_)) {
                     self.tally.count_failed();
                 }
-                return Err(failure);
+                return Err(failed.failure);
             };
             (admitted, asked) = next;
             reason = Reason::Retry;
         }
+    }
+
+    /// What is sent again if it is not processed, or, where it is repeatable, fails
+    /// otherwise.
+    fn keep(&self, (method, fields, body): &Asked, is_repeatable: bool) -> Option<Asked> {
+        // Over HTTP/1.1 no server says that it has not processed a request.
+        if !is_repeatable && !self.settings.http2 {
+            return None;
+        }
+        let body = match body {
+            None => None,
+            Some(body) => Some(body.copy()?),
+        };
+        Some((method.clone(), fields.clone(), body))
     }
 
     /// Receives a body before its request waits for a slot, and frames the
@@ -135,12 +160,22 @@ impl Upstream {
         &self,
         (mut passage, grant): (Passage, Grant),
         target: &str,
-        (method, fields, body): (Method, HeaderMap, Option<Upload>),
+        (method, fields, body): Asked,
         reason: Reason,
-    ) -> Result<(Response<Incoming>, Option<Place>), Failure> {
+    ) -> Result<(Response<Incoming>, Option<Place>, Lane), Failed> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
-        let passed = self.pass_once(&mut passage, grant, target, method, fields, body, reason);
+        let lane = self.connections.lane();
+        let passed = self.pass_once(
+            &mut passage,
+            grant,
+            &lane,
+            target,
+            (method, fields, body),
+            reason,
+        );
         let passed = passed.await;
+        passage.overdue(passed.as_ref().err());
+        let lost = passage.lost();
         let place = match &passed {
             // It is passed on as it is: what it means is the client's business.
             Ok(response) if response.status().is_server_error() => passage.end_untold(),
@@ -156,21 +191,19 @@ impl Upstream {
             Ok(_) => passage.end(None),
             Err(failure) => passage.end(Some(failure)),
         };
-        Ok((passed?, place))
+        match passed {
+            Ok(response) => Ok((response, place, lane)),
+            Err(failure) => Err(Failed { failure, lost }),
+        }
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "they are the parts of one request"
-    )]
     async fn pass_once(
         &self,
         passage: &mut Passage,
         mut grant: Grant,
+        lane: &Lane,
         target: &str,
-        method: Method,
-        fields: HeaderMap,
-        body: Option<Upload>,
+        (method, fields, body): Asked,
         reason: Reason,
     ) -> Result<Response<Incoming>, Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
@@ -181,20 +214,21 @@ impl Upstream {
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.api_key_header);
         self.add_key(&grant, request.headers_mut());
-        passage.send();
+        let way = Way::of(&mut request);
+        passage.send(way.clone());
         if is_streamed {
             passage.untimed();
         }
-        grant.send(Way::of(&mut request), passage.endpoint().lates());
+        grant.send(way, passage.endpoint().lates());
         self.tally.send(reason);
-        let mut answered = self.client.request(request);
+        let mut answered = lane.request(request);
         let response = loop {
             let head = timeout(self.settings.first_byte_timeout, &mut answered);
             let head = head.await;
             match &head {
                 Ok(Ok(_)) => grant.answered(),
-                Ok(Err(_)) => grant.settle(),
-                Err(_elapsed) => {}
+                Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.settle(),
+                Ok(Err(_)) | Err(_) => {}
             }
             let upload = progress.as_ref();
             match head {

@@ -53,6 +53,9 @@ pub struct Settings {
     /// A PEM file of certificate authorities to trust beside the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_file: Option<PathBuf>,
+    /// Whether HTTP/2 is spoken: to https URLs where they agree to it by ALPN, to
+    /// http URLs with prior knowledge.
+    pub http2: bool,
     /// Whether requests carry a key, where there are keys.
     pub send_api_key: bool,
     /// For each key: requests in any 60 seconds, where that is said.
@@ -233,6 +236,17 @@ impl Settings {
             requests_per_second: Some(rates.per_second),
             ..self.clone()
         }
+    }
+
+    /// Whether connections are made as by other settings, from the same
+    /// authorities.
+    pub fn connects_as(&self, other: &Self) -> bool {
+        let windows = |settings: &Self| (settings.max_in_flight, settings.urls.len());
+        self.ca_file == other.ca_file
+            && self.connect_timeout == other.connect_timeout
+            && self.idle_timeout == other.idle_timeout
+            && self.http2 == other.http2
+            && (!self.http2 || windows(self) == windows(other))
     }
 
     /// How many requests each base URL may have under way.

@@ -306,6 +306,20 @@ impl Upload {
         self.rest.is_some()
     }
 
+    /// The same once more, of a body that has arrived whole.
+    pub(super) fn copy(&self) -> Option<Self> {
+        if self.rest.is_some() {
+            return None;
+        }
+        Some(Self {
+            begun: self.begun.clone(),
+            beyond: self.beyond.clone(),
+            trailers: self.trailers.clone(),
+            rest: None,
+            progress: self.progress.clone(),
+        })
+    }
+
     /// Frames its request: what has arrived whole has a length, unless it has
     /// trailers, which take chunks.
     pub(super) fn frame(&self, fields: &mut HeaderMap) {

@@ -11,6 +11,7 @@ mod fairness;
 mod faults;
 mod freeze;
 mod hedge;
+mod http2;
 mod lapses;
 mod limits;
 mod names;

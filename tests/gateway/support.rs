@@ -10,6 +10,8 @@
 pub(crate) mod client;
 #[path = "support/gateway.rs"]
 pub(crate) mod gateway;
+#[path = "support/http2.rs"]
+pub(crate) mod http2;
 #[path = "support/process.rs"]
 pub(crate) mod process;
 #[path = "support/respect.rs"]

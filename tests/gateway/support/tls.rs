@@ -20,6 +20,15 @@ pub(crate) fn vouching(change: impl Fn(&mut CertificateParams)) -> (String, TlsA
     (issuer.pem(), acceptor(&certificate, &key))
 }
 
+/// The same, where the server offers these protocols by ALPN.
+pub(crate) fn offering(protocols: &[&str]) -> (String, TlsAcceptor) {
+    let (issuer, certificate, key) = certified(|_| {});
+    let mut config = config(&certificate, &key);
+    let names = protocols.iter().map(|name| name.as_bytes().to_vec());
+    config.alpn_protocols = names.collect();
+    (issuer.pem(), TlsAcceptor::from(Arc::new(config)))
+}
+
 /// A server that demands a client certificate of this authority.
 pub(crate) fn demanding(version: &'static SupportedProtocolVersion) -> (String, TlsAcceptor) {
     let (issuer, certificate, key) = certified(|_| {});
@@ -60,14 +69,17 @@ pub(crate) fn self_signed() -> TlsAcceptor {
 }
 
 fn acceptor(certificate: &Certificate, key: &KeyPair) -> TlsAcceptor {
+    TlsAcceptor::from(Arc::new(config(certificate, key)))
+}
+
+fn config(certificate: &Certificate, key: &KeyPair) -> ServerConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![certificate.der().clone()], private(key))
-        .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+        .unwrap()
 }
 
 fn private(key: &KeyPair) -> PrivateKeyDer<'static> {

@@ -1,0 +1,152 @@
+//! Which failure each end of an HTTP/2 stream is, as hyper reports it, and whether
+//! its request is settled then.
+
+use std::time::Duration;
+
+use http::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+use super::*;
+use crate::upstream::pass::no_body;
+
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+
+fn frame(kind: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    [&[0, 0, length, kind, 0, 0, 0, 0, stream], payload].concat()
+}
+
+fn reset(code: u8) -> Vec<u8> {
+    frame(RST_STREAM, 1, &[0, 0, 0, code])
+}
+
+fn goaway(last: u8, code: u8) -> Vec<u8> {
+    frame(GOAWAY, 0, &[0, 0, 0, last, 0, 0, 0, code])
+}
+
+/// Says these bytes once something was asked, and closes the connection then or
+/// falls silent.
+async fn serve(mut wire: DuplexStream, says: Vec<u8>, closes: bool) {
+    let mut read = vec![0; 4096];
+    let mut came = Vec::new();
+    // The client's preface, and the head of its first request.
+    while !came.windows(4).any(|four| four == [1, 5, 0, 0]) {
+        let length = wire.read(&mut read).await.unwrap();
+        came.extend_from_slice(&read[..length]);
+        if came.len() == length {
+            wire.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
+        }
+    }
+    wire.write_all(&says).await.unwrap();
+    if !closes {
+        while wire.read(&mut read).await.is_ok_and(|length| length > 0) {}
+    }
+}
+
+async fn failed(says: Vec<u8>, closes: bool) -> hyper::Error {
+    let (ours, theirs) = duplex(1 << 16);
+    let server = tokio::spawn(serve(theirs, says, closes));
+    let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    client
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Duration::from_secs(5))
+        .keep_alive_timeout(Duration::from_secs(5));
+    let (mut sender, connection) = client.handshake(TokioIo::new(ours)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let mut request = Request::new(no_body());
+    *request.uri_mut() = "http://a.example/".parse().unwrap();
+    let error = sender.send_request(request).await.unwrap_err();
+    drop(sender);
+    server.abort();
+    connection.abort();
+    error
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_end_has_its_failure_and_its_kind() {
+    let (terminated, not_processed) = (Failure::Terminated, Failure::NotProcessed);
+    // What the server says, whether it closes the connection then; the failure and
+    // its kind, whether it is of the one stream, whether it is the server's doing.
+    let rows = [
+        (
+            reset(7),
+            false,
+            &not_processed,
+            "refused_stream",
+            true,
+            true,
+        ),
+        (reset(2), false, &terminated, "stream_reset", true, true),
+        (
+            reset(11),
+            false,
+            &terminated,
+            "enhance_your_calm",
+            true,
+            true,
+        ),
+        (goaway(0, 0), false, &not_processed, "goaway", true, true),
+        (goaway(0, 2), false, &not_processed, "goaway", true, true),
+        (
+            goaway(0, 11),
+            false,
+            &terminated,
+            "enhance_your_calm",
+            false,
+            true,
+        ),
+        // It was perhaps processed.
+        (
+            goaway(1, 0),
+            true,
+            &terminated,
+            "connection_reset",
+            false,
+            false,
+        ),
+        (vec![], true, &terminated, "connection_reset", false, false),
+        (vec![], false, &terminated, "ping_timeout", false, false),
+        // A frame of data that nobody has asked for.
+        (
+            frame(0, 0, b"x"),
+            false,
+            &terminated,
+            "malformed_frames",
+            false,
+            false,
+        ),
+    ];
+    for (says, closes, failure, kind, of_stream, is_servers) in rows {
+        let error = failed(says, closes).await;
+        let name = format!("{kind}: {error:?}");
+        let found = exchange(&error, false);
+        assert_eq!((&found.0, found.1), (failure, kind), "{name}");
+        assert_eq!(is_of_stream(&error), of_stream, "{name}");
+        assert_eq!(super::is_servers(&error), is_servers, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_the_servers_doing() {
+    let (ours, mut theirs) = duplex(1 << 16);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours))
+        .await
+        .unwrap();
+    let connection = tokio::spawn(connection);
+    let answering = tokio::spawn(async move {
+        let mut read = [0; 1024];
+        theirs.read(&mut read).await.unwrap();
+        theirs.write_all(b"no HTTP\r\n\r\n").await.unwrap();
+        theirs
+    });
+    let error = sender.send_request(Request::new(no_body())).await;
+    let error = error.unwrap_err();
+    assert!(is_servers(&error), "{error:?}");
+    assert!(!is_of_stream(&error));
+    answering.await.unwrap();
+    drop(sender);
+    let _ended = connection.await;
+}
