@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PLENTY: usize = 1_000_000;
 
 /// Waits until all is given back, and sees that all of it can be taken again.
-pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: &[Front]) {
+pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: &mut [Front]) {
     let at = operator.house().admin;
     quiet(world, at).await;
 
@@ -42,8 +42,8 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         .take_up(Some((PLENTY, PLENTY)), Some(keys), &text)
         .await;
 
-    for front in fronts {
-        front.turn(Sky::Hold);
+    for front in &mut *fronts {
+        front.turn(Sky::Hold).await;
         front.most();
     }
     // The crowd is one client to the gateway, which may have half of them.

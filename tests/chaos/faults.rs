@@ -4,17 +4,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ordgate::clock::Clock;
-use tokio::time::{sleep, timeout};
 
 use crate::dice::Dice;
-use crate::wire::Wire;
 use crate::world::HOSTILE;
 
 /// What the gateway waits for a first byte, and for a whole answer.
 pub(crate) const FIRST_BYTE: Duration = Duration::from_secs(1);
 pub(crate) const WHOLE: Duration = Duration::from_secs(2);
+/// How long the front keeps a request that it does not answer.
+pub(crate) const HELD: Duration = WHOLE.saturating_mul(3);
+/// How long a silent connection stays open.
+pub(crate) const OPEN: Duration = Duration::from_secs(8);
 /// How long a body may be silent.
 pub(crate) const SILENCE: Duration = Duration::from_secs(1);
 
@@ -47,8 +50,13 @@ pub(crate) enum Fault {
     Throttled,
     Refused,
     Echo,
+    /// The body stops in the middle.
     Stall,
+    /// The request is not answered, and the connection is not closed.
     Mute,
+    /// Nothing on the connection is answered any more, and nothing read; it is
+    /// not closed.
+    Silent,
 }
 
 /// What becomes of the connection.
@@ -57,11 +65,18 @@ pub(crate) enum After {
     Keep,
     Close,
     Reset,
+    /// It is neither read nor closed for [`SILENCE`].
+    Silent,
+    /// HTTP/2: what is no frame is sent on it.
+    Garbage,
+    /// HTTP/2: GOAWAY, before it ends; for this reason, or once all streams have
+    /// ended.
+    GoAway(Option<Reason>),
 }
 
 /// Each as often as it stands here. A refused key is rarer still, since it rests
 /// for a minute then.
-const FAULTS: [Fault; 35] = [
+const FAULTS: [Fault; 45] = [
     Fault::Chunked,
     Fault::Chunked,
     Fault::Interim,
@@ -96,10 +111,30 @@ const FAULTS: [Fault; 35] = [
     Fault::Throttled,
     Fault::Echo,
     Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
+    Fault::Stall,
     Fault::Mute,
+    Fault::Silent,
+    Fault::Silent,
+    Fault::Silent,
+    Fault::Silent,
+    Fault::Silent,
 ];
 
+/// An answer that is to be sent.
+pub(crate) struct Message {
+    pub(crate) status: u16,
+    pub(crate) fields: Vec<(String, String)>,
+    /// Its values of `content-length`.
+    pub(crate) lengths: Vec<usize>,
+    pub(crate) body: Bytes,
+}
+
 /// What the upstream would say, and to whom.
+#[derive(Clone)]
 pub(crate) struct Right {
     pub(crate) status: u16,
     pub(crate) fields: HeaderMap,
@@ -122,170 +157,116 @@ impl Fault {
         format!("{self:?}").to_lowercase()
     }
 
-    /// Answers with it. A gateway that has gone away meanwhile is what some
-    /// faults lead to, and no error.
-    pub(crate) async fn play(self, wire: &mut Wire, right: &Right, dice: &mut Dice) -> After {
-        let whole = right.bytes();
-        let head = whole.len() - right.body.len();
-        let (say, after) = match self {
-            Self::None => (whole, After::Keep),
-            Self::Chunked => (right.chunked("0\r\n\r\n"), After::Keep),
-            Self::BadChunk => (right.chunked(&format!("{HOSTILE}\r\n")), After::Close),
-            Self::Interim => {
-                let early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n";
-                ([&early[..], &whole].concat(), After::Keep)
-            }
-            Self::CloseAfter => {
-                // The gateway may be about to use the connection again.
-                let _ = wire.send(whole).await;
-                sleep(Duration::from_millis(dice.between(0, 40))).await;
-                return After::Close;
-            }
-            Self::SlowFirstByte => {
-                sleep(FIRST_BYTE.mul_f64(dice.between(5, 130) as f64 / 100.0)).await;
-                (whole, After::Keep)
-            }
-            Self::Drip => {
-                let pieces = dice.between(2, 12);
-                let pause = WHOLE.mul_f64(dice.between(5, 130) as f64 / 100.0) / pieces as u32;
-                for piece in whole.chunks(whole.len().div_ceil(pieces as usize)) {
-                    if wire.send(piece).await.is_err() {
-                        return After::Close;
-                    }
-                    sleep(pause).await;
-                }
-                return After::Keep;
-            }
-            Self::CloseBefore => (Vec::new(), After::Close),
-            Self::ResetBefore => (Vec::new(), After::Reset),
-            Self::ResetInHead => (whole[..dice.below(head)].to_vec(), After::Reset),
-            Self::ResetAfterHead => (whole[..head].to_vec(), After::Reset),
-            Self::Truncate => (whole[..head + right.body.len() / 2].to_vec(), After::Close),
-            Self::TooLong => (right.of_length(right.body.len() + 10), After::Close),
-            Self::TooShort => (right.of_length(right.body.len() / 2), After::Keep),
-            Self::TwoLengths => {
-                let two = format!("content-length: {}\r\n", right.body.len() / 2);
-                (right.with(200, &two, &right.body), After::Keep)
-            }
-            Self::Surplus => {
-                // An answer that nobody has asked for, behind the right one.
-                let body = format!("{{\"token\":{{\"ticker\":\"{HOSTILE}\"}}}}");
-                let more = right.with(200, "", body.as_bytes());
-                ([whole, more].concat(), After::Keep)
-            }
-            Self::Garbage => {
-                let bytes = (0..dice.between(1, 400)).map(|_| dice.next() as u8);
-                (bytes.collect(), After::Close)
-            }
-            Self::BadJson => {
-                let body = format!("{{\"token\":{HOSTILE}");
-                (right.with(200, "", body.as_bytes()), After::Keep)
-            }
+    /// What is sent: the right answer, or what takes its place.
+    pub(crate) fn message(self, right: &Right, dice: &mut Dice) -> Message {
+        let length = right.body.len();
+        match self {
+            Self::TooLong => right.of_lengths(&[length + 10]),
+            Self::TooShort => right.of_lengths(&[length / 2]),
+            Self::TwoLengths => right.of_lengths(&[length / 2, length]),
+            Self::BadJson => json(200, format!("{{\"token\":{HOSTILE}")),
             Self::Html => {
                 let body = format!("<html>{HOSTILE}</html>");
-                let fields = "content-type: text/html\r\n";
-                (with(200, fields, body.as_bytes()), After::Keep)
+                Message::new(200, "text/html", body)
             }
             Self::Coded => {
-                let body = format!("\x1f{HOSTILE}");
-                let coding = "content-encoding: gzip\r\n";
-                (right.with(200, coding, body.as_bytes()), After::Keep)
+                json(200, format!("\x1f{HOSTILE}")).with("content-encoding", "gzip".to_owned())
             }
-            Self::Oversize => {
-                let fields = "content-type: application/json\r\ncontent-length: 99999999999\r\n";
-                let head = format!("HTTP/1.1 200 OK\r\n{fields}\r\n{{\"{HOSTILE}\":\"");
-                (head.into_bytes(), After::Keep)
-            }
+            Self::Oversize => Message {
+                lengths: vec![99_999_999_999],
+                ..json(200, format!("{{\"{HOSTILE}\":\""))
+            },
             Self::Redirect => {
-                let location = format!("location: {}?{HOSTILE}\r\n", right.target);
-                (with(302, &location, HOSTILE.as_bytes()), After::Keep)
+                let location = format!("{}?{HOSTILE}", right.target);
+                Message::new(302, "text/plain", HOSTILE).with("location", location)
             }
             Self::Failed(status) => {
-                let mut fields = "content-type: application/json\r\n".to_owned();
-                if status == 503 {
-                    fields.push_str(&when(dice));
+                let message = json(status, format!("{{\"error\":\"{HOSTILE}\"}}"));
+                match status {
+                    503 => when(dice, message),
+                    _ => message,
                 }
-                let body = format!("{{\"error\":\"{HOSTILE}\"}}");
-                (with(status, &fields, body.as_bytes()), After::Keep)
             }
-            Self::Throttled => (with(429, &when(dice), HOSTILE.as_bytes()), After::Keep),
-            Self::Refused => (with(401, "", HOSTILE.as_bytes()), After::Keep),
+            Self::Throttled => when(dice, Message::new(429, "text/plain", HOSTILE)),
+            Self::Refused => Message::new(401, "text/plain", HOSTILE),
             Self::Echo => {
                 let body = format!("{{\"token\":{{\"ticker\":\"{}\"}}}}", right.key);
-                (right.with(200, "", body.as_bytes()), After::Keep)
+                json(200, body)
             }
-            Self::Stall | Self::Mute => {
-                let begun = &whole[..head + right.body.len() / 2];
-                if self == Self::Stall && wire.send(begun).await.is_err() {
-                    return After::Close;
-                }
-                // Until the gateway gives up, and not for ever.
-                let gone = async { while wire.more().await {} };
-                let _ = timeout(WHOLE * 3, gone).await;
-                return After::Close;
-            }
-        };
-        match wire.send(say).await {
-            Ok(()) => after,
-            Err(_gone) => After::Close,
+            Self::None
+            | Self::Chunked
+            | Self::Interim
+            | Self::CloseAfter
+            | Self::SlowFirstByte
+            | Self::Drip
+            | Self::CloseBefore
+            | Self::ResetBefore
+            | Self::ResetInHead
+            | Self::ResetAfterHead
+            | Self::Truncate
+            | Self::Surplus
+            | Self::BadChunk
+            | Self::Garbage
+            | Self::Mute
+            | Self::Stall
+            | Self::Silent => right.of_lengths(&[length]),
         }
     }
 }
 
 impl Right {
-    /// The right answer.
-    fn bytes(&self) -> Vec<u8> {
-        self.of_length(self.body.len())
-    }
-
-    /// The right answer, whose length is said to be this.
-    fn of_length(&self, length: usize) -> Vec<u8> {
-        let mut head = self.head();
-        head.push_str(&format!("content-length: {length}\r\n\r\n"));
-        [head.as_bytes(), &self.body].concat()
-    }
-
-    /// The right answer in chunks, with this behind the last.
-    fn chunked(&self, end: &str) -> Vec<u8> {
-        let mut bytes = self.head().into_bytes();
-        bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
-        for chunk in self.body.chunks(1000) {
-            bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
-            bytes.extend_from_slice(chunk);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        bytes.extend_from_slice(end.as_bytes());
-        bytes
-    }
-
-    /// Another answer with the right one's content type.
-    fn with(&self, status: u16, fields: &str, body: &[u8]) -> Vec<u8> {
-        let fields = format!("content-type: application/json; charset=utf-8\r\n{fields}");
-        with(status, &fields, body)
-    }
-
-    fn head(&self) -> String {
-        let mut head = format!("HTTP/1.1 {} Of-The-Sandbox\r\n", self.status);
+    /// The right answer, whose length is said to be these.
+    fn of_lengths(&self, lengths: &[usize]) -> Message {
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
-            format!("{name}: {}\r\n", value.to_str().unwrap())
+            (name.to_string(), value.to_str().unwrap().to_owned())
         };
         let fields = self
             .fields
             .iter()
             .filter(|(name, _)| *name != "content-length");
-        head.extend(fields.map(text));
-        head
+        Message {
+            status: self.status,
+            fields: fields.map(text).collect(),
+            lengths: lengths.to_vec(),
+            body: self.body.clone(),
+        }
     }
 }
 
-fn with(status: u16, fields: &str, body: &[u8]) -> Vec<u8> {
-    let length = body.len();
-    let head = format!("HTTP/1.1 {status} Chaos\r\n{fields}content-length: {length}\r\n\r\n");
-    [head.as_bytes(), body].concat()
+impl Message {
+    fn new(status: u16, kind: &str, body: impl Into<String>) -> Self {
+        let body = Bytes::from(body.into());
+        Self {
+            status,
+            fields: vec![("content-type".to_owned(), kind.to_owned())],
+            lengths: vec![body.len()],
+            body,
+        }
+    }
+
+    fn with(mut self, name: &str, value: String) -> Self {
+        self.fields.push((name.to_owned(), value));
+        self
+    }
+
+    /// Its body, in pieces of which there are so many at the most.
+    pub(crate) fn pieces(&self, most: u64) -> impl Iterator<Item = Bytes> {
+        let length = self.body.len().div_ceil(most as usize).max(1);
+        let starts = (0..self.body.len()).step_by(length);
+        starts.map(move |start| {
+            let end = self.body.len().min(start + length);
+            self.body.slice(start..end)
+        })
+    }
 }
 
-/// `retry-after` in one of its forms, some of which are none, or nothing.
-fn when(dice: &mut Dice) -> String {
+fn json(status: u16, body: String) -> Message {
+    Message::new(status, "application/json; charset=utf-8", body)
+}
+
+/// A message with `retry-after` in one of its forms, some of which are none, or
+/// without it.
+fn when(dice: &mut Dice, message: Message) -> Message {
     let clock = Clock::machine();
     let soon = clock.wall(clock.now()) + Duration::from_secs(dice.between(0, 2));
     let date = httpdate::fmt_http_date(soon);
@@ -298,7 +279,7 @@ fn when(dice: &mut Dice) -> String {
         panic!("{date}");
     };
     let value = match dice.below(10) {
-        0 => return String::new(),
+        0 => return message,
         1 => "0".to_owned(),
         2 => "soon".to_owned(),
         3 => "-5".to_owned(),
@@ -327,5 +308,5 @@ fn when(dice: &mut Dice) -> String {
         }
         _ => dice.between(1, 2).to_string(),
     };
-    format!("retry-after: {value}\r\n")
+    message.with("retry-after", value)
 }

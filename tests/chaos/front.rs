@@ -1,22 +1,23 @@
 //! A front end of the upstream: a listener that answers for the sandbox, rightly
-//! or with a fault, as its weather is.
+//! or with a fault, as its weather is. It speaks HTTP/1.1 and HTTP/2 on one port.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, Version};
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::dice::Dice;
-use crate::faults::{After, Fault, Right};
-use crate::wire::{Head, Wire};
-use crate::world::{INVALID, World};
+use crate::faults::{Fault, Right};
+use crate::freeze::{Gate, Stream};
+use crate::world::{INVALID, Kind, World};
+use crate::{http1, http2};
 
 /// How the weather is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +30,25 @@ pub(crate) enum Sky {
     Foul,
     /// Nobody listens.
     Down,
+    /// The process does not run; the kernel takes what is sent to it.
+    Frozen,
+    /// So many connections are taken, and over HTTP/2 so many streams of each.
+    Capped { most: usize, excess: Excess },
     /// No faults any more; it does not change by itself.
     Calm,
     /// The same, and every answer takes [`HOLD`].
     Hold,
+}
+
+/// What becomes of connections above the cap, and of streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Excess {
+    /// They are closed.
+    Closed,
+    /// Nobody listens.
+    Refused,
+    /// Each request is answered with 503.
+    Unavailable,
 }
 
 /// How long an answer takes so that others can come meanwhile.
@@ -44,18 +60,51 @@ pub(crate) struct Front {
     /// Holds the port while nobody listens.
     _holder: Socket,
     serving: JoinHandle<()>,
-    changing: JoinHandle<()>,
+    /// As long as the weather changes by itself.
+    changing: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    world: Arc<World>,
+/// How long the first byte of a connection may take.
+const FIRST_BYTE: Duration = Duration::from_secs(3);
+/// What is read so soon after a freeze was sent while it lasted.
+const AT_ONCE: Duration = Duration::from_millis(20);
+
+/// A request, as it has come over one of the versions.
+pub(crate) struct Asked {
+    pub(crate) version: Version,
+    pub(crate) is_get: bool,
+    pub(crate) target: String,
+    pub(crate) key: String,
+    pub(crate) via: String,
+    /// Whether it is one too many.
+    pub(crate) is_excess: bool,
+}
+
+/// What all connections of a front share.
+pub(crate) struct Shared {
+    pub(crate) world: Arc<World>,
     number: u64,
-    sky: watch::Sender<Sky>,
+    pub(crate) sky: watch::Sender<Sky>,
+    gate: Arc<Gate>,
+    /// When the last freeze ended.
+    thawed: watch::Sender<Option<Instant>>,
+    /// Whether the front is to end.
+    ends: watch::Sender<bool>,
     connections: AtomicU64,
     /// Requests for tokens that wait for their answer to begin, and the most
     /// there were.
     under_way: AtomicUsize,
     most: AtomicUsize,
+}
+
+impl Sky {
+    /// What becomes of one more than there are so many of already.
+    pub(crate) fn excess(self, number: usize) -> Option<Excess> {
+        let Self::Capped { most, excess } = self else {
+            return None;
+        };
+        (number >= most).then_some(excess)
+    }
 }
 
 impl Front {
@@ -66,6 +115,9 @@ impl Front {
             world: world.clone(),
             number: number as u64,
             sky: watch::Sender::new(Sky::Fair),
+            gate: Arc::default(),
+            thawed: watch::Sender::new(None),
+            ends: watch::Sender::new(false),
             connections: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
@@ -74,15 +126,15 @@ impl Front {
             address,
             _holder: holder,
             serving: tokio::spawn(serve(address, shared.clone())),
-            changing: tokio::spawn(change(shared.clone())),
+            changing: Some(tokio::spawn(change(shared.clone()))),
             shared,
         }
     }
 
     /// Has the weather changed.
-    pub(crate) fn turn(&self, sky: Sky) {
-        self.changing.abort();
-        self.shared.sky.send_replace(sky);
+    pub(crate) async fn turn(&mut self, sky: Sky) {
+        self.stop_changing().await;
+        self.shared.turn(sky);
     }
 
     /// The most requests that were under way at once since this was asked
@@ -92,11 +144,18 @@ impl Front {
     }
 
     /// Ends it; its port is free again.
-    pub(crate) async fn end(self) {
-        for task in [self.serving, self.changing] {
-            task.abort();
-            // What it held is gone once it is.
-            let _ = task.await;
+    pub(crate) async fn end(mut self) {
+        self.stop_changing().await;
+        self.shared.ends.send_replace(true);
+        // What it held is gone once it is.
+        self.serving.await.unwrap();
+    }
+
+    async fn stop_changing(&mut self) {
+        if let Some(changing) = self.changing.take() {
+            changing.abort();
+            // It may be in the middle of a change.
+            let _ = changing.await;
         }
     }
 }
@@ -109,127 +168,193 @@ fn bound(address: SocketAddr) -> Socket {
     socket
 }
 
-/// Changes the weather, now and then.
+/// Changes the weather, now and then: each kind as often as it stands here, in
+/// another order each time.
 async fn change(shared: Arc<Shared>) {
     let mut dice = shared.world.dice("sky", shared.number);
     loop {
-        let skies = [
+        let mut skies = vec![
             Sky::Fair,
             Sky::Fair,
             Sky::Fair,
+            Sky::Fair,
+            Sky::Rough,
             Sky::Rough,
             Sky::Rough,
             Sky::Foul,
             Sky::Down,
+            Sky::Frozen,
         ];
-        let sky = *dice.pick(&skies);
-        shared
-            .world
-            .count("weather", format!("{sky:?}").to_lowercase());
-        shared.sky.send_replace(sky);
-        let longest = match matches!(sky, Sky::Fair | Sky::Rough) {
-            true => 3000,
-            false => 1500,
-        };
-        sleep(Duration::from_millis(dice.between(300, longest))).await;
+        skies.extend(
+            [Excess::Closed, Excess::Refused, Excess::Unavailable].map(|excess| {
+                let most = dice.between(1, 4) as usize;
+                Sky::Capped { most, excess }
+            }),
+        );
+        while !skies.is_empty() {
+            let sky = skies.swap_remove(dice.below(skies.len()));
+            let (name, least, most) = match sky {
+                Sky::Fair => ("fair", 300, 3000),
+                Sky::Rough => ("rough", 300, 3000),
+                Sky::Foul => ("foul", 300, 1500),
+                Sky::Down => ("down", 300, 1500),
+                Sky::Frozen => ("frozen", 2500, 5000),
+                Sky::Capped { .. } => ("capped", 500, 2500),
+                Sky::Calm | Sky::Hold => ("calm", 0, 0),
+            };
+            shared.world.count("weather", name);
+            shared.turn(sky);
+            sleep(Duration::from_millis(dice.between(least, most))).await;
+        }
     }
 }
 
+/// Takes connections until the front ends.
 async fn serve(address: SocketAddr, shared: Arc<Shared>) {
     let mut sky = shared.sky.subscribe();
+    let mut ends = shared.ends.subscribe();
     let mut connections = JoinSet::new();
-    loop {
-        let up = sky.wait_for(|sky| *sky != Sky::Down).await.is_ok();
-        assert!(up, "the front has gone away");
-        let socket = bound(address);
-        socket.listen(1024).unwrap();
-        let listener = TcpListener::from_std(socket.into()).unwrap();
-        loop {
-            tokio::select! {
-                _ = sky.wait_for(|sky| *sky == Sky::Down) => break,
-                Some(_) = connections.join_next() => {}
-                accepted = listener.accept() => {
-                    if let Ok((stream, _)) = accepted {
-                        connections.spawn(connection(stream, shared.clone()));
-                    }
-                }
+    let mut listener = None;
+    while !*ends.borrow_and_update() {
+        let now = *sky.borrow_and_update();
+        let cap = now.excess(connections.len());
+        match now == Sky::Down || cap == Some(Excess::Refused) {
+            true => listener = None,
+            false => _ = listener.get_or_insert_with(|| listen(address)),
+        }
+        tokio::select! {
+            _ = ends.changed() => {}
+            _ = sky.changed() => {}
+            Some(_) = connections.join_next() => {}
+            Ok((stream, _)) = accept(listener.as_ref()), if now != Sky::Frozen => {
+                connections.spawn(connection(stream, shared.clone(), cap));
             }
         }
     }
+    connections.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, shared: Arc<Shared>) {
+fn listen(address: SocketAddr) -> TcpListener {
+    let socket = bound(address);
+    socket.listen(1024).unwrap();
+    TcpListener::from_std(socket.into()).unwrap()
+}
+
+async fn accept(listener: Option<&TcpListener>) -> std::io::Result<(TcpStream, SocketAddr)> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn connection(stream: TcpStream, shared: Arc<Shared>, cap: Option<Excess>) {
     let number = shared.connections.fetch_add(1, SeqCst);
     let mut dice = shared.world.dice("front", shared.number << 32 ^ number);
-    let mut sky = shared.sky.subscribe();
-    let mut wire = Wire::new(stream);
-    loop {
-        // An idle connection may be reset in bad weather; one that is used in
-        // such is at the mercy of its faults.
-        let head = tokio::select! {
-            head = wire.head() => head,
-            _ = sky.wait_for(|sky| *sky == Sky::Down) => return wire.reset(),
-        };
-        let Ok(head) = head else {
-            return;
-        };
-        let after = answer(&mut wire, &head, &shared, &mut dice).await;
-        match after {
-            After::Keep => {}
-            After::Close => return,
-            After::Reset => return wire.reset(),
-        }
+    if cap == Some(Excess::Closed) && dice.percent(50) {
+        return;
+    }
+    // Nothing is taken from the connection by that.
+    let mut first = [0];
+    let Ok(Ok(1)) = timeout(FIRST_BYTE, stream.peek(&mut first)).await else {
+        return;
+    };
+    // The first line of a connection over HTTP/2 (RFC 9113 section 3.4) is that
+    // of no method that is used here.
+    let version = match first {
+        [b'P'] => Version::HTTP_2,
+        _ => Version::HTTP_11,
+    };
+    if cap == Some(Excess::Closed) {
+        return shared.world.strike(Kind::ConnectionCap, version);
+    }
+    let stream = Stream::new(stream, shared.gate.clone());
+    let is_excess = cap == Some(Excess::Unavailable);
+    match version == Version::HTTP_2 {
+        true => http2::serve(stream, shared, is_excess, dice).await,
+        false => http1::serve(stream, shared, is_excess, dice).await,
     }
 }
 
-async fn answer(wire: &mut Wire, head: &Head, shared: &Shared, dice: &mut Dice) -> After {
-    let Shared { world, .. } = shared;
-    let (target, key) = (head.target(), head.field("x-api-key").unwrap_or(""));
-    world.arrive(key, head.field("via").unwrap_or(""));
-    if target.contains(INVALID) || !head.line.starts_with("GET /") {
-        world.wrong(format!("what does not validate has gone up: {}", head.line));
+impl Shared {
+    fn turn(&self, sky: Sky) {
+        let is_frozen = sky == Sky::Frozen;
+        // What is read after a freeze finds it said.
+        if !is_frozen && *self.sky.borrow() == Sky::Frozen {
+            self.world.thaw(self.number);
+            self.thawed.send_replace(Some(Instant::now()));
+        }
+        if self.gate.set_frozen(is_frozen) && is_frozen {
+            self.world.freeze(self.number);
+        }
+        self.sky.send_replace(sky);
     }
-    let sky = *shared.sky.borrow();
-    let chance = match sky {
-        Sky::Fair => 3,
-        Sky::Rough => 35,
-        Sky::Foul => 95,
-        Sky::Down => return After::Reset,
-        Sky::Calm | Sky::Hold => 0,
-    };
-    let fault = match dice.percent(chance) {
-        true => Fault::of(dice),
-        false => Fault::None,
-    };
-    world.count("upstream requests by fault", fault.word());
-    let answer = world
-        .sandbox
-        .answer(&Method::GET, target, &HeaderMap::new());
-    let ticker = target.strip_prefix("/ordinals/v1/brc-20/tokens/");
-    if let (Some(ticker), 200) = (ticker, answer.status.as_u16()) {
-        let ticker = percent_encoding::percent_decode_str(ticker).decode_utf8();
-        world.give(&ticker.unwrap().to_lowercase(), &answer.body);
+
+    /// Takes a request in: with what it is answered, and what the right answer is.
+    /// `None` where the connection is reset.
+    pub(crate) async fn take(&self, asked: &Asked, dice: &mut Dice) -> Option<(Fault, Right)> {
+        let Self { world, .. } = self;
+        let Asked {
+            target,
+            key,
+            version,
+            ..
+        } = asked;
+        world.arrive(key, &asked.via);
+        if target.contains(INVALID) || !asked.is_get {
+            world.wrong(format!("what does not validate has gone up: {target}"));
+        }
+        let thawed = *self.thawed.borrow();
+        if thawed.is_some_and(|thawed| thawed.elapsed() < AT_ONCE) {
+            world.strike(Kind::Freeze, *version);
+        }
+        let sky = *self.sky.borrow();
+        let chance = match sky {
+            Sky::Fair | Sky::Frozen | Sky::Capped { .. } => 3,
+            Sky::Rough => 35,
+            Sky::Foul => 95,
+            Sky::Down => return None,
+            Sky::Calm | Sky::Hold => 0,
+        };
+        let fault = match dice.percent(chance) {
+            _ if asked.is_excess => {
+                world.strike(Kind::ConnectionCap, *version);
+                Fault::Failed(503)
+            }
+            true => Fault::of(dice),
+            false => Fault::None,
+        };
+        world.count("upstream requests by fault", fault.word());
+        world.count("upstream requests by version", format!("{version:?}"));
+        let answer = world
+            .sandbox
+            .answer(&Method::GET, target, &HeaderMap::new());
+        let ticker = target.strip_prefix("/ordinals/v1/brc-20/tokens/");
+        if let (Some(ticker), 200) = (ticker, answer.status.as_u16()) {
+            let ticker = percent_encoding::percent_decode_str(ticker).decode_utf8();
+            world.give(&ticker.unwrap().to_lowercase(), &answer.body);
+        }
+        let right = Right {
+            status: answer.status.as_u16(),
+            fields: answer.headers,
+            body: answer.body,
+            key: key.to_owned(),
+            target: target.to_owned(),
+        };
+        // What clients ask for when all is calm. Tips are asked for out of turn,
+        // and blocks are looked at for nobody in particular.
+        let counts = ticker.is_some();
+        if counts {
+            let now = self.under_way.fetch_add(1, SeqCst) + 1;
+            self.most.fetch_max(now, SeqCst);
+        }
+        if sky == Sky::Hold {
+            sleep(HOLD).await;
+        }
+        // Before it is answered: the gateway's next may be here before that is
+        // done.
+        if counts {
+            self.under_way.fetch_sub(1, SeqCst);
+        }
+        Some((fault, right))
     }
-    let right = Right {
-        status: answer.status.as_u16(),
-        fields: answer.headers,
-        body: answer.body,
-        key: key.to_owned(),
-        target: target.to_owned(),
-    };
-    // What clients ask for when all is calm. Tips are asked for out of turn, and
-    // blocks are looked at for nobody in particular.
-    let counts = ticker.is_some();
-    if counts {
-        let now = shared.under_way.fetch_add(1, SeqCst) + 1;
-        shared.most.fetch_max(now, SeqCst);
-    }
-    if sky == Sky::Hold {
-        sleep(HOLD).await;
-    }
-    // Before it is answered: the gateway's next may be here before that is done.
-    if counts {
-        shared.under_way.fetch_sub(1, SeqCst);
-    }
-    fault.play(wire, &right, dice).await
 }

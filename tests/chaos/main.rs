@@ -5,6 +5,10 @@
 //! end of its connection, nothing wrong is served, no key and no budget gets
 //! out, and afterwards all that was taken is given back.
 //!
+//! The upstream is asked over HTTP/1.1 and over HTTP/2. A run of
+//! `ORDGATE_CHAOS_SECONDS=120` fails where a freeze, a connection cap, a silent
+//! connection or a stalled body has not taken effect over each of them.
+//!
 //! What is random follows from a seed, which is printed; when things happen is
 //! the machine's affair, so a seed plays a like game and not the same one:
 //!
@@ -36,6 +40,8 @@ mod faults;
 #[path = "../rig/figures.rs"]
 mod figures;
 
+mod freeze;
+
 mod front;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
@@ -45,6 +51,10 @@ mod house;
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
 #[path = "../rig/ledger.rs"]
 mod ledger;
+
+mod http1;
+
+mod http2;
 
 mod operator;
 
@@ -71,6 +81,8 @@ use world::World;
 /// How long a run is, and which, unless the environment says otherwise.
 const SECONDS: u64 = 10;
 const SEED: u64 = 1;
+/// So long a run sees each kind of fault over both versions.
+const ENOUGH: u64 = 120;
 /// Connections at once, about.
 const CLIENTS: u64 = 32;
 /// Front ends of the one upstream.
@@ -92,7 +104,7 @@ async fn nothing_breaks_whatever_happens() {
     eprintln!("ORDGATE_CHAOS_SEED={seed} ORDGATE_CHAOS_SECONDS={seconds}");
     let before = Process::now();
     let world = World::new(seed);
-    let fronts: Vec<_> = (0..FRONTS).map(|at| Front::start(&world, at)).collect();
+    let mut fronts: Vec<_> = (0..FRONTS).map(|at| Front::start(&world, at)).collect();
     let mut operator = Operator::start(&world, &fronts);
 
     let mut clients = JoinSet::new();
@@ -116,10 +128,10 @@ async fn nothing_breaks_whatever_happens() {
     while let Some(ended) = clients.join_next().await {
         ended.unwrap();
     }
-    for front in &fronts {
-        front.turn(Sky::Calm);
+    for front in &mut fronts {
+        front.turn(Sky::Calm).await;
     }
-    calm::settle(&world, &mut operator, &fronts).await;
+    calm::settle(&world, &mut operator, &mut fronts).await;
     operator.end().await;
     for front in fronts {
         front.end().await;
@@ -139,6 +151,7 @@ async fn nothing_breaks_whatever_happens() {
     table.row("threads", counts.join(", "));
     table.print();
 
+    let strikes = world.strikes();
     let wrongs = world.wrongs.into_inner().unwrap();
     assert!(
         wrongs.is_empty(),
@@ -146,6 +159,10 @@ async fn nothing_breaks_whatever_happens() {
         wrongs.len(),
         wrongs.join("\n")
     );
+    if seconds >= ENOUGH {
+        let missing: Vec<_> = strikes.iter().filter(|(_, count)| *count == 0).collect();
+        assert!(missing.is_empty(), "not seen: {missing:?}");
+    }
     assert!(
         end.resident <= warm.resident + warm.resident / 2 + GROWTH,
         "the process grows: {warm:?}, {end:?}"

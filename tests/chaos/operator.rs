@@ -30,6 +30,10 @@ pub(crate) struct Operator {
     door: Arc<Door>,
     /// Whether the highest blocks are missing just now.
     halfway: bool,
+    /// Whether the server has said that it is ready.
+    is_ready: bool,
+    /// How many servers there were before this one.
+    restarts: u64,
 }
 
 impl Operator {
@@ -61,6 +65,8 @@ impl Operator {
             house: Some(house),
             door,
             halfway: false,
+            is_ready: false,
+            restarts: 0,
         }
     }
 
@@ -89,7 +95,7 @@ impl Operator {
         let mut budget = None;
         let mut keys = None;
         for _ in 0..dice.between(1, 4) {
-            let more = match dice.below(14) {
+            let more = match dice.below(15) {
                 0 => format!(
                     "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
                     dice.percent(50),
@@ -97,7 +103,7 @@ impl Operator {
                     dice.pick(&[20, 3000, 100_000])
                 ),
                 1 | 2 => {
-                    let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[20, 40, 80]));
+                    let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[10, 20, 40, 80]));
                     budget = Some(chosen);
                     let (per_minute, per_second) = chosen;
                     format!(
@@ -106,7 +112,8 @@ impl Operator {
                 }
                 3 | 4 => {
                     let first = dice.between(0, KEYS - 1);
-                    let some = (0..dice.between(1, 5)).map(|at| key((first + at) % KEYS));
+                    let count = *dice.pick(&[1, 1, 2, 3, 5]);
+                    let some = (0..count).map(|at| key((first + at) % KEYS));
                     keys = Some(some.collect::<Vec<_>>());
                     String::new()
                 }
@@ -155,6 +162,7 @@ impl Operator {
                     dice.percent(50),
                     dice.pick(&[0, 20])
                 ),
+                13 => http2(dice.percent(50)),
                 _ => {
                     let mut shelf = self.shelf.lock().unwrap();
                     let routes = shelf.config["route"].as_array_mut().unwrap();
@@ -292,8 +300,12 @@ impl Operator {
             "/explain?url=%2Frunes%2Fv1%2Fblocks%2F840000%2Factivity",
         ] {
             let answer = self.admin("GET", target).await;
-            if answer.status != 200 {
-                self.world.wrong(format!("{target} gets {}", answer.status));
+            match (target, answer.status) {
+                ("/readyz", 200) => self.is_ready = true,
+                (_, 200) => {}
+                // No tip is known as long as both fronts are frozen.
+                ("/readyz", 503) if !self.is_ready => {}
+                (_, status) => self.world.wrong(format!("{target} gets {status}")),
             }
         }
         self.world.count("operator", "looks");
@@ -303,7 +315,12 @@ impl Operator {
     async fn restart(&mut self) {
         self.drain().await;
         runtime(&self.shelf, &mut self.dice);
+        // Each run sees both versions.
+        self.restarts += 1;
+        let text = http2(self.restarts % 2 == 1);
+        merge(&mut self.shelf.lock().unwrap().config, &text);
         let house = House::start(&self.shelf);
+        self.is_ready = false;
         self.door = open(&self.world, &house);
         self.house = Some(house);
         self.world.count("operator", "drains");
@@ -321,8 +338,10 @@ impl Operator {
         }
     }
 
-    /// Ends the last server.
+    /// Ends the last server, which is ready by now.
     pub(crate) async fn end(mut self) {
+        self.is_ready = true;
+        self.look().await;
         self.drain().await;
     }
 
@@ -361,6 +380,11 @@ fn open(world: &World, house: &House) -> Arc<Door> {
     });
     world.door.send_replace(Some(door.clone()));
     door
+}
+
+/// Which version the upstream is asked over.
+fn http2(is_used: bool) -> String {
+    format!("upstream.http2 = {is_used}\n")
 }
 
 /// How a server's threads share the work is for its whole life.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use http::Version;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -27,6 +28,8 @@ pub(crate) const HANG: Duration = Duration::from_secs(40);
 const WITHDRAWN: Duration = Duration::from_secs(8);
 /// How long before its arrival a request may have been granted.
 const UNDER_WAY: Duration = Duration::from_secs(3);
+/// A front that was frozen has read within this what was sent to it meanwhile.
+const THAW: Duration = Duration::from_secs(1);
 /// So many wrongs are kept.
 const MOST_WRONGS: usize = 30;
 
@@ -52,6 +55,8 @@ pub(crate) struct World {
     times: Mutex<Times>,
     keys: Mutex<HashMap<String, Option<Instant>>>,
     budgets: Mutex<Vec<Budget>>,
+    freezes: Mutex<Vec<Freeze>>,
+    strikes: Mutex<BTreeMap<Strike, u64>>,
     /// Digests of the bodies that each token has had.
     given: Mutex<HashMap<String, HashSet<u64>>>,
     digest: RandomState,
@@ -71,6 +76,39 @@ struct Budget {
     per_minute: usize,
     per_second: usize,
 }
+
+/// A time in which a front read nothing that was sent to it.
+struct Freeze {
+    front: u64,
+    from: Instant,
+    until: Option<Instant>,
+}
+
+/// Faults that each run must see take effect, over each version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A request was sent while the front was frozen, and read after that.
+    Freeze,
+    /// A connection or a stream above the cap was closed, or a request on it got
+    /// 503.
+    ConnectionCap,
+    /// A request was sent on a connection that did not answer any more.
+    SilentConnection,
+    /// The gateway gave up a body that stopped in the middle.
+    StalledBody,
+}
+
+/// A fault that took effect, and over which version.
+type Strike = (Kind, &'static str);
+
+/// All there are.
+const KINDS: [Kind; 4] = [
+    Kind::Freeze,
+    Kind::ConnectionCap,
+    Kind::SilentConnection,
+    Kind::StalledBody,
+];
+const VERSIONS: [&str; 2] = ["HTTP/1.1", "HTTP/2"];
 
 impl World {
     pub(crate) fn new(seed: u64) -> Arc<Self> {
@@ -93,6 +131,8 @@ impl World {
             times: Mutex::default(),
             keys: Mutex::default(),
             budgets: Mutex::default(),
+            freezes: Mutex::default(),
+            strikes: Mutex::default(),
             given: Mutex::default(),
             digest: RandomState::new(),
         })
@@ -141,6 +181,51 @@ impl World {
             .or_default() += 1;
     }
 
+    /// A fault of this kind has taken effect on what came over this version.
+    pub(crate) fn strike(&self, kind: Kind, version: Version) {
+        let version = VERSIONS[usize::from(version == Version::HTTP_2)];
+        let mut strikes = self.strikes.lock().unwrap();
+        *strikes.entry((kind, version)).or_default() += 1;
+    }
+
+    /// How often each kind of fault has taken effect over each version.
+    pub(crate) fn strikes(&self) -> Vec<(Strike, u64)> {
+        let strikes = self.strikes.lock().unwrap();
+        let all = KINDS
+            .into_iter()
+            .flat_map(|kind| VERSIONS.map(|version| (kind, version)));
+        all.map(|strike| (strike, strikes.get(&strike).copied().unwrap_or(0)))
+            .collect()
+    }
+
+    /// This front is about to read nothing.
+    pub(crate) fn freeze(&self, front: u64) {
+        self.freezes.lock().unwrap().push(Freeze {
+            front,
+            from: Instant::now(),
+            until: None,
+        });
+    }
+
+    /// It is about to read again.
+    pub(crate) fn thaw(&self, front: u64) {
+        let mut freezes = self.freezes.lock().unwrap();
+        for freeze in freezes.iter_mut().filter(|freeze| freeze.front == front) {
+            freeze.until.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// Since when what arrived at this moment may have been in the receive buffer
+    /// of a front.
+    fn sent_since(&self, arrived: Instant) -> Instant {
+        let freezes = self.freezes.lock().unwrap();
+        let before = freezes.iter().filter(|freeze| {
+            let until = freeze.until.unwrap_or(arrived);
+            (freeze.from..until + THAW).contains(&arrived)
+        });
+        before.map(|freeze| freeze.from).fold(arrived, Instant::min)
+    }
+
     /// So long has an answer taken.
     pub(crate) fn took(&self, time: Duration) {
         self.times.lock().unwrap().add(time);
@@ -163,7 +248,7 @@ impl World {
         let known = self.keys.lock().unwrap().get(key).copied();
         match known {
             Some(None) => {}
-            Some(Some(at)) if at.elapsed() < WITHDRAWN => {}
+            Some(Some(at)) if at + WITHDRAWN > self.sent_since(Instant::now()) => {}
             Some(Some(_)) => self.wrong("a key was used long after it was withdrawn"),
             None => self.wrong("a request came up without a key of ours"),
         }
@@ -210,8 +295,9 @@ impl World {
                     }
                     *count = place + 1 - *oldest;
                 }
+                let sent = self.sent_since(*at);
                 let in_force = budgets.iter().filter(|budget| {
-                    budget.from <= *at && budget.until.is_none_or(|until| until + UNDER_WAY >= *at)
+                    budget.from <= *at && budget.until.is_none_or(|until| until + UNDER_WAY >= sent)
                 });
                 let bounds = in_force.fold((0, 0), |most, budget| {
                     (most.0.max(budget.per_minute), most.1.max(budget.per_second))
@@ -261,6 +347,9 @@ impl World {
             for (name, count) in counts {
                 table.row(format!("  {name}"), count);
             }
+        }
+        for ((kind, version), count) in self.strikes() {
+            table.row(format!("{kind:?} over {version}"), count);
         }
         let (minute, second) = self.check_budgets();
         table.row(

@@ -4,18 +4,19 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// The longest head that is read.
 const MOST_HEAD: usize = 64 * 1024;
 
 /// One connection, and what has come on it beyond what was read.
-pub(crate) struct Wire {
-    pub(crate) stream: TcpStream,
+pub(crate) struct Wire<S = TcpStream> {
+    pub(crate) stream: S,
     held: Vec<u8>,
 }
 
@@ -65,15 +66,6 @@ pub(crate) struct Answer {
 }
 
 impl Wire {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        // A peer that is gone already shows when it is read.
-        let _ = stream.set_nodelay(true);
-        Self {
-            stream,
-            held: Vec::new(),
-        }
-    }
-
     /// Connects; a receive buffer of so many bytes where it is to be small.
     pub(crate) async fn connect(to: SocketAddr, narrow: Option<u32>) -> io::Result<Self> {
         let socket = TcpSocket::new_v4()?;
@@ -81,6 +73,17 @@ impl Wire {
             socket.set_recv_buffer_size(bytes)?;
         }
         Ok(Self::new(socket.connect(to).await?))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        // A peer that is gone already shows when it is read.
+        let _ = SockRef::from(&stream).set_tcp_nodelay(true);
+        Self {
+            stream,
+            held: Vec::new(),
+        }
     }
 
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {

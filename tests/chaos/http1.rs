@@ -1,0 +1,198 @@
+//! The front's side of a connection over HTTP/1.1: right answers and faults, byte
+//! by byte.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::Version;
+use tokio::time::{sleep, timeout};
+
+use crate::dice::Dice;
+use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
+use crate::freeze::Stream;
+use crate::front::{Asked, Shared, Sky};
+use crate::wire::{Head, Wire};
+use crate::world::{HOSTILE, Kind};
+
+const VERSION: Version = Version::HTTP_11;
+
+/// Answers on this connection until it ends; with 503 alone where it is one too
+/// many.
+pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, mut dice: Dice) {
+    let mut sky = shared.sky.subscribe();
+    let mut wire = Wire::new(stream);
+    loop {
+        // An idle connection may be reset in bad weather; one that is used in
+        // such is at the mercy of its faults.
+        let head = tokio::select! {
+            head = wire.head() => head,
+            _ = sky.wait_for(|sky| *sky == Sky::Down) => return wire.reset(),
+        };
+        let Ok(head) = head else {
+            return;
+        };
+        let asked = asked(&head, is_excess);
+        let Some((fault, right)) = shared.take(&asked, &mut dice).await else {
+            return wire.reset();
+        };
+        match play(fault, &mut wire, &right, &shared, &mut dice).await {
+            After::Keep => {}
+            After::Reset => return wire.reset(),
+            After::Silent => return silent(wire, &shared).await,
+            After::Close | After::Garbage | After::GoAway(_) => return,
+        }
+    }
+}
+
+fn asked(head: &Head, is_excess: bool) -> Asked {
+    let field = |name| head.field(name).unwrap_or("").to_owned();
+    Asked {
+        version: VERSION,
+        is_get: head.line.starts_with("GET /"),
+        target: head.target().to_owned(),
+        key: field("x-api-key"),
+        via: field("via"),
+        is_excess,
+    }
+}
+
+/// Neither reads nor closes the connection for a while. What has come by then is
+/// never read.
+async fn silent(mut wire: Wire<Stream>, shared: &Shared) {
+    sleep(OPEN).await;
+    if wire.more().now_or_never() == Some(true) {
+        shared.world.strike(Kind::SilentConnection, VERSION);
+    }
+}
+
+/// Answers with a fault. A gateway that has gone away meanwhile is what some
+/// faults lead to, and no error.
+async fn play(
+    fault: Fault,
+    wire: &mut Wire<Stream>,
+    right: &Right,
+    shared: &Shared,
+    dice: &mut Dice,
+) -> After {
+    let message = fault.message(right, dice);
+    let whole = message.bytes();
+    let head = whole.len() - message.body.len();
+    let (say, after) = match fault {
+        Fault::Chunked => (message.chunked("0\r\n\r\n"), After::Keep),
+        Fault::BadChunk => (message.chunked(&format!("{HOSTILE}\r\n")), After::Close),
+        Fault::Interim => {
+            let early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n";
+            ([&early[..], &whole].concat(), After::Keep)
+        }
+        Fault::CloseAfter => {
+            // The gateway may be about to use the connection again.
+            let _ = wire.send(whole).await;
+            sleep(Duration::from_millis(dice.between(0, 40))).await;
+            return After::Close;
+        }
+        Fault::SlowFirstByte => {
+            sleep(FIRST_BYTE.mul_f64(dice.between(5, 130) as f64 / 100.0)).await;
+            (whole, After::Keep)
+        }
+        Fault::Drip => {
+            let pieces = dice.between(2, 12);
+            let pause = WHOLE.mul_f64(dice.between(5, 130) as f64 / 100.0) / pieces as u32;
+            for piece in whole.chunks(whole.len().div_ceil(pieces as usize)) {
+                if wire.send(piece).await.is_err() {
+                    return After::Close;
+                }
+                sleep(pause).await;
+            }
+            return After::Keep;
+        }
+        Fault::CloseBefore => (Vec::new(), After::Close),
+        Fault::ResetBefore => (Vec::new(), After::Reset),
+        Fault::ResetInHead => (whole[..dice.below(head)].to_vec(), After::Reset),
+        Fault::ResetAfterHead => (whole[..head].to_vec(), After::Reset),
+        Fault::Truncate => (
+            whole[..head + message.body.len() / 2].to_vec(),
+            After::Close,
+        ),
+        Fault::Surplus => {
+            // An answer that nobody has asked for, behind the right one.
+            let more = Fault::Echo.message(
+                &Right {
+                    key: HOSTILE.to_owned(),
+                    ..right.clone()
+                },
+                dice,
+            );
+            ([whole, more.bytes()].concat(), After::Keep)
+        }
+        Fault::Garbage => {
+            let bytes = (0..dice.between(1, 400)).map(|_| dice.next() as u8);
+            (bytes.collect(), After::Close)
+        }
+        Fault::Mute => {
+            held(wire).await;
+            return After::Close;
+        }
+        Fault::Stall => {
+            let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
+            if held(wire).await {
+                shared.world.strike(Kind::StalledBody, VERSION);
+            }
+            return After::Close;
+        }
+        Fault::Silent => (whole, After::Silent),
+        Fault::TooLong => (whole, After::Close),
+        Fault::None
+        | Fault::TooShort
+        | Fault::TwoLengths
+        | Fault::BadJson
+        | Fault::Html
+        | Fault::Coded
+        | Fault::Oversize
+        | Fault::Redirect
+        | Fault::Failed(_)
+        | Fault::Throttled
+        | Fault::Refused
+        | Fault::Echo => (whole, After::Keep),
+    };
+    match wire.send(say).await {
+        Ok(()) => after,
+        Err(_gone) => After::Close,
+    }
+}
+
+/// Waits until the gateway gives up, and not for ever; returns whether it has.
+async fn held(wire: &mut Wire<Stream>) -> bool {
+    let gone = async { while wire.more().await {} };
+    timeout(HELD, gone).await.is_ok()
+}
+
+impl Message {
+    fn bytes(&self) -> Vec<u8> {
+        let mut head = self.head();
+        for length in &self.lengths {
+            head.push_str(&format!("content-length: {length}\r\n"));
+        }
+        [head.as_bytes(), b"\r\n", &self.body].concat()
+    }
+
+    /// The same in chunks, with this behind the last.
+    fn chunked(&self, end: &str) -> Vec<u8> {
+        let mut bytes = self.head().into_bytes();
+        bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+        for chunk in self.body.chunks(1000) {
+            bytes.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+            bytes.extend_from_slice(chunk);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        bytes.extend_from_slice(end.as_bytes());
+        bytes
+    }
+
+    fn head(&self) -> String {
+        let mut head = format!("HTTP/1.1 {} Chaos\r\n", self.status);
+        let fields = self.fields.iter();
+        head.extend(fields.map(|(name, value)| format!("{name}: {value}\r\n")));
+        head
+    }
+}
