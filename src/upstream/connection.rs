@@ -414,8 +414,8 @@ where
         if matches!(read, Poll::Ready(Ok(()))) {
             match to.filled().len() > before {
                 true => {
-                    let age = self.connection.0.age();
-                    self.connection.0.read.store(age, Relaxed);
+                    let connection = &self.connection.0;
+                    connection.read.store(connection.age(), Relaxed);
                     self.unanswered = 0;
                 }
                 false if to.remaining() > 0 => self.connection.ended(),

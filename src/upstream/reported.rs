@@ -141,13 +141,17 @@ impl Reported {
 pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reported {
     let found = Found::of(fields, wall);
     let mut reported = Reported::default();
+    let unsaid = match found.unreadable.is_empty() || found.when().is_some() {
+        true => LEAST_WAIT,
+        false => UNREADABLE_WAIT,
+    };
     for limit in found.unnamed() {
         let other = || found.unnamed().find_map(Limit::plausible_end);
         match (limit.left, limit.plausible_end().or_else(other)) {
             (Some(left), Some(end)) => reported.add(Window::Unnamed, left, Some(end), end),
             // Of what kind of window nobody knows, but that there is nothing
             // left in it.
-            (Some(0), None) => reported.add(Window::Unnamed, 0, None, LEAST_WAIT.as_secs()),
+            (Some(0), None) => reported.add(Window::Unnamed, 0, None, unsaid.as_secs()),
             (Some(_) | None, _) => {}
         }
     }
@@ -172,7 +176,7 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
         let longest = item.longest.filter(|longest| *longest <= MOST_SPAN);
         match (item.left, end.or(longest)) {
             (left, Some(longest)) => reported.add(item.window, left, end, longest),
-            (0, None) => reported.add(item.window, 0, None, LEAST_WAIT.as_secs()),
+            (0, None) => reported.add(item.window, 0, None, unsaid.as_secs()),
             (_, None) => {}
         }
     }
@@ -186,11 +190,7 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
         StatusCode::SERVICE_UNAVAILABLE,
     ];
     if !found.unreadable.is_empty() && refuses.contains(&status) {
-        let wait = match found.when() {
-            Some(_) => LEAST_WAIT,
-            None => UNREADABLE_WAIT,
-        };
-        reported.add(Window::Unnamed, 0, None, wait.as_secs());
+        reported.add(Window::Unnamed, 0, None, unsaid.as_secs());
     }
     reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;

@@ -204,7 +204,7 @@ fn quick() -> Vec<Fault> {
             Reply::with(429, "retry-after: soon\r\n", telling),
         )
         .received(429)
-        .lasts(1),
+        .lasts(10),
         wrong(
             "429 until long ago",
             Reply::with(

@@ -12,6 +12,7 @@ use socket2::{Domain, Socket, Type};
 use tempfile::NamedTempFile;
 
 use super::{key, metric, rested};
+use crate::respect::ALL;
 use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, tls, token, until};
 
 const MINUTE: usize = 30;
@@ -275,4 +276,28 @@ async fn another_endpoint_is_asked_while_one_is_stopped() {
     seen.sort_unstable();
     at_most(SECOND, Duration::from_secs(1), &seen);
     at_most(MINUTE, Duration::from_secs(60), &seen);
+}
+
+/// A client that breaks its upload off takes back nothing of what has been sent.
+#[tokio::test]
+async fn an_upload_that_breaks_off_may_still_arrive() {
+    let upstream = Upstream::start();
+    let setup = Setup::before(&upstream).keys("a-key").manual();
+    let patient = "upstream.first_byte_timeout = \"20s\"";
+    let gateway = setup.config(CONFIG).config(patient).config(ALL).start();
+    upstream.freeze();
+    let mut client = gateway.client().await;
+    let present = gateway.server().present();
+    let under_way = || present.upstreams.first().in_flight();
+    client
+        .ask("POST", "/a", &[("content-length", "900000")])
+        .await;
+    client.send(vec![b'x'; 100_000]).await;
+    until("more than is buffered has come", || under_way() == 1).await;
+    drop(client);
+    until("it is over", || under_way() == 0).await;
+    assert_eq!(given_up(&gateway, 0).await, 1);
+    upstream.thaw();
+    upstream.asked(1).await;
+    none_given_up(&gateway).await;
 }
