@@ -32,6 +32,11 @@
 //!   until it meets the cap or is where it was. So a cap costs one request every
 //!   16 s, and one that is lifted is forgotten within some seconds more. One
 //!   failure among many answers is none of a cap, but of a connection.
+//! - Where four are turned away one after another although the limit has fallen
+//!   each time and not risen since, the number under way is not the cause: one of
+//!   several servers behind the same address may be down. The limit goes back to
+//!   where it was, and for a minute these are failures like others, unless a third
+//!   of all requests fail.
 //!
 //! Who calls: whoever hands out places among the requests under way, with each
 //! answer and each failure of this sort.
@@ -84,6 +89,16 @@ const HOLD: Duration = Duration::from_millis(500);
 const MOST_HOLD: Duration = Duration::from_secs(16);
 /// So long after twice that a cap is forgotten which was not met again.
 const GONE: Duration = Duration::from_secs(5);
+/// So many that are turned away in a row, each of which was sent after the limit
+/// had fallen for the one before and not risen since, show that a lower limit does
+/// not help.
+const IN_VAIN: u32 = 4;
+/// How long those that are turned away are failures like others then,
+const NO_CAP: Duration = Duration::from_mins(1);
+/// unless there are so many of them together,
+const CAP_FAILURES: u64 = 6;
+/// of which each so many answers make up for one.
+const CAP_ANSWERS: u64 = 2;
 /// A window in which this share of the limit was under way at some time has
 /// used it.
 const USED: f64 = 0.9;
@@ -123,6 +138,8 @@ pub struct Concurrency {
     overloaded: Option<Moment>,
     /// What the server takes, where it has turned requests away.
     cap: Option<Cap>,
+    /// That lower limits have not helped.
+    no_cap: Option<NoCap>,
     /// Answers since one was last turned away.
     answers: u64,
 }
@@ -149,6 +166,17 @@ struct Cap {
     step: f64,
     /// Where it was before.
     before: f64,
+    /// How many were turned away in a row for all that the limit had fallen.
+    in_vain: u32,
+}
+
+/// That requests are turned away however few are under way: the server takes some
+/// and not others for a reason of its own.
+#[derive(Clone, Copy, Debug)]
+struct NoCap {
+    until: Moment,
+    /// Those that were turned away since, less those that answers make up for.
+    failures: u64,
 }
 
 /// How things were before the limit fell.
@@ -176,6 +204,7 @@ impl Concurrency {
             cut: None,
             overloaded: None,
             cap: None,
+            no_cap: None,
             answers: 0,
         }
     }
@@ -206,6 +235,7 @@ impl Concurrency {
         // A fall of a limit that was another's cannot be taken back.
         self.cut = None;
         self.cap = None;
+        self.no_cap = None;
     }
 
     /// An answer came that took so long, from the request's first byte to its
@@ -261,8 +291,14 @@ impl Concurrency {
     /// it cannot fall, something else is wrong with the server.
     pub fn turned_away(&mut self, others: u32, sent: Moment, now: Moment) -> bool {
         let answers = std::mem::take(&mut self.answers);
+        if self.is_fixed() || self.has_no_cap(answers, now) {
+            return false;
+        }
         let met_another = self.cap.is_some_and(|cap| sent <= cap.fell);
-        if self.is_fixed() || (self.limit() == 1 && !met_another) {
+        if !met_another && answers > 0 && self.is_in_vain(now) {
+            return false;
+        }
+        if self.limit() == 1 && !met_another {
             return false;
         }
         let limit = self.limit.min(f64::from(others.max(1)));
@@ -280,9 +316,47 @@ impl Concurrency {
             hold,
             step: 1.0,
             before: self.cap.map_or(self.limit, |cap| cap.before),
+            in_vain: self.cap.map_or(0, |cap| cap.in_vain),
         });
         self.cut = None;
         self.set(limit, now);
+        true
+    }
+
+    /// Whether one that is turned away after so many answers is a failure like
+    /// others, since lower limits have not helped.
+    fn has_no_cap(&mut self, answers: u64, now: Moment) -> bool {
+        let Some(no_cap) = &mut self.no_cap else {
+            return false;
+        };
+        no_cap.failures = no_cap.failures.saturating_sub(answers / CAP_ANSWERS) + 1;
+        if now >= no_cap.until || no_cap.failures >= CAP_FAILURES {
+            self.no_cap = None;
+        }
+        self.no_cap.is_some()
+    }
+
+    /// One was turned away that was sent after the limit had fallen, while the
+    /// server answered others. Answers whether that was in vain too often: then
+    /// the limit is back where it was.
+    fn is_in_vain(&mut self, now: Moment) -> bool {
+        let Some(cap) = &mut self.cap else {
+            return false;
+        };
+        match cap.step > 1.0 {
+            true => cap.in_vain = 0,
+            false => cap.in_vain += 1,
+        }
+        if cap.in_vain < IN_VAIN {
+            return false;
+        }
+        let before = cap.before;
+        self.cap = None;
+        self.no_cap = Some(NoCap {
+            until: now + NO_CAP,
+            failures: 0,
+        });
+        self.change(before, now);
         true
     }
 
