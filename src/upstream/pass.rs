@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::again::Course;
 use super::answer::judge_head;
 use super::ask::Failed;
+use super::breaker::Stance;
 use super::cause::is_settled;
 use super::connection::Way;
 use super::connections::{Lane, OnLane};
@@ -72,6 +73,15 @@ impl BodyPermit {
     /// The body has failed so.
     pub fn failed(&mut self, failure: &Failure) {
         self.end(Some(failure));
+    }
+
+    /// Ends a trial of the endpoint: the answer has begun, and other requests wait
+    /// for the result.
+    fn end_trial(&mut self) {
+        let passage = self.passage.as_ref();
+        if passage.is_some_and(|passage| passage.endpoint().stance() != Stance::Closed) {
+            self.answered();
+        }
     }
 
     fn end(&mut self, failure: Option<&Failure>) {
@@ -135,6 +145,7 @@ impl Upstream {
                     let body = lane.keep_for(body);
                     match self.begin(&head, body, whole, deadline).await {
                         Ok(body) => {
+                            permit.end_trial();
                             self.tally.count_answered();
                             return Ok(Exchange {
                                 head,

@@ -302,3 +302,27 @@ async fn it_can_be_off_and_is_patient_by_default() {
         assert_eq!(upstream.count(), most, "{config}");
     }
 }
+
+/// A trial is over when its answer begins: a long body, or a client that reads
+/// slowly, keeps nobody else from the endpoint.
+#[tokio::test]
+async fn a_long_body_does_not_prolong_a_trial() {
+    let upstream = Upstream::start();
+    let setup = respect::plain(&upstream).config(SOON).manual();
+    let gateway = setup
+        .config("upstream.breaker = { failures = 1, pause = \"2s\", max_pause = \"8s\" }")
+        .start();
+    upstream.once("/drops", Reply::nothing().close());
+    assert_eq!(gateway.get("/drops").await.status, 502);
+    is_open(&gateway.get("/other").await);
+    gateway.advance(3_000);
+    let gate = Gate::new();
+    let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf");
+    upstream.once("/long", long.then(&gate, "half"));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/long", &[]).await;
+    client.some(1).await;
+    let answer = gateway.get("/other").await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    gate.open();
+}
