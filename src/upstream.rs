@@ -550,6 +550,11 @@ impl Upstream {
         self.look();
     }
 
+    /// Whether there is no other endpoint to ask.
+    fn is_alone(&self) -> bool {
+        self.endpoints.len() == 1
+    }
+
     /// Waits until another endpoint is asked.
     pub fn switches(&self) -> watch::Receiver<()> {
         self.switched.subscribe()

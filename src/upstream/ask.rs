@@ -268,7 +268,7 @@ impl Upstream {
         let asked = self.ask_once(target, &mut passage, grant, reason, &mut refused);
         let asked = timeout_at(deadline, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
-        let asked = asked.map_err(|failure| passage.weigh(failure));
+        let asked = asked.map_err(|failure| passage.weigh(failure, self.is_alone()));
         self.note_retirement(&passage, asked.as_ref().err());
         passage.overdue(asked.as_ref().err());
         let lost = passage.lost();
@@ -344,7 +344,7 @@ impl Upstream {
         let asked = self.ask_once(path, &mut passage, grant, reason, &mut refused);
         let asked = timeout(KEY_CHECK, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::FirstByte)));
-        let asked = asked.map_err(|failure| passage.weigh(failure));
+        let asked = asked.map_err(|failure| passage.weigh(failure, self.is_alone()));
         drop(passage.end(asked.as_ref().err()));
         match asked {
             Ok(answer) if answer.status == StatusCode::OK => Verdict::Accepted,

@@ -537,7 +537,9 @@ impl Passage {
             self.is_timed = true;
             return;
         }
-        self.endpoint.state().under_way.answered();
+        if let Some(sent) = self.sent {
+            self.endpoint.state().under_way.answered(sent.number);
+        }
         // A status is no measure of what other answers take.
         if std::mem::replace(&mut self.is_timed, true) || self.is_probe {
             return;
@@ -613,9 +615,10 @@ impl Passage {
 
     /// What a failure is here: [`Failure::Excess`] where the endpoint turns this
     /// request away and answers others. Fewer are sent at once from then on, and
-    /// the breaker does not count it.
+    /// the breaker does not count it. `is_alone`: whether no other endpoint can be
+    /// asked.
     #[must_use]
-    pub fn weigh(&mut self, failure: Failure) -> Failure {
+    pub fn weigh(&mut self, failure: Failure, is_alone: bool) -> Failure {
         let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
             return failure;
         };
@@ -627,7 +630,7 @@ impl Passage {
         let mut state = self.endpoint.state();
         // A probe has no place, but a connection: it needs one beside the others.
         let others = state.in_flight.saturating_sub(1);
-        if !state.under_way.answers_others(sent.number)
+        if !state.under_way.answers_others(sent.number, is_alone)
             || !state.concurrency.turned_away(others, sent.at, now)
         {
             return failure;

@@ -264,7 +264,7 @@ impl Upstream {
         let passed = passed.await.map_err(|failure| {
             match failure == Failure::Terminated && is_uploading() {
                 true => failure,
-                false => passage.weigh(failure),
+                false => passage.weigh(failure, self.is_alone()),
             }
         });
         passage.overdue(passed.as_ref().err());

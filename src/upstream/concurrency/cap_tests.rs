@@ -114,7 +114,7 @@ impl World {
         self.now = sent.end;
         let now = at(self.now);
         let health = if sent.is_taken {
-            self.under_way.answered();
+            self.under_way.answered(sent.number);
             let took = Duration::from_micros(sent.end - sent.begun);
             self.concurrency.record(took, sent.in_flight, now);
             self.seen.answered += 1;
@@ -122,7 +122,7 @@ impl World {
         } else {
             self.seen.turned_away += 1;
             let others = u32::try_from(self.sent.len()).unwrap();
-            let is_excess = self.under_way.answers_others(sent.number)
+            let is_excess = self.under_way.answers_others(sent.number, true)
                 && self.concurrency.turned_away(others, at(sent.begun), now);
             match is_excess {
                 true => Health::Unknown,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{key, metric, rested};
 use crate::chain;
+use crate::respect::ALL;
 use crate::support::gateway::urls;
 use crate::support::upstream::{refusing, usual_body};
 use crate::support::{
@@ -913,7 +914,7 @@ async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
         let upstreams = pair();
         let [one, other] = &upstreams;
         let gateway = Setup::before_all(&[one, other])
-            .config(crate::support::respect::ALL)
+            .config(ALL)
             .config(SOON)
             .config("upstream.first_byte_timeout = \"300ms\"")
             .manual()
@@ -958,4 +959,30 @@ async fn what_is_final_outlives_a_turn_to_one_that_is_a_little_behind() {
     let answer = gateway.get(&recent).await;
     assert_eq!((answer.status, answer.body), (200, recent_body));
     rested(&gateway, "a turn").await;
+}
+
+/// A server that takes no more connections and finishes a long answer, as one does
+/// that is being replaced.
+#[tokio::test]
+async fn a_long_answer_does_not_hide_that_an_endpoint_takes_no_more() {
+    let upstreams = pair();
+    let [preferred, other] = &upstreams;
+    let setup = Setup::before_all(&[preferred, other]).config(ALL);
+    let gateway = setup.config("upstream.breaker.failures = 3").start();
+    let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\nx");
+    let every = Duration::from_millis(1);
+    preferred.once("/long", long.drip("x".repeat(99_998), every));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/long", &[]).await;
+    client.some(1).await;
+    preferred.take_connections(0);
+    let began = Instant::now();
+    while asked(&gateway) == 0 {
+        let mut clients = [gateway.client().await, gateway.client().await];
+        let asks = clients.iter_mut().enumerate();
+        let asks = asks.map(async |(at, client)| client.get(&format!("/{at}")).await);
+        join_all(asks).await;
+        assert!(began.elapsed() < Duration::from_secs(8), "nobody asks it");
+    }
+    client.some(1).await;
 }
