@@ -6,10 +6,11 @@
 //! [`Holder`] of it. Requests without a key are counted by the server that they
 //! go to. Where two upstreams have different rates, the stricter ones hold.
 //!
-//! A request that is not answered takes one of each second. So that an upstream
-//! that hangs does not take all of them, each of several upstreams may have so
-//! many unanswered requests that a quarter of a second is left when all others
-//! hang (`Inner::most_unanswered`). A request that is given up, or that took a
+//! A request that is not answered takes one of each second and of each minute, and
+//! one that was given up does so for as long as it may still arrive. So that an
+//! upstream that hangs does not take all of them, each of several upstreams may have
+//! so many unanswered requests that a quarter of a second, and of a minute, is left
+//! when all others hang (`Inner::most_unanswered`). A request that is given up, or that took a
 //! second or longer, counts for as long as the second's window does.
 //!
 //! A budget outlives reloads, and its holders by an hour: a key that is withdrawn
@@ -317,9 +318,7 @@ impl Holder {
 
     /// How many of all requests may be unanswered; `None` for any number.
     pub fn most_unanswered(&self) -> Option<usize> {
-        let budget = &self.inner().budget;
-        let rates = [budget.per_second(), budget.per_minute()];
-        rates.into_iter().flatten().min()
+        self.inner().stricter()
     }
 
     /// Has the other upstreams that hold this budget look again whether one of
@@ -386,18 +385,25 @@ impl Inner {
         terms.fold(0, |sum, terms| terms.probes.saturating_add(sum))
     }
 
+    /// How many requests a second takes, or a minute where that is fewer; `None`
+    /// where both take any number.
+    fn stricter(&self) -> Option<usize> {
+        let rates = [self.budget.per_second(), self.budget.per_minute()];
+        rates.into_iter().flatten().min()
+    }
+
     /// How many unanswered requests a holder may have, such that a quarter of a
-    /// second is left where all others have as many; one at the least. `None`
-    /// where it is alone, or a second takes any number.
+    /// second, and of a minute, is left where all others have as many; one at the
+    /// least. `None` where it is alone, or both take any number.
     fn most_unanswered(&self, number: u64) -> Option<usize> {
-        let per_second = self.budget.per_second()?;
+        let most = self.stricter()?;
         let others = self
             .holders
             .iter()
             .filter(|held| held.number != number && (held.terms.is_some() || held.counts() > 0));
         match others.count() {
             0 => None,
-            others => Some((per_second * 3 / (4 * others)).max(1)),
+            others => Some((most * 3 / (4 * others)).max(1)),
         }
     }
 
@@ -418,8 +424,8 @@ impl Inner {
     /// Until when a holder has too many unanswered requests.
     fn wait_for_answers(&mut self, number: u64, now: Moment, keep: Keep) -> Option<Wait> {
         let most = self.most_unanswered(number)?;
-        let per_second = self.budget.per_second()? as u64;
-        let kept = usize::try_from(keep.of_second(per_second)).unwrap_or(usize::MAX);
+        let all = self.stricter()? as u64;
+        let kept = usize::try_from(keep.of_second(all)).unwrap_or(usize::MAX);
         let kept = kept.min(most / 4);
         let held = self.held(number)?;
         let short = (held.counts() + kept + 1).checked_sub(most + 1)?;

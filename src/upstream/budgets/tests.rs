@@ -88,6 +88,27 @@ fn how_much_of_a_second_hanging_upstreams_leave() {
     }
 }
 
+/// A regression: where the minute alone was limited, an upstream that did not run
+/// held all of it for as long as that lasted.
+#[test]
+fn how_much_of_a_minute_hanging_upstreams_leave() {
+    for (upstreams, per_minute, per_second, expected) in [
+        (1, 30, 0, &[30][..]),
+        (2, 30, 0, &[22, 8]),
+        (2, 30, 60, &[22, 8]),
+        (2, 500, 20, &[15, 5]),
+        (3, 30, 0, &[11, 11, 8]),
+        (2, 1, 0, &[1, 0]),
+    ] {
+        let holders = sharing(upstreams, terms(per_minute, per_second));
+        let found: Vec<_> = holders.iter().map(|holder| taken(holder, at(0))).collect();
+        assert_eq!(
+            found, expected,
+            "{upstreams}: {per_minute} a minute, {per_second} a second"
+        );
+    }
+}
+
 #[test]
 fn an_upstream_that_hangs_waits_for_its_own() {
     let holders = sharing(2, terms(500, 4));
