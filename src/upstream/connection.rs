@@ -45,6 +45,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// was sent to it: HTTP/1.1 has but one request under way, and HTTP/2's windows let
 /// it send less of earlier answers, up to 192 requests under way.
 const ENOUGH: usize = 64 * 1024 * 1024;
+/// So many are read while nobody waits to know when it ends.
+const UNWANTED: usize = 64 * 1024;
 /// No receive buffer is too small for so many bytes.
 const FITS: usize = 32 * 1024;
 /// What was sent on a connection that lingers has not been acknowledged for so
@@ -530,8 +532,9 @@ where
     let mut some = [0; 4096];
     let mut came = 0;
     while came < ENOUGH && Instant::now() < until {
+        let is_read = came < UNWANTED || connection.is_awaited();
         tokio::select! {
-            read = stream.read(&mut some) => match read {
+            read = stream.read(&mut some), if is_read => match read {
                 Ok(0) | Err(_) => return connection.ended(),
                 Ok(more) => came += more,
             },

@@ -165,6 +165,24 @@ async fn a_server_that_goes_on_sending_has_read_the_request() {
     assert_eq!(told(tells).await, Gone::Soon);
 }
 
+/// A regression: a client that broke large answers off had each of them sent on,
+/// up to 64 MiB.
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_read_on() {
+    let (watched, _, mut server) = pair().await;
+    drop(watched);
+    let piece = vec![0; 64 * 1024];
+    let mut sent = 0;
+    let sends = async {
+        while server.write_all(&piece).await.is_ok() {
+            sent += piece.len();
+        }
+    };
+    timeout(PATIENCE, sends).await.expect("it is closed");
+    // Beside that, what the sockets' buffers hold.
+    assert!(sent <= 16 * 1024 * 1024, "{sent}");
+}
+
 #[tokio::test]
 async fn a_connection_that_goes_on_keeps_no_list_of_what_is_over() {
     let (_watched, connection, _server) = pair().await;
