@@ -378,6 +378,8 @@ impl Upstream {
         let mut request = self.request(target, passage.endpoint(), &grant)?;
         let way = Way::of(&mut request, self.settings.http2);
         passage.send(way.clone());
+        // Several clients may wait for the answer, and none of them ends this.
+        grant.not_by_client();
         grant.send(way, passage.endpoint().lates());
         self.tally.send(reason);
         let head = timeout(

@@ -304,6 +304,7 @@ impl Keys {
                         slot: slot.clone(),
                         at_host: at_host.clone(),
                         counted,
+                        client: wish.caller,
                         unanswered: Some(Unanswered::new(at_host)),
                         out: None,
                         has_ended: false,

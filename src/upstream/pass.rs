@@ -330,14 +330,18 @@ impl Upstream {
                 Ok(Ok(response)) => break response,
                 Ok(Err(error)) => {
                     let fault = upload.and_then(|upload| upload.fault());
-                    return Err(match fault {
-                        Some(fault) => Failure::RequestBody(fault),
-                        None => self.failure(passage, target, &error),
-                    });
+                    let Some(fault) = fault else {
+                        grant.not_by_client();
+                        return Err(self.failure(passage, target, &error));
+                    };
+                    return Err(Failure::RequestBody(fault));
                 }
                 // A long body may take its time as long as it moves.
                 Err(_elapsed) if upload.is_some_and(|upload| upload.goes_on()) => {}
-                Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+                Err(_elapsed) => {
+                    grant.not_by_client();
+                    return Err(Failure::TimedOut(TimedOut::FirstByte));
+                }
             }
         };
         passage.heard(response.status());

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::{Denied, KeyAtHost, Keys, Slot, State, Unanswered};
 use crate::clock::{Clock, Moment};
+use crate::identify::Caller;
 use crate::units;
 use crate::upstream::budgets::Counted;
 use crate::upstream::connection::Way;
@@ -28,6 +29,8 @@ pub struct Grant {
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
+    /// Who gives its request up, if that is a client.
+    pub(super) client: Option<Caller>,
     /// That it is not answered; `None` once it is.
     pub(super) unanswered: Option<Unanswered>,
     /// Where its request is sent, as long as nothing has come of it.
@@ -90,6 +93,11 @@ impl Grant {
         });
     }
 
+    /// If its request is given up, that is not its client's doing.
+    pub(in crate::upstream) fn not_by_client(&mut self) {
+        self.client = None;
+    }
+
     /// An answer has come to its request: the upstream has counted it.
     pub fn answered(&mut self) {
         self.unanswered = None;
@@ -120,8 +128,12 @@ impl Grant {
         }
         let (keys, slot) = (self.keys.clone(), self.slot.clone());
         let unanswered = unanswered.map(Unanswered::given_up);
+        // It has a place of its client's share as long: a client that breaks requests
+        // off has no more of them than one that waits.
+        let wish = self.client.map(|client| Wish::of(client, Priority::Miss));
+        let held = wish.and_then(|wish| keys.line.slot(wish));
         let late = Late::new(now, move |how| {
-            drop(unanswered);
+            drop((unanswered, held));
             let (holder, now) = (&slot.holder, keys.clock.now());
             match how {
                 Gone::Ended => holder.end(counted, now),
@@ -300,6 +312,7 @@ impl Grant {
             slot,
             at_host,
             counted,
+            client: None,
             unanswered,
             out: None,
             has_ended: false,

@@ -10,6 +10,7 @@ use ordgate::clock::{Clock, Moment};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use tempfile::NamedTempFile;
+use tokio::time::timeout;
 
 use super::{key, metric, rested};
 use crate::respect::ALL;
@@ -300,4 +301,36 @@ async fn an_upload_that_breaks_off_may_still_arrive() {
     upstream.thaw();
     upstream.asked(1).await;
     none_given_up(&gateway).await;
+}
+
+/// A server that goes on with what nobody waits for any more, as one does that has
+/// a thread for each request. One client sends what takes long and breaks it off,
+/// again and again.
+#[tokio::test]
+async fn what_one_client_breaks_off_leaves_budget_to_others() {
+    for method in ["GET", "POST"] {
+        let upstream = Upstream::start();
+        let setup = Setup::before(&upstream).keys("a-key").config(ALL);
+        let config = "upstream.requests_per_second = 8\nupstream.queue_timeout = \"20ms\"";
+        let gateway = setup.config(config).start();
+        let gate = Gate::new();
+        let slow = Reply::json("{}").behind(&gate);
+        for number in 0..24 {
+            let target = format!("/slow/{number}");
+            upstream.once(&target, slow.clone());
+            let mut client = Client::connect_from([127, 0, 0, 11], gateway.public).await;
+            client.ask(method, &target, &[]).await;
+            let sent = timeout(Duration::from_millis(50), upstream.asked(number + 1)).await;
+            drop(client);
+            if sent.is_err() {
+                break;
+            }
+        }
+        let mut client = Client::connect_from([127, 0, 0, 12], gateway.public).await;
+        let answer = client.get("/quick").await;
+        assert_eq!(answer.status, 200, "{method}: {:?}", upstream.targets());
+        gate.open();
+        none_given_up(&gateway).await;
+        rested(&gateway, method).await;
+    }
 }
