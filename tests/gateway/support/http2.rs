@@ -37,6 +37,8 @@ pub(crate) enum Act {
     Answer,
     /// Begins to answer, and says no more.
     Begin,
+    /// Answers in part: more of the body is to come.
+    Part,
     /// RST_STREAM with this code.
     Reset(u32),
     /// GOAWAY with this last stream and code.
@@ -165,6 +167,15 @@ fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block)
 }
 
+/// The beginning of an answer that may be stored, of no said length.
+fn part(stream: u32) -> Vec<u8> {
+    let fresh = b"max-age=60";
+    let mut block = vec![0x88, 0x0f, 0x09, u8::try_from(fresh.len()).unwrap()];
+    block.extend(fresh);
+    let head = frame(HEADERS, END_HEADERS, stream, &block);
+    [head, frame(DATA, 0, stream, BODY.as_bytes())].concat()
+}
+
 fn answer(stream: u32) -> Vec<u8> {
     let body = frame(DATA, END_STREAM, stream, BODY.as_bytes());
     [head(stream), body].concat()
@@ -214,6 +225,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                     let bytes = match act {
                         Act::Answer => answer(stream),
                         Act::Begin => head(stream),
+                        Act::Part => part(stream),
                         Act::Reset(code) => frame(RST_STREAM, 0, stream, &code.to_be_bytes()),
                         Act::Goaway(last, code) => {
                             let payload = [last.to_be_bytes(), code.to_be_bytes()].concat();
