@@ -43,20 +43,14 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let (mut failures, mut hurried) = (0_u32, 0_u32);
     loop {
         let began = tokio::time::Instant::now();
-        failures = match probe(&fill, tip).await {
-            true => {
-                // The probes go on meanwhile.
-                let fill = fill.clone();
-                tokio::spawn(async move { fill.look_at_blocks(tip).await });
-                0
-            }
-            false => failures.saturating_add(1),
-        };
-        // One that goes on failing is asked less and less.
-        let backoff = 2_u32.saturating_pow(failures.saturating_sub(1));
-        let most = MOST_BACKOFF.max(source.every);
-        let pause = source.every.saturating_mul(backoff).min(most);
-        let mut due = began + pause;
+        let probed = probe(&fill, tip).await;
+        if probed == Probed::Learned {
+            // The probes go on meanwhile.
+            let fill = fill.clone();
+            tokio::spawn(async move { fill.look_at_blocks(tip).await });
+        }
+        failures = failures_after(failures, probed);
+        let mut due = began + pause(failures, source.every);
         loop {
             tokio::select! {
                 biased;
@@ -76,6 +70,24 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
             due = tokio::time::Instant::now() + rest;
         }
     }
+}
+
+/// How many probes in a row have failed.
+fn failures_after(before: u32, probed: Probed) -> u32 {
+    match probed {
+        Probed::Learned => 0,
+        Probed::Failed => before.saturating_add(1),
+        // It has cost the upstream nothing. The next one is sent as soon as the
+        // upstream is asked again.
+        Probed::NotSent => 0,
+    }
+}
+
+/// The time from one probe to the next: an upstream that goes on failing is asked
+/// less and less.
+fn pause(failures: u32, every: Duration) -> Duration {
+    let backoff = 2_u32.saturating_pow(failures.saturating_sub(1));
+    every.saturating_mul(backoff).min(MOST_BACKOFF.max(every))
 }
 
 /// How soon after a probe the next may follow, where so many before it were out
@@ -98,14 +110,25 @@ pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(asked))
 }
 
-/// Asks once; answers whether a tip was learned.
-pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
+/// What came of a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probed {
+    /// A tip was learned.
+    Learned,
+    /// The upstream failed.
+    Failed,
+    /// The upstream was not asked: its breaker is open, or the budget is spent.
+    NotSent,
+}
+
+/// Sends one probe.
+pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
     let chain = &fill.chain;
     let Some(source) = chain.source(tip) else {
-        return false;
+        return Probed::Failed;
     };
     let (Some(path), Some(start)) = (&source.path, chain.start(tip)) else {
-        return false;
+        return Probed::Failed;
     };
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
@@ -113,10 +136,12 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
     let patience = source.patience().max(LEAST_PATIENCE);
     let upstream = fill.upstreams.asked(source.upstream);
     let asked = upstream.ask(path, Wish::own(Priority::Probe));
+    let mut is_sent = true;
     let why = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
         Ok(Err(failure)) => {
+            is_sent = failure.is_sent();
             // What the operator has to see to is said each time.
             if matches!(failure, Failure::Retired | Failure::KeyRefused(_)) {
                 failure.report(path);
@@ -136,14 +161,17 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
         Ok(answer) => answer,
         Err(why) => {
             chain.failed(tip, why);
-            return false;
+            return match is_sent {
+                true => Probed::Failed,
+                false => Probed::NotSent,
+            };
         }
     };
     let height = match height(&answer.body, &source.height) {
         Ok(height) => height,
         Err(why) => {
             chain.failed(tip, format!("{path} answers, but {why}"));
-            return false;
+            return Probed::Failed;
         }
     };
     if let Some(height) = height
@@ -154,7 +182,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
             tip,
             format!("{path} says height {height}, which the chain cannot have yet"),
         );
-        return false;
+        return Probed::Failed;
     }
     chain.heard_from(tip, answer.endpoint);
     let now = fill.clock.now();
@@ -164,14 +192,14 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> bool {
                 fill.forget(tip, from);
             }
         }
-        None if height.is_none() => return false,
+        None if height.is_none() => return Probed::Failed,
         // A height seen in passing has made it doubtful.
         None => chain.want(tip),
     }
     if chain.epoch(tip) != epoch {
         look_ahead::refresh(fill, tip);
     }
-    true
+    Probed::Learned
 }
 
 /// The height that a status says; `None` where it has the member not, or null,
@@ -203,6 +231,30 @@ mod tests {
         assert_eq!(soonest(u32::MAX, every), every);
         let often = Duration::from_millis(100);
         assert_eq!(soonest(0, often), often);
+    }
+
+    #[test]
+    fn probes_that_fail_become_rare_and_those_not_sent_do_not() {
+        let every = Duration::from_secs(5);
+        let mut failures = 0;
+        let mut pause_after = |probed| {
+            failures = failures_after(failures, probed);
+            pause(failures, every).as_secs()
+        };
+        for (probed, expected) in [
+            (Probed::Failed, 5),
+            (Probed::Failed, 10),
+            (Probed::Failed, 20),
+            (Probed::Failed, 40),
+            (Probed::Failed, 60),
+            (Probed::NotSent, 5),
+            (Probed::NotSent, 5),
+            (Probed::Failed, 5),
+            (Probed::Failed, 10),
+            (Probed::Learned, 5),
+        ] {
+            assert_eq!(pause_after(probed), expected, "{probed:?}");
+        }
     }
 
     #[test]

@@ -207,6 +207,14 @@ impl Failure {
         }
     }
 
+    /// Whether a request was sent to the upstream.
+    pub const fn is_sent(&self) -> bool {
+        !matches!(
+            self,
+            Self::Spent { .. } | Self::TooManyInFlight | Self::BreakerOpen { .. }
+        )
+    }
+
     /// Whether it says only that the client on whose behalf the upstream was to
     /// be asked may not ask just now: another client may.
     pub fn is_of_client(&self) -> bool {

@@ -303,7 +303,8 @@ impl Operator {
             match (target, answer.status) {
                 ("/readyz", 200) => self.is_ready = true,
                 (_, 200) => {}
-                // No tip is known as long as both fronts are frozen.
+                // No tip is known as long as both fronts are frozen, and until the
+                // next probe after that.
                 ("/readyz", 503) if !self.is_ready => {}
                 (_, status) => self.world.wrong(format!("{target} gets {status}")),
             }
@@ -338,10 +339,8 @@ impl Operator {
         }
     }
 
-    /// Ends the last server, which is ready by now.
+    /// Ends the last server.
     pub(crate) async fn end(mut self) {
-        self.is_ready = true;
-        self.look().await;
         self.drain().await;
     }
 

@@ -1,6 +1,7 @@
 //! What the operator is told of a URL, and that it comes true.
 
 use http::{HeaderMap, Method};
+use ordgate::probe::Probed;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
@@ -80,7 +81,7 @@ async fn a_token_before_and_after() {
 
     sandbox.advance(1);
     let fill = &gateway.server().gateway().fill;
-    assert!(ordgate::probe::probe(fill, 0).await);
+    assert_eq!(ordgate::probe::probe(fill, 0).await, Probed::Learned);
     let stale = gateway.explain(url).await;
     assert_eq!(stale["stored"]["freshness"]["is"], "stale");
     assert_eq!(
@@ -418,7 +419,7 @@ async fn what_is_said_of_the_next_request_comes_true() {
         if round % 20 == 19 {
             sandbox.advance(1);
             for tip in [0, 1] {
-                assert!(ordgate::probe::probe(fill, tip).await);
+                assert_eq!(ordgate::probe::probe(fill, tip).await, Probed::Learned);
             }
         }
         let height = sandbox.tip().height - u32::try_from(below(9)).unwrap();
