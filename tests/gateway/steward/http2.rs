@@ -434,7 +434,7 @@ async fn a_body_that_ends_without_end_stream_is_not_whole() {
         let name = format!("{end:?}");
         let given = end.clone();
         let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
-            0 => vec![Act::Part, given.clone()],
+            0 => vec![Act::Part(None), given.clone()],
             _ => vec![Act::Answer],
         });
         let gateway = at(&upstream.url()).config(ALL).start();
@@ -450,7 +450,7 @@ async fn a_body_that_ends_without_end_stream_is_not_whole() {
         // What is read whole is asked for again.
         let given = end.clone();
         let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
-            0 => vec![Act::Part, given.clone()],
+            0 => vec![Act::Part(None), given.clone()],
             _ => vec![Act::Answer],
         });
         let gateway = at(&upstream.url()).start();
