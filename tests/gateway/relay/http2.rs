@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use super::text;
 use crate::support::http2::{Act, Asked, Frames, NO_ERROR, Polite, Request};
 use crate::support::respect::ALL;
-use crate::support::{Gateway, Setup, until};
+use crate::support::{Client, Gateway, Setup, until};
 
 fn before(url: &str) -> Setup {
     let setup = Setup::at(url).config(ALL);
@@ -117,7 +117,7 @@ async fn requests_and_answers_are_what_they_are_over_http_1_1() {
 /// A request whose body is more than is buffered, and comes but for one byte.
 const UPLOAD: (&str, usize) = ("POST /v HTTP/1.1\r\nhost: localhost\r\n", 100_000);
 
-async fn upload(gateway: &Gateway) -> crate::support::Client {
+async fn upload(gateway: &Gateway) -> Client {
     let (head, length) = UPLOAD;
     let mut client = gateway.client().await;
     let fields = format!("content-length: {}\r\n\r\n", length + 1);
@@ -164,4 +164,23 @@ async fn an_upstream_that_waits_for_an_upload_has_not_stalled() {
     let upstream = || gateway.server().gateway().upstreams.first().in_flight();
     until("nothing is under way", || upstream() == 0).await;
     assert_eq!(gateway.get("/").await.status, 200, "the breaker is closed");
+}
+
+#[tokio::test]
+async fn a_reload_leaves_what_is_under_way() {
+    const LARGE: usize = 12 << 20;
+    let upstream = Polite::start(|request| request.answer(Bytes::from(vec![b' '; LARGE])));
+    let gateway = before(&upstream.url()).start();
+    let mut client = Client::connect_narrow(gateway.public).await;
+    client.ask("GET", "/", &[("connection", "close")]).await;
+    let begun = client.some(1).await.len();
+    for windows in [16, 32] {
+        let config = format!(
+            "upstream.url = \"{}\"\nupstream.http2 = true\nupstream.max_in_flight = {windows}\n{ALL}",
+            upstream.url()
+        );
+        assert_eq!(gateway.reload(&config).await.status, 200);
+    }
+    let rest = client.rest().await.len();
+    assert!(begun + rest > LARGE, "{begun} {rest}");
 }
