@@ -80,6 +80,8 @@ impl Reloads {
         let turn = lock(&self.turn);
         self.supervisor.reloading();
         let reloaded = (self.apply)();
+        // Who reads of it in the log finds it counted.
+        self.keep(&reloaded);
         match &reloaded {
             Ok(done) => {
                 tracing::info!(
@@ -105,14 +107,17 @@ impl Reloads {
                 ));
             }
         }
+        drop(turn);
+        reloaded
+    }
+
+    fn keep(&self, reloaded: &Reloaded) {
         let mut past = lock(&self.past);
         match reloaded {
             Ok(_) => past.done += 1,
             Err(_) => past.refused += 1,
         }
         past.last = Some((self.clock.now(), reloaded.clone()));
-        drop((past, turn));
-        reloaded
     }
 
     /// How many were done, and how many refused.
@@ -147,4 +152,36 @@ impl Reloads {
 /// spoilt nothing.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::sink;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+    use super::*;
+
+    #[test]
+    fn a_reload_counts_before_the_log_tells_of_it() {
+        let is_good = AtomicBool::new(true);
+        let apply = move || match is_good.swap(false, SeqCst) {
+            true => Ok(Done::default()),
+            false => Err(vec!["a problem".to_owned()]),
+        };
+        let reloads = Reloads::new(Box::new(apply), Clock::machine(), Supervisor::default());
+        let reloads = Arc::new(reloads);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (counted, counts) = (reloads.clone(), seen.clone());
+        let log = tracing_subscriber::fmt().with_writer(move || {
+            lock(&counts).push(counted.counts());
+            sink()
+        });
+        tracing::subscriber::with_default(log.finish(), || {
+            for _ in 0..2 {
+                let _either = reloads.run();
+            }
+        });
+        assert_eq!(*lock(&seen), [(1, 0), (1, 1), (1, 1)]);
+    }
 }

@@ -435,6 +435,7 @@ impl Upstream {
             broken = Some(self.broken_body(target, &error));
             error
         });
+        let body = response_body::Framed::new(body, head.version);
         let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
         let read = response_body::read(body, most, limits).await;
         if let Some((cause, is_lost)) = broken {

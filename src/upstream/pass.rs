@@ -280,6 +280,9 @@ impl Upstream {
             // A server may close the connection to refuse an upload (RFC 9112
             // §9.6): it is there, and clients choose what they upload.
             Err(Failure::Terminated) if is_uploading() => passage.end_untold(),
+            // More of the answer may wait for more of the upload, and so for the
+            // client.
+            Ok(_) if is_uploading() => passage.end(None),
             Ok(_) => {
                 permit.passage = Some(passage);
                 None

@@ -1,4 +1,5 @@
-//! The bodies of answers: how slowly they may come, and reading one whole.
+//! The bodies of answers: how slowly they may come, where they end, and reading
+//! one whole.
 //!
 //! Only the time counts in which ordgate waits for the upstream: a client that
 //! reads slowly costs the upstream nothing.
@@ -6,10 +7,13 @@
 //! Invariant: a body is read within the time that [`Limits`] allow, or fails
 //! with [`TimedOut::Body`].
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http_body::Body;
+use http::Version;
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
@@ -34,6 +38,56 @@ impl Limits {
     /// Holds a body to these, of which nothing has come yet.
     pub fn min_rate(&self) -> MinRate {
         MinRate::new(self.min_rate, self.grace)
+    }
+}
+
+/// A body that has ended over HTTP/2 without END_STREAM.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the stream was closed before the body had ended")]
+struct CutShort;
+
+/// A body that fails where it ends before its end. hyper sees to that, but for
+/// HTTP/2 streams that are closed with NO_ERROR, by RST_STREAM or GOAWAY: their
+/// bodies it ends like others.
+pub struct Framed<B> {
+    body: B,
+    is_http2: bool,
+}
+
+impl<B> Framed<B> {
+    /// A body that hyper has received over this version.
+    pub(super) fn new(body: B, version: Version) -> Self {
+        let is_http2 = version == Version::HTTP_2;
+        Self { body, is_http2 }
+    }
+}
+
+impl<B> Body for Framed<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+    B::Error: Into<BodyError>,
+{
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        Poll::Ready(match frame {
+            // END_STREAM is known for as long as the body is there.
+            None if self.is_http2 && !self.body.is_end_stream() => Some(Err(CutShort.into())),
+            frame => frame.map(|frame| frame.map_err(Into::into)),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -17,6 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use super::api_key::{ApiKey, Traces};
+use super::response_body::Framed;
 use super::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
@@ -56,6 +57,7 @@ impl Upstream {
             );
             return Err(Failure::KeyEchoed);
         }
+        let body = Framed::new(body, head.version);
         Ok((head, SearchedBody::new(body, traces)))
     }
 }
@@ -100,7 +102,7 @@ pub(super) fn echoed(name: &str) -> KeyEchoed {
 
 /// A body that is searched for API keys as it comes. It ends with [`KeyEchoed`]
 /// before any byte of a key is handed on.
-pub struct SearchedBody<B = Incoming> {
+pub struct SearchedBody<B = Framed<Incoming>> {
     body: B,
     /// Empty: nothing is searched for.
     traces: Arc<Traces>,

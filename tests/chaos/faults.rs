@@ -65,7 +65,7 @@ pub(crate) enum After {
     Keep,
     Close,
     Reset,
-    /// It is neither read nor closed for [`SILENCE`].
+    /// It is neither read nor closed for [`OPEN`].
     Silent,
     /// HTTP/2: what is no frame is sent on it.
     Garbage,

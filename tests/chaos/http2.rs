@@ -27,7 +27,8 @@ const MOST_LATE: usize = 10_000;
 /// How long what was sent on a connection may take to leave before its end.
 const FLUSH: Duration = Duration::from_millis(20);
 /// Why streams are reset.
-const REASONS: [Reason; 5] = [
+const REASONS: [Reason; 6] = [
+    Reason::NO_ERROR,
     Reason::REFUSED_STREAM,
     Reason::REFUSED_STREAM,
     Reason::INTERNAL_ERROR,

@@ -5,6 +5,7 @@ mod bodies;
 mod breaks;
 mod fields;
 mod framing;
+mod http2;
 mod stalls;
 mod streaming;
 mod table;

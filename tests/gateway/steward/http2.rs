@@ -428,6 +428,39 @@ async fn other_codes_are_failures() {
 }
 
 #[tokio::test]
+async fn a_body_that_ends_without_end_stream_is_not_whole() {
+    // Of NO_ERROR the HTTP client makes an end like any other.
+    for end in [Act::Reset(NO_ERROR), Act::Goaway(0, NO_ERROR)] {
+        let name = format!("{end:?}");
+        let given = end.clone();
+        let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
+            0 => vec![Act::Part(None), given.clone()],
+            _ => vec![Act::Answer],
+        });
+        let gateway = at(&upstream.url()).config(ALL).start();
+        let mut client = gateway.client().await;
+        client.ask("GET", "/x", &[("connection", "close")]).await;
+        let said = String::from_utf8(client.rest().await).unwrap();
+        let is_told = said.starts_with("HTTP/1.1 200") && said.ends_with("0\r\n\r\n");
+        assert!(!is_told, "{name}: it is not told as whole: {said}");
+        let next = gateway.get("/x").await;
+        assert_eq!(next.status, 200, "{name}");
+        assert_eq!(upstream.seen().len(), 2, "{name}: it is not stored");
+
+        // What is read whole is asked for again.
+        let given = end.clone();
+        let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
+            0 => vec![Act::Part(None), given.clone()],
+            _ => vec![Act::Answer],
+        });
+        let gateway = at(&upstream.url()).start();
+        assert_eq!(gateway.get(&token(0)).await.status, 200, "{name}");
+        let status = is_well(&gateway, 1, &name).await;
+        assert_eq!(status["endpoints"][0]["failed"], 1, "{name}: {status}");
+    }
+}
+
+#[tokio::test]
 async fn one_stream_at_a_time() {
     let upstream = Frames::start(Some(1), |_| vec![Act::Answer]);
     let gateway = at(&upstream.url()).start();

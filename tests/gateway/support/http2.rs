@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::RecvStream;
 use h2::server::SendResponse;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -37,6 +38,9 @@ pub(crate) enum Act {
     Answer,
     /// Begins to answer, and says no more.
     Begin,
+    /// Answers in part: more of the body is to come, which is said to be so long,
+    /// if it is said.
+    Part(Option<u8>),
     /// RST_STREAM with this code.
     Reset(u32),
     /// GOAWAY with this last stream and code.
@@ -165,6 +169,21 @@ fn head(stream: u32) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &block)
 }
 
+/// The beginning of an answer that may be stored; its length has one digit, if it
+/// is said.
+fn part(stream: u32, length: Option<u8>) -> Vec<u8> {
+    let fresh = b"max-age=60";
+    let mut block = vec![0x88, 0x0f, 0x09, u8::try_from(fresh.len()).unwrap()];
+    block.extend(fresh);
+    block.extend(
+        length
+            .iter()
+            .flat_map(|length| [0x0f, 0x0d, 1, b'0' + length]),
+    );
+    let head = frame(HEADERS, END_HEADERS, stream, &block);
+    [head, frame(DATA, 0, stream, BODY.as_bytes())].concat()
+}
+
 fn answer(stream: u32) -> Vec<u8> {
     let body = frame(DATA, END_STREAM, stream, BODY.as_bytes());
     [head(stream), body].concat()
@@ -214,6 +233,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                     let bytes = match act {
                         Act::Answer => answer(stream),
                         Act::Begin => head(stream),
+                        Act::Part(length) => part(stream, length),
                         Act::Reset(code) => frame(RST_STREAM, 0, stream, &code.to_be_bytes()),
                         Act::Goaway(last, code) => {
                             let payload = [last.to_be_bytes(), code.to_be_bytes()].concat();
@@ -238,6 +258,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
 /// A request to [`Polite`].
 pub(crate) struct Request {
     pub(crate) path: String,
+    pub(crate) head: http::request::Parts,
+    pub(crate) body: RecvStream,
     pub(crate) respond: SendResponse<Bytes>,
 }
 
@@ -292,9 +314,15 @@ impl Polite {
                     .map_err(io::Error::other)?;
                 while let Some(accepted) = serving.accept().await {
                     let (request, respond) = accepted.map_err(io::Error::other)?;
-                    let path = request.uri().path().to_owned();
+                    let (head, body) = request.into_parts();
+                    let path = head.uri.path().to_owned();
                     paths.lock().unwrap().push((connection, path.clone()));
-                    tokio::spawn(answer(Request { path, respond }));
+                    tokio::spawn(answer(Request {
+                        path,
+                        head,
+                        body,
+                        respond,
+                    }));
                 }
                 Ok(())
             }
