@@ -619,9 +619,13 @@ impl Passage {
         let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
             return failure;
         };
-        // The others that are lost with a connection are no others.
-        if self.lost.is_some() && self.way.as_ref().is_some_and(Way::is_shared) {
-            return failure;
+        if let Some((connection, _)) = &self.lost {
+            // The others that are lost with a connection are no others. One that
+            // has answered before was idle: any server closes such ones.
+            let is_shared = self.way.as_ref().is_some_and(Way::is_shared);
+            if is_shared || connection.has_answered() {
+                return failure;
+            }
         }
         let now = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
