@@ -214,6 +214,11 @@ impl Concurrency {
         (self.limit as u32).clamp(1, self.most)
     }
 
+    /// Whether the server is known to take so many requests at once and no more.
+    pub fn is_capped(&self) -> bool {
+        self.cap.is_some()
+    }
+
     /// How long a median answer is believed to take that does not wait for
     /// others; `None` while too few have come.
     pub fn reference(&self) -> Option<Duration> {

@@ -211,6 +211,11 @@ impl Connection {
         self.0.answered.store(self.0.age(), Relaxed);
     }
 
+    /// Whether an answer has ever begun to come on it.
+    pub(super) fn has_answered(&self) -> bool {
+        self.0.answered_at().is_some()
+    }
+
     /// Whether the server has ended it: nothing that was sent on it and not read
     /// will be read.
     pub(super) fn has_ended(&self) -> bool {

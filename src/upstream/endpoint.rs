@@ -212,7 +212,8 @@ impl Endpoint {
 
     /// Lets a request go there, in a slot that counts as its client's. Probes
     /// have none: they are few, one for each tip, and what they learn is worth
-    /// more than any answer.
+    /// more than any answer. Where the server takes so many at once and no more,
+    /// it would turn them away: there they take a slot, before all others.
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
@@ -222,6 +223,8 @@ impl Endpoint {
         slot: Option<Slot>,
     ) -> Result<Passage, Hold> {
         let now = self.clock.now();
+        let is_capped = self.state().concurrency.is_capped();
+        let slot = slot.or_else(|| is_capped.then(|| self.line.probe_slot()));
         let mut state = self.state();
         let is_spare = priority == Priority::LookAhead;
         let pass = state
@@ -622,13 +625,18 @@ impl Passage {
         let Some((sent, excess)) = self.sent.zip(failure.as_excess()) else {
             return failure;
         };
-        // The others that are lost with a connection are no others.
-        if self.lost.is_some() && self.way.as_ref().is_some_and(Way::is_shared) {
-            return failure;
+        if let Some((connection, _)) = &self.lost {
+            // The others that are lost with a connection are no others. One that
+            // has answered before was idle: any server closes such ones.
+            let is_shared = self.way.as_ref().is_some_and(Way::is_shared);
+            if is_shared || connection.has_answered() {
+                return failure;
+            }
         }
         let now = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
-        // A probe has no place, but a connection: it needs one beside the others.
+        // Until a cap is known a probe has no place, but a connection: it needs one
+        // beside the others.
         let others = state.in_flight.saturating_sub(1);
         if !state.under_way.answers_others(sent.number, is_alone)
             || !state.concurrency.turned_away(others, sent.at, now)
@@ -719,3 +727,6 @@ impl Drop for Passage {
         endpoint.line.stir();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -188,6 +188,16 @@ impl Line {
         self.slot_in(&mut inner, Wish { caller, ..wish })
     }
 
+    /// A slot that counts as nobody's, for a probe that needs one.
+    pub fn probe_slot(self: &Arc<Self>) -> Slot {
+        self.inner().queue.hold(None);
+        Slot {
+            line: self.clone(),
+            client: None,
+            is_used: false,
+        }
+    }
+
     /// A slot for what can do without: `None` where somebody waits, or it is more
     /// than its client's share.
     pub fn spare_slot(self: &Arc<Self>, client: Option<Caller>) -> Option<Slot> {

@@ -59,7 +59,7 @@ impl Upstream {
                 upstream = endpoint.name(),
                 field = field.as_str(),
                 value,
-                "the upstream reports a limit that cannot be read: with a 429 or 503 it is taken as a pause of a second, else it is ignored; the configured budget holds. This is logged again only after a reload"
+                "the upstream reports a limit that cannot be read: with a 429 or 503 that says nothing else it is taken as a pause of ten seconds, else it is ignored; the configured budget holds. This is logged again only after a reload"
             );
         }
     }

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use super::{metric, rested};
 use crate::support::respect;
-use crate::support::{Gateway, Reply, Setup, Turnstile, Upstream, token, within};
+use crate::support::{Gate, Gateway, Reply, Setup, Turnstile, Upstream, token, within};
 
 /// What the upstream takes.
 const CAP: usize = 4;
@@ -26,6 +26,13 @@ const CONFIG: &str = r#"
 /// An answer that takes a while, whatever else is under way.
 fn slow() -> Reply {
     Reply::json("{}").in_turn(&Turnstile::default(), Duration::from_millis(20))
+}
+
+/// How many requests may be under way at a base URL.
+async fn limit(gateway: &Gateway, url: &str) -> f64 {
+    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\"}}");
+    let name = format!("ordgate_upstream_in_flight_limit{labels}");
+    metric(gateway, &name).await.parse().unwrap()
 }
 
 fn closes_beyond_cap() -> Upstream {
@@ -91,9 +98,7 @@ async fn connections_beyond_a_cap_are_closed() {
     let status = gateway.admin("/status").await.json();
     let last = &status["upstream"]["endpoints"][0]["last_failure"];
     assert_eq!(last["reason"], "connection_terminated", "{last}");
-    let name =
-        format!("ordgate_upstream_in_flight_limit{{upstream=\"default\",endpoint=\"{url}\"}}");
-    let limit: f64 = metric(&gateway, &name).await.parse().unwrap();
+    let limit = limit(&gateway, &url).await;
     assert!((1.0..=8.0).contains(&limit), "{limit}");
 }
 
@@ -127,4 +132,26 @@ async fn an_upstream_that_closes_all_is_left_alone_as_soon_as_ever() {
     // it after a while.
     let sent = upstream.tally().sent();
     assert!(sent <= 64, "{sent}");
+}
+
+/// Servers close connections that are idle, perhaps just as a request is sent.
+#[tokio::test]
+async fn an_idle_connection_that_is_closed_is_no_sign_of_a_cap() {
+    let (upstream, gate) = (Upstream::start(), Gate::new());
+    upstream.once(&token(1), Reply::json("{}").behind(&gate));
+    upstream.once(&token(3), Reply::nothing().close());
+    let gateway = Setup::before(&upstream).config(CONFIG).start();
+    let mut slow = gateway.client().await;
+    slow.ask("GET", &token(1), &[]).await;
+    upstream.asked(1).await;
+    for number in [2, 3] {
+        assert_eq!(gateway.get(&token(number)).await.status, 200, "{number}");
+    }
+    let seen = upstream.seen();
+    let connections: Vec<_> = seen.iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections[1], connections[2], "it was idle");
+    assert_ne!(connections[2], connections[3], "it was closed");
+    assert_eq!(limit(&gateway, &upstream.url()).await, 32.0);
+    gate.open();
+    assert_eq!(slow.answer("GET").await.status, 200);
 }

@@ -1,0 +1,54 @@
+//! What an endpoint lets in where its server takes so many requests at once and no
+//! more.
+
+use std::num::NonZeroU32;
+
+use super::*;
+
+fn endpoint() -> Arc<Endpoint> {
+    let number = |n| NonZeroU32::new(n).unwrap();
+    let settings = breaker::Settings {
+        enabled: true,
+        failures: number(10),
+        share: number(80),
+        window: Duration::from_secs(30),
+        pause: Duration::from_secs(1),
+        max_pause: Duration::from_secs(60),
+    };
+    let (least, most) = (4, 32);
+    let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
+    let line = Line::new(64, clock.clone());
+    Endpoint::new(url, settings, InFlight { least, most }, line, clock)
+}
+
+/// A request of this priority that is sent, if it is let in.
+fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Passage, Hold> {
+    let mut passage = endpoint.admit(priority)?;
+    passage.send(Way::known(Connection::default()));
+    Ok(passage)
+}
+
+#[test]
+fn a_probe_takes_a_place_where_a_cap_is_known() {
+    let endpoint = endpoint();
+    let first = send(&endpoint, Priority::Miss).unwrap();
+    let probe = send(&endpoint, Priority::Probe).unwrap();
+    assert_eq!(endpoint.in_flight(), 1, "it needs no place");
+    drop(probe.end(None));
+    let mut second = send(&endpoint, Priority::Miss).unwrap();
+    let failure = second.weigh(Failure::Terminated);
+    assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
+    drop(second.end(Some(&failure)));
+    // The server takes one.
+    let hold = send(&endpoint, Priority::Probe)
+        .err()
+        .map(|hold| hold.until);
+    assert_eq!(hold, Some(Until::OneEnds));
+    drop(first.end(None));
+    let probe = send(&endpoint, Priority::Probe).unwrap();
+    assert_eq!(endpoint.in_flight(), 1);
+    assert!(send(&endpoint, Priority::Miss).is_err());
+    drop(probe.end(None));
+    assert_eq!(endpoint.in_flight(), 0);
+    assert!(send(&endpoint, Priority::Miss).is_ok());
+}
