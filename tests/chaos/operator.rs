@@ -17,6 +17,9 @@ use crate::world::{BOUND, Door, SECRET, World};
 const KEYS: u64 = 6;
 /// Between two acts.
 const PAUSE: (u64, u64) = (200, 700);
+/// How long the upstream is asked over one version of HTTP before the other has its
+/// turn.
+const TURN: Duration = Duration::from_secs(5);
 /// A drained server ends within this: its requests' deadlines, and what slow
 /// readers take.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -33,7 +36,7 @@ pub(crate) struct Operator {
     /// Whether the server has said that it is ready.
     is_ready: bool,
     /// How many servers there were before this one.
-    restarts: u64,
+    began: Instant,
 }
 
 impl Operator {
@@ -66,7 +69,7 @@ impl Operator {
             door,
             halfway: false,
             is_ready: false,
-            restarts: 0,
+            began: Instant::now(),
         }
     }
 
@@ -90,12 +93,13 @@ impl Operator {
 
     /// A change that can be.
     async fn reload(&mut self) {
+        let mut text = http2(self.began.elapsed());
+        merge(&mut self.shelf.lock().unwrap().config, &text);
         let dice = &mut self.dice;
-        let mut text = String::new();
         let mut budget = None;
         let mut keys = None;
         for _ in 0..dice.between(1, 4) {
-            let more = match dice.below(15) {
+            let more = match dice.below(14) {
                 0 => format!(
                     "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
                     dice.percent(50),
@@ -162,7 +166,6 @@ impl Operator {
                     dice.percent(50),
                     dice.pick(&[0, 20])
                 ),
-                13 => http2(dice.percent(50)),
                 _ => {
                     let mut shelf = self.shelf.lock().unwrap();
                     let routes = shelf.config["route"].as_array_mut().unwrap();
@@ -316,9 +319,7 @@ impl Operator {
     async fn restart(&mut self) {
         self.drain().await;
         runtime(&self.shelf, &mut self.dice);
-        // Each run sees both versions.
-        self.restarts += 1;
-        let text = http2(self.restarts % 2 == 1);
+        let text = http2(self.began.elapsed());
         merge(&mut self.shelf.lock().unwrap().config, &text);
         let house = House::start(&self.shelf);
         self.is_ready = false;
@@ -381,9 +382,11 @@ fn open(world: &World, house: &House) -> Arc<Door> {
     door
 }
 
-/// Which version the upstream is asked over.
-fn http2(is_used: bool) -> String {
-    format!("upstream.http2 = {is_used}\n")
+/// Over which version the upstream is asked: each has its turn, the same time for
+/// both, so that each run sees all that can happen to either.
+fn http2(elapsed: Duration) -> String {
+    let turn = elapsed.as_secs() / TURN.as_secs();
+    format!("upstream.http2 = {}\n", turn % 2 == 1)
 }
 
 /// How a server's threads share the work is for its whole life.
