@@ -36,7 +36,7 @@ fn a_probe_takes_a_place_where_a_cap_is_known() {
     assert_eq!(endpoint.in_flight(), 1, "it needs no place");
     drop(probe.end(None));
     let mut second = send(&endpoint, Priority::Miss).unwrap();
-    let failure = second.weigh(Failure::Terminated);
+    let failure = second.weigh(Failure::Terminated, true);
     assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
     drop(second.end(Some(&failure)));
     // The server takes one.
