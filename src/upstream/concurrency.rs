@@ -164,6 +164,9 @@ struct Cap {
     hold: Duration,
     /// By how much it rises next.
     step: f64,
+    /// The limit from which it rose last: the server has taken so many for as long
+    /// as the limit stayed there.
+    held: f64,
     /// Where it was before.
     before: f64,
     /// How many were turned away in a row for all that the limit had fallen.
@@ -303,10 +306,15 @@ impl Concurrency {
         if !met_another && answers > 0 && self.is_in_vain(now) {
             return false;
         }
+        // Others may just have been answered, whose places are not taken again yet.
+        let held = match self.cap {
+            Some(cap) if met_another || cap.step > 1.0 => cap.held,
+            _ => 0.0,
+        };
         if self.limit() == 1 && !met_another {
             return false;
         }
-        let limit = self.limit.min(f64::from(others.max(1)));
+        let limit = self.limit.min(f64::from(others.max(1)).max(held));
         let alone = ALONE.max(u64::from(self.limit()) * ALONE_ROUNDS);
         if answers >= alone || (met_another && limit >= self.limit) {
             return true;
@@ -320,6 +328,7 @@ impl Concurrency {
             fell: now,
             hold,
             step: 1.0,
+            held,
             before: self.cap.map_or(self.limit, |cap| cap.before),
             in_vain: self.cap.map_or(0, |cap| cap.in_vain),
         });
@@ -388,6 +397,9 @@ impl Concurrency {
                 self.cap = None;
             }
             return false;
+        }
+        if cap.step <= 1.0 {
+            cap.held = self.limit;
         }
         let limit = (self.limit + cap.step).min(cap.before);
         cap.step *= 2.0;

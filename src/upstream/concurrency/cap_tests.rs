@@ -298,6 +298,21 @@ fn a_cap_that_comes_after_random_failures_is_found() {
 }
 
 #[test]
+fn a_limit_that_has_held_is_returned_to() {
+    let mut concurrency = Concurrency::new(4, 32);
+    assert!(concurrency.turned_away(4, at(0), at(1)));
+    concurrency.wanted(at(600_000));
+    assert_eq!(concurrency.limit(), 5);
+    // The fifth is turned away when some of the others have just been answered.
+    assert!(concurrency.turned_away(2, at(600_001), at(600_900)));
+    assert_eq!(concurrency.limit(), 4);
+    assert!(concurrency.turned_away(1, at(600_002), at(600_950)));
+    assert_eq!(concurrency.limit(), 4, "it was sent before");
+    assert!(concurrency.turned_away(2, at(700_000), at(700_900)));
+    assert_eq!(concurrency.limit(), 2, "it takes fewer by now");
+}
+
+#[test]
 fn a_fixed_limit_and_the_lowest_are_no_remedy() {
     let mut fixed = Concurrency::new(8, 8);
     assert!(!fixed.turned_away(7, at(0), at(1)));
