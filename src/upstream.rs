@@ -239,6 +239,7 @@ impl Upstream {
             clock,
         };
         new.keys.set_several_hosts(new.has_several_hosts());
+        new.keys.set_shares_connections(new.settings.http2);
         Ok(new)
     }
 
@@ -313,6 +314,7 @@ impl Upstream {
         let rates = settings.rates(!keys.is_empty());
         let sent = sent_keys(settings, keys);
         self.keys.set_several_hosts(self.has_several_hosts());
+        self.keys.set_shares_connections(settings.http2);
         self.keys.replace(sent, self.server.clone(), rates);
     }
 

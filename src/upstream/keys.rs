@@ -44,6 +44,8 @@ pub struct Keys {
     probes: AtomicU32,
     /// Whether there are several hosts to ask.
     has_several_hosts: AtomicBool,
+    /// Whether many requests may be on one connection.
+    shares_connections: AtomicBool,
 }
 
 /// The keys as of the last reload.
@@ -56,6 +58,9 @@ struct Pool {
     /// What gives a key away, and whose it is.
     traces: Arc<Traces>,
 }
+
+/// Where fewer may be unanswered than so many, none of them is left for later.
+const LEAST_WITH_ONE_LEFT: usize = 3;
 
 /// So many withdrawn keys are remembered at the most.
 const MOST_WITHDRAWN: usize = 1024;
@@ -146,6 +151,7 @@ impl Keys {
             line,
             probes: AtomicU32::new(0),
             has_several_hosts: AtomicBool::new(false),
+            shares_connections: AtomicBool::new(false),
         };
         new.replace(keys, server, rates);
         Arc::new(new)
@@ -211,6 +217,7 @@ impl Keys {
             line: self.line.clone(),
             probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
             has_several_hosts: AtomicBool::new(self.has_several_hosts.load(Ordering::Relaxed)),
+            shares_connections: AtomicBool::new(self.shares_connections.load(Ordering::Relaxed)),
         })
     }
 
@@ -243,6 +250,12 @@ impl Keys {
         self.has_several_hosts.store(are_several, Ordering::Relaxed);
     }
 
+    /// Whether many requests may be on one connection from now on. Then one that
+    /// is silent leaves budget for a request on another.
+    pub(super) fn set_shares_connections(&self, shares: bool) {
+        self.shares_connections.store(shares, Ordering::Relaxed);
+    }
+
     /// Whether a key has at a host what it may have there, of those that are not
     /// answered.
     fn is_full(
@@ -264,6 +277,29 @@ impl Keys {
         };
         let most = (most.saturating_sub(at_others) * 3 / 4).max(1);
         of(at_host).load(Ordering::Relaxed) >= most
+    }
+
+    /// Whether one request more would leave none for later. All that are on a
+    /// silent connection may arrive for as long as nothing is answered: one is left
+    /// to be sent on another connection once they are given up.
+    fn leaves_none(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
+        if !self.shares_connections.load(Ordering::Relaxed) {
+            return false;
+        }
+        let holder = &slot.holder;
+        let rates = [holder.most_in_a_second(), holder.most_unanswered()];
+        let most = rates.into_iter().flatten().min();
+        let unanswered = at_host.unanswered.load(Ordering::Relaxed);
+        // A probe is given up sooner than its connection.
+        let are_given_up = at_host.given_up.load(Ordering::Relaxed) == unanswered;
+        most.filter(|most| *most >= LEAST_WITH_ONE_LEFT)
+            .is_some_and(|most| !are_given_up && unanswered + 1 >= most)
+    }
+
+    /// Whether a request to a host has to wait until one there is answered, or is
+    /// given up.
+    fn is_held_up(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
+        self.leaves_none(slot, at_host) || self.is_full(slot, at_host, |at| &at.unanswered)
     }
 
     /// Takes the right to send one request to a host, from the key with the most
@@ -290,7 +326,7 @@ impl Keys {
         let mut best = None;
         for (.., at) in order {
             let (slot, at_host) = (&pool.slots[at], &at_hosts[at]);
-            let taken = match self.is_full(slot, at_host, |at| &at.unanswered) {
+            let taken = match self.is_held_up(slot, at_host) {
                 true => Err(Denied::UntilOneEnds),
                 false => slot.take(at_host, now, keep),
             };
@@ -324,9 +360,9 @@ impl Keys {
         let each = pool.slots.iter();
         let denied = each.map(|slot| {
             let at_host = slot.at(host);
-            let is_full = self.is_full(slot, &at_host, |at| &at.unanswered);
+            let is_held_up = self.is_held_up(slot, &at_host);
             let denied = slot.may(&at_host.state(), now, keep).err();
-            denied.or(is_full.then_some(Denied::UntilOneEnds))
+            denied.or(is_held_up.then_some(Denied::UntilOneEnds))
         });
         // One that is not denied is as good as it gets.
         denied.reduce(|one, other| Some(one?.better(other?)))?
