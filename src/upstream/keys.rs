@@ -59,8 +59,10 @@ struct Pool {
     traces: Arc<Traces>,
 }
 
-/// Where fewer may be unanswered than so many, none of them is left for later.
-const LEAST_WITH_ONE_LEFT: usize = 3;
+/// Where at least so many may be unanswered, one of them is left for later; or two,
+/// since the first may be a probe that is given up before it is answered.
+const ONE_LEFT: usize = 3;
+const TWO_LEFT: usize = 8;
 
 /// So many withdrawn keys are remembered at the most.
 const MOST_WITHDRAWN: usize = 1024;
@@ -279,10 +281,10 @@ impl Keys {
         of(at_host).load(Ordering::Relaxed) >= most
     }
 
-    /// Whether one request more would leave none for later. All that are on a
-    /// silent connection may arrive for as long as nothing is answered: one is left
-    /// to be sent on another connection once they are given up.
-    fn leaves_none(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
+    /// Whether one request more would leave too few for later. All that are on a
+    /// silent connection may arrive for as long as nothing is answered: some are left
+    /// to be sent on another connection, one at a time, once they are given up.
+    fn leaves_too_few(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
         if !self.shares_connections.load(Ordering::Relaxed) {
             return false;
         }
@@ -292,14 +294,16 @@ impl Keys {
         let unanswered = at_host.unanswered.load(Ordering::Relaxed);
         // A probe is given up sooner than its connection.
         let are_given_up = at_host.given_up.load(Ordering::Relaxed) == unanswered;
-        most.filter(|most| *most >= LEAST_WITH_ONE_LEFT)
-            .is_some_and(|most| !are_given_up && unanswered + 1 >= most)
+        most.filter(|most| *most >= ONE_LEFT).is_some_and(|most| {
+            let left = if most >= TWO_LEFT { 2 } else { 1 };
+            !are_given_up && unanswered + left >= most
+        })
     }
 
     /// Whether a request to a host has to wait until one there is answered, or is
     /// given up.
     fn is_held_up(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
-        self.leaves_none(slot, at_host) || self.is_full(slot, at_host, |at| &at.unanswered)
+        self.leaves_too_few(slot, at_host) || self.is_full(slot, at_host, |at| &at.unanswered)
     }
 
     /// Takes the right to send one request to a host, from the key with the most
