@@ -25,7 +25,7 @@ impl MinRate {
         }
     }
 
-    /// How long the sender may be waited for now.
+    /// For how much longer the sender may be waited for.
     pub fn left(&self) -> Duration {
         self.left
     }

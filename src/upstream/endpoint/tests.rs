@@ -4,6 +4,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
+use crate::upstream::connection::{Connection, Way};
 
 fn endpoint() -> Arc<Endpoint> {
     let number = |n| NonZeroU32::new(n).unwrap();

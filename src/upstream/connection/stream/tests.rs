@@ -1,5 +1,6 @@
 //! Connections over real sockets, to a server that does as the test says.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -8,6 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock::Moment;
+use crate::upstream::late::{Gone, Late};
 
 /// How long anything may take before it counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,0 +1,303 @@
+//! Which heads and bodies are answers, in tables.
+
+use http::HeaderName;
+
+use super::*;
+
+fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let pairs = pairs.iter().map(|(name, value)| {
+        (
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        )
+    });
+    pairs.collect()
+}
+
+#[test]
+fn heads() {
+    let json: &[_] = &[("content-type", "application/json; charset=utf-8")];
+    let code = |code| StatusCode::from_u16(code).unwrap();
+    let seconds = |n| Failure::Throttled {
+        retry_after: Duration::from_secs(n),
+    };
+    let failed = |status, wait: Option<u64>| Failure::ServerError {
+        status: code(status),
+        retry_after: wait.map(Duration::from_secs),
+    };
+    let rows: &[(u16, &[_], Option<Failure>)] = &[
+        (200, json, None),
+        (200, &[], None),
+        (200, &[("content-type", "application/problem+JSON")], None),
+        (404, json, None),
+        (400, json, None),
+        (
+            200,
+            &[("content-type", "text/html")],
+            Some(Failure::NotJson),
+        ),
+        (
+            404,
+            &[("content-type", "text/html; charset=utf-8")],
+            Some(Failure::NotJson),
+        ),
+        (200, &[("content-encoding", "gzip")], Some(Failure::NotJson)),
+        (200, &[("content-encoding", "identity")], None),
+        (204, json, Some(Failure::UnexpectedStatus(code(204)))),
+        (206, json, Some(Failure::UnexpectedStatus(code(206)))),
+        (301, json, Some(Failure::Redirect(code(301)))),
+        (304, json, Some(Failure::UnexpectedStatus(code(304)))),
+        (401, json, Some(Failure::KeyRefused(code(401)))),
+        (403, json, Some(Failure::KeyRefused(code(403)))),
+        (403, &[], Some(Failure::KeyRefused(code(403)))),
+        (
+            403,
+            &[("content-type", "text/HTML; charset=utf-8")],
+            Some(Failure::UnexpectedStatus(code(403))),
+        ),
+        (
+            401,
+            &[("content-type", "text/html")],
+            Some(Failure::KeyRefused(code(401))),
+        ),
+        (
+            403,
+            &[
+                ("x-ratelimit-remaining", "0"),
+                ("x-ratelimit-reset", "1800"),
+            ],
+            Some(seconds(1800)),
+        ),
+        (
+            403,
+            &[("x-ratelimit-remaining", "0")],
+            Some(Failure::KeyRefused(code(403))),
+        ),
+        (
+            403,
+            &[
+                ("x-ratelimit-remaining", "56"),
+                ("x-ratelimit-reset", "1800"),
+            ],
+            Some(Failure::KeyRefused(code(403))),
+        ),
+        (410, json, Some(Failure::Retired)),
+        (408, json, Some(Failure::UnexpectedStatus(code(408)))),
+        (429, json, Some(seconds(1))),
+        (429, &[("retry-after", "30")], Some(seconds(30))),
+        (429, &[("retry-after", "99999999")], Some(seconds(3600))),
+        (500, json, Some(failed(500, None))),
+        (500, &[("retry-after", "30")], Some(failed(500, None))),
+        (
+            503,
+            &[("content-type", "text/html")],
+            Some(failed(503, None)),
+        ),
+        (503, &[("retry-after", "30")], Some(failed(503, Some(30)))),
+        (
+            503,
+            &[("retry-after", "86400")],
+            Some(failed(503, Some(3600))),
+        ),
+        (503, &[("retry-after", "soon")], Some(failed(503, Some(10)))),
+        (503, &[("ratelimit-reset", "30")], Some(failed(503, None))),
+    ];
+    for (status, pairs, expected) in rows {
+        let judged = judge_head(code(*status), &fields(pairs), SystemTime::UNIX_EPOCH);
+        assert_eq!(
+            judged.err().as_ref(),
+            expected.as_ref(),
+            "{status} {pairs:?}"
+        );
+    }
+}
+
+#[test]
+fn media_that_cannot_be_told() {
+    for (name, values) in [
+        ("content-type", &[&b"application/json; x=\xe9"[..]][..]),
+        ("content-type", &[b"\xff"]),
+        ("content-type", &[b"application/json", b"text/html"]),
+        ("content-encoding", &[b"\xe9"]),
+        ("content-encoding", &[b"identity", b"gzip"]),
+    ] {
+        let mut fields = HeaderMap::new();
+        for value in values {
+            fields.append(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        let judged = judge_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
+        assert_eq!(judged, Err(Failure::NotJson), "{name} {values:?}");
+    }
+}
+
+#[test]
+fn how_long_to_wait() {
+    let wall = httpdate::parse_http_date("Fri, 20 Nov 2026 16:00:00 GMT").unwrap();
+    let wall = wall + Duration::from_millis(200);
+    let unix = |more: i64| 1_795_190_400 + more;
+    let (soon, past) = (unix(31).to_string(), unix(-31).to_string());
+    let rows: &[(&[(&'static str, &str)], u64)] = &[
+        // RFC 9110 §10.2.3: delta-seconds; fractions are met with.
+        (&[("retry-after", "30")], 30),
+        (&[("retry-after", "0")], 1),
+        (&[("retry-after", "3601")], 3600),
+        (&[("retry-after", "99999999999999999999999")], 3600),
+        (&[("retry-after", "+30")], 10),
+        (&[("retry-after", "-30")], 10),
+        (&[("retry-after", "30.5")], 31),
+        (&[("retry-after", "soon")], 10),
+        (&[("retry-after", "")], 10),
+        // RFC 9110 §5.6.7: three forms of a date.
+        (&[("retry-after", "Fri, 20 Nov 2026 16:00:31 GMT")], 31),
+        (&[("retry-after", "Friday, 20-Nov-26 16:00:31 GMT")], 31),
+        (&[("retry-after", "Fri Nov 20 16:00:31 2026")], 31),
+        (&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT")], 1),
+        (&[("retry-after", "Sat, 21 Nov 2026 16:00:00 GMT")], 3600),
+        // In its absence, when the window ends.
+        (&[], 1),
+        (&[("ratelimit-reset", "30")], 30),
+        (&[("x-ratelimit-reset", "30")], 30),
+        (&[("x-ratelimit-reset", &soon)], 31),
+        (&[("x-ratelimit-reset", &past)], 1),
+        (&[("x-ratelimit-reset", "99999999999999999999999")], 3600),
+        (&[("x-ratelimit-reset", "1795190431123")], 31),
+        (&[("x-ratelimit-reset", "soon")], 10),
+        (
+            &[("x-ratelimit-reset", "40"), ("ratelimit-reset", "30")],
+            30,
+        ),
+        (&[("retry-after", "20"), ("ratelimit-reset", "30")], 20),
+        (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 30),
+    ];
+    for (pairs, seconds) in rows {
+        let fields = pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
+        let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
+        let retry_after = Duration::from_secs(*seconds);
+        assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
+    }
+}
+
+#[test]
+fn answers_of_the_framework_alone() {
+    let rows = [
+        (
+            404,
+            r#"{"message":"Route GET:/nope not found","error":"Not Found","statusCode":404}"#,
+            true,
+        ),
+        (404, r#" {"statusCode": 404, "message": ""}"#, true),
+        (404, r#"{"statusCode":404,"message":"x","more":[{}]}"#, true),
+        (404, r#"{"error":"Not found"}"#, false),
+        (404, r#"{"statusCode":404,"error":"Not Found"}"#, false),
+        (404, r#"{"message":"x","error":"Not Found"}"#, false),
+        (404, r#"{"statusCode":"404","message":"x"}"#, false),
+        (404, r#"{"statusCode":404,"message":null}"#, false),
+        (404, r#"{"statusCode":404,"message":["x"]}"#, false),
+        (404, r#"{"statusCode":400,"message":"x"}"#, false),
+        (404, r#"{"inner":{"statusCode":404,"message":"x"}}"#, false),
+        (404, r#"[404,"x"]"#, false),
+        (404, "404", false),
+        (404, "", false),
+        (400, r#"{"statusCode":404,"message":"x"}"#, false),
+        (200, r#"{"statusCode":404,"message":"x"}"#, false),
+    ];
+    for (status, body, expected) in rows {
+        let status = StatusCode::from_u16(status).unwrap();
+        let is_it = is_no_such_route(status, body.as_bytes());
+        assert_eq!(is_it, expected, "{status} {body}");
+    }
+}
+
+#[test]
+fn refusals_of_every_page() {
+    let rows = [
+        (
+            r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
+            true,
+        ),
+        (
+            r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#,
+            true,
+        ),
+        (
+            r#"{"message":"params must have required property 'block'"}"#,
+            true,
+        ),
+        (
+            r#"{"message":"querystring/operation_type must be equal to one of the allowed values"}"#,
+            true,
+        ),
+        (r#"{"message":"querystring/limit must be <= 60"}"#, false),
+        (r#"{"message":"querystring/offset must be >= 0"}"#, false),
+        (
+            r#"{"message":"querystring must have required property 'limit'"}"#,
+            false,
+        ),
+        (
+            r#"{"message":"params/block must match pattern, querystring/limit must be <= 60"}"#,
+            false,
+        ),
+        (r#"{"message":"parameters/block is wrong"}"#, false),
+        (r#"{"message":"paramsblock"}"#, false),
+        (r#"{"message":"the page is too large"}"#, false),
+        (r#"{"message":""}"#, false),
+        (r#"{"message":7}"#, false),
+        (r#"{"message":["params/block"]}"#, false),
+        (r#"{"error":"params/block"}"#, false),
+        (r#"["params/block must match"]"#, false),
+        (r#""params/block must match""#, false),
+        ("params/block must match", false),
+        ("", false),
+    ];
+    for (body, expected) in rows {
+        assert_eq!(refuses_every_page(body.as_bytes()), expected, "{body}");
+    }
+}
+
+#[test]
+fn bodies() {
+    let rows = [
+        (
+            r#"{"limit":20,"offset":0,"total":0,"results":[]}"#,
+            Some(true),
+        ),
+        (
+            r#"{"limit":20,"offset":0,"total":1,"results":[{}]}"#,
+            Some(false),
+        ),
+        (r#"{"token":{}}"#, Some(false)),
+        (r#"{"results":{}}"#, Some(false)),
+        ("[]", Some(false)),
+        ("null", Some(false)),
+        ("", None),
+        ("{", None),
+        ("{} {}", None),
+        ("<html>", None),
+        ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}", Some(false)),
+    ];
+    let judged = |body: &[u8]| {
+        judge(
+            StatusCode::OK,
+            &HeaderMap::new(),
+            Bytes::copy_from_slice(body),
+            Duration::ZERO,
+        )
+    };
+    for (body, empty) in rows {
+        let answer = judged(body.as_bytes());
+        assert_eq!(answer.ok().map(|answer| answer.empty), empty, "{body}");
+    }
+    // RFC 8259 §8.1: UTF-8. ISO 8859-1, an overlong form, half of a pair,
+    // UTF-16.
+    for body in [
+        &b"{\"name\":\"caf\xe9\"}"[..],
+        b"\"\xc0\xaf\"",
+        b"\"\xed\xa0\x80\"",
+        b"{\0}\0",
+    ] {
+        assert_eq!(judged(body).err(), Some(Failure::NotJson), "{body:?}");
+    }
+}
