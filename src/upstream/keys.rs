@@ -3,6 +3,7 @@
 //! Invariant: no byte of a key leaves the process but in the upstream request's
 //! header ([`ApiKey`]).
 
+mod denied;
 mod grant;
 mod standing;
 mod unanswered;
@@ -12,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use denied::Denied;
 pub use grant::Grant;
 pub(super) use grant::{Refused, Suspicion};
-use http::StatusCode;
 pub use standing::{Standing, StandingAt};
 use tokio::sync::watch;
 use unanswered::Unanswered;
@@ -94,41 +95,6 @@ struct State {
     refusals: Refusals,
     /// Receives the verdict of the key check under way.
     checking: Option<watch::Receiver<Option<Verdict>>>,
-}
-
-/// Why there is no key to ask with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// No budget is left: there will be some after so long, at the earliest.
-    For(Duration),
-    /// Nor until a request under way has ended: it tries the only key, or too
-    /// many of this upstream are not answered.
-    UntilOneEnds,
-    /// The upstream has refused every key, with this status at last.
-    Refused(StatusCode),
-}
-
-impl From<Wait> for Denied {
-    fn from(wait: Wait) -> Self {
-        match wait {
-            Wait::For(time) => Self::For(time),
-            Wait::UntilOneEnds => Self::UntilOneEnds,
-        }
-    }
-}
-
-impl Denied {
-    /// The better of two keys' prospects: who waits for one need not wait for
-    /// another, and waiting for a key that was refused leads nowhere.
-    fn better(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Refused(_), other) => other,
-            (one, Self::Refused(_)) => one,
-            (Self::For(one), Self::For(other)) => Self::For(one.min(other)),
-            (Self::UntilOneEnds, other) => other,
-            (one, Self::UntilOneEnds) => one,
-        }
-    }
 }
 
 impl Keys {

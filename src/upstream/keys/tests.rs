@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use http::StatusCode;
+
 use super::*;
 use crate::upstream::reported::{Reported, Window, Word};
 use crate::upstream::{Failure, Rate, hold};
