@@ -334,7 +334,8 @@ impl World {
         }
         let ended = self.given_up.extract_if(.., |late| of_it(&late.connection));
         for at in ended.map(|late| late.at).collect::<Vec<_>>() {
-            if self.history[at].to.is_none() {
+            // It arrives no more, also where a while longer was allowed for it.
+            if self.history[at].to.is_none_or(|to| to > now) {
                 self.count_end(at, now);
             }
         }
