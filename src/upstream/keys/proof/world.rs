@@ -70,6 +70,14 @@ pub(super) struct Sent {
     unanswered: Option<u64>,
 }
 
+impl Sent {
+    /// Whether the share of its upstream is still counted: an upstream that has not
+    /// had the key for so long begins anew. No request lasts as long.
+    fn is_known(&self, now: u64) -> bool {
+        Duration::from_millis(now - self.from) < REMEMBERED
+    }
+}
+
 /// One that is under way.
 struct UnderWay {
     grant: Grant,
@@ -397,7 +405,7 @@ impl World {
         let now = self.now();
         let counts = |sent: &&Sent| {
             let is_over = sent.unanswered.is_some_and(|until| until <= now);
-            sent.upstream == upstream && sent.value == value && !is_over
+            sent.upstream == upstream && sent.value == value && !is_over && sent.is_known(now)
         };
         self.history.iter().filter(counts).count()
     }
@@ -407,7 +415,10 @@ impl World {
     fn others(&self, upstream: usize, value: usize) -> usize {
         let is_under_way = |other| {
             let mut sent = self.history.iter();
-            sent.any(|sent| sent.upstream == other && sent.value == value && sent.to.is_none())
+            sent.any(|sent| {
+                let is_its_own = sent.upstream == other && sent.value == value;
+                is_its_own && sent.to.is_none() && sent.is_known(self.now())
+            })
         };
         let others = self.upstreams.iter().enumerate();
         let others =
