@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
-use ordgate::cache::store::{Store, Stored};
+use ordgate::cache::store::{Store, StoredResponse};
 use ordgate::clock::Moment;
 
 #[global_allocator]
@@ -29,7 +29,7 @@ fn main() {
             .extend_from_slice(format!("/ordinals/v1/brc-20/tokens/{n:05x}").as_bytes());
         // Exactly as large as it is, as the upstream's reading makes it.
         let body = Bytes::from(Box::<[u8]>::from(format!("{n:0BODY$}").as_bytes()));
-        let stored = Arc::new(Stored {
+        let stored = Arc::new(StoredResponse {
             status: http::StatusCode::OK,
             etag: etag(&body),
             fields: Arc::clone(&fields),
@@ -38,7 +38,7 @@ fn main() {
             took: Duration::ZERO,
             standing: None,
             page: None,
-            seen: ordgate::cache::store::Survived::default(),
+            seen: ordgate::cache::store::CheckedSequence::default(),
             body,
         });
         store.insert(key, stored);

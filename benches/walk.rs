@@ -16,19 +16,19 @@ use http_body_util::Empty;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
 use ordgate::cache::policy::{Mode, Policy};
-use ordgate::cache::store::Stored;
+use ordgate::cache::store::StoredResponse;
 use ordgate::cache::{Cache, Lookup};
 use ordgate::chain::Chain;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
-use ordgate::gateway::{Session, Walk};
+use ordgate::gateway::{ResponseFuture, Session};
 use ordgate::sandbox::{Sandbox, Settings};
 use ordgate::serve::{Fresh, Options, Server};
 use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{ProviderKeys, SearchedBody};
-use ordgate::wire::head::{Bounds, Scan};
-use ordgate::wire::pulse::Pulse;
+use ordgate::wire::activity::Activity;
+use ordgate::wire::head::{HeadBounds, Scan};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -49,7 +49,7 @@ fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
         ));
     }
     head.push_str("\r\n");
-    let bounds = Bounds {
+    let bounds = HeadBounds {
         head: 16_384,
         target: 8_192,
         fields: 100,
@@ -141,7 +141,7 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
         key
     };
     for n in 0..entries {
-        let stored = Stored {
+        let stored = StoredResponse {
             status: http::StatusCode::OK,
             body: Bytes::from(vec![b'x'; 600]),
             etag: HeaderValue::from_static("\"e\""),
@@ -151,7 +151,7 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
             took: Duration::ZERO,
             standing: None,
             page: None,
-            seen: ordgate::cache::store::Survived::default(),
+            seen: ordgate::cache::store::CheckedSequence::default(),
         };
         cache.store().insert(key(n), Arc::new(stored));
     }
@@ -197,7 +197,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         peer: [127, 0, 0, 1].into(),
         connection: 1,
         requests: AtomicU64::new(0),
-        pulse: Arc::new(Pulse::new(gateway.clock.now())),
+        pulse: Arc::new(Activity::new(gateway.clock.now())),
     });
     let request = || {
         let request = Request::get("/ordinals/v1/brc-20/tokens/ordi").header("host", "127.0.0.1");
@@ -213,7 +213,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
     });
     bencher.with_inputs(request).bench_local_values(|request| {
         let walk = gateway.answer(&session, request);
-        assert!(matches!(walk, Walk::Done(_)), "a hit");
+        assert!(matches!(walk, ResponseFuture::Done(_)), "a hit");
         walk
     });
     server.drain();

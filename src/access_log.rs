@@ -8,7 +8,7 @@ use http::Method;
 use serde::Serialize;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
-use crate::identify::Caller;
+use crate::identify::Client;
 use crate::respond::RequestId;
 
 /// Whether and how requests are logged.
@@ -17,7 +17,7 @@ pub struct Settings {
     /// Off by default.
     pub enabled: bool,
     /// The level of the lines.
-    pub level: Level,
+    pub level: LogLevel,
     /// One request in so many is logged; refusals and failures always.
     pub sample: u64,
     /// What a line says.
@@ -27,14 +27,14 @@ pub struct Settings {
 /// The level of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum LogLevel {
     /// For all to see.
     Info,
     /// For those who look closely.
     Debug,
 }
 
-impl Level {
+impl LogLevel {
     /// The names in proxy.toml.
     pub const NAMES: [(&'static str, Self); 2] = [("info", Self::Info), ("debug", Self::Debug)];
 }
@@ -90,9 +90,9 @@ pub struct AccessLog {
 
 /// What is known of a request when it is answered.
 #[derive(Debug)]
-pub struct Visit<'a> {
+pub struct LogEntry<'a> {
     /// Whose limits it counted against.
-    pub caller: Caller,
+    pub caller: Client,
     /// The method.
     pub method: &'a Method,
     /// The route's name, where one was found.
@@ -123,7 +123,7 @@ impl AccessLog {
     }
 
     /// Logs a request, or passes it over as the sampling has it.
-    pub fn write(&self, visit: &Visit<'_>) {
+    pub fn write(&self, visit: &LogEntry<'_>) {
         let nth = self.seen.fetch_add(1, Relaxed);
         let ordinary = visit.status < 400;
         if ordinary && !nth.is_multiple_of(self.settings.sample) {
@@ -149,8 +149,8 @@ impl AccessLog {
             };
         }
         match self.settings.level {
-            Level::Info => line!(info),
-            Level::Debug => line!(debug),
+            LogLevel::Info => line!(info),
+            LogLevel::Debug => line!(debug),
         }
     }
 }

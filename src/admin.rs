@@ -39,10 +39,10 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-use crate::chain::TipStanding;
+use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
-use crate::listener::{Drain, Present, is_of_the_connection};
+use crate::listener::{Current, Drain, is_of_the_connection};
 use crate::reload::Reloads;
 use crate::telemetry;
 use crate::validate::{Invalid, decode};
@@ -82,7 +82,7 @@ impl fmt::Debug for Token {
 /// What the admin side tells of beside the gateway.
 pub struct Admin {
     /// The gateway.
-    pub present: Present,
+    pub present: Current,
     /// What is demanded, if anything; a reload may change it.
     pub token: Arc<Mutex<Option<Token>>>,
     /// The names that it goes by beside localhost; a reload may change them.
@@ -260,7 +260,7 @@ impl Admin {
     }
 
     /// The tips that it takes to be ready and that have never been known.
-    fn missing_tips(&self, gateway: &Gateway) -> Vec<TipStanding> {
+    fn missing_tips(&self, gateway: &Gateway) -> Vec<TipSnapshot> {
         match self.ready_needs_tips.load(Ordering::Relaxed) {
             true => gateway.unknown_tips(),
             false => Vec::new(),
@@ -308,11 +308,11 @@ impl Admin {
 
 /// Frees the memory of what was purged, soon after it was; on a thread apart
 /// from this one, which answers the operator and asks for tips.
-async fn sweep(present: Present, purged: Arc<Notify>) {
+async fn sweep(present: Current, purged: Arc<Notify>) {
     loop {
         purged.notified().await;
         let gateway = present.load_full();
-        let swept = tokio::task::spawn_blocking(move || gateway.keep_house());
+        let swept = tokio::task::spawn_blocking(move || gateway.maintain());
         if let Err(error) = swept.await {
             tracing::error!(%error, "sweeping has failed");
         }

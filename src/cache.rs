@@ -36,9 +36,9 @@ use std::time::Duration;
 
 use key::Key;
 use policy::{Mode, Policy, Usable, usable};
-use store::{Store, Stored, Variants};
+use store::{Store, StoredResponse, Variants};
 
-use crate::chain::{Chain, Judged};
+use crate::chain::{Chain, Freshness};
 use crate::clock::Moment;
 
 /// What the cache has for a request.
@@ -47,22 +47,22 @@ pub enum Lookup {
     /// A stored response to answer with.
     Fresh {
         /// The response.
-        stored: Arc<Stored>,
+        stored: Arc<StoredResponse>,
         /// What is left of its freshness lifetime.
         ttl: Duration,
     },
     /// So is this, whose blocks have become final since it was stored: it
     /// should be stored as such.
-    Settled {
+    Revalidated {
         /// The response.
-        stored: Arc<Stored>,
+        stored: Arc<StoredResponse>,
         /// What is left of its freshness lifetime.
         ttl: Duration,
     },
     /// A stored response that may be used under conditions.
     Stale {
         /// The response.
-        stored: Arc<Stored>,
+        stored: Arc<StoredResponse>,
         /// How long ago it ceased to be fresh.
         by: Duration,
         /// Whether it may be served while a newer one is fetched.
@@ -111,9 +111,9 @@ impl Cache {
             return Lookup::Absent;
         };
         let by = match self.judge(&stored, now) {
-            Judged::Fresh { ttl } => return Lookup::Fresh { stored, ttl },
-            Judged::Settled { ttl } => return Lookup::Settled { stored, ttl },
-            Judged::Stale { by } => by,
+            Freshness::Fresh { ttl } => return Lookup::Fresh { stored, ttl },
+            Freshness::Revalidated { ttl } => return Lookup::Revalidated { stored, ttl },
+            Freshness::Stale { by } => by,
         };
         // RFC 5861: within the seconds that are granted, not beyond.
         let while_revalidate = by < policy.stale_while_revalidate;
@@ -131,21 +131,21 @@ impl Cache {
 
     /// What a stored response is good for: by the chain where it stands towards
     /// one, by its time otherwise.
-    pub fn judge(&self, stored: &Stored, now: Moment) -> Judged {
+    pub fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
         match &stored.standing {
             Some(standing) => self
                 .chain
                 .judge(standing, stored.received, stored.lifetime, now),
             None => match usable(stored.received, stored.lifetime, now) {
-                Usable::Fresh { ttl } => Judged::Fresh { ttl },
-                Usable::Stale { by } => Judged::Stale { by },
+                Usable::Fresh { ttl } => Freshness::Fresh { ttl },
+                Usable::Stale { by } => Freshness::Stale { by },
             },
         }
     }
 
     /// The `age` of a stored response, given what it is good for: the time since
     /// the upstream's answer was received or shown to be unchanged.
-    pub fn age(&self, stored: &Stored, judged: Judged, now: Moment) -> Duration {
+    pub fn age(&self, stored: &StoredResponse, judged: Freshness, now: Moment) -> Duration {
         match &stored.standing {
             Some(standing) => self.chain.age(standing, stored.received, judged, now),
             None => now.since(stored.received),
@@ -175,7 +175,7 @@ mod tests {
         let mut key = Key::begin(0);
         key.buffer().extend_from_slice(b"/a");
         let received = Moment::from_nanos(1 << 40);
-        let stored = Stored {
+        let stored = StoredResponse {
             status: StatusCode::OK,
             body: "{}".into(),
             etag: HeaderValue::from_static("\"e\""),
@@ -185,7 +185,7 @@ mod tests {
             took: Duration::ZERO,
             standing: None,
             page: None,
-            seen: store::Survived::default(),
+            seen: store::CheckedSequence::default(),
         };
         let mut policy = Policy {
             mode: Mode::Override,
@@ -199,7 +199,7 @@ mod tests {
             received + Duration::from_secs(seconds),
         ) {
             Lookup::Fresh { ttl, .. } => format!("fresh for {}", ttl.as_secs()),
-            Lookup::Settled { ttl, .. } => format!("settled for {}", ttl.as_secs()),
+            Lookup::Revalidated { ttl, .. } => format!("settled for {}", ttl.as_secs()),
             Lookup::Stale {
                 by,
                 while_revalidate,

@@ -17,19 +17,19 @@ pub mod finality;
 pub mod ledger;
 pub mod runs;
 mod settings;
-mod standing;
+mod stamp;
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use finality::{Class, MOST_CHECKED, Times, checked_until, is_deep};
-use ledger::{Bounds, Epoch, Facts, Ledger, Look, Start, Told, Verdict};
-use runs::{Place, Runs};
+use finality::{Class, FinalitySettings, MOST_CHECKED, checked_until, is_deep};
+use ledger::{Epoch, Facts, Ledger, LedgerBounds, Look, Start, Told, Verdict};
+use runs::{TransactionIndex, TransactionLocation};
 use serde::Serialize;
-pub use settings::{LookAhead, Settings, Source};
-pub use standing::{Judged, Standing};
+pub use settings::{LookAhead, Settings, TipSource};
+pub use stamp::{ChainStamp, Freshness};
 use tokio::sync::{Notify, watch};
 
 use crate::clock::Moment;
@@ -37,15 +37,15 @@ use crate::pages::{Hash, hex};
 
 /// The chain as each indexer has it.
 pub struct Chain {
-    times: Times,
+    times: FinalitySettings,
     look_ahead: LookAhead,
     tips: Box<[Tip]>,
-    runs: Arc<Mutex<Runs>>,
+    runs: Arc<Mutex<TransactionIndex>>,
 }
 
 /// One indexer's tip.
 struct Tip {
-    source: Source,
+    source: TipSource,
     /// What is known of it, which outlives a reload.
     known: Arc<Known>,
 }
@@ -75,7 +75,7 @@ struct Known {
 
 /// How a tip is known, for those who look.
 #[derive(Clone, Debug, Serialize)]
-pub struct TipStanding {
+pub struct TipSnapshot {
     /// Its name.
     pub name: String,
     /// The upstream that is asked for it.
@@ -115,7 +115,7 @@ impl Chain {
     /// One that knows what another knows of each indexer that has the same
     /// number there. They learn together from then on.
     pub fn after(before: &Self, settings: &Settings) -> Self {
-        let known = |number: usize, source: &Source| {
+        let known = |number: usize, source: &TipSource| {
             let tip = before.tips.get(number)?;
             let same = tip.source.is_of_one_indexer(source);
             same.then(|| tip.known.clone())
@@ -125,15 +125,15 @@ impl Chain {
 
     fn build(
         settings: &Settings,
-        runs: Arc<Mutex<Runs>>,
-        known: impl Fn(usize, &Source) -> Option<Arc<Known>>,
+        runs: Arc<Mutex<TransactionIndex>>,
+        known: impl Fn(usize, &TipSource) -> Option<Arc<Known>>,
     ) -> Self {
-        let bounds = Bounds {
+        let bounds = LedgerBounds {
             blocks: settings.index_blocks,
             margin: settings.times.final_depth.saturating_mul(2),
             pause: settings.times.live_ttl,
         };
-        let tip = |(number, source): (usize, &Source)| {
+        let tip = |(number, source): (usize, &TipSource)| {
             let known =
                 known(number, source).unwrap_or_else(|| Arc::new(Known::new(source, bounds)));
             lock(&known.ledger).bound(bounds);
@@ -166,7 +166,7 @@ impl Chain {
     /// One that no indexer tells of: for routes that go by time.
     pub fn timeless() -> Self {
         Self {
-            times: Times::default(),
+            times: FinalitySettings::default(),
             look_ahead: LookAhead::default(),
             tips: Box::default(),
             runs: Arc::default(),
@@ -174,7 +174,7 @@ impl Chain {
     }
 
     /// Depths and times.
-    pub const fn times(&self) -> &Times {
+    pub const fn times(&self) -> &FinalitySettings {
         &self.times
     }
 
@@ -194,7 +194,7 @@ impl Chain {
     }
 
     /// Where a tip is learned.
-    pub fn source(&self, tip: u16) -> Option<&Source> {
+    pub fn source(&self, tip: u16) -> Option<&TipSource> {
         self.tips.get(usize::from(tip)).map(|tip| &tip.source)
     }
 
@@ -202,22 +202,22 @@ impl Chain {
     /// epoch nothing else is read.
     pub fn judge(
         &self,
-        standing: &Standing,
+        standing: &ChainStamp,
         received: Moment,
         lifetime: Duration,
         now: Moment,
-    ) -> Judged {
+    ) -> Freshness {
         let left = lifetime.saturating_sub(now.since(received));
         if standing.class == Class::Final {
             return match left.is_zero() {
-                false => Judged::Fresh { ttl: left },
-                true => Judged::Stale {
+                false => Freshness::Fresh { ttl: left },
+                true => Freshness::Stale {
                     by: now.since(received + lifetime),
                 },
             };
         }
         let Some(tip) = self.tips.get(usize::from(standing.tip)) else {
-            return Judged::Stale {
+            return Freshness::Stale {
                 by: now.since(received),
             };
         };
@@ -227,7 +227,7 @@ impl Chain {
             return tip.within_epoch(&self.times, received, until, now);
         }
         let ledger = tip.ledger();
-        let holds = standing.class == Class::Recent && ledger.agrees(epoch, standing.highest);
+        let holds = standing.class == Class::Recent && ledger.is_linked(epoch, standing.highest);
         if !holds {
             let mut ended = ledger.ended(epoch).unwrap_or(now);
             let until = match standing.class {
@@ -238,7 +238,7 @@ impl Chain {
             if Moment::default() < ended && ended < received {
                 ended = received + self.times.recent_ttl;
             }
-            return Judged::Stale {
+            return Freshness::Stale {
                 by: now.since(ended.min(until)),
             };
         }
@@ -251,7 +251,7 @@ impl Chain {
         );
         drop(ledger);
         match deep {
-            true => Judged::Settled {
+            true => Freshness::Revalidated {
                 ttl: self.times.final_ttl,
             },
             false => tip.within_epoch(&self.times, received, received + lifetime, now),
@@ -261,21 +261,23 @@ impl Chain {
     /// How long ago a stored answer was received, or shown to be unchanged.
     pub fn age(
         &self,
-        standing: &Standing,
+        standing: &ChainStamp,
         received: Moment,
-        judged: Judged,
+        judged: Freshness,
         now: Moment,
     ) -> Duration {
         match judged {
-            Judged::Fresh { ttl } | Judged::Settled { ttl } => standing.age(received, ttl, now),
-            Judged::Stale { .. } => now.since(self.shown(standing, received)),
+            Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => {
+                standing.age(received, ttl, now)
+            }
+            Freshness::Stale { .. } => now.since(self.shown(standing, received)),
         }
     }
 
     /// When an answer that is stale was last shown to be unchanged: by the last
     /// look at the tip that found the epoch of a recent one still present. When
     /// the last look in an epoch that has ended was is not known.
-    fn shown(&self, standing: &Standing, received: Moment) -> Moment {
+    fn shown(&self, standing: &ChainStamp, received: Moment) -> Moment {
         let tip = self.tips.get(usize::from(standing.tip));
         let present = tip.filter(|tip| {
             standing.class == Class::Recent && standing.epoch() == tip.epoch.load(Ordering::Acquire)
@@ -409,7 +411,7 @@ impl Chain {
     /// `None` where it has to be fetched itself.
     pub fn may_be_checked(
         &self,
-        standing: &Standing,
+        standing: &ChainStamp,
         received: Moment,
         lifetime: Duration,
         now: Moment,
@@ -434,7 +436,7 @@ impl Chain {
     /// not changed either.
     pub fn checked(
         &self,
-        standing: &Standing,
+        standing: &ChainStamp,
         received: Moment,
         sent: Moment,
         same: bool,
@@ -516,7 +518,7 @@ impl Chain {
 
     /// The height of a block whose standing would prove that a recent answer of
     /// an epoch before still holds.
-    pub fn anchor(&self, standing: &Standing) -> Option<u32> {
+    pub fn anchor(&self, standing: &ChainStamp) -> Option<u32> {
         let tip = self.tips.get(usize::from(standing.tip))?;
         match standing.class {
             Class::Recent => tip.ledger().anchor(standing.epoch(), standing.highest),
@@ -538,7 +540,7 @@ impl Chain {
     }
 
     /// Notes where transactions stand in a stored window.
-    pub fn note_runs(&self, place: Place, txs: impl Iterator<Item = Hash>) {
+    pub fn note_runs(&self, place: TransactionLocation, txs: impl Iterator<Item = Hash>) {
         let mut runs = lock(&self.runs);
         for tx in txs {
             runs.note(tx, place);
@@ -546,18 +548,18 @@ impl Chain {
     }
 
     /// Where a transaction was seen in a window.
-    pub fn find_run(&self, tx: &Hash) -> Option<Place> {
+    pub fn find_run(&self, tx: &Hash) -> Option<TransactionLocation> {
         lock(&self.runs).find(tx)
     }
 
     /// How each tip is known.
-    pub fn standings(&self, now: Moment) -> Vec<TipStanding> {
+    pub fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
         self.tips.iter().map(|tip| tip.standing(now)).collect()
     }
 }
 
 impl Known {
-    fn new(source: &Source, bounds: Bounds) -> Self {
+    fn new(source: &TipSource, bounds: LedgerBounds) -> Self {
         Self {
             first: watch::Sender::new(source.path.is_none()),
             epoch: AtomicU64::new(ledger::NO_EPOCH),
@@ -623,7 +625,13 @@ impl Tip {
 
     /// What an answer of the present epoch is good for, that is fresh until a
     /// moment where the tip is known.
-    fn within_epoch(&self, times: &Times, received: Moment, until: Moment, now: Moment) -> Judged {
+    fn within_epoch(
+        &self,
+        times: &FinalitySettings,
+        received: Moment,
+        until: Moment,
+        now: Moment,
+    ) -> Freshness {
         let known = self.is_known(now);
         let bound = match known {
             true => until,
@@ -633,7 +641,7 @@ impl Tip {
         if !left.is_zero() {
             let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
             let next = confirmed.max(received) + self.source.every;
-            return Judged::Fresh {
+            return Freshness::Fresh {
                 ttl: match known {
                     true => left.min(next.since(now)),
                     false => left,
@@ -646,7 +654,7 @@ impl Tip {
             let confirmed = Moment::from_nanos(self.confirmed.load(Ordering::Acquire));
             ended = ended.max((confirmed + self.source.patience()).min(until));
         }
-        Judged::Stale {
+        Freshness::Stale {
             by: now.since(ended),
         }
     }
@@ -681,11 +689,11 @@ impl Tip {
         );
     }
 
-    fn standing(&self, now: Moment) -> TipStanding {
+    fn standing(&self, now: Moment) -> TipSnapshot {
         let confirmed = self.confirmed.load(Ordering::Acquire);
         let ledger = self.ledger();
         let height = ledger.tip().map(|(height, _)| height);
-        TipStanding {
+        TipSnapshot {
             name: self.source.name.to_string(),
             upstream: self.source.upstream_name.to_string(),
             path: self.source.path.as_deref().map(str::to_owned),

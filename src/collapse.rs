@@ -39,39 +39,39 @@ pub trait Level: Send + Sync + 'static {
 
 /// Fetches for clients. They may be made of several exchanges.
 #[derive(Clone, Copy, Debug)]
-pub struct Answers;
+pub struct AnswerLevel;
 
 /// Single requests to the upstream.
 #[derive(Clone, Copy, Debug)]
-pub struct Exchanges;
+pub struct ExchangeLevel;
 
-impl Level for Answers {
+impl Level for AnswerLevel {
     const PLACE: usize = 0;
 }
 
-impl Level for Exchanges {
+impl Level for ExchangeLevel {
     const PLACE: usize = 1;
 }
 
 const LEVELS: usize = 2;
 
-/// What may wait for fetches of a level. It is there for [`Client`] and [`Watch`]
-/// and for who leads one of [`Answers`], and for nobody else.
+/// What may wait for fetches of a level. It is there for [`ClientLevel`] and [`WatchLevel`]
+/// and for who leads one of [`AnswerLevel`], and for nobody else.
 pub trait Below<L: Level> {}
 
 /// A client, which waits for answers and for which no fetch waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Client;
+pub struct ClientLevel;
 
-impl Below<Answers> for Client {}
+impl Below<AnswerLevel> for ClientLevel {}
 
 /// A task that watches a tip, for which no fetch waits either.
 #[derive(Clone, Copy, Debug)]
-pub struct Watch;
+pub struct WatchLevel;
 
-impl Below<Exchanges> for Watch {}
+impl Below<ExchangeLevel> for WatchLevel {}
 
-impl<V> Below<Exchanges> for Lead<V, Answers> {}
+impl<V> Below<ExchangeLevel> for Lead<V, AnswerLevel> {}
 
 /// The fetches that run now, by level and key.
 pub struct Collapse<V> {
@@ -80,7 +80,7 @@ pub struct Collapse<V> {
 }
 
 /// Who fetches a key.
-pub enum Turn<V, L: Level> {
+pub enum Role<V, L: Level> {
     /// This one; all who join until it has finished wait for it.
     Lead(Lead<V, L>),
     /// Another does already.
@@ -89,7 +89,7 @@ pub enum Turn<V, L: Level> {
 
 /// The duty to fetch a key. Where it is dropped before anything was announced,
 /// the followers learn of it at once.
-pub struct Lead<V, L: Level = Answers> {
+pub struct Lead<V, L: Level = AnswerLevel> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
     began: Instant,
@@ -142,7 +142,7 @@ pub struct Fetched<V> {
 
 /// Why nothing was fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfetched {
+pub enum FetchError {
     /// The leader was dropped or panicked before it had announced anything.
     Abandoned,
     /// The wait was over before that.
@@ -172,14 +172,14 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
         key: &[u8],
         wait: Wait,
         lead: impl FnOnce(Lead<V, L>) -> F,
-    ) -> Result<Fetched<V>, Unfetched>
+    ) -> Result<Fetched<V>, FetchError>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         loop {
             let follow = match self.join::<L>(key) {
-                Turn::Follow(follow) => follow,
-                Turn::Lead(own) => {
+                Role::Follow(follow) => follow,
+                Role::Lead(own) => {
                     let follow = own.follow();
                     tokio::spawn(lead(own));
                     let value = follow.wait(wait).await?;
@@ -192,8 +192,8 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
                     let collapsed = true;
                     return Ok(Fetched { value, collapsed });
                 }
-                Err(Unfetched::Abandoned) => {}
-                Err(Unfetched::TooLate) => return Err(Unfetched::TooLate),
+                Err(FetchError::Abandoned) => {}
+                Err(FetchError::TooLate) => return Err(FetchError::TooLate),
             }
         }
     }
@@ -202,8 +202,8 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     ///
     /// # Errors
     /// Where the wait is over first, or the leader ended without a value.
-    pub async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, Unfetched>> {
-        let follow = self.shard::<Answers>(key).get(key).cloned();
+    pub async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
+        let follow = self.shard::<AnswerLevel>(key).get(key).cloned();
         match follow {
             Some(follow) => Some(follow.wait(wait).await),
             None => None,
@@ -211,10 +211,10 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 
     /// Leads a key if nobody does; for what nobody waits for.
-    pub fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, Answers>> {
+    pub fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, AnswerLevel>> {
         match self.join(key) {
-            Turn::Lead(lead) => Some(lead),
-            Turn::Follow(_) => None,
+            Role::Lead(lead) => Some(lead),
+            Role::Follow(_) => None,
         }
     }
 
@@ -222,7 +222,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// announced this: a value that is no answer to who comes now. Those who
     /// have joined keep it.
     pub fn retire(&self, key: &[u8], announced: impl FnOnce(&V) -> bool) {
-        let mut flights = self.shard::<Answers>(key);
+        let mut flights = self.shard::<AnswerLevel>(key);
         let is_it = |follow: &Follow<V>| follow.announced.borrow().as_ref().is_some_and(announced);
         if flights.get(key).is_some_and(is_it) {
             flights.remove(key);
@@ -230,15 +230,15 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 
     /// Joins those who want a key.
-    fn join<L: Level>(self: &Arc<Self>, key: &[u8]) -> Turn<V, L> {
+    fn join<L: Level>(self: &Arc<Self>, key: &[u8]) -> Role<V, L> {
         let mut flights = self.shard::<L>(key);
         if let Some(follow) = flights.get(key) {
-            return Turn::Follow(follow.clone());
+            return Role::Follow(follow.clone());
         }
         let (sender, announced) = watch::channel(None);
         let began = Instant::now();
         flights.insert(key.into(), Follow { announced, began });
-        Turn::Lead(Lead {
+        Role::Lead(Lead {
             key: key.into(),
             sender,
             began,
@@ -250,7 +250,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
 
     /// Whether a key is being fetched for clients.
     pub fn has(&self, key: &[u8]) -> bool {
-        self.shard::<Answers>(key).contains_key(key)
+        self.shard::<AnswerLevel>(key).contains_key(key)
     }
 
     /// How many fetches run, of all levels.
@@ -319,12 +319,12 @@ impl<V, L: Level> Drop for Lead<V, L> {
 }
 
 impl<V: Clone> Follow<V> {
-    async fn wait(mut self, wait: Wait) -> Result<V, Unfetched> {
+    async fn wait(mut self, wait: Wait) -> Result<V, FetchError> {
         let announced = self.announced.wait_for(Option::is_some);
         match timeout_at(wait.end(self.began), announced).await {
-            Ok(Ok(value)) => value.clone().ok_or(Unfetched::Abandoned),
-            Ok(Err(_closed)) => Err(Unfetched::Abandoned),
-            Err(_elapsed) => Err(Unfetched::TooLate),
+            Ok(Ok(value)) => value.clone().ok_or(FetchError::Abandoned),
+            Ok(Err(_closed)) => Err(FetchError::Abandoned),
+            Err(_elapsed) => Err(FetchError::TooLate),
         }
     }
 }
@@ -347,9 +347,9 @@ mod tests {
     }
 
     fn follow(collapse: &Arc<Collapse<u32>>, target: &str) -> Follow<u32> {
-        match collapse.join::<Answers>(target.as_bytes()) {
-            Turn::Lead(_) => panic!("nobody leads"),
-            Turn::Follow(follow) => follow,
+        match collapse.join::<AnswerLevel>(target.as_bytes()) {
+            Role::Lead(_) => panic!("nobody leads"),
+            Role::Follow(follow) => follow,
         }
     }
 
@@ -439,12 +439,12 @@ mod tests {
                         _ => lead.finish(3),
                     }
                 };
-                collapse.fetch(&Client, b"/a", long(), lead).await
+                collapse.fetch(&ClientLevel, b"/a", long(), lead).await
             }
         };
         let got = futures_util::future::join_all((0..10).map(|_| fetch())).await;
-        let value = |n| move |got: &&Result<Fetched<u32>, Unfetched>| **got == n;
-        let abandoned = got.iter().filter(value(Err(Unfetched::Abandoned))).count();
+        let value = |n| move |got: &&Result<Fetched<u32>, FetchError>| **got == n;
+        let abandoned = got.iter().filter(value(Err(FetchError::Abandoned))).count();
         assert_eq!(abandoned, 2, "those whose own fetch ended so: {got:?}");
         let led_well = Fetched {
             value: 3,
@@ -488,7 +488,7 @@ mod tests {
         };
         // It has something else to answer with.
         let at_once = follow(&collapse, "/a").wait(elsewhere).await;
-        assert_eq!(at_once, Err(Unfetched::TooLate));
+        assert_eq!(at_once, Err(FetchError::TooLate));
         tokio::time::advance(LONG / 2).await;
         leader.finish(4);
         assert_eq!(late.await.unwrap(), Ok(4));
@@ -496,7 +496,7 @@ mod tests {
         let _leader = lead(&collapse, "/a");
         let began = Instant::now();
         let never = follow(&collapse, "/a").wait(long()).await;
-        assert_eq!(never, Err(Unfetched::TooLate));
+        assert_eq!(never, Err(FetchError::TooLate));
         assert_eq!(began.elapsed(), LONG);
     }
 
@@ -514,7 +514,7 @@ mod tests {
                     let mut sum = 0;
                     for key in [other, own] {
                         let exchanged = exchanged.clone();
-                        let send = move |lead: Lead<u32, Exchanges>| async move {
+                        let send = move |lead: Lead<u32, ExchangeLevel>| async move {
                             tokio::task::yield_now().await;
                             exchanged.fetch_add(1, SeqCst);
                             lead.finish(1);
@@ -523,7 +523,7 @@ mod tests {
                     }
                     lead.finish(sum);
                 };
-                collapse.fetch(&Client, own, long(), lead).await
+                collapse.fetch(&ClientLevel, own, long(), lead).await
             }
         };
         let (one, other) = tokio::join!(answer(b"/a", b"/b"), answer(b"/b", b"/a"));

@@ -28,8 +28,8 @@ use toml::de::DeTable;
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
 
 use crate::admin::host;
-use crate::chain::{Source, finality};
-use crate::fill::lapses;
+use crate::chain::{TipSource, finality};
+use crate::fill::failure_backoff;
 use crate::identify::Trust;
 use crate::route::{Headers, RouteTable};
 use crate::upstream::DEFAULT;
@@ -62,7 +62,7 @@ pub struct Config {
     /// in.
     pub stale_wait: Duration,
     /// For how long failures are remembered.
-    pub lapses: lapses::Settings,
+    pub lapses: failure_backoff::Settings,
     /// A response field that is obeyed before `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
     /// What mode `chain` goes by.
@@ -306,7 +306,7 @@ fn server(table: Table<'_>) -> Server {
             max_fields: number("max_fields", 8..=1024, 100),
             max_unsent_bytes: table.size("max_unsent_bytes", 1 << 20..=1 << 44, 128 << 20),
             per_client: None,
-            times: listener::Times {
+            times: listener::ConnectionTimeouts {
                 header_timeout: table.duration("header_timeout", MILLI..=DAY, seconds(10)),
                 idle_timeout: table.duration("idle_timeout", MILLI..=DAY, seconds(75)),
                 half_closed_timeout: table.duration(
@@ -406,11 +406,11 @@ fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
     (settings, per_client)
 }
 
-fn lapses(table: &Table<'_>) -> lapses::Settings {
+fn lapses(table: &Table<'_>) -> failure_backoff::Settings {
     let defaults = [seconds(1), seconds(30)];
     let (error_ttl, max_error_ttl) =
         least_and_most(table, ["error_ttl", "max_error_ttl"], defaults);
-    lapses::Settings {
+    failure_backoff::Settings {
         error_ttl,
         max_error_ttl,
     }
@@ -445,8 +445,8 @@ fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::S
         let read = table.integer(key, bounds);
         read.and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
     };
-    let default = finality::Times::default();
-    let times = finality::Times {
+    let default = finality::FinalitySettings::default();
+    let times = finality::FinalitySettings {
         final_depth: number("final_depth", 1..=10_000, default.final_depth),
         final_ttl: table.duration("final_ttl", seconds(1)..=YEAR, default.final_ttl),
         recent_ttl: table.duration("recent_ttl", MILLI..=DAY, default.recent_ttl),
@@ -489,8 +489,8 @@ fn chain(table: Table<'_>, upstreams: &[crate::upstream::Settings]) -> (chain::S
 }
 
 /// A source as it is where nothing else is said.
-fn source(name: &str, path: Option<&str>) -> Source {
-    Source {
+fn source(name: &str, path: Option<&str>) -> TipSource {
+    TipSource {
         name: name.into(),
         path: path.map(Into::into),
         height: "block_height".into(),
@@ -573,8 +573,8 @@ fn access(table: Table<'_>) -> access_log::Settings {
     let settings = access_log::Settings {
         enabled: table.boolean("enabled", false),
         level: table
-            .one_of("level", &access_log::Level::NAMES)
-            .unwrap_or(access_log::Level::Info),
+            .one_of("level", &access_log::LogLevel::NAMES)
+            .unwrap_or(access_log::LogLevel::Info),
         sample: table.integer("sample", 1..=1_000_000).unwrap_or(1),
         fields: fields.unwrap_or_else(|| all.iter().map(|(_, field)| *field).collect()),
     };

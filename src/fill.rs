@@ -19,11 +19,11 @@
 //! cancels nobody's answer, since what is fetched belongs to no connection; no
 //! wait is without a deadline, which is the client's own.
 
+mod anchor;
 mod assemble;
 mod check;
-mod confirm;
-pub mod lapses;
-mod learn;
+pub mod failure_backoff;
+mod ingest;
 mod looks;
 mod plan;
 
@@ -37,21 +37,23 @@ use tokio::time::Instant;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::store::{Mark, Stored, Survived};
+use crate::cache::store::{CheckedSequence, PurgeSequence, StoredResponse};
 use crate::cache::{Cache, Lookup};
 use crate::chain::ledger::Epoch;
-use crate::chain::{Chain, Judged};
+use crate::chain::{Chain, Freshness};
 use crate::clock::Clock;
-use crate::collapse::{Below, Client, Collapse, Exchanges, Lead, Unfetched, Wait};
-use crate::respond::{Promise, Respond};
+use crate::collapse::{Below, ClientLevel, Collapse, ExchangeLevel, FetchError, Lead, Wait};
+use crate::respond::{ClientFreshness, Responder};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Ask, Failure, MissingRoutes, TimedOut, Upstreams, Wish};
+use crate::upstream::{
+    Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
+};
 use assemble::Sliceable;
 use check::CheckKeys;
-use lapses::Lapses;
-pub use learn::Asking;
-use learn::own_key;
+use failure_backoff::Lapses;
+pub use ingest::LookupKey;
+use ingest::own_key;
 pub use plan::Plan;
 
 /// What filling needs of the house.
@@ -63,11 +65,11 @@ pub struct Fill {
     /// What is known of the chain.
     pub chain: Arc<Chain>,
     /// Who asks the upstream for whom.
-    pub collapse: Arc<Collapse<Fetched>>,
+    pub collapse: Arc<Collapse<FillResult>>,
     /// The upstreams that routes and tips ask.
     pub upstreams: Arc<Upstreams>,
     /// How answers are said.
-    pub respond: Arc<Respond>,
+    pub respond: Arc<Responder>,
     /// What time it is.
     pub clock: Clock,
     /// Which routes' pages are cut from windows just now.
@@ -81,20 +83,20 @@ pub struct Fill {
 }
 
 /// What a leader finds for all who wait.
-pub type Fetched = Result<Found, Failure>;
+pub type FillResult = Result<FillAnswer, Failure>;
 
 /// An answer, and where it is from.
 #[derive(Clone)]
-pub struct Found {
+pub struct FillAnswer {
     /// The answer.
-    pub stored: Arc<Stored>,
+    pub stored: Arc<StoredResponse>,
     /// Where it is from.
-    pub from: Provenance,
+    pub from: AnswerSource,
 }
 
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provenance {
+pub enum AnswerSource {
     /// Memory, though it may have been put together only now.
     Memory,
     /// The upstream, which was asked; and whether its answer was stored.
@@ -116,8 +118,8 @@ impl Fill {
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        respond: Arc<Respond>,
-        lapses: lapses::Settings,
+        respond: Arc<Responder>,
+        lapses: failure_backoff::Settings,
         clock: Clock,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -143,8 +145,8 @@ impl Fill {
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        respond: Arc<Respond>,
-        lapses: lapses::Settings,
+        respond: Arc<Responder>,
+        lapses: failure_backoff::Settings,
     ) -> Arc<Self> {
         Arc::new(Self {
             lapses: self.lapses.after(lapses),
@@ -169,7 +171,12 @@ impl Fill {
     /// Finds out for a client what memory does not have; and says whether
     /// another had asked already. Gives up when the wait is over. What has gone
     /// on failing is not asked for at all.
-    pub async fn find(self: &Arc<Self>, key: &Key, wait: Wait, wish: Wish) -> (Fetched, bool) {
+    pub async fn find(
+        self: &Arc<Self>,
+        key: &Key,
+        wait: Wait,
+        wish: RequestPriority,
+    ) -> (FillResult, bool) {
         if let Some(failure) = self.remembered(key) {
             return (Err(failure), false);
         }
@@ -209,7 +216,7 @@ impl Fill {
 
     /// What had been asked for before a new block came is no answer to who has
     /// asked since.
-    fn is_overtaken(&self, stored: &Stored, since: Epoch) -> bool {
+    fn is_overtaken(&self, stored: &StoredResponse, since: Epoch) -> bool {
         let is_older = stored
             .standing
             .as_ref()
@@ -217,13 +224,13 @@ impl Fill {
         is_older
             && !matches!(
                 self.cache.judge(stored, self.clock.now()),
-                Judged::Fresh { .. }
+                Freshness::Fresh { .. }
             )
     }
 
     /// Nor is what was purged before a request began: its leader may have asked
     /// before that, and have handed it over only now.
-    fn is_of_before(&self, key: &Key, stored: &Stored, began: u64) -> bool {
+    fn is_of_before(&self, key: &Key, stored: &StoredResponse, began: u64) -> bool {
         if stored.seen.number() >= began {
             return false;
         }
@@ -232,10 +239,17 @@ impl Fill {
         purged(key) || own.as_ref().is_some_and(purged)
     }
 
-    async fn join(self: &Arc<Self>, key: &Key, wait: Wait, wish: Wish) -> (Fetched, bool) {
+    async fn join(
+        self: &Arc<Self>,
+        key: &Key,
+        wait: Wait,
+        wish: RequestPriority,
+    ) -> (FillResult, bool) {
         let (fill, own) = (self.clone(), key.clone());
         let lead = move |lead| fill.lead(own, lead, wish);
-        let fetched = self.collapse.fetch(&Client, key.as_bytes(), wait, lead);
+        let fetched = self
+            .collapse
+            .fetch(&ClientLevel, key.as_bytes(), wait, lead);
         match fetched.await {
             Ok(fetched) => (fetched.value, fetched.collapsed),
             Err(unfetched) => (Err(unfetched.into()), false),
@@ -248,22 +262,22 @@ impl Fill {
     /// fetched anew.
     async fn exchange(
         self: &Arc<Self>,
-        waiter: &impl Below<Exchanges>,
+        waiter: &impl Below<ExchangeLevel>,
         key: &Key,
-        wish: Wish,
+        wish: RequestPriority,
         anew: bool,
-    ) -> Fetched {
+    ) -> FillResult {
         let since = self.epoch(key);
         let wait = Wait::until(Instant::now() + self.patience(key));
         for again in 0..OVERTAKEN {
             let (fill, own) = (self.clone(), key.clone());
-            let lead = async move |lead: Lead<Fetched, Exchanges>| {
+            let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
                 let found = match fill.fresh(&own).filter(|_| !anew) {
-                    Some(stored) => Ok(Found {
+                    Some(stored) => Ok(FillAnswer {
                         stored,
-                        from: Provenance::Memory,
+                        from: AnswerSource::Memory,
                     }),
-                    None => fill.learn(&own, wish).await,
+                    None => fill.ingest(&own, wish).await,
                 };
                 lead.finish(found);
             };
@@ -300,23 +314,23 @@ impl Fill {
     }
 
     /// Who answers for the upstream of a key's route.
-    fn upstream_of(&self, key: &Key) -> &Arc<dyn Ask> {
+    fn upstream_of(&self, key: &Key) -> &Arc<dyn UpstreamClient> {
         let number = self.route(key).map_or(0, |route| route.upstream);
         self.upstreams.asked(number)
     }
 
     /// Asks the upstream alone: for routes that neither store nor collapse.
-    pub async fn pass(&self, key: &Key, wish: Wish) -> Fetched {
+    pub async fn pass(&self, key: &Key, wish: RequestPriority) -> FillResult {
         let answer = self.ask(key, wish).await?;
         let mark = self.cache.store().mark();
-        Ok(Found {
+        Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, mark)),
-            from: Provenance::Upstream { stored: false },
+            from: AnswerSource::Upstream { stored: false },
         })
     }
 
     /// Fetches anew what is stale, unless another does so already.
-    pub fn refresh(self: &Arc<Self>, key: &Key, wish: Wish) {
+    pub fn refresh(self: &Arc<Self>, key: &Key, wish: RequestPriority) {
         if self.remembered(key).is_some() {
             return;
         }
@@ -326,13 +340,13 @@ impl Fill {
     }
 
     /// Finds out for all who wait.
-    async fn lead(self: Arc<Self>, key: Key, lead: Lead<Fetched>, wish: Wish) {
+    async fn lead(self: Arc<Self>, key: Key, lead: Lead<FillResult>, wish: RequestPriority) {
         // Between our looking and our leading, another leader may have come
         // and gone.
         let found = match self.fresh(&key) {
-            Some(stored) => Ok(Found {
+            Some(stored) => Ok(FillAnswer {
                 stored,
-                from: Provenance::Memory,
+                from: AnswerSource::Memory,
             }),
             None => self.obtain(&lead, &key, wish).await,
         };
@@ -344,17 +358,22 @@ impl Fill {
     }
 
     /// What is stored and fresh.
-    fn fresh(&self, key: &Key) -> Option<Arc<Stored>> {
+    fn fresh(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         let policy = &self.route(key)?.cache;
         match self.cache.look_up(key, policy, self.clock.now()) {
             Lookup::Fresh { stored, .. } => Some(stored),
             // It is told once: from now on it would pass for recent.
-            Lookup::Settled { stored, .. } => Some(self.settle(key, &stored)),
+            Lookup::Revalidated { stored, .. } => Some(self.mark_revalidated(key, &stored)),
             Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
         }
     }
 
-    async fn obtain(self: &Arc<Self>, lead: &Lead<Fetched>, key: &Key, wish: Wish) -> Fetched {
+    async fn obtain(
+        self: &Arc<Self>,
+        lead: &Lead<FillResult>,
+        key: &Key,
+        wish: RequestPriority,
+    ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
@@ -367,7 +386,7 @@ impl Fill {
 
     /// Asks the upstream, and stores what it says for the time that its status
     /// has.
-    async fn fetch(&self, key: &Key, policy: &Policy, wish: Wish) -> Fetched {
+    async fn fetch(&self, key: &Key, policy: &Policy, wish: RequestPriority) -> FillResult {
         for _ in 0..OVERTAKEN {
             let mark = self.cache.store().mark();
             let answer = self.ask(key, wish).await?;
@@ -380,15 +399,15 @@ impl Fill {
                 continue;
             }
             let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
-            return Ok(Found {
+            return Ok(FillAnswer {
                 stored,
-                from: Provenance::Upstream { stored: kept },
+                from: AnswerSource::Upstream { stored: kept },
             });
         }
         Err(Failure::Unsettled)
     }
 
-    async fn ask(&self, key: &Key, wish: Wish) -> Result<Answer, Failure> {
+    async fn ask(&self, key: &Key, wish: RequestPriority) -> Result<Answer, Failure> {
         let asked = self.upstream_of(key).ask(key.target(), wish).await;
         match &asked {
             Ok(_) => self.missing_routes.answered(key.route()),
@@ -406,9 +425,14 @@ impl Fill {
     }
 
     /// Makes of an answer what a hit needs.
-    fn prepare(&self, answer: Answer, lifetime: Option<Duration>, mark: Mark) -> Stored {
-        let promise = lifetime.map_or(Promise::Nothing, Promise::For);
-        Stored {
+    fn prepare(
+        &self,
+        answer: Answer,
+        lifetime: Option<Duration>,
+        mark: PurgeSequence,
+    ) -> StoredResponse {
+        let promise = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        StoredResponse {
             status: answer.status,
             etag: etag(&answer.body),
             fields: self.respond.template(answer.content_type, promise),
@@ -418,22 +442,22 @@ impl Fill {
             body: answer.body,
             standing: None,
             page: None,
-            seen: Survived::until(mark),
+            seen: CheckedSequence::until(mark),
         }
     }
 }
 
-impl From<Unfetched> for Failure {
-    fn from(unfetched: Unfetched) -> Self {
+impl From<FetchError> for Failure {
+    fn from(unfetched: FetchError) -> Self {
         match unfetched {
-            Unfetched::Abandoned => Self::Abandoned,
-            Unfetched::TooLate => Self::TimedOut(TimedOut::Whole),
+            FetchError::Abandoned => Self::Abandoned,
+            FetchError::TooLate => Self::TimedOut(TimedOut::Whole),
         }
     }
 }
 
 /// The content type of what is stored.
-fn content_type(stored: &Stored) -> HeaderValue {
+fn content_type(stored: &StoredResponse) -> HeaderValue {
     let content_type = stored.fields.get(CONTENT_TYPE).cloned();
     content_type.unwrap_or(HeaderValue::from_static("application/json"))
 }

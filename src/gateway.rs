@@ -30,30 +30,30 @@ use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use tokio::time::Instant;
 
-use crate::access_log::{AccessLog, Visit};
+use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
-use crate::cache::store::Stored;
+use crate::cache::store::StoredResponse;
 use crate::cache::{Cache, Lookup};
-use crate::chain::{Judged, TipStanding};
+use crate::chain::{Freshness, TipSnapshot};
 use crate::clock::{Clock, Moment};
 use crate::collapse::Wait;
-use crate::fill::{Asking, Fetched, Fill, Found, Provenance};
-use crate::identify::{Caller, Trust};
+use crate::fill::{AnswerSource, Fill, FillAnswer, FillResult, LookupKey};
+use crate::identify::{Client, Trust};
 use crate::limit::{Limit, Permit};
 use crate::look_ahead;
 use crate::meter::Meter;
 use crate::refusal::Refusal;
-use crate::relay::{self, Ask, Recall, Relay};
-use crate::respond::{RequestId, Respond, Said};
+use crate::relay::{self, ClientRequest, Recall, Relay};
+use crate::respond::{RequestId, Responder, ResponseContext};
 use crate::route::{Headers, Methods, Route, RouteTable};
-use crate::upstream::{Failure, Priority, TimedOut, Upstreams, Wish};
+use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstreams};
 use crate::wire::Body;
+use crate::wire::activity::Activity;
 use crate::wire::body::BodyError;
 use crate::wire::head::REFUSED;
-use crate::wire::pulse::Pulse;
 
 /// Everything that answering needs, made once at load.
 pub struct Gateway {
@@ -72,7 +72,7 @@ pub struct Gateway {
     /// The upstreams that routes and tips ask.
     pub upstreams: Arc<Upstreams>,
     /// How answers are said.
-    pub respond: Arc<Respond>,
+    pub respond: Arc<Responder>,
     /// What is counted.
     pub meter: Meter,
     /// Who wants a line for each request.
@@ -112,13 +112,13 @@ pub struct Session {
     /// Requests so far.
     pub requests: AtomicU64,
     /// Its signs of life.
-    pub pulse: Arc<Pulse>,
+    pub pulse: Arc<Activity>,
 }
 
 /// What is known of a request on its way.
-struct Way {
+struct RequestContext {
     began: Moment,
-    caller: Caller,
+    caller: Client,
     method: Method,
     request_id: RequestId,
     /// Its place in the table.
@@ -130,29 +130,33 @@ struct Way {
 /// Where the walk has come to without waiting.
 enum Step {
     Done(Response<Body>, Option<Outcome>),
-    Forward(Errand),
-    Relay(Box<relay::Errand>),
+    Forward(Miss),
+    Relay(Box<relay::Fetch>),
 }
 
 /// What is to be fetched, and what there is meanwhile.
-struct Errand {
-    asking: Asking,
+struct Miss {
+    asking: LookupKey,
     why: Forward,
     stale: Option<Stale>,
 }
 
 /// A stored answer that may be served where no other can be had, and how long
 /// ago it ceased to be fresh.
-type Stale = (Arc<Stored>, Duration);
+type Stale = (Arc<StoredResponse>, Duration);
 
 impl Gateway {
     /// Answers a request. There is always an answer.
-    pub fn answer<B>(self: &Arc<Self>, session: &Arc<Session>, mut request: Request<B>) -> Walk
+    pub fn answer<B>(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        mut request: Request<B>,
+    ) -> ResponseFuture
     where
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<BodyError>,
     {
-        let now = session.pulse.heard();
+        let now = session.pulse.last();
         if request.uri().authority().is_some() {
             origin_form(&mut request);
         }
@@ -160,18 +164,18 @@ impl Gateway {
         // be dear for nothing.
         let nth = session.requests.load(Relaxed);
         session.requests.store(nth + 1, Relaxed);
-        let mut way = Way {
+        let mut way = RequestContext {
             began: now,
-            caller: self.trust.caller(session.peer, request.headers()),
+            caller: self.trust.client(session.peer, request.headers()),
             method: request.method().clone(),
             request_id: RequestId::new(self.seed ^ (session.connection << 24).wrapping_add(nth)),
             route: None,
             key: None,
             permit: None,
         };
-        match self.step(session, &request, &mut way, now) {
-            Ok(Step::Done(response, outcome)) => Walk::Done(Some(
-                self.leave(session, &way, outcome, None, response, now),
+        match self.answer_from_memory(session, &request, &mut way, now) {
+            Ok(Step::Done(response, outcome)) => ResponseFuture::Done(Some(
+                self.finish(session, &way, outcome, None, response, now),
             )),
             Ok(Step::Forward(_) | Step::Relay(_)) if self.relay.is_loop(request.headers()) => {
                 self.refuse(session, &request, &way, &Refusal::Loop, now)
@@ -179,9 +183,9 @@ impl Gateway {
             Ok(Step::Forward(errand)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let fields = request.into_parts().0.headers;
-                Walk::Under(Box::pin(async move {
+                ResponseFuture::Under(Box::pin(async move {
                     let _working = session.pulse.work();
-                    gateway.go_on(&session, way, errand, fields).await
+                    gateway.answer_miss(&session, way, errand, fields).await
                 }))
             }
             Ok(Step::Relay(mut errand)) => {
@@ -189,7 +193,7 @@ impl Gateway {
                 let (head, body) = request.into_parts();
                 errand.ask.fields = head.headers;
                 errand.ask.body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
-                Walk::Under(Box::pin(async move {
+                ResponseFuture::Under(Box::pin(async move {
                     let _working = session.pulse.work();
                     gateway.relay(&session, way, *errand).await
                 }))
@@ -203,10 +207,10 @@ impl Gateway {
         &self,
         session: &Session,
         request: &Request<B>,
-        way: &Way,
+        way: &RequestContext,
         refusal: &Refusal,
         now: Moment,
-    ) -> Walk {
+    ) -> ResponseFuture {
         let said = way.said(request.headers());
         let mut response = self.respond.refusal(refusal, None, &said);
         if !request.body().is_end_stream() {
@@ -214,15 +218,15 @@ impl Gateway {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
         }
-        Walk::Done(Some(self.leave(session, way, None, None, response, now)))
+        ResponseFuture::Done(Some(self.finish(session, way, None, None, response, now)))
     }
 
     /// The walk as far as memory goes.
-    fn step<B: hyper::body::Body>(
+    fn answer_from_memory<B: hyper::body::Body>(
         self: &Arc<Self>,
         session: &Session,
         request: &Request<B>,
-        way: &mut Way,
+        way: &mut RequestContext,
         now: Moment,
     ) -> Result<Step, Refusal> {
         // What is refused counts as well: otherwise it would cost its client
@@ -274,15 +278,15 @@ impl Gateway {
             return self.recall(session, route, request, key, way, now);
         }
         let asking = match route.cache.mode {
-            Mode::Chain => self.fill.asking(route, key),
-            Mode::Off | Mode::Override | Mode::Respect => Asking { key, by_hash: None },
+            Mode::Chain => self.fill.lookup_key(route, key),
+            Mode::Off | Mode::Override | Mode::Respect => LookupKey { key, by_hash: None },
         };
         let key = &asking.key;
         let (stored, judged) = match self.cache.look_up(key, &route.cache, now) {
-            Lookup::Fresh { stored, ttl } => (stored, Judged::Fresh { ttl }),
-            Lookup::Settled { stored, ttl } => {
-                let stored = self.fill.settle(key, &stored);
-                (stored, Judged::Settled { ttl })
+            Lookup::Fresh { stored, ttl } => (stored, Freshness::Fresh { ttl }),
+            Lookup::Revalidated { stored, ttl } => {
+                let stored = self.fill.mark_revalidated(key, &stored);
+                (stored, Freshness::Revalidated { ttl })
             }
             Lookup::Stale {
                 stored,
@@ -290,9 +294,9 @@ impl Gateway {
                 while_revalidate: true,
                 ..
             } => {
-                let wish = Wish::of(way.caller, Priority::Revalidation);
+                let wish = RequestPriority::of(way.caller, Priority::Revalidation);
                 self.fill.refresh(key, wish);
-                (stored, Judged::Stale { by })
+                (stored, Freshness::Stale { by })
             }
             Lookup::Stale {
                 stored,
@@ -301,21 +305,21 @@ impl Gateway {
                 ..
             } => {
                 let may_stand_in = if_error && self.fill.is_answer(&asking, &stored);
-                return Ok(Step::Forward(Errand {
+                return Ok(Step::Forward(Miss {
                     asking,
                     why: Forward::Stale,
                     stale: may_stand_in.then_some((stored, by)),
                 }));
             }
             Lookup::Absent => {
-                return Ok(Step::Forward(Errand {
+                return Ok(Step::Forward(Miss {
                     asking,
                     why: Forward::UriMiss,
                     stale: None,
                 }));
             }
             Lookup::Bypass => {
-                return Ok(Step::Forward(Errand {
+                return Ok(Step::Forward(Miss {
                     asking,
                     why: Forward::Bypass,
                     stale: None,
@@ -323,7 +327,7 @@ impl Gateway {
             }
         };
         if asking.by_hash.is_some() && !self.fill.is_answer(&asking, &stored) {
-            return Ok(Step::Forward(Errand {
+            return Ok(Step::Forward(Miss {
                 asking,
                 why: Forward::UriMiss,
                 stale: None,
@@ -348,12 +352,12 @@ impl Gateway {
         route: &Route,
         request: &Request<B>,
         key: Key,
-        way: &Way,
+        way: &RequestContext,
         now: Moment,
     ) -> Result<Step, Refusal> {
         let (method, fields) = (request.method(), request.headers());
-        let errand = |key, why, chosen| relay::Errand {
-            ask: Ask {
+        let errand = |key, why, chosen| relay::Fetch {
+            ask: ClientRequest {
                 method: method.clone(),
                 // The walk hands the request's own over where it goes on.
                 fields: HeaderMap::new(),
@@ -390,8 +394,8 @@ impl Gateway {
     async fn relay(
         self: &Arc<Self>,
         session: &Session,
-        way: Way,
-        errand: relay::Errand,
+        way: RequestContext,
+        errand: relay::Fetch,
     ) -> Response<Body> {
         // Only what browsers are told depends on the fields from here on.
         let fields = match errand.ask.fields.get(ORIGIN) {
@@ -412,13 +416,13 @@ impl Gateway {
                 let Some(stale) = stale else {
                     let said = way.said(&fields);
                     let response = self.respond.refusal(&refusal, None, &said);
-                    return self.leave(session, &way, None, None, response, self.clock.now());
+                    return self.finish(session, &way, None, None, response, self.clock.now());
                 };
                 Ok(stale)
             }
         };
         let now = self.clock.now();
-        session.pulse.hear(now);
+        session.pulse.record(now);
         let said = way.said(&fields);
         let (response, outcome) = match went {
             Ok((mut response, outcome)) => {
@@ -428,7 +432,7 @@ impl Gateway {
                     reader.serve(&session.pulse);
                 }
                 if route == Some(Headers::Typed) {
-                    self.respond.dress(response.headers_mut(), &said);
+                    self.respond.add_own_fields(response.headers_mut(), &said);
                 }
                 (response, outcome)
             }
@@ -437,13 +441,13 @@ impl Gateway {
                 outcome,
             ),
         };
-        self.leave(session, &way, Some(outcome), None, response, now)
+        self.finish(session, &way, Some(outcome), None, response, now)
     }
 
     /// Adds ordgate's own fields where the route has them.
-    fn dress(&self, route: &Route, response: &mut Response<Body>, said: &Said<'_>) {
+    fn dress(&self, route: &Route, response: &mut Response<Body>, said: &ResponseContext<'_>) {
         if route.headers == Headers::Typed {
-            self.respond.dress(response.headers_mut(), said);
+            self.respond.add_own_fields(response.headers_mut(), said);
         }
     }
 
@@ -451,7 +455,7 @@ impl Gateway {
     fn document<B: hyper::body::Body>(
         &self,
         request: &Request<B>,
-        way: &Way,
+        way: &RequestContext,
     ) -> Result<Step, Refusal> {
         let path = request.uri().path();
         let document = self.documents.iter().find(|document| document.path == path);
@@ -475,17 +479,17 @@ impl Gateway {
 
     /// The walk beyond memory: fetches, and answers with what came, or with
     /// what there was.
-    async fn go_on(
+    async fn answer_miss(
         self: &Arc<Self>,
         session: &Session,
-        way: Way,
-        errand: Errand,
+        way: RequestContext,
+        errand: Miss,
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
         let asking = errand.asking;
         let asked = asking.by_hash.as_ref().unwrap_or(&asking.key);
-        let wish = Wish::of(
+        let wish = RequestPriority::of(
             way.caller,
             match errand.stale {
                 // What may not stand in for much longer is as urgent as what
@@ -508,13 +512,13 @@ impl Gateway {
                     let outcome = Outcome::StaleIfError { ttl: past(by) };
                     let age = self
                         .cache
-                        .age(&stored, Judged::Stale { by }, self.clock.now());
+                        .age(&stored, Freshness::Stale { by }, self.clock.now());
                     let response = self.respond.stored(stored, asked, outcome, &said, age);
                     (response, Some(outcome))
                 }
                 None => (self.respond.refusal(&too_many, None, &said), None),
             };
-            return self.leave(session, &way, outcome, None, response, self.clock.now());
+            return self.finish(session, &way, outcome, None, response, self.clock.now());
         }
         let (fetched, collapsed, stale) = match (errand.why, errand.stale) {
             (Forward::Bypass, _) => (self.fill.pass(&asking.key, wish).await, false, None),
@@ -527,8 +531,8 @@ impl Gateway {
         };
         let is_from_memory = matches!(
             &fetched,
-            Ok(Found {
-                from: Provenance::Memory,
+            Ok(FillAnswer {
+                from: AnswerSource::Memory,
                 ..
             })
         );
@@ -539,7 +543,7 @@ impl Gateway {
             look_ahead::next_window(&self.fill, &asking.key, &found.stored);
         }
         let now = self.clock.now();
-        session.pulse.hear(now);
+        session.pulse.record(now);
         let said = way.said(&fields);
         let forwarded = |status, stored| Outcome::Forwarded {
             why: errand.why,
@@ -548,12 +552,12 @@ impl Gateway {
             collapsed,
         };
         let (response, outcome, took) = match (fetched, stale) {
-            (Ok(Found { stored, from }), _) => {
+            (Ok(FillAnswer { stored, from }), _) => {
                 let judged = self.cache.judge(&stored, now);
                 let outcome = match from {
-                    Provenance::Upstream { stored: kept } => forwarded(Some(stored.status), kept),
+                    AnswerSource::Upstream { stored: kept } => forwarded(Some(stored.status), kept),
                     // Put together from what was stored already.
-                    Provenance::Memory => hit(judged),
+                    AnswerSource::Memory => hit(judged),
                 };
                 let (age, took) = (self.cache.age(&stored, judged, now), stored.took);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
@@ -562,7 +566,7 @@ impl Gateway {
             // RFC 5861 §4: better what was true a while ago than an error.
             (Err(_failure), Some((stored, by))) => {
                 let outcome = Outcome::StaleIfError { ttl: past(by) };
-                let age = self.cache.age(&stored, Judged::Stale { by }, now);
+                let age = self.cache.age(&stored, Freshness::Stale { by }, now);
                 let response = self.respond.stored(stored, asked, outcome, &said, age);
                 (response, outcome, None)
             }
@@ -576,13 +580,13 @@ impl Gateway {
                 )
             }
         };
-        self.leave(session, &way, Some(outcome), took, response, now)
+        self.finish(session, &way, Some(outcome), took, response, now)
     }
 
     /// Counts a request that is to go to the upstream against its client's limit
     /// on misses, unless it joins another's. What is over the limit is answered
     /// with what is stale, where there is such.
-    fn admit_miss(&self, caller: Caller, joins: bool) -> Result<(), Refusal> {
+    fn admit_miss(&self, caller: Client, joins: bool) -> Result<(), Refusal> {
         match &self.limit {
             Some(limit) if !joins => limit
                 .admit_miss(caller, self.clock.now())
@@ -595,7 +599,7 @@ impl Gateway {
     /// though it joined one; and the other way round.
     fn count_by_outcome<T, E>(
         &self,
-        caller: Caller,
+        caller: Client,
         joined: bool,
         went: &Result<(T, Outcome), (E, Outcome)>,
     ) {
@@ -617,7 +621,7 @@ impl Gateway {
 
     /// Gives back what was counted for a request that memory, or another's, has
     /// answered after all.
-    fn give_back_miss(&self, caller: Caller) {
+    fn give_back_miss(&self, caller: Client) {
         if let Some(limit) = &self.limit {
             limit.give_back_miss(caller);
         }
@@ -631,7 +635,12 @@ impl Gateway {
     }
 
     /// Finds out what is asked, within a time.
-    async fn find(&self, asking: &Asking, wait: Wait, wish: Wish) -> (Fetched, bool) {
+    async fn find(
+        &self,
+        asking: &LookupKey,
+        wait: Wait,
+        wish: RequestPriority,
+    ) -> (FillResult, bool) {
         let (fetched, collapsed) = self.fill.find(&asking.key, wait, wish).await;
         match (&fetched, &asking.by_hash) {
             // The height belongs to another block by now: the hash itself is
@@ -648,11 +657,11 @@ impl Gateway {
     /// parted height and hash.
     async fn find_or(
         &self,
-        asking: &Asking,
+        asking: &LookupKey,
         stale: Stale,
         arrived: Instant,
-        wish: Wish,
-    ) -> (Fetched, bool, Option<Stale>) {
+        wish: RequestPriority,
+    ) -> (FillResult, bool, Option<Stale>) {
         // Where the upstream has been asked for a while already, it is slow:
         // the stale answer need not wait for it again.
         let wait = Wait {
@@ -672,7 +681,7 @@ impl Gateway {
                 self.find(
                     asking,
                     Wait::until(arrived + self.fill.patience(&asking.key)),
-                    Wish {
+                    RequestPriority {
                         priority: Priority::Miss,
                         ..wish
                     },
@@ -695,10 +704,10 @@ impl Gateway {
     }
 
     /// The one exit: counts, and writes the access log where there is one.
-    fn leave(
+    fn finish(
         &self,
         session: &Session,
-        way: &Way,
+        way: &RequestContext,
         outcome: Option<Outcome>,
         upstream: Option<Duration>,
         mut response: Response<Body>,
@@ -715,7 +724,7 @@ impl Gateway {
             let route = way
                 .route
                 .and_then(|route| self.routes.routes().get(usize::from(route)));
-            log.write(&Visit {
+            log.write(&LogEntry {
                 caller: way.caller,
                 method: &way.method,
                 route: route.map(|route| &*route.name),
@@ -759,28 +768,28 @@ impl Gateway {
     }
 
     /// How the tips are known that can be asked for, or that some route goes by.
-    pub fn standings(&self) -> Vec<TipStanding> {
+    pub fn tip_snapshots(&self) -> Vec<TipSnapshot> {
         let goes_by = |tip: u16| {
             let mut routes = self.routes.routes().iter();
             routes.any(|route| route.cache.mode == Mode::Chain && route.cache.tip == tip)
         };
-        let standings = self.fill.chain.standings(self.clock.now());
+        let standings = self.fill.chain.snapshots(self.clock.now());
         let numbered = (0_u16..).zip(standings);
         let used = numbered.filter(|(tip, standing)| standing.path.is_some() || goes_by(*tip));
         used.map(|(_, standing)| standing).collect()
     }
 
     /// How the tips are known that are asked for, since some route goes by them.
-    pub fn asked_tips(&self) -> Vec<TipStanding> {
+    pub fn asked_tips(&self) -> Vec<TipSnapshot> {
         let used = self.tips();
-        let standings = self.fill.chain.standings(self.clock.now());
+        let standings = self.fill.chain.snapshots(self.clock.now());
         let numbered = (0_u16..).zip(standings);
         let asked = numbered.filter(|(tip, _)| used.contains(tip));
         asked.map(|(_, standing)| standing).collect()
     }
 
     /// The tips that some route goes by and that have never been known.
-    pub fn unknown_tips(&self) -> Vec<TipStanding> {
+    pub fn unknown_tips(&self) -> Vec<TipSnapshot> {
         let mut tips = self.asked_tips();
         tips.retain(|tip| !tip.known_once);
         tips
@@ -796,7 +805,7 @@ impl Gateway {
 
     /// What is owed now and then, off the walk: forgetting callers and answers
     /// that are past every use.
-    pub fn keep_house(&self) {
+    pub fn maintain(&self) {
         if let Some(limit) = &self.limit {
             self.meter
                 .totals
@@ -809,9 +818,9 @@ impl Gateway {
     }
 }
 
-impl Way {
-    fn said<'a>(&self, fields: &'a HeaderMap) -> Said<'a> {
-        Said {
+impl RequestContext {
+    fn said<'a>(&self, fields: &'a HeaderMap) -> ResponseContext<'a> {
+        ResponseContext {
             fields,
             request_id: self.request_id,
             permit: self.permit,
@@ -848,12 +857,12 @@ fn origin_form<B>(request: &mut Request<B>) {
 }
 
 /// A hit, with the whole seconds of freshness that are left.
-fn hit(judged: Judged) -> Outcome {
+fn hit(judged: Freshness) -> Outcome {
     let ttl = match judged {
-        Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+        Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => {
             i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX)
         }
-        Judged::Stale { by } => past(by),
+        Freshness::Stale { by } => past(by),
     };
     Outcome::Hit { ttl }
 }
@@ -865,14 +874,14 @@ fn past(by: Duration) -> i64 {
 
 /// An answer, at once or later. It never fails: hyper would drop the
 /// connection without a word.
-pub enum Walk {
+pub enum ResponseFuture {
     /// Here it is.
     Done(Option<Response<Body>>),
     /// It will be.
     Under(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
 }
 
-impl Future for Walk {
+impl Future for ResponseFuture {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

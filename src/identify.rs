@@ -19,14 +19,14 @@ use crate::wire::X_FORWARDED_FOR;
 /// Whose limits a request counts against: an IPv4 address or an IPv6 /64,
 /// since a household is given a /64 and a host any address of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Caller {
+pub enum Client {
     /// An IPv4 address, IPv4-mapped IPv6 addresses among them.
     V4(u32),
     /// The upper half of an IPv6 address.
     V6(u64),
 }
 
-impl From<IpAddr> for Caller {
+impl From<IpAddr> for Client {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(v4) => Self::V4(v4.to_bits()),
@@ -42,7 +42,7 @@ impl From<IpAddr> for Caller {
     }
 }
 
-impl std::fmt::Display for Caller {
+impl std::fmt::Display for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match *self {
             Self::V4(bits) => std::net::Ipv4Addr::from_bits(bits).fmt(f),
@@ -68,7 +68,7 @@ impl Trust {
     }
 
     /// Who asks, given the connection's address and the request's fields.
-    pub fn caller(&self, peer: IpAddr, fields: &HeaderMap) -> Caller {
+    pub fn client(&self, peer: IpAddr, fields: &HeaderMap) -> Client {
         self.address(peer, fields).into()
     }
 
@@ -294,7 +294,7 @@ mod tests {
             (&[r#"for=1.1.1.1;x=""#, "for=10.2.3.4"], proxy),
         ] {
             let pairs: Vec<_> = lines.iter().map(|line| ("forwarded", *line)).collect();
-            let found = trust().caller(proxy.parse().unwrap(), &fields(&pairs));
+            let found = trust().client(proxy.parse().unwrap(), &fields(&pairs));
             assert_eq!(found.to_string(), caller, "{lines:?}");
         }
     }
@@ -450,7 +450,7 @@ mod tests {
             ),
         ];
         for (peer, pairs, caller) in rows {
-            let found = trust().caller(peer.parse().unwrap(), &fields(pairs));
+            let found = trust().client(peer.parse().unwrap(), &fields(pairs));
             assert_eq!(found.to_string(), *caller, "{peer} {pairs:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! What a caller may ask: governor, keyed by [`Caller`]. The only room that
+//! What a caller may ask: governor, keyed by [`Client`]. The only room that
 //! names it (its clock aside).
 //!
 //! Two limits: on requests, whatever answers them, and on misses, which go to
@@ -30,7 +30,7 @@ use http::HeaderValue;
 use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// The limit on each caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,7 +53,7 @@ const SHARED: u32 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Bucket {
-    Own(Caller),
+    Own(Client),
     Shared(u16),
 }
 
@@ -177,7 +177,7 @@ impl ShrinkableKeyedStateStore<Bucket> for Store {
 
 impl Buckets {
     /// The bucket of a caller, where the table holds so many.
-    fn of(&self, caller: Caller, max_callers: usize) -> Bucket {
+    fn of(&self, caller: Client, max_callers: usize) -> Bucket {
         let own = Bucket::Own(caller);
         // Who is in the table already keeps what it has spent.
         match self.known.load(Ordering::Relaxed) < max_callers || self.map.contains_key(&own) {
@@ -224,7 +224,7 @@ impl Allowance {
         }
     }
 
-    fn admit(&self, caller: Caller) -> Result<Permit, NotUntil<Moment>> {
+    fn admit(&self, caller: Client) -> Result<Permit, NotUntil<Moment>> {
         let table = &*self.table;
         let bucket = table.buckets.of(caller, self.max_callers);
         let remaining = table.limiter.check_key(&bucket)?.remaining_burst_capacity();
@@ -236,7 +236,7 @@ impl Allowance {
     }
 
     /// Gives back a request that was admitted.
-    fn give_back(&self, caller: Caller) {
+    fn give_back(&self, caller: Client) {
         let buckets = &*self.table.buckets;
         let bucket = buckets.of(caller, self.max_callers);
         let interval = Nanos::from(self.quota.replenish_interval());
@@ -293,7 +293,7 @@ impl Limit {
     ///
     /// # Errors
     /// Where it is one too many; it is not counted then.
-    pub fn admit(&self, caller: Caller, now: Moment) -> Result<Permit, TooMany> {
+    pub fn admit(&self, caller: Client, now: Moment) -> Result<Permit, TooMany> {
         self.requests.admit(caller).map_err(|not_until| TooMany {
             retry_after: ceil(not_until.wait_time_from(now)).max(1),
         })
@@ -305,7 +305,7 @@ impl Limit {
     ///
     /// # Errors
     /// Where it is one too many; it is not counted then.
-    pub fn admit_miss(&self, caller: Caller, now: Moment) -> Result<(), TooManyMisses> {
+    pub fn admit_miss(&self, caller: Client, now: Moment) -> Result<(), TooManyMisses> {
         let Some(misses) = &self.misses else {
             return Ok(());
         };
@@ -318,7 +318,7 @@ impl Limit {
 
     /// Gives back a miss that [`admit_miss`](Self::admit_miss) has counted, for a
     /// request that did not go to the upstream after all.
-    pub fn give_back_miss(&self, caller: Caller) {
+    pub fn give_back_miss(&self, caller: Client) {
         if let Some(misses) = &self.misses {
             misses.give_back(caller);
         }
@@ -404,7 +404,7 @@ mod tests {
     fn a_burst_then_the_rate() {
         let clock = Clock::manual();
         let limit = Limit::new(&settings(60, 3, 10), clock.clone()).unwrap();
-        let one = Caller::V4(1);
+        let one = Client::V4(1);
         for left in [2, 1, 0] {
             assert_eq!(limit.admit(one, clock.now()).unwrap().remaining, left);
         }
@@ -413,7 +413,7 @@ mod tests {
             Err(TooMany { retry_after: 1 })
         );
         assert!(
-            limit.admit(Caller::V4(2), clock.now()).is_ok(),
+            limit.admit(Client::V4(2), clock.now()).is_ok(),
             "another caller"
         );
         clock.advance(Duration::from_secs(1));
@@ -434,7 +434,7 @@ mod tests {
     fn waits_are_rounded_up() {
         let clock = Clock::manual();
         let limit = Limit::new(&settings(6, 1, 10), clock.clone()).unwrap();
-        let one = Caller::V4(1);
+        let one = Client::V4(1);
         assert!(limit.admit(one, clock.now()).is_ok());
         for (passed, wait) in [(0, 10), (1500, 9), (8400, 1)] {
             clock.advance(Duration::from_millis(passed));
@@ -449,13 +449,13 @@ mod tests {
         let clock = Clock::manual();
         let limit = Limit::new(&settings(60, 5, 100), clock.clone()).unwrap();
         for n in 0..100_000 {
-            let _ = limit.admit(Caller::V4(n), clock.now());
+            let _ = limit.admit(Client::V4(n), clock.now());
         }
         assert!(limit.requests.table.limiter.len() <= 100 + SHARED as usize);
         clock.advance(Duration::from_secs(60));
         assert_eq!(limit.prune(), 0);
         assert_eq!(
-            limit.admit(Caller::V4(7), clock.now()).unwrap().remaining,
+            limit.admit(Client::V4(7), clock.now()).unwrap().remaining,
             4
         );
     }
@@ -467,20 +467,20 @@ mod tests {
         let known = || limit.requests.table.buckets.known.load(Ordering::Relaxed);
         // One caller whose burst is whole each time that it asks.
         for _ in 0..1000 {
-            assert!(limit.admit(Caller::V4(1), clock.now()).is_ok());
-            assert!(limit.admit(Caller::V4(1), clock.now()).is_err());
+            assert!(limit.admit(Client::V4(1), clock.now()).is_ok());
+            assert!(limit.admit(Client::V4(1), clock.now()).is_err());
             clock.advance(Duration::from_secs(1));
         }
         assert_eq!(known(), 1);
         for n in 2..=100 {
-            assert!(limit.admit(Caller::V4(n), clock.now()).is_ok());
+            assert!(limit.admit(Client::V4(n), clock.now()).is_ok());
         }
         assert_eq!(known(), 100);
         // Strangers share buckets now; who is in the table keeps its own, and
         // what it has spent of it.
-        assert!(limit.admit(Caller::V4(101), clock.now()).is_ok());
+        assert!(limit.admit(Client::V4(101), clock.now()).is_ok());
         assert_eq!(known(), 100);
-        assert!(limit.admit(Caller::V4(50), clock.now()).is_err());
+        assert!(limit.admit(Client::V4(50), clock.now()).is_err());
         assert_eq!(limit.prune(), 100, "without the shared ones");
         clock.advance(Duration::from_secs(60));
         assert_eq!((limit.prune(), known()), (0, 0));
@@ -494,7 +494,7 @@ mod tests {
             ..settings(60, 9, 10)
         };
         let limit = Limit::new(&some, clock.clone()).unwrap();
-        let one = Caller::V4(1);
+        let one = Client::V4(1);
         for _ in 0..2 {
             assert_eq!(limit.admit_miss(one, clock.now()), Ok(()));
         }
@@ -502,7 +502,7 @@ mod tests {
         assert_eq!(refused.field(), "\"misses\";r=0;t=30");
         assert_eq!(refused.policy(), "\"misses\";q=2;w=60");
         assert_eq!(limit.admit(one, clock.now()).unwrap().remaining, 8);
-        assert_eq!(limit.admit_miss(Caller::V4(2), clock.now()), Ok(()));
+        assert_eq!(limit.admit_miss(Client::V4(2), clock.now()), Ok(()));
         // A reload that leaves this quota as it is leaves what is spent.
         let next = |settings: &Settings| Limit::after(Some(&limit), settings, clock.clone());
         let other = Settings {
@@ -540,13 +540,13 @@ mod tests {
     fn what_is_spent_stays_spent_where_the_quota_does() {
         let clock = Clock::manual();
         let limit = Limit::new(&settings(60, 1, 10), clock.clone()).unwrap();
-        assert!(limit.admit(Caller::V4(1), clock.now()).is_ok());
+        assert!(limit.admit(Client::V4(1), clock.now()).is_ok());
         let next = |settings| Limit::after(Some(&limit), &settings, clock.clone()).unwrap();
         for same in [settings(60, 1, 10), settings(60, 1, 99)] {
-            assert!(next(same).admit(Caller::V4(1), clock.now()).is_err());
+            assert!(next(same).admit(Client::V4(1), clock.now()).is_err());
         }
         let other = next(settings(60, 2, 10));
-        assert!(other.admit(Caller::V4(1), clock.now()).is_ok());
+        assert!(other.admit(Client::V4(1), clock.now()).is_ok());
     }
 
     #[test]

@@ -35,19 +35,19 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch as signal};
-pub use watch::Times;
-use watch::{Verdict, judge};
+pub use watch::ConnectionTimeouts;
+use watch::{WatchAction, judge};
 
 use crate::clock::Clock;
-use crate::gateway::{Gateway, Session, Walk};
+use crate::gateway::{Gateway, ResponseFuture, Session};
 use crate::identify::Trust;
 use crate::meter::Totals;
 use crate::refusal::Refusal;
-use crate::respond::{RequestId, Said};
+use crate::respond::{RequestId, ResponseContext};
 use crate::unsent::{self, Account};
 use crate::wire::Body;
-use crate::wire::head::{Bounds, HeadFault};
-use crate::wire::pulse::Pulse;
+use crate::wire::activity::Activity;
+use crate::wire::head::{HeadBounds, HeadFault};
 
 /// How connections are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -69,7 +69,7 @@ pub struct Settings {
     pub per_client: Option<PerClient>,
     /// The times that a connection has.
     #[serde(flatten)]
-    pub times: Times,
+    pub times: ConnectionTimeouts,
 }
 
 /// What one client may hold at once. Trusted proxies may hold any of it, since
@@ -95,7 +95,7 @@ impl Settings {
 
 /// What serves at present; a reload puts another in its place. A connection
 /// sees that by one load for each request, and lets go of the old one then.
-pub type Present = Arc<ArcSwap<Gateway>>;
+pub type Current = Arc<ArcSwap<Gateway>>;
 
 /// Whether the gateway is to stop: `true` once it drains.
 pub type Drain = signal::Receiver<bool>;
@@ -122,18 +122,18 @@ const HYPERS_FIELDS: usize = 100;
 /// Connections that are being turned away at once; more are just closed.
 const TURNING_AWAY: usize = 256;
 /// What every accept loop shares.
-pub struct Door {
-    present: Present,
+pub struct Acceptor {
+    present: Current,
     totals: Arc<Totals>,
     clock: Clock,
-    manners: ArcSwap<Manners>,
+    manners: ArcSwap<ConnectionSettings>,
     numbers: AtomicU64,
     turning_away: Semaphore,
     clients: Arc<Clients>,
 }
 
 /// How connections are served that come from now on.
-struct Manners {
+struct ConnectionSettings {
     settings: Settings,
     /// Whose connections are not counted per client.
     trust: Trust,
@@ -152,15 +152,15 @@ enum TurnedAway {
     Client,
 }
 
-impl Door {
+impl Acceptor {
     /// The door of whichever gateway is the present one.
-    pub fn new(present: Present, settings: Settings) -> Arc<Self> {
+    pub fn new(present: Current, settings: Settings) -> Arc<Self> {
         let gateway = present.load_full();
         gateway.meter.totals.unsent.set(settings.unsent());
         Arc::new(Self {
             totals: gateway.meter.totals.clone(),
             clock: gateway.clock.clone(),
-            manners: ArcSwap::from_pointee(Manners::of(&gateway, settings)),
+            manners: ArcSwap::from_pointee(ConnectionSettings::of(&gateway, settings)),
             present,
             numbers: AtomicU64::new(1),
             turning_away: Semaphore::new(TURNING_AWAY),
@@ -171,7 +171,7 @@ impl Door {
     /// Serves connections that come from now on as these settings want, and as
     /// the present gateway speaks.
     pub fn behave(&self, settings: Settings) {
-        let manners = Manners::of(&self.present.load_full(), settings);
+        let manners = ConnectionSettings::of(&self.present.load_full(), settings);
         self.totals.unsent.set(settings.unsent());
         self.manners.store(Arc::new(manners));
     }
@@ -249,7 +249,7 @@ impl Door {
     fn count(
         &self,
         peer: IpAddr,
-        manners: &Manners,
+        manners: &ConnectionSettings,
     ) -> Result<(Open, Option<Counted>), TurnedAway> {
         let settings = &manners.settings;
         let before = self.totals.connections.fetch_add(1, Relaxed);
@@ -268,20 +268,26 @@ impl Door {
     }
 
     /// Serves one connection to its end.
-    async fn serve(&self, stream: TcpStream, peer: IpAddr, manners: &Manners, mut drain: Drain) {
+    async fn serve(
+        &self,
+        stream: TcpStream,
+        peer: IpAddr,
+        manners: &ConnectionSettings,
+        mut drain: Drain,
+    ) {
         let settings = manners.settings;
         // Without it small answers wait for the client's delayed ACK; a socket
         // that refuses is about to fail anyway.
         let _ = stream.set_nodelay(true);
         let clock = &self.clock;
-        let pulse = Arc::new(Pulse::new(clock.now()));
+        let pulse = Arc::new(Activity::new(clock.now()));
         let session = Arc::new(Session {
             peer,
             connection: self.numbers.fetch_add(1, Relaxed),
             requests: AtomicU64::new(0),
             pulse: pulse.clone(),
         });
-        let bounds = Bounds {
+        let bounds = HeadBounds {
             head: settings.max_head_bytes,
             target: settings.max_target_bytes,
             fields: settings.max_fields,
@@ -302,7 +308,7 @@ impl Door {
             account,
         );
         let io = TokioIo::new(guard);
-        let service = Walker {
+        let service = ConnectionService {
             present: RefCell::new(Cache::new(self.present.clone())),
             session: session.clone(),
             clock: clock.clone(),
@@ -369,13 +375,13 @@ impl Door {
                     return Poll::Ready(());
                 }
                 let pause = match judge(&pulse, &settings.times, clock.now()) {
-                    Verdict::Keep(pause) => pause,
-                    Verdict::TooSlow => {
+                    WatchAction::Keep(pause) => pause,
+                    WatchAction::TooSlow => {
                         pulse.set_fault(HeadFault::HeadTooSlow);
                         LINGER
                     }
-                    Verdict::Close => return Poll::Ready(()),
-                    Verdict::Reset => {
+                    WatchAction::Close => return Poll::Ready(()),
+                    WatchAction::Reset => {
                         if !pulse.is_cut() {
                             self.totals.too_slow.fetch_add(1, Relaxed);
                             pulse.cut();
@@ -395,7 +401,7 @@ impl Door {
     async fn turn_away(
         self: Arc<Self>,
         mut stream: TcpStream,
-        manners: Arc<Manners>,
+        manners: Arc<ConnectionSettings>,
         why: TurnedAway,
     ) {
         let Ok(_turning) = self.turning_away.try_acquire() else {
@@ -417,7 +423,7 @@ impl Door {
     }
 }
 
-impl Manners {
+impl ConnectionSettings {
     fn of(gateway: &Gateway, settings: Settings) -> Self {
         Self {
             sorry: sorry(gateway, &Refusal::TooManyConnections),
@@ -431,7 +437,7 @@ impl Manners {
 /// The answer to a connection too many: as any refusal, but written once, since
 /// hyper has no part in it.
 fn sorry(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
-    let said = Said {
+    let said = ResponseContext {
         fields: &HeaderMap::new(),
         request_id: RequestId::new(gateway.seed),
         permit: None,
@@ -479,20 +485,20 @@ impl Drop for Open {
 }
 
 /// hyper's service: the walk, for one connection.
-struct Walker {
+struct ConnectionService {
     /// The connection's own view of the present gateway. hyper calls from one
     /// task, one request after another.
-    present: RefCell<Cache<Present, Arc<Gateway>>>,
+    present: RefCell<Cache<Current, Arc<Gateway>>>,
     session: Arc<Session>,
     clock: Clock,
 }
 
-impl Service<Request<Incoming>> for Walker {
+impl Service<Request<Incoming>> for ConnectionService {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Walk;
+    type Future = ResponseFuture;
 
-    fn call(&self, request: Request<Incoming>) -> Walk {
+    fn call(&self, request: Request<Incoming>) -> ResponseFuture {
         let mut present = self.present.borrow_mut();
         let gateway = present.load();
         match self.session.pulse.is_late() {
@@ -502,13 +508,13 @@ impl Service<Request<Incoming>> for Walker {
     }
 }
 
-impl Walker {
+impl ConnectionService {
     /// A request that was in the buffer while the answer before it took its
     /// time. It is answered by the present time; and where that answer is still
     /// being written, not before: its own answer would wait as long, and hold
     /// memory.
     #[cold]
-    fn call_late(&self, gateway: &Arc<Gateway>, request: Request<Incoming>) -> Walk {
+    fn call_late(&self, gateway: &Arc<Gateway>, request: Request<Incoming>) -> ResponseFuture {
         let pulse = &self.session.pulse;
         if pulse.stuck_since().is_none() {
             pulse.catch_up(self.clock.now());
@@ -517,7 +523,7 @@ impl Walker {
         let (gateway, session) = (gateway.clone(), self.session.clone());
         let clock = self.clock.clone();
         // hyper polls this once all of the answer before is written.
-        Walk::Under(Box::pin(async move {
+        ResponseFuture::Under(Box::pin(async move {
             session.pulse.catch_up(clock.now());
             let Ok(response) = gateway.answer(&session, request).await;
             response

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use crate::cache::key::Key;
-use crate::cache::store::Stored;
+use crate::cache::store::StoredResponse;
 use crate::chain::finality::Class;
 use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
-use crate::upstream::{Priority, Wish};
+use crate::upstream::{Priority, RequestPriority};
 
 /// One hit in so many is counted as heat.
 pub const SAMPLE: u64 = 8;
@@ -37,23 +37,23 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     });
     hot.sort_unstable_by_key(|(heat, _)| std::cmp::Reverse(*heat));
     for (_, key) in hot.into_iter().take(most) {
-        fill.refresh(&key, Wish::own(Priority::LookAhead));
+        fill.refresh(&key, RequestPriority::own(Priority::LookAhead));
     }
 }
 
 /// Fetches the window after a page that was just cut, where the list goes on
 /// and the one before is stored: somebody walks it.
-pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &Stored) {
+pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
     if !fill.chain.look_ahead().next_window {
         return;
     }
     let Some(next) = next(fill, key, stored) else {
         return;
     };
-    fill.refresh(&next, Wish::own(Priority::LookAhead));
+    fill.refresh(&next, RequestPriority::own(Priority::LookAhead));
 }
 
-fn next(fill: &Fill, key: &Key, stored: &Stored) -> Option<Key> {
+fn next(fill: &Fill, key: &Key, stored: &StoredResponse) -> Option<Key> {
     let size = u64::from(fill.route(key)?.pages?.get());
     let (limit, offset) = page_of(key)?;
     let total = stored.page.as_ref()?.total;

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::fill::Fill;
 use crate::look_ahead;
-use crate::upstream::{Failure, Priority, Wish};
+use crate::upstream::{Failure, Priority, RequestPriority};
 
 /// How soon after a probe the next may follow out of turn, at first.
 const SOONEST: Duration = Duration::from_millis(250);
@@ -44,7 +44,7 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
     loop {
         let began = tokio::time::Instant::now();
         let probed = probe(&fill, tip).await;
-        if probed == Probed::Learned {
+        if probed == ProbeOutcome::Learned {
             // The probes go on meanwhile.
             let fill = fill.clone();
             tokio::spawn(async move { fill.look_at_blocks(tip).await });
@@ -73,13 +73,13 @@ pub async fn watch(fill: Arc<Fill>, tip: u16) {
 }
 
 /// How many probes in a row have failed.
-fn failures_after(before: u32, probed: Probed) -> u32 {
+fn failures_after(before: u32, probed: ProbeOutcome) -> u32 {
     match probed {
-        Probed::Learned => 0,
-        Probed::Failed => before.saturating_add(1),
+        ProbeOutcome::Learned => 0,
+        ProbeOutcome::Failed => before.saturating_add(1),
         // It has cost the upstream nothing. The next one is sent as soon as the
         // upstream is asked again.
-        Probed::NotSent => 0,
+        ProbeOutcome::NotSent => 0,
     }
 }
 
@@ -112,7 +112,7 @@ pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
 
 /// What came of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Probed {
+pub enum ProbeOutcome {
     /// A tip was learned.
     Learned,
     /// The upstream failed.
@@ -122,20 +122,20 @@ pub enum Probed {
 }
 
 /// Sends one probe.
-pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
+pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     let chain = &fill.chain;
     let Some(source) = chain.source(tip) else {
-        return Probed::Failed;
+        return ProbeOutcome::Failed;
     };
     let (Some(path), Some(start)) = (&source.path, chain.start(tip)) else {
-        return Probed::Failed;
+        return ProbeOutcome::Failed;
     };
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
     // Later than this, an answer would tell of a tip that counts as lost.
     let patience = source.patience().max(LEAST_PATIENCE);
     let upstream = fill.upstreams.asked(source.upstream);
-    let asked = upstream.ask(path, Wish::own(Priority::Probe));
+    let asked = upstream.ask(path, RequestPriority::own(Priority::Probe));
     let mut is_sent = true;
     let why = match tokio::time::timeout(patience, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
@@ -162,8 +162,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
         Err(why) => {
             chain.failed(tip, why);
             return match is_sent {
-                true => Probed::Failed,
-                false => Probed::NotSent,
+                true => ProbeOutcome::Failed,
+                false => ProbeOutcome::NotSent,
             };
         }
     };
@@ -171,7 +171,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
         Ok(height) => height,
         Err(why) => {
             chain.failed(tip, format!("{path} answers, but {why}"));
-            return Probed::Failed;
+            return ProbeOutcome::Failed;
         }
     };
     if let Some(height) = height
@@ -182,7 +182,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
             tip,
             format!("{path} says height {height}, which the chain cannot have yet"),
         );
-        return Probed::Failed;
+        return ProbeOutcome::Failed;
     }
     chain.heard_from(tip, answer.endpoint);
     let now = fill.clock.now();
@@ -192,14 +192,14 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> Probed {
                 fill.forget(tip, from);
             }
         }
-        None if height.is_none() => return Probed::Failed,
+        None if height.is_none() => return ProbeOutcome::Failed,
         // A height seen in passing has made it doubtful.
         None => chain.want(tip),
     }
     if chain.epoch(tip) != epoch {
         look_ahead::refresh(fill, tip);
     }
-    Probed::Learned
+    ProbeOutcome::Learned
 }
 
 /// The height that a status says; `None` where it has the member not, or null,
@@ -242,16 +242,16 @@ mod tests {
             pause(failures, every).as_secs()
         };
         for (probed, expected) in [
-            (Probed::Failed, 5),
-            (Probed::Failed, 10),
-            (Probed::Failed, 20),
-            (Probed::Failed, 40),
-            (Probed::Failed, 60),
-            (Probed::NotSent, 5),
-            (Probed::NotSent, 5),
-            (Probed::Failed, 5),
-            (Probed::Failed, 10),
-            (Probed::Learned, 5),
+            (ProbeOutcome::Failed, 5),
+            (ProbeOutcome::Failed, 10),
+            (ProbeOutcome::Failed, 20),
+            (ProbeOutcome::Failed, 40),
+            (ProbeOutcome::Failed, 60),
+            (ProbeOutcome::NotSent, 5),
+            (ProbeOutcome::NotSent, 5),
+            (ProbeOutcome::Failed, 5),
+            (ProbeOutcome::Failed, 10),
+            (ProbeOutcome::Learned, 5),
         ] {
             assert_eq!(pause_after(probed), expected, "{probed:?}");
         }

@@ -38,21 +38,22 @@ use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::reuse::{Bounds, Decision, Origin, decide};
+use crate::cache::reuse::{Decision, Origin, StaleBounds, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::{Mark, Variant};
+use crate::cache::store::{PurgeSequence, Variant};
 use crate::cache::targeted::TargetList;
 use crate::cache::validator::make_conditional;
 use crate::cache::{Cache, date, hop};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead};
-use crate::identify::{Caller, Trust};
+use crate::identify::{Client, Trust};
 use crate::refusal::Refusal;
-use crate::respond::Respond;
+use crate::respond::Responder;
 use crate::route::{Headers, Route, RouteTable};
 use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
 use crate::upstream::{
-    Exchange, Failure, MissingRoutes, Priority, RequestBody, Upstream, Upstreams, Wish,
+    Failure, MissingRoutes, Priority, RequestBody, RequestPriority, StreamedAnswer, Upstream,
+    Upstreams,
 };
 use crate::wire::Body;
 use crate::wire::stream::Stream;
@@ -70,7 +71,7 @@ const NAME: &str = "ordgate";
 
 /// What goes on across reloads.
 #[derive(Clone)]
-pub struct Ongoing {
+pub struct RelayState {
     /// The keys that are being fetched.
     pub fetching: Arc<Collapse<Announced>>,
     uncacheable: Arc<Uncacheable>,
@@ -78,7 +79,7 @@ pub struct Ongoing {
     lingering: Arc<Mutex<HashMap<Box<str>, Arc<Lingering>>>>,
 }
 
-impl Ongoing {
+impl RelayState {
     /// Nothing as yet, before these upstreams.
     pub fn new(upstreams: &Upstreams) -> Self {
         let new = Self {
@@ -121,7 +122,7 @@ pub struct Relay {
     /// What is in memory.
     pub cache: Cache,
     /// What goes on across reloads.
-    pub ongoing: Ongoing,
+    pub ongoing: RelayState,
     /// The upstreams that routes ask.
     pub upstreams: Arc<Upstreams>,
     /// The routes that their upstreams say they do not have.
@@ -129,7 +130,7 @@ pub struct Relay {
     /// How long a stale answer waits for a fresh one.
     pub stale_wait: Duration,
     /// How answers are said.
-    pub respond: Arc<Respond>,
+    pub respond: Arc<Responder>,
     /// Whose reports of a client's address are believed.
     pub trust: Trust,
     /// Whose cache directives are obeyed.
@@ -152,7 +153,7 @@ impl Relay {
 }
 
 /// What a request asks, as the rules see it.
-pub(crate) struct Ask {
+pub(crate) struct ClientRequest {
     /// Its method.
     pub(crate) method: Method,
     /// Its fields, as they came.
@@ -164,12 +165,12 @@ pub(crate) struct Ask {
     /// Its body, where it has one.
     pub(crate) body: Option<RequestBody>,
     /// Who asks.
-    pub(crate) caller: Caller,
+    pub(crate) caller: Client,
     /// The address of the client's connection.
     pub(crate) peer: IpAddr,
 }
 
-impl Ask {
+impl ClientRequest {
     /// Its fields as the origin receives them.
     fn sent<'a>(&'a self, relay: &'a Relay, route: &Route) -> Sent<'a> {
         Sent::of(relay, route, &self.fields, self.peer)
@@ -183,17 +184,17 @@ impl Ask {
     }
 }
 
-fn bounds(policy: &Policy) -> Bounds {
-    Bounds {
+fn bounds(policy: &Policy) -> StaleBounds {
+    StaleBounds {
         failed: policy.stale_if_error,
         disconnected: policy.stale_if_error,
     }
 }
 
 /// A way forward: what is asked, why, and what is stored that might do.
-pub(crate) struct Errand {
+pub(crate) struct Fetch {
     /// What is asked.
-    pub(crate) ask: Ask,
+    pub(crate) ask: ClientRequest,
     /// Why memory does not answer.
     pub(crate) why: Forward,
     /// What would do if it were validated.
@@ -214,7 +215,7 @@ struct Came {
 /// What came of going forward, or how that failed.
 type Went = Result<Came, (Failure, Outcome)>;
 
-impl Errand {
+impl Fetch {
     /// Whether another has asked for it already, and this would wait for that.
     pub(crate) fn joins(&self, relay: &Relay) -> bool {
         let route = relay.routes.get(self.ask.key.route());
@@ -276,7 +277,7 @@ impl Errand {
             Some(_) => Priority::Revalidation,
             None => Priority::Miss,
         };
-        let wish = Wish::of(self.ask.caller, priority);
+        let wish = RequestPriority::of(self.ask.caller, priority);
         // It is to be JSON, and whether it is shows only at its end.
         let whole = (route.headers == Headers::Typed).then(|| most_stored(relay, route));
         let mark = relay.cache.store().mark();
@@ -291,7 +292,7 @@ impl Errand {
             Ok(exchange) => exchange,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };
-        let times = Times {
+        let times = ExchangeTimes {
             mark,
             requested,
             received,
@@ -452,11 +453,11 @@ impl Errand {
         &self,
         relay: &Arc<Relay>,
         route: &Route,
-        exchange: Exchange,
-        times: Times,
+        exchange: StreamedAnswer,
+        times: ExchangeTimes,
         lead: &mut Option<Lead<Announced>>,
     ) -> Went {
-        let Exchange {
+        let StreamedAnswer {
             head,
             body,
             mut permit,
@@ -552,7 +553,7 @@ impl Errand {
         route: &Route,
         (fields, begun): (HeaderMap, Begun),
         pump: Pump,
-        times: Times,
+        times: ExchangeTimes,
         lead: &mut Option<Lead<Announced>>,
     ) -> Came {
         let begun = Arc::new(begun);
@@ -650,9 +651,9 @@ impl Relay {
 
 /// When a request was sent and its answer received.
 #[derive(Clone, Copy)]
-struct Times {
+struct ExchangeTimes {
     /// Where the removals had come to when it was sent.
-    mark: Mark,
+    mark: PurgeSequence,
     requested: SystemTime,
     received: SystemTime,
 }
@@ -702,10 +703,10 @@ mod tests {
             Upstreams::new(&config.upstreams, &keys, &names, &Clock::manual(), None).unwrap()
         };
         let before = upstreams(&config);
-        let ongoing = Ongoing::new(&before);
-        let enter = |ongoing: &Ongoing, upstreams: &Upstreams, name: &str| {
+        let ongoing = RelayState::new(&before);
+        let enter = |ongoing: &RelayState, upstreams: &Upstreams, name: &str| {
             let lingering = ongoing.lingering_at(upstreams.named(name).unwrap());
-            let clients = (0..1000).map(|n| Caller::from(IpAddr::from([127, 0, n as u8, 1])));
+            let clients = (0..1000).map(|n| Client::from(IpAddr::from([127, 0, n as u8, 1])));
             clients
                 .map_while(|client| lingering.enter(client))
                 .collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 //! refusal, a preflight, each with the fields that browsers and caches need.
 //!
 //! What is the same for every client is put together at fill, as a
-//! [`HeaderMap`] with places for the rest ([`Respond::template`]); a hit clones
+//! [`HeaderMap`] with places for the rest ([`Responder::template`]); a hit clones
 //! it and fills the places, without looking any up.
 //!
 //! Deliberately absent: whether to answer so; that is the walk's.
@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::cache::etag::none_match_fails;
 use crate::cache::key::Key;
 use crate::cache::outcome::{Outcome, age};
-use crate::cache::store::{Place, Stored, Template};
+use crate::cache::store::{FieldRole, StoredResponse, Template};
 use crate::limit::Permit;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
@@ -46,11 +46,11 @@ pub struct Settings {
 const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
 
 /// Fields by content type and promise.
-type Templates = HashMap<(HeaderValue, Promise), Arc<Template>>;
+type Templates = HashMap<(HeaderValue, ClientFreshness), Arc<Template>>;
 
 /// For how long clients may keep an answer: what `cache-control` tells them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Promise {
+pub enum ClientFreshness {
     /// Not at all.
     Nothing,
     /// For so long, counted from when it was received; told in whole seconds.
@@ -60,7 +60,7 @@ pub enum Promise {
 }
 
 /// Makes answers.
-pub struct Respond {
+pub struct Responder {
     origins: Option<Vec<HeaderValue>>,
     cache_status_key: bool,
     server_timing: bool,
@@ -75,7 +75,7 @@ pub struct Respond {
 const SHARED_TEMPLATES: usize = 256;
 
 /// What is said of one request, beside the answer.
-pub struct Said<'a> {
+pub struct ResponseContext<'a> {
     /// The request's fields.
     pub fields: &'a HeaderMap,
     /// Its id.
@@ -132,7 +132,7 @@ const fn digit(digit: u8) -> u64 {
 /// A place in a template that every answer fills.
 const PLACE: HeaderValue = HeaderValue::from_static("");
 
-impl Respond {
+impl Responder {
     /// Answers as the settings want them; with the limit's policy, where there
     /// is a limit.
     pub fn new(settings: &Settings, limit_policy: Option<HeaderValue>) -> Self {
@@ -155,7 +155,7 @@ impl Respond {
     /// The fields of all answers of one content type and promise: one map,
     /// shared, since a map of its own would cost a small answer as much memory
     /// as its body.
-    pub fn template(&self, content_type: HeaderValue, promise: Promise) -> Arc<Template> {
+    pub fn template(&self, content_type: HeaderValue, promise: ClientFreshness) -> Arc<Template> {
         let mut templates = self
             .templates
             .lock()
@@ -172,11 +172,13 @@ impl Respond {
         template
     }
 
-    fn compose(&self, content_type: HeaderValue, promise: Promise) -> HeaderMap {
+    fn compose(&self, content_type: HeaderValue, promise: ClientFreshness) -> HeaderMap {
         let control = match promise {
-            Promise::Nothing => "no-store".to_owned(),
-            Promise::For(time) => format!("public, max-age={}", time.as_secs()),
-            Promise::Immutable(time) => format!("public, max-age={}, immutable", time.as_secs()),
+            ClientFreshness::Nothing => "no-store".to_owned(),
+            ClientFreshness::For(time) => format!("public, max-age={}", time.as_secs()),
+            ClientFreshness::Immutable(time) => {
+                format!("public, max-age={}, immutable", time.as_secs())
+            }
         };
         let mut fields = HeaderMap::with_capacity(12);
         fields.insert(CONTENT_TYPE, content_type);
@@ -210,12 +212,12 @@ impl Respond {
 
     fn with_places(&self, fields: HeaderMap) -> Template {
         let place = |name: &HeaderName| match name {
-            name if name == ETAG => Place::Tag,
-            name if name == AGE => Place::Age,
-            name if name == CACHE_STATUS => Place::CacheStatus,
-            name if name == X_REQUEST_ID => Place::RequestId,
-            name if name == RATELIMIT => Place::Limit,
-            _ => Place::Constant,
+            name if name == ETAG => FieldRole::Tag,
+            name if name == AGE => FieldRole::Age,
+            name if name == CACHE_STATUS => FieldRole::CacheStatus,
+            name if name == X_REQUEST_ID => FieldRole::RequestId,
+            name if name == RATELIMIT => FieldRole::Limit,
+            _ => FieldRole::Constant,
         };
         Template {
             places: fields.keys().map(place).collect(),
@@ -237,7 +239,7 @@ impl Respond {
     }
 
     /// Fills the places that depend on the client.
-    fn fill(&self, fields: &mut HeaderMap, said: &Said<'_>) {
+    fn fill(&self, fields: &mut HeaderMap, said: &ResponseContext<'_>) {
         fields.insert(X_REQUEST_ID, said.request_id.field());
         self.allow(fields, said);
         if self.limit_policy.is_some() {
@@ -249,7 +251,7 @@ impl Respond {
     }
 
     /// Allows the client's origin, where only some are allowed.
-    fn allow(&self, fields: &mut HeaderMap, said: &Said<'_>) {
+    fn allow(&self, fields: &mut HeaderMap, said: &ResponseContext<'_>) {
         if let Some(origins) = &self.origins {
             match said
                 .fields
@@ -266,10 +268,10 @@ impl Respond {
     /// the body out for HEAD and sets `content-length` from it.
     pub fn stored(
         &self,
-        stored: Arc<Stored>,
+        stored: Arc<StoredResponse>,
         key: &Key,
         outcome: Outcome,
-        said: &Said<'_>,
+        said: &ResponseContext<'_>,
         aged: Duration,
     ) -> Response<Body> {
         let unchanged =
@@ -285,14 +287,14 @@ impl Respond {
         let mut fields = template.fields.clone();
         for (value, place) in fields.values_mut().zip(&template.places) {
             *value = match place {
-                Place::Constant => continue,
+                FieldRole::Constant => continue,
                 // A copy, and not another handle: its counter would lie in memory
                 // that nobody else looks at.
-                Place::Tag => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(PLACE),
-                Place::Age => age(aged),
-                Place::CacheStatus => self.cache_status(outcome, key),
-                Place::RequestId => said.request_id.field(),
-                Place::Limit => said.permit.map_or(PLACE, Permit::field),
+                FieldRole::Tag => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(PLACE),
+                FieldRole::Age => age(aged),
+                FieldRole::CacheStatus => self.cache_status(outcome, key),
+                FieldRole::RequestId => said.request_id.field(),
+                FieldRole::Limit => said.permit.map_or(PLACE, Permit::field),
             };
         }
         self.allow(&mut fields, said);
@@ -327,7 +329,7 @@ impl Respond {
     }
 
     /// Adds what answers have on typed routes beside the upstream's fields.
-    pub fn dress(&self, fields: &mut HeaderMap, said: &Said<'_>) {
+    pub fn add_own_fields(&self, fields: &mut HeaderMap, said: &ResponseContext<'_>) {
         let vary = fields.remove(VARY);
         self.constant(fields);
         self.fill(fields, said);
@@ -341,7 +343,7 @@ impl Respond {
         &self,
         refusal: &Refusal,
         outcome: Option<Outcome>,
-        said: &Said<'_>,
+        said: &ResponseContext<'_>,
     ) -> Response<Body> {
         let problem = refusal.problem(said.request_id.as_str());
         let body = serde_json::to_vec(&problem).unwrap_or_default();
@@ -361,7 +363,7 @@ impl Respond {
 
     /// The answer to OPTIONS: to a browser's preflight (the Fetch standard's
     /// CORS protocol), or to one who asks what there is.
-    pub fn preflight(&self, allow: &HeaderValue, said: &Said<'_>) -> Response<Body> {
+    pub fn preflight(&self, allow: &HeaderValue, said: &ResponseContext<'_>) -> Response<Body> {
         let mut response = Response::new(Body::default());
         *response.status_mut() = StatusCode::NO_CONTENT;
         let fields = response.headers_mut();
@@ -390,7 +392,7 @@ impl Respond {
         media: &'static str,
         text: &Bytes,
         etag: &HeaderValue,
-        said: &Said<'_>,
+        said: &ResponseContext<'_>,
     ) -> Response<Body> {
         let unchanged = none_match_fails(said.fields, etag);
         let body = if unchanged {
@@ -437,8 +439,8 @@ mod tests {
     use super::*;
     use crate::limit::TooMany;
 
-    fn said(fields: &HeaderMap) -> Said<'_> {
-        Said {
+    fn said(fields: &HeaderMap) -> ResponseContext<'_> {
+        ResponseContext {
             fields,
             request_id: RequestId::new(1),
             permit: None,
@@ -493,7 +495,7 @@ mod tests {
             (listed, None, None, Some("origin")),
         ];
         for (settings, origin, allowed, vary) in rows {
-            let respond = Respond::new(&settings, None);
+            let respond = Responder::new(&settings, None);
             let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
             let refusal = Refusal::TooMany(TooMany { retry_after: 1 });
             let response = respond.refusal(&refusal, None, &said(&request));
@@ -511,13 +513,13 @@ mod tests {
     #[test]
     fn a_copy_of_a_template_has_its_places_in_its_order() {
         let policy = HeaderValue::from_static("\"default\";q=1;w=1");
-        let respond = Respond::new(&Settings::default(), Some(policy));
+        let respond = Responder::new(&Settings::default(), Some(policy));
         let json = HeaderValue::from_static("application/json");
-        let template = respond.template(json, Promise::Nothing);
+        let template = respond.template(json, ClientFreshness::Nothing);
         let copy = template.fields.clone();
         for ((name, place), own) in copy.keys().zip(&template.places).zip(template.keys()) {
             let is_place = copy[name].is_empty();
-            assert_eq!(is_place, *place != Place::Constant, "{name}");
+            assert_eq!(is_place, *place != FieldRole::Constant, "{name}");
             assert_eq!(name, own);
         }
         assert_eq!((copy.len(), template.places.len()), (10, 10));
@@ -525,7 +527,7 @@ mod tests {
 
     #[test]
     fn preflights() {
-        let respond = Respond::new(&Settings::default(), None);
+        let respond = Responder::new(&Settings::default(), None);
         let request = fields(&[
             ("origin", "https://a.example"),
             ("access-control-request-method", "GET"),

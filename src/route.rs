@@ -81,7 +81,7 @@ pub struct Route {
     /// items a window has (`upstream_page`).
     pub pages: Option<NonZeroU32>,
     /// Where blocks, transactions and tickers stand in its path.
-    pub places: Places,
+    pub places: BlockSegments,
     /// Where its transactions' activity is answered from stored windows of
     /// their blocks: the number of the route that has those.
     pub derived_from: Option<u16>,
@@ -89,7 +89,7 @@ pub struct Route {
 
 /// The segments of the upstream's path that have the first parameter of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Places {
+pub struct BlockSegments {
     /// A block.
     pub block: Option<usize>,
     /// 64 hexadecimal digits.
@@ -98,7 +98,7 @@ pub struct Places {
     pub ticker: Option<usize>,
 }
 
-impl Places {
+impl BlockSegments {
     /// Finds them.
     pub fn of(params: &[Parameter], path: &Template) -> Self {
         let place = |is: fn(&Kind) -> bool| {
@@ -385,7 +385,7 @@ pub enum TableError {
 }
 
 /// A route that was found for a path.
-pub struct Found<'t, 'p> {
+pub struct RouteMatch<'t, 'p> {
     /// The route.
     pub route: &'t Route,
     /// Its place in the table.
@@ -479,7 +479,7 @@ impl RouteTable {
     /// The route of a path; `None` where there is none. A parameter that is a
     /// dot segment belongs to no route, since what follows us might resolve it;
     /// one within a tail or a parameter is refused by [`Route::canonical`].
-    pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<Found<'t, 'p>> {
+    pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
         let found = self.router.at(path).ok()?;
         let mut captures = Captures::default();
         for (at, (name, value)) in found.params.iter().enumerate() {
@@ -491,7 +491,7 @@ impl RouteTable {
             captures.put(at, value);
         }
         let place = *found.value;
-        Some(Found {
+        Some(RouteMatch {
             route: &self.routes[usize::from(place)],
             place,
             captures,

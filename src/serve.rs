@@ -32,7 +32,7 @@ use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::{Runtime, base_url};
 use crate::gateway::Gateway;
-use crate::listener::{Backlog, Door, Drain, Present};
+use crate::listener::{Acceptor, Backlog, Current, Drain};
 use crate::probe;
 use crate::probe::standby;
 use crate::reload::{Reloaded, Reloads};
@@ -113,7 +113,7 @@ fn advice(error: &io::Error) -> &'static str {
 /// A running server.
 pub struct Server {
     first: Arc<Gateway>,
-    present: Present,
+    present: Current,
     reloads: Arc<Reloads>,
     public: SocketAddr,
     admin: SocketAddr,
@@ -202,8 +202,8 @@ impl Server {
         let admin_hosts = config.admin.hosts.clone();
         let ready_needs_tips = Arc::new(AtomicBool::new(config.admin.ready_needs_tips));
         let first = gateway(config, &keys, &names, clock.clone(), None)?;
-        let present: Present = Arc::new(ArcSwap::new(first.clone()));
-        let door = Door::new(present.clone(), connections);
+        let present: Current = Arc::new(ArcSwap::new(first.clone()));
+        let door = Acceptor::new(present.clone(), connections);
         let shown = present.clone();
         let token = Arc::new(Mutex::new(admin_token));
         let hosts = Arc::new(ArcSwap::from_pointee(admin_hosts));
@@ -250,7 +250,7 @@ impl Server {
                 let (gateway, clock) = (present.load_full(), clock.clone());
                 move || {
                     clock.follow();
-                    gateway.keep_house();
+                    gateway.maintain();
                 }
             });
             tokio::select! {
@@ -307,7 +307,7 @@ impl Server {
         &mut self,
         runtime: Tokio,
         sockets: Vec<std::net::TcpListener>,
-        door: &Arc<Door>,
+        door: &Arc<Acceptor>,
         drain: &Drain,
     ) -> Result<(), StartError> {
         let (door, drain) = (door.clone(), drain.clone());
@@ -440,7 +440,7 @@ async fn upkeep<W: FnOnce() + Send + 'static>(work: impl Fn() -> W) {
 }
 
 /// Asks for the tips of whichever gateway is the present one.
-async fn probe_tips(present: Present, mut changes: watch::Receiver<()>) {
+async fn probe_tips(present: Current, mut changes: watch::Receiver<()>) {
     loop {
         changes.mark_unchanged();
         let mut probes = JoinSet::new();

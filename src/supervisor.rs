@@ -22,11 +22,11 @@ use tokio::time::MissedTickBehavior;
 
 /// Who is told how the process fares, if anybody is.
 #[derive(Clone, Debug, Default)]
-pub struct Supervisor(Option<SyncSender<Word>>);
+pub struct Supervisor(Option<SyncSender<Notification>>);
 
 /// What there is to tell.
 #[derive(Debug)]
-enum Word {
+enum Notification {
     /// It serves.
     Ready { status: String },
     /// It takes up another configuration, since then.
@@ -63,21 +63,21 @@ impl Supervisor {
     pub fn ready(&self, status: &str) {
         // A status is a line.
         let status = status.replace('\n', " ");
-        self.tell(Word::Ready { status });
+        self.tell(Notification::Ready { status });
     }
 
     /// The process begins to take up another configuration; [`ready`](Self::ready)
     /// says that it has.
     pub fn reloading(&self) {
         let since = NotifyState::monotonic_usec_now().ok();
-        self.tell(Word::Reloading { since });
+        self.tell(Notification::Reloading { since });
     }
 
     /// The process begins to stop. Answers when the supervisor knows, or has not
     /// listened for a while.
     pub fn stopping(&self) {
         let (told, heard) = sync_channel(1);
-        self.tell(Word::Stopping { told });
+        self.tell(Notification::Stopping { told });
         // Nobody to tell, or nobody who listens: it stops all the same.
         let _ = heard.recv_timeout(LAST_WORD);
     }
@@ -97,11 +97,11 @@ impl Supervisor {
                 // One that has come to its end is no longer to be asked.
                 let _ = thread.spawn(async {}).await;
             }
-            self.tell(Word::Alive);
+            self.tell(Notification::Alive);
         }
     }
 
-    fn tell(&self, word: Word) {
+    fn tell(&self, word: Notification) {
         if let Some(say) = &self.0 {
             let _ = say.try_send(word);
         }
@@ -109,30 +109,30 @@ impl Supervisor {
 }
 
 /// Tells the supervisor one word after another.
-fn talk(words: &Receiver<Word>) {
+fn talk(words: &Receiver<Notification>) {
     let mut stops = false;
     let mut fails = false;
     for word in words {
         let said = match &word {
             // Who has said that he goes does not say that he is there.
-            Word::Ready { .. } | Word::Reloading { .. } if stops => Ok(()),
-            Word::Ready { status } => {
+            Notification::Ready { .. } | Notification::Reloading { .. } if stops => Ok(()),
+            Notification::Ready { status } => {
                 sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
             }
-            Word::Reloading { since } => {
+            Notification::Reloading { since } => {
                 let status = NotifyState::Status("reading the configuration again");
                 let mut states = vec![NotifyState::Reloading, status];
                 states.extend(since.clone());
                 sd_notify::notify(&states)
             }
-            Word::Stopping { .. } => {
+            Notification::Stopping { .. } => {
                 stops = true;
                 sd_notify::notify(&[
                     NotifyState::Stopping,
                     NotifyState::Status("draining: what is under way finishes"),
                 ])
             }
-            Word::Alive => sd_notify::notify(&[NotifyState::Watchdog]),
+            Notification::Alive => sd_notify::notify(&[NotifyState::Watchdog]),
         };
         if let Err(error) = said
             && !fails
@@ -140,7 +140,7 @@ fn talk(words: &Receiver<Word>) {
             fails = true;
             tracing::warn!(%error, "the supervisor cannot be told how things are: look at NOTIFY_SOCKET; this is said once");
         }
-        if let Word::Stopping { told } = word {
+        if let Notification::Stopping { told } = word {
             // Who waited may have given up.
             let _ = told.send(());
         }

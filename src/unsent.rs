@@ -24,8 +24,8 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 
 use crate::clock::Moment;
-use crate::identify::{Caller, Trust};
-use crate::wire::pulse::Pulse;
+use crate::identify::{Client, Trust};
+use crate::wire::activity::Activity;
 
 /// Bounds on the bytes of answers that clients have not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Holder {
     /// A client's.
-    Client(Caller),
+    Client(Client),
     /// A trusted proxy's: each of its connections counts by itself, since it
     /// serves many clients.
     Proxy(u64),
@@ -75,7 +75,7 @@ impl Account {
 
     /// The connection is stuck. Closes connections, perhaps this one, until the
     /// bounds hold.
-    pub(crate) fn hold(&self, buffer: Buffer, now: Moment, pulse: &Arc<Pulse>, waker: &Waker) {
+    pub(crate) fn hold(&self, buffer: Buffer, now: Moment, pulse: &Arc<Activity>, waker: &Waker) {
         let stuck = Stuck {
             holder: self.holder,
             buffer,
@@ -105,7 +105,7 @@ struct Stuck {
     holder: Holder,
     buffer: Buffer,
     /// Says since when its client has taken nothing.
-    pulse: Arc<Pulse>,
+    pulse: Arc<Activity>,
     /// Wakes the task of the connection, so that it ends.
     waker: Waker,
 }
@@ -361,7 +361,7 @@ mod tests {
 
     struct Bench {
         unsent: Arc<Unsent>,
-        pulses: HashMap<u64, Arc<Pulse>>,
+        pulses: HashMap<u64, Arc<Activity>>,
         seconds: u64,
     }
 
@@ -378,7 +378,7 @@ mod tests {
 
         /// Each gets stuck a second after the one before.
         fn hold(&mut self, (connection, client, end, bytes): Row) {
-            let holder = Holder::Client(Caller::V4(client));
+            let holder = Holder::Client(Client::V4(client));
             self.hold_as(holder, connection, Buffer { end, bytes });
         }
 
@@ -386,7 +386,7 @@ mod tests {
             self.seconds += 1;
             let at = Moment::from_nanos(1 << 50) + Duration::from_secs(self.seconds);
             let pulse = self.pulses.entry(connection);
-            let pulse = pulse.or_insert_with(|| Arc::new(Pulse::new(at)));
+            let pulse = pulse.or_insert_with(|| Arc::new(Activity::new(at)));
             pulse.set_stuck(at, at);
             let account = Account {
                 ledger: self.unsent.clone(),

@@ -10,50 +10,50 @@
 //! Deliberately absent: what is kept of an answer (`cache`) and what a client
 //! is told of a failure (`refusal`).
 
-mod again;
+pub mod admission_queue;
 pub mod answer;
 mod api_key;
-mod ask;
+mod attempts;
 pub mod breaker;
 pub mod budget;
 pub mod budgets;
 mod cause;
 pub mod chance;
-pub mod choice;
 pub mod concurrency;
 mod connection;
 mod connections;
 mod connector;
+pub mod cooldown;
 pub mod endpoint;
+pub mod endpoint_selection;
 mod failure;
 mod failures;
+mod given_up;
 mod heights;
 pub mod keys;
-mod late;
 pub mod latency;
-pub mod line;
 mod min_rate;
 mod missing_routes;
 pub mod names;
-mod pass;
 pub mod queue;
 mod rates;
 mod refusals;
 pub mod reported;
+pub mod reported_limits;
+mod request_priority;
 pub mod response_body;
-pub mod rest;
 pub mod retry;
 mod search;
+mod send;
 mod set;
 mod settings;
 pub mod sketch;
+mod streamed;
 pub mod tally;
 mod tls;
-pub mod told;
 mod under_way;
 mod unreadable;
 pub mod upload;
-mod wish;
 
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -62,46 +62,46 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use again::Course;
+use admission_queue::{AdmissionQueue, Hold, Slot, Until};
 use answer::Answer;
+use attempts::Course;
 use budgets::{Budgets, Payer};
 use chance::Chance;
-use choice::{Choice, Condition, Switch};
 use connections::Connections;
-use endpoint::{Endpoint, Fare, Passage};
+use endpoint::{Endpoint, EndpointSnapshot, Permit};
+use endpoint_selection::{Condition, EndpointSelection, Switch};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
 use heights::{Heights, highest_at};
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use keys::{ApiKey, Denied, Grant, Host, Keys, Standing, StandingAt};
-use line::{Hold, Line, Slot, Until};
+use keys::{ApiKey, BudgetPermit, Denied, Host, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use min_rate::MinRate;
 pub use missing_routes::MissingRoutes;
 use names::Names;
-pub use pass::{BodyPermit, Exchange, RequestBody, ResponseBody, no_body};
 pub use rates::{Rate, Rates};
+pub use request_priority::{Priority, RequestPriority};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
 pub use set::{ProviderKeys, Upstreams};
 pub use settings::{DEFAULT, Hedge, Retry, Settings, SetupError};
+pub use streamed::{BodyPermit, RequestBody, ResponseBody, StreamedAnswer, no_body};
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
 use unreadable::UnreadableFields;
 use upload::Uploads;
-pub use wish::{Priority, Wish};
 
 use crate::clock::Clock;
 
 /// Who answers for the API: the upstream, or what stands in for it where a
 /// test plays time and network by hand.
-pub trait Ask: Send + Sync {
+pub trait UpstreamClient: Send + Sync {
     /// Asks for a canonical target.
     fn ask<'a>(
         &'a self,
         target: &'a str,
-        wish: Wish,
+        wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
     /// Passes a request on as it is, for routes that obey the origin's fields.
@@ -113,9 +113,9 @@ pub trait Ask: Send + Sync {
         target: &'a str,
         fields: HeaderMap,
         body: Option<RequestBody>,
-        wish: Wish,
+        wish: RequestPriority,
         whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>>;
 
     /// The longest that either takes until an answer begins.
     fn patience(&self) -> Duration;
@@ -129,11 +129,11 @@ pub trait Ask: Send + Sync {
     }
 }
 
-impl Ask for Upstream {
+impl UpstreamClient for Upstream {
     fn ask<'a>(
         &'a self,
         target: &'a str,
-        wish: Wish,
+        wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(self.fetch(target, wish))
     }
@@ -144,9 +144,9 @@ impl Ask for Upstream {
         target: &'a str,
         fields: HeaderMap,
         body: Option<RequestBody>,
-        wish: Wish,
+        wish: RequestPriority,
         whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
         Box::pin(self.exchange(method, target, fields, body, wish, whole))
     }
 
@@ -174,13 +174,13 @@ pub struct Upstream {
     settings: Settings,
     /// In the order of preference; never empty.
     endpoints: Box<[Arc<Endpoint>]>,
-    choice: Arc<Mutex<Choice>>,
+    choice: Arc<Mutex<EndpointSelection>>,
     /// Says that another endpoint is asked.
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
     /// Whose budget requests without a key count in.
     server: Payer,
-    line: Arc<Line>,
+    line: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
     tally: Arc<Tally>,
@@ -207,7 +207,7 @@ impl Upstream {
         clock: Clock,
     ) -> Result<Self, SetupError> {
         settings.check(&keys)?;
-        let line = Line::new(settings.max_queue.get() as usize, clock.clone());
+        let line = AdmissionQueue::new(settings.max_queue.get() as usize, clock.clone());
         let (rates, server) = (settings.rates(!keys.is_empty()), server(&settings));
         let sent = sent_keys(&settings, keys);
         let new = Self {
@@ -401,10 +401,10 @@ impl Upstream {
     /// `course` has, and a key has budget for it.
     async fn admit(
         &self,
-        wish: Wish,
+        wish: RequestPriority,
         course: &Course,
         patience: Duration,
-    ) -> Result<(Passage, Grant), Failure> {
+    ) -> Result<(Permit, BudgetPermit), Failure> {
         let admitted = self
             .line
             .pass(wish, patience, |slot| self.try_admit_in(slot, wish, course))
@@ -418,7 +418,7 @@ impl Upstream {
 
     /// Counts a refusal as one for a client's share, where another client could
     /// have gone.
-    fn count_share(&self, wish: Wish, failure: &Failure) {
+    fn count_share(&self, wish: RequestPriority, failure: &Failure) {
         if wish.caller.is_none() {
             return;
         }
@@ -433,16 +433,20 @@ impl Upstream {
     }
 
     /// Admits a request that has had its turn already.
-    fn try_admit(&self, wish: Wish, course: &Course) -> Result<(Passage, Grant), Hold> {
+    fn try_admit(
+        &self,
+        wish: RequestPriority,
+        course: &Course,
+    ) -> Result<(Permit, BudgetPermit), Hold> {
         self.try_admit_in(self.line.slot(wish), wish, course)
     }
 
     fn try_admit_in(
         &self,
         slot: Option<Slot>,
-        wish: Wish,
+        wish: RequestPriority,
         course: &Course,
-    ) -> Result<(Passage, Grant), Hold> {
+    ) -> Result<(Permit, BudgetPermit), Hold> {
         let present = self.look();
         let at = course.next().unwrap_or(present);
         let passage =
@@ -576,7 +580,7 @@ impl Upstream {
         self.endpoints[0].target_of(path_and_query)
     }
 
-    fn add_key(&self, grant: &Grant, fields: &mut HeaderMap) {
+    fn add_key(&self, grant: &BudgetPermit, fields: &mut HeaderMap) {
         if let Some(key) = grant.header() {
             fields.insert(self.settings.api_key_header.clone(), key.clone());
             // An answer is searched for the key: it must not come compressed, nor
@@ -604,7 +608,7 @@ impl Upstream {
         }
     }
 
-    fn choice(&self) -> MutexGuard<'_, Choice> {
+    fn choice(&self) -> MutexGuard<'_, EndpointSelection> {
         self.choice.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -647,30 +651,31 @@ impl Upstream {
     }
 
     /// How its keys stand.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<KeySnapshot> {
         let mut standings = self.keys.standings();
         // A host that is named no more may have refused one.
         let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());
         for standing in &mut standings {
-            let is_named = |(host, _): &(Host, StandingAt)| hosts().any(|named| named == host);
+            let is_named =
+                |(host, _): &(Host, KeySnapshotAtHost)| hosts().any(|named| named == host);
             standing.hosts.retain(is_named);
         }
         standings
     }
 
     /// How its endpoints fare, in the order of preference.
-    pub fn fares(&self) -> Vec<Fare> {
+    pub fn fares(&self) -> Vec<EndpointSnapshot> {
         let (present, heights) = (self.look(), self.heights());
         let conditions = self.conditions_at(&heights);
         let endpoints = self.endpoints.iter().zip(conditions).enumerate();
         let fares = endpoints.map(|(at, (endpoint, condition))| {
-            endpoint.fare(at == present, condition, &heights.best)
+            endpoint.snapshot(at == present, condition, &heights.best)
         });
         fares.collect()
     }
 
     /// Those who wait to ask it.
-    pub fn line(&self) -> &Line {
+    pub fn line(&self) -> &AdmissionQueue {
         &self.line
     }
 
@@ -724,7 +729,7 @@ fn server(settings: &Settings) -> Payer {
 fn endpoints(
     settings: &Settings,
     known: &[Arc<Endpoint>],
-    line: &Arc<Line>,
+    line: &Arc<AdmissionQueue>,
     clock: &Clock,
 ) -> Box<[Arc<Endpoint>]> {
     let in_flight = settings.in_flight();
@@ -744,8 +749,8 @@ fn endpoints(
     settings.urls.iter().map(endpoint).collect()
 }
 
-fn choice(settings: &Settings) -> Arc<Mutex<Choice>> {
-    let choice = Choice::new(settings.urls.len(), settings.return_after);
+fn choice(settings: &Settings) -> Arc<Mutex<EndpointSelection>> {
+    let choice = EndpointSelection::new(settings.urls.len(), settings.return_after);
     Arc::new(Mutex::new(choice))
 }
 

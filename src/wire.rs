@@ -3,9 +3,9 @@
 //!
 //! Deliberately absent: meaning. This room knows how things are spelt.
 
+pub mod activity;
 pub mod body;
 pub mod head;
-pub mod pulse;
 pub mod stream;
 
 pub use body::Body;

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use http::header::{FORWARDED, HeaderName};
-use ordgate::identify::{Caller, Trust};
+use ordgate::identify::{Client, Trust};
 use ordgate_fuzz::{field, lines};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -32,9 +32,9 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         false => (X_FORWARDED_FOR, FORWARDED),
     };
     let said = field(&name, lines(text));
-    let by_proxy = trust.caller(proxy, &said);
-    assert_eq!(Trust::default().caller(proxy, &said), Caller::from(proxy));
-    assert_eq!(trust.caller(stranger, &said), Caller::from(stranger));
+    let by_proxy = trust.client(proxy, &said);
+    assert_eq!(Trust::default().client(proxy, &said), Client::from(proxy));
+    assert_eq!(trust.client(stranger, &said), Client::from(stranger));
 
     // Where the two fields disagree, neither counts.
     let mut both = said.clone();
@@ -44,12 +44,12 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         "203.0.113.9"
     };
     both.insert(&other, claim.parse().expect("a value"));
-    let agreed = trust.caller(proxy, &both);
-    let expected = match said.is_empty() || by_proxy == Caller::from(client) {
+    let agreed = trust.client(proxy, &both);
+    let expected = match said.is_empty() || by_proxy == Client::from(client) {
         true => client,
         false => proxy,
     };
-    assert_eq!(agreed, Caller::from(expected));
+    assert_eq!(agreed, Client::from(expected));
 
     // A proxy adds what it sees, as a line or at the end of one.
     let ways: &[&str] = match name == FORWARDED {
@@ -63,7 +63,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     for way in ways {
         let mut line = said.clone();
         line.append(&name, way.parse().expect("a value"));
-        assert_eq!(trust.caller(proxy, &line), Caller::from(client), "{way}");
+        assert_eq!(trust.client(proxy, &line), Client::from(client), "{way}");
 
         let mut lines: Vec<_> = said.get_all(&name).iter().collect();
         let Some(last) = lines.pop() else { continue };
@@ -72,10 +72,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         longer.extend_from_slice(way.as_bytes());
         let mut all: Vec<_> = lines.iter().map(|line| line.as_bytes()).collect();
         all.push(&longer);
-        let found = trust.caller(proxy, &field(&name, all));
+        let found = trust.client(proxy, &field(&name, all));
         // A quote that the client left open makes the line unreadable; it never
         // makes another caller.
-        let allowed = [Caller::from(client), Caller::from(proxy)];
+        let allowed = [Client::from(client), Client::from(proxy)];
         assert!(allowed.contains(&found), "{way}: {found:?}");
     }
     assert!(!by_proxy.to_string().is_empty());

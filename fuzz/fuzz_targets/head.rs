@@ -3,10 +3,10 @@
 
 #![no_main]
 
-use ordgate::wire::head::{Bounds, HeadFault, Scan};
+use ordgate::wire::head::{HeadBounds, HeadFault, Scan};
 
 /// Small, so that inputs reach them.
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: HeadBounds = HeadBounds {
     head: 1500,
     target: 100,
     fields: 16,

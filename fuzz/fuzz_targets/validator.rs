@@ -9,7 +9,8 @@ use http::header::{ETAG, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE
 use http::{HeaderMap, Method, StatusCode};
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::validator::{
-    EntityTag, Outcome, Representation, evaluate, for_the_origin, make_conditional, strong_date,
+    EntityTag, PreconditionResult, Representation, evaluate, for_the_origin, make_conditional,
+    strong_date,
 };
 use ordgate::cache::{date, range};
 use ordgate_fuzz::{fields, lines, other_case};
@@ -34,13 +35,19 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         assert_eq!(get, evaluate(&Method::HEAD, request, &stored));
         assert_ne!(
             evaluate(&Method::POST, request, &stored),
-            Outcome::NotModified
+            PreconditionResult::NotModified
         );
         get
     };
     let outcome = ask(&request, StatusCode::OK);
-    assert_eq!(outcome == Outcome::Forward, for_the_origin(&request));
-    assert_ne!(ask(&request, StatusCode::NOT_FOUND), Outcome::NotModified);
+    assert_eq!(
+        outcome == PreconditionResult::Forward,
+        for_the_origin(&request)
+    );
+    assert_ne!(
+        ask(&request, StatusCode::NOT_FOUND),
+        PreconditionResult::NotModified
+    );
 
     // If-Modified-Since counts for nothing beside If-None-Match (RFC 9110 §13.1.3).
     if request.contains_key(IF_NONE_MATCH) {
@@ -52,7 +59,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     if let Some(own) = EntityTag::of(&stored).filter(|_| !for_the_origin(&request)) {
         let mut named = request.clone();
         named.append(IF_NONE_MATCH, stored[ETAG].clone());
-        assert_eq!(ask(&named, StatusCode::OK), Outcome::NotModified);
+        assert_eq!(ask(&named, StatusCode::OK), PreconditionResult::NotModified);
         let mut ranged = HeaderMap::new();
         ranged.insert(IF_RANGE, stored[ETAG].clone());
         assert_eq!(range::if_range_holds(&ranged, &stored), !own.weak);
@@ -70,7 +77,10 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     let asks = forward.contains_key(IF_NONE_MATCH) || forward.contains_key(IF_MODIFIED_SINCE);
     assert_eq!(conditional, asks);
     if conditional && !for_the_origin(&forward) {
-        assert_eq!(ask(&forward, StatusCode::OK), Outcome::NotModified);
+        assert_eq!(
+            ask(&forward, StatusCode::OK),
+            PreconditionResult::NotModified
+        );
     }
     if let Some(time) = strong_date(&stored) {
         assert_eq!(

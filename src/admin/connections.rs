@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, sleep};
 
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// How long a client may take to read an answer, once it does not take all of it
 /// at once.
@@ -47,7 +47,7 @@ pub(super) struct Connections {
 }
 
 struct Open {
-    client: Caller,
+    client: Client,
     last: Arc<AtomicU64>,
     task: Option<AbortHandle>,
 }
@@ -64,7 +64,7 @@ impl Connections {
 
     /// Takes in a new connection of a client; another one makes room for it where
     /// there are as many as there may be.
-    pub(super) fn admit(&mut self, client: Caller) -> Use {
+    pub(super) fn admit(&mut self, client: Client) -> Use {
         let is_open = |open: &Open| open.task.as_ref().is_none_or(|task| !task.is_finished());
         self.open.retain(is_open);
         if self.open.len() >= self.most
@@ -96,8 +96,8 @@ impl Connections {
     }
 
     /// The connection that makes room for a new one of a client.
-    fn victim(&self, new: Caller) -> Option<usize> {
-        let of = |client: Caller| {
+    fn victim(&self, new: Client) -> Option<usize> {
+        let of = |client: Client| {
             let own = self.open.iter().filter(|open| open.client == client);
             own.count() + usize::from(client == new)
         };
@@ -196,8 +196,8 @@ mod tests {
 
     use super::*;
 
-    const ONE: Caller = Caller::V4(1);
-    const OTHER: Caller = Caller::V4(2);
+    const ONE: Client = Client::V4(1);
+    const OTHER: Client = Client::V4(2);
 
     /// The clients whose connections are left, once so many of each were taken in.
     fn clients(connections: &Connections) -> [usize; 2] {

@@ -19,15 +19,15 @@ use super::purge::paths;
 use super::{asked, public_target};
 use crate::cache::key::Key;
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::store::{Stored, Variant};
+use crate::cache::store::{StoredResponse, Variant};
 use crate::cache::{Lookup, date};
-use crate::chain::Judged;
+use crate::chain::Freshness;
 use crate::clock::Moment;
 use crate::fill::Plan;
 use crate::gateway::Gateway;
 use crate::pages::{Page, hex};
 use crate::relay::{Recall, recall};
-use crate::route::canonical::{Asked, block, segment};
+use crate::route::canonical::{BlockReference, block, segment};
 use crate::route::{Headers, Route};
 use crate::validate::{Invalid, decode};
 
@@ -137,12 +137,12 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
     let fill = &gateway.fill;
     let policy = &route.cache;
     let asking = match policy.mode {
-        Mode::Chain => fill.asking(route, key),
-        Mode::Off | Mode::Override | Mode::Respect => crate::fill::Asking { key, by_hash: None },
+        Mode::Chain => fill.lookup_key(route, key),
+        Mode::Off | Mode::Override | Mode::Respect => crate::fill::LookupKey { key, by_hash: None },
     };
     let key = &asking.key;
     if policy.mode == Mode::Chain {
-        let tips = fill.chain.standings(now);
+        let tips = fill.chain.snapshots(now);
         let tip = tips.get(usize::from(policy.tip)).map(|tip| {
             json!({
                 "name": tip.name, "known": tip.known, "height": tip.height, "epoch": tip.epoch,
@@ -181,14 +181,14 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
         said.insert("derived_from".into(), derived);
     }
     let next = match gateway.cache.look_up(key, policy, now) {
-        Lookup::Fresh { stored, .. } | Lookup::Settled { stored, .. }
+        Lookup::Fresh { stored, .. } | Lookup::Revalidated { stored, .. }
             if !fill.is_answer(&asking, &stored) =>
         {
             let why = "A reorg has parted the hash from the height under which it is stored";
             Next::asks(why, &asking.by_hash)
         }
         Lookup::Fresh { ttl, .. } => Next::new("hit", fresh(stored.as_deref(), ttl.as_secs())),
-        Lookup::Settled { .. } => Next::new(
+        Lookup::Revalidated { .. } => Next::new(
             "hit",
             "Its blocks have become final since it was stored, and it will be kept as such",
         ),
@@ -237,7 +237,7 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
     said.insert("next".into(), next.value());
 }
 
-fn fresh(stored: Option<&Stored>, ttl: u64) -> String {
+fn fresh(stored: Option<&StoredResponse>, ttl: u64) -> String {
     let class = stored.and_then(|stored| stored.standing.as_ref());
     match class.map(|standing| standing.class) {
         Some(class) if class.ends_with_epoch() => format!(
@@ -286,16 +286,16 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
 }
 
 /// A block's other name, where the route has one in its path.
-fn alias(gateway: &Gateway, route: &Route, asking: &crate::fill::Asking) -> Value {
+fn alias(gateway: &Gateway, route: &Route, asking: &crate::fill::LookupKey) -> Value {
     let (fill, tip) = (&gateway.fill, route.cache.tip);
     let named = asking.by_hash.as_ref().unwrap_or(&asking.key);
     let asked = route.places.block.and_then(|at| block(named.target(), at));
     match asked {
-        Some(Asked::Hash(hash)) => json!({
+        Some(BlockReference::Hash(hash)) => json!({
             "hash": hex(&hash),
             "height": fill.chain.height_of(tip, &hash),
         }),
-        Some(Asked::Height(height)) => json!({
+        Some(BlockReference::Height(height)) => json!({
             "hash": fill.chain.hash_at(tip, height).map(|hash| hex(&hash)),
             "height": height,
         }),
@@ -304,13 +304,22 @@ fn alias(gateway: &Gateway, route: &Route, asking: &crate::fill::Asking) -> Valu
 }
 
 /// A stored response, with all that is known of it.
-fn description(gateway: &Gateway, route: &Route, key: &Key, stored: &Stored, now: Moment) -> Value {
+fn description(
+    gateway: &Gateway,
+    route: &Route,
+    key: &Key,
+    stored: &StoredResponse,
+    now: Moment,
+) -> Value {
     let text = |value: Option<&http::HeaderValue>| {
         value.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
     };
     // Judging may show that it holds in the present epoch.
     let judged = gateway.cache.judge(stored, now);
-    let epoch = stored.standing.as_ref().map(crate::chain::Standing::epoch);
+    let epoch = stored
+        .standing
+        .as_ref()
+        .map(crate::chain::ChainStamp::epoch);
     let mut said = json!({
         "status": stored.status.as_u16(),
         "bytes": stored.body.len(),
@@ -360,12 +369,12 @@ fn tags(page: &Page) -> Value {
     })
 }
 
-fn freshness(gateway: &Gateway, stored: &Stored, policy: &Policy, now: Moment) -> Value {
+fn freshness(gateway: &Gateway, stored: &StoredResponse, policy: &Policy, now: Moment) -> Value {
     match gateway.cache.judge(stored, now) {
-        Judged::Fresh { ttl } | Judged::Settled { ttl } => {
+        Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => {
             json!({ "is": "fresh", "ttl_seconds": ttl.as_secs_f64() })
         }
-        Judged::Stale { by } => json!({
+        Freshness::Stale { by } => json!({
             "is": "stale",
             "by_seconds": by.as_secs_f64(),
             "usable_while_revalidated": by < policy.stale_while_revalidate,

@@ -30,7 +30,7 @@ use crate::cache::store::Store;
 use crate::chain::Chain;
 use crate::gateway::Gateway;
 use crate::pages::{hash, hex};
-use crate::route::canonical::{Asked, block, path, segment, with_segment};
+use crate::route::canonical::{BlockReference, block, path, segment, with_segment};
 use crate::route::{Route, RouteTable};
 use crate::validate::{Invalid, Kind};
 use crate::wire::Body;
@@ -419,8 +419,8 @@ fn also(alias: &Alias, routes: &RouteTable, chain: &Chain) -> Vec<Purge> {
 fn other_name(key: &Key, route: &Route, chain: &Chain) -> Option<Purge> {
     let (at, tip) = (route.places.block?, route.cache.tip);
     let name = match block(key.target(), at)? {
-        Asked::Height(height) => hex(&chain.hash_at(tip, height)?),
-        Asked::Hash(hash) => match chain.height_of(tip, &hash) {
+        BlockReference::Height(height) => hex(&chain.hash_at(tip, height)?),
+        BlockReference::Hash(hash) => match chain.height_of(tip, &hash) {
             Some(height) => height.to_string(),
             // It may be on its way under a height that nobody knows yet; but
             // then its body has the hash.

@@ -9,9 +9,9 @@ use super::Admin;
 use crate::cache::date;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
-use crate::upstream::breaker::Stance;
-use crate::upstream::endpoint::{Fare, LastFailure};
-use crate::upstream::keys::{Host, StandingAt};
+use crate::upstream::breaker::BreakerState;
+use crate::upstream::endpoint::{EndpointSnapshot, LastFailure};
+use crate::upstream::keys::{Host, KeySnapshotAtHost};
 use crate::upstream::queue::ClientShare;
 use crate::upstream::tally::Reason;
 use crate::upstream::upload::BodyFault;
@@ -60,7 +60,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "misses_limited": misses_limited(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "chain": {
-            "tips": gateway.standings(),
+            "tips": gateway.tip_snapshots(),
             "purges": gateway.cache.store().purges(),
             "routes": sliceable.collect::<Vec<_>>(),
         },
@@ -146,7 +146,7 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
 }
 
 /// How a key stands at a host.
-fn key_at((host, standing): &(Host, StandingAt)) -> Value {
+fn key_at((host, standing): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
         "state": standing.state(),
@@ -154,7 +154,7 @@ fn key_at((host, standing): &(Host, StandingAt)) -> Value {
     })
 }
 
-fn endpoint(fare: &Fare, clock: &Clock) -> Value {
+fn endpoint(fare: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": fare.name,
         "asked": fare.is_present,
@@ -184,12 +184,12 @@ fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
     })
 }
 
-fn stance(stance: Stance) -> Value {
+fn stance(stance: BreakerState) -> Value {
     json!({
         "state": stance.state(),
         "open_seconds": match stance {
-            Stance::Open(left) => left.as_secs_f64(),
-            Stance::Closed | Stance::HalfOpen => 0.0,
+            BreakerState::Open(left) => left.as_secs_f64(),
+            BreakerState::Closed | BreakerState::HalfOpen => 0.0,
         },
     })
 }

@@ -2,7 +2,7 @@
 //! §4.3.5), and what a 304 of our own carries (RFC 9110 §15.4.5).
 //!
 //! Called when a validation has been answered. The freshened fields have to be judged again, as if they
-//! had just arrived ([`super::storable`], [`super::reuse::Stored`]): a 304 may say `no-store`.
+//! had just arrived ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may say `no-store`.
 
 use std::time::SystemTime;
 

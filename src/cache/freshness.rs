@@ -33,7 +33,7 @@ impl Default for Heuristic {
 
 /// What a lifetime was taken from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum LifetimeSource {
     /// `s-maxage`.
     SMaxage,
     /// `max-age`.
@@ -52,7 +52,7 @@ pub struct Lifetime {
     /// The span.
     pub duration: Duration,
     /// Where it comes from.
-    pub source: Source,
+    pub source: LifetimeSource,
 }
 
 impl Lifetime {
@@ -72,10 +72,10 @@ impl Lifetime {
         };
         // §4.2.1, in this order: s-maxage of a shared cache, max-age, Expires, and only then a guess.
         if let Some(delta) = directives.s_maxage {
-            return said(delta, Source::SMaxage);
+            return said(delta, LifetimeSource::SMaxage);
         }
         if let Some(delta) = directives.max_age {
-            return said(delta, Source::MaxAge);
+            return said(delta, LifetimeSource::MaxAge);
         }
         let generated = date::field(headers, &header::DATE).unwrap_or(response_time);
         // RFC 9213 §2.2: a targeted field silences Expires.
@@ -83,7 +83,7 @@ impl Lifetime {
             let duration = date::since(generated, earliest_expiry(headers).unwrap_or(generated));
             return Self {
                 duration,
-                source: Source::Expires,
+                source: LifetimeSource::Expires,
             };
         }
         if may_guess(status, directives)
@@ -92,12 +92,12 @@ impl Lifetime {
             let duration = heuristic.guess(date::since(modified, generated));
             return Self {
                 duration,
-                source: Source::Heuristic,
+                source: LifetimeSource::Heuristic,
             };
         }
         Self {
             duration: Duration::ZERO,
-            source: Source::Nothing,
+            source: LifetimeSource::Nothing,
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Policy {
     /// Whether anything is stored.
     pub mode: Mode,
     /// Freshness lifetimes in mode `override`.
-    pub times: Times,
+    pub times: StatusLifetimes,
     /// How long past its freshness an answer may be used while a newer one is
     /// fetched (RFC 5861 §3).
     pub stale_while_revalidate: Duration,
@@ -58,7 +58,7 @@ impl Mode {
 
 /// Freshness lifetimes by status, by class of status, and for empty lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct StatusLifetimes {
     /// For one status, such as 404.
     pub exact: Vec<(StatusCode, Duration)>,
     /// For a class: `[1]` is 2xx, `[3]` is 4xx.
@@ -67,7 +67,7 @@ pub struct Times {
     pub empty: Option<Duration>,
 }
 
-impl Times {
+impl StatusLifetimes {
     /// The freshness lifetime of an answer; `None` where it is not stored.
     pub fn lifetime(&self, status: StatusCode, empty: bool) -> Option<Duration> {
         if empty && status == StatusCode::OK && self.empty.is_some() {
@@ -85,7 +85,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             mode: Mode::Off,
-            times: Times::default(),
+            times: StatusLifetimes::default(),
             stale_while_revalidate: Duration::ZERO,
             stale_if_error: Duration::ZERO,
             set_cookie: SetCookie::default(),
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn lifetimes_by_status() {
-        let times = Times {
+        let times = StatusLifetimes {
             exact: vec![(StatusCode::NOT_FOUND, seconds(1))],
             classes: [None, Some(seconds(10)), None, Some(seconds(2)), None],
             empty: Some(seconds(3)),
@@ -151,7 +151,7 @@ mod tests {
             let status = StatusCode::from_u16(status).unwrap();
             assert_eq!(times.lifetime(status, empty), lifetime, "{status} {empty}");
         }
-        let without = Times {
+        let without = StatusLifetimes {
             empty: None,
             ..times
         };

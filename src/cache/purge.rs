@@ -15,7 +15,7 @@ use std::sync::{PoisonError, RwLock};
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
-use crate::chain::Standing;
+use crate::chain::ChainStamp;
 
 /// What is purged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,18 +62,18 @@ pub enum Purge {
 }
 
 /// What a purge sees of a stored response.
-pub struct Sight<'s> {
+pub struct PurgeSubject<'s> {
     /// Its key.
     pub key: &'s [u8],
     /// How it stands towards the chain.
-    pub standing: Option<&'s Standing>,
+    pub standing: Option<&'s ChainStamp>,
     /// Its bodies.
     pub bodies: Vec<&'s [u8]>,
 }
 
 impl Purge {
     /// Whether it means a stored response.
-    pub fn strikes(&self, sight: &Sight<'_>) -> bool {
+    pub fn matches(&self, sight: &PurgeSubject<'_>) -> bool {
         match self {
             Self::All => true,
             Self::Route(route) => route_of(sight.key) == *route,
@@ -138,16 +138,16 @@ impl Purges {
     }
 
     /// Whether any purge after `since` means what is seen, but for one.
-    pub fn strike(&self, sight: &Sight<'_>, since: u64, except: Option<u64>) -> bool {
+    pub fn strike(&self, sight: &PurgeSubject<'_>, since: u64, except: Option<u64>) -> bool {
         self.any(since, |number, purge| {
-            Some(number) != except && purge.strikes(sight)
+            Some(number) != except && purge.matches(sight)
         })
     }
 
     /// Whether any purge after `since` may mean what is stored under a key, of
     /// which the body is not known.
     pub fn may_strike(&self, key: &[u8], since: u64) -> bool {
-        let sight = Sight {
+        let sight = PurgeSubject {
             key,
             standing: None,
             bodies: Vec::new(),
@@ -159,7 +159,7 @@ impl Purges {
             | Purge::Target { .. }
             | Purge::Segment { .. }
             | Purge::Path { .. }
-            | Purge::Heights { .. } => purge.strikes(&sight),
+            | Purge::Heights { .. } => purge.matches(&sight),
         })
     }
 
@@ -193,8 +193,8 @@ mod tests {
         let hash = "0".repeat(64);
         let body = format!("{{\"block_hash\":\"{hash}\"}}");
         let key = key(3, "/blocks/840000/activity?limit=20&offset=0");
-        let standing = Standing::new(Class::Recent, 1, Some((840_000, 840_002)), 5);
-        let sight = Sight {
+        let standing = ChainStamp::new(Class::Recent, 1, Some((840_000, 840_002)), 5);
+        let sight = PurgeSubject {
             key: key.as_bytes(),
             standing: Some(&standing),
             bodies: vec![body.as_bytes()],
@@ -241,21 +241,21 @@ mod tests {
             (Purge::Text("840000/activity".into()), true),
             (Purge::Text("1".repeat(64).into()), false),
         ] {
-            assert_eq!(purge.strikes(&sight), strikes, "{purge:?}");
+            assert_eq!(purge.matches(&sight), strikes, "{purge:?}");
         }
-        let none = Standing::new(Class::Live, 1, None, 5);
-        let sight = Sight {
+        let none = ChainStamp::new(Class::Live, 1, None, 5);
+        let sight = PurgeSubject {
             standing: Some(&none),
             ..sight
         };
-        assert!(!heights(None, 0, u32::MAX).strikes(&sight));
+        assert!(!heights(None, 0, u32::MAX).matches(&sight));
     }
 
     #[test]
     fn purges_concern_what_was_there_before_them() {
         let purges = Purges::default();
         let key = key(1, "/a");
-        let sight = Sight {
+        let sight = PurgeSubject {
             key: key.as_bytes(),
             standing: None,
             bodies: Vec::new(),

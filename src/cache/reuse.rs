@@ -20,14 +20,14 @@ use super::{
 
 /// What must be known of a stored response to reuse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredFacts {
     directives: ResponseDirectives,
     lifetime: Lifetime,
     aging: Aging,
     invalidated: bool,
 }
 
-impl Stored {
+impl StoredFacts {
     /// Judges a response that has arrived, or been freshened, between these two times.
     #[must_use]
     pub fn of(
@@ -115,7 +115,7 @@ impl Origin {
 /// How stale an answer may be when the origin is in trouble and no directive says it: the operator's
 /// word, which §4.2.4 accepts as permission. Zero forbids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub struct StaleBounds {
     /// When the origin answers with a server error.
     pub failed: Duration,
     /// When it does not answer.
@@ -178,10 +178,10 @@ pub fn absent(request: &RequestDirectives, reason: Forward) -> Decision {
 #[must_use]
 pub fn decide(
     request: &RequestDirectives,
-    stored: &Stored,
+    stored: &StoredFacts,
     now: SystemTime,
     origin: Origin,
-    bounds: &Bounds,
+    bounds: &StaleBounds,
 ) -> Decision {
     let age = stored.aging.current_age(now);
     let lifetime = stored.lifetime.duration;
@@ -220,11 +220,11 @@ fn accepts(request: &RequestDirectives, age: Duration, lifetime: Duration) -> bo
 /// request wants more comes here too, with no staleness.
 fn stale(
     request: &RequestDirectives,
-    stored: &Stored,
+    stored: &StoredFacts,
     age: Duration,
     staleness: Duration,
     origin: Origin,
-    bounds: &Bounds,
+    bounds: &StaleBounds,
 ) -> Option<Decision> {
     let directives = &stored.directives;
     let lifetime = stored.lifetime.duration;

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, StatusCode, Uri, header};
 
 use super::{
     directives::{RequestDirectives, ResponseDirectives, Scope},
-    freshness::{Heuristic, Lifetime, Source, heuristically_cacheable},
+    freshness::{Heuristic, Lifetime, LifetimeSource, heuristically_cacheable},
     hop,
     invalidate::{named_target, path_and_query},
     reuse::has_content,
@@ -20,7 +20,7 @@ use super::{
 
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
+pub enum NotStored {
     /// The method is not one whose responses are stored (§3).
     Method,
     /// The request was a GET with content, which no cache key holds (RFC 9110 §9.3.1).
@@ -96,7 +96,7 @@ pub struct Exchange<'a> {
 ///
 /// # Errors
 /// The first reason, in the order of the RFC, why it may not.
-pub fn storable(exchange: &Exchange<'_>) -> Result<(), Refusal> {
+pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     let directives = &exchange.governing.directives;
     let explicit = explicit_expiration(exchange);
     // §3: the request method is understood by the cache.
@@ -105,25 +105,25 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), Refusal> {
     // cache understands it.
     status(exchange.status, directives)?;
     // §5.2.1.5: a cache must not store any part of a response to a request with no-store.
-    refuse_if(exchange.directives.no_store, Refusal::RequestNoStore)?;
+    refuse_if(exchange.directives.no_store, NotStored::RequestNoStore)?;
     // §3: no-store is not present in the response. §5.2.2.3: must-understand lifts it for a cache that
     // understands the status code, as this one does when it has come so far.
     refuse_if(
         directives.no_store && !directives.must_understand,
-        Refusal::NoStore,
+        NotStored::NoStore,
     )?;
     // §3: private is not present, or allows to store a modified response.
-    refuse_if(directives.private == Scope::Whole, Refusal::Private)?;
+    refuse_if(directives.private == Scope::Whole, NotStored::Private)?;
     // §3, §3.5: Authorization is not present, or a directive explicitly allows shared caching.
     let shared = directives.must_revalidate || directives.public || directives.s_maxage.is_some();
     let authorized = exchange.request.contains_key(header::AUTHORIZATION);
-    refuse_if(authorized && !shared, Refusal::Authorization)?;
+    refuse_if(authorized && !shared, NotStored::Authorization)?;
     // §3: public, Expires, max-age, s-maxage, or a heuristically cacheable status code.
     let lasting = explicit || directives.public || heuristically_cacheable(exchange.status);
-    refuse_if(!lasting, Refusal::NoExpiration)?;
+    refuse_if(!lasting, NotStored::NoExpiration)?;
     // §4.1: a stored response with `Vary: *` always fails to match.
     let everything = Nominated::of(exchange.response) == Nominated::Everything;
-    refuse_if(everything, Refusal::VariesOnEverything)?;
+    refuse_if(everything, NotStored::VariesOnEverything)?;
     // §7.3: responses with Set-Cookie can be cached; servers that do not want that have to say so. Many
     // do not, so here they have to say that they do.
     let named = directives.private.fields().iter();
@@ -140,7 +140,7 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), Refusal> {
         ),
         SetCookie::Never => false,
     };
-    refuse_if(sets_cookie && !given, Refusal::SetCookie)
+    refuse_if(sets_cookie && !given, NotStored::SetCookie)
 }
 
 /// Whether a response says itself that it may be given to several clients: for how long, or by `public`.
@@ -154,13 +154,15 @@ pub fn is_for_everyone(
 ) -> bool {
     let lifetime = Lifetime::of(status, response, governing, received, Heuristic::default());
     let lasts = match lifetime.source {
-        Source::SMaxage | Source::MaxAge | Source::Expires => !lifetime.duration.is_zero(),
-        Source::Heuristic | Source::Nothing => governing.directives.public,
+        LifetimeSource::SMaxage | LifetimeSource::MaxAge | LifetimeSource::Expires => {
+            !lifetime.duration.is_zero()
+        }
+        LifetimeSource::Heuristic | LifetimeSource::Nothing => governing.directives.public,
     };
     lasts && governing.directives.no_cache != Scope::Whole
 }
 
-fn refuse_if(condition: bool, refusal: Refusal) -> Result<(), Refusal> {
+fn refuse_if(condition: bool, refusal: NotStored) -> Result<(), NotStored> {
     if condition { Err(refusal) } else { Ok(()) }
 }
 
@@ -175,9 +177,9 @@ fn explicit_expiration(exchange: &Exchange<'_>) -> bool {
 }
 
 /// HEAD is understood too, but has nothing to store: it freshens ([`super::freshen`]).
-fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), Refusal> {
+fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), NotStored> {
     match *exchange.method {
-        Method::GET => refuse_if(has_content(exchange.request), Refusal::Content),
+        Method::GET => refuse_if(has_content(exchange.request), NotStored::Content),
         // RFC 9110 §9.3.3: POST is cacheable with explicit freshness and a Content-Location that is the
         // target itself.
         Method::POST => {
@@ -189,24 +191,24 @@ fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), Refusal> {
             let itself = named.is_some_and(|named| named == path_and_query(exchange.target));
             refuse_if(
                 !(explicit && itself && exchange.status.is_success()),
-                Refusal::Method,
+                NotStored::Method,
             )
         }
-        _ => Err(Refusal::Method),
+        _ => Err(NotStored::Method),
     }
 }
 
-fn status(status: StatusCode, directives: &ResponseDirectives) -> Result<(), Refusal> {
+fn status(status: StatusCode, directives: &ResponseDirectives) -> Result<(), NotStored> {
     match status.as_u16() {
-        100..=199 => Err(Refusal::Interim),
+        100..=199 => Err(NotStored::Interim),
         // A 416 answers a range: stored, it would answer requests for the whole.
-        206 | 416 => Err(Refusal::Partial),
-        304 | 412 | 417 => Err(Refusal::Conditional),
+        206 | 416 => Err(NotStored::Partial),
+        304 | 412 | 417 => Err(NotStored::Conditional),
         // RFC 6585 §3 to §6: these must not be stored by a cache.
-        428 | 429 | 431 | 511 => Err(Refusal::Status),
+        428 | 429 | 431 | 511 => Err(NotStored::Status),
         _ => refuse_if(
             directives.must_understand && !understood(status),
-            Refusal::NotUnderstood,
+            NotStored::NotUnderstood,
         ),
     }
 }

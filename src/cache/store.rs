@@ -16,9 +16,9 @@ use moka::sync::Cache;
 
 use super::key::{Key, route_of};
 use super::policy::Policy;
-use super::purge::{Purge, Purges, Sight};
+use super::purge::{Purge, PurgeSubject, Purges};
 use super::stored::OVERHEAD;
-pub use super::stored::{Place, Stored, Survived, Template, Variant};
+pub use super::stored::{CheckedSequence, FieldRole, StoredResponse, Template, Variant};
 use crate::clock::Moment;
 
 /// The variants of a target, newest last.
@@ -33,13 +33,13 @@ const PENDING: u64 = 64;
 
 /// What a key holds.
 #[derive(Clone)]
-enum Held {
-    One(Arc<Stored>),
-    Variants(Variants, Arc<Survived>),
+enum Entry {
+    One(Arc<StoredResponse>),
+    Variants(Variants, Arc<CheckedSequence>),
 }
 
-impl Held {
-    fn seen(&self) -> &Survived {
+impl Entry {
+    fn seen(&self) -> &CheckedSequence {
         match self {
             Self::One(stored) => &stored.seen,
             Self::Variants(_, seen) => seen,
@@ -47,10 +47,10 @@ impl Held {
     }
 
     /// What a purge sees of it.
-    fn sight<'h>(&'h self, key: &'h [u8]) -> Sight<'h> {
+    fn sight<'h>(&'h self, key: &'h [u8]) -> PurgeSubject<'h> {
         match self {
             Self::One(stored) => stored.sight(key),
-            Self::Variants(variants, _) => Sight {
+            Self::Variants(variants, _) => PurgeSubject {
                 key,
                 standing: None,
                 bodies: variants.iter().map(|variant| &*variant.body).collect(),
@@ -63,10 +63,10 @@ impl Held {
     clippy::borrowed_box,
     reason = "moka weighs a reference to its key type, which is a box"
 )]
-fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
+fn weigh(key: &Box<[u8]>, held: &Entry) -> u32 {
     match held {
-        Held::One(stored) => stored.weight(key),
-        Held::Variants(variants, _) => {
+        Entry::One(stored) => stored.weight(key),
+        Entry::Variants(variants, _) => {
             let bytes = variants
                 .iter()
                 .map(|variant| variant.weight())
@@ -79,7 +79,7 @@ fn weigh(key: &Box<[u8]>, held: &Held) -> u32 {
 /// Responses by key.
 #[derive(Clone)]
 pub struct Store {
-    cache: Cache<Box<[u8]>, Held, RandomState>,
+    cache: Cache<Box<[u8]>, Entry, RandomState>,
     most: u64,
     /// The weight of what was inserted since moka has last been made to hold to
     /// its bound.
@@ -93,12 +93,12 @@ pub struct Store {
 /// A point in the order of removals and purges: what was asked of the upstream
 /// before a key was removed or purged must not be stored after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct PurgeSequence {
     removal: u64,
     purge: u64,
 }
 
-impl Mark {
+impl PurgeSequence {
     /// The number of the last purge before it.
     pub(super) const fn purge(self) -> u64 {
         self.purge
@@ -124,7 +124,7 @@ struct Removals {
 const REMOVALS: usize = 4096;
 
 impl Removals {
-    fn since(&self, mark: Mark, hash: u64) -> bool {
+    fn since(&self, mark: PurgeSequence, hash: u64) -> bool {
         let forgotten = self.next.saturating_sub(self.lately.len() as u64);
         let after = |(number, removed): &(u64, u64)| *number >= mark.removal && *removed == hash;
         mark.removal < forgotten || self.lately.iter().rev().any(after)
@@ -191,23 +191,23 @@ impl Store {
         Arc::ptr_eq(&self.next, &other.next)
     }
 
-    fn has_room(&self, key: &[u8], held: &Held) -> bool {
+    fn has_room(&self, key: &[u8], held: &Entry) -> bool {
         match held {
-            Held::One(stored) => u64::from(stored.weight(key)) <= self.most / 8,
-            Held::Variants(..) => true,
+            Entry::One(stored) => u64::from(stored.weight(key)) <= self.most / 8,
+            Entry::Variants(..) => true,
         }
     }
 
     /// The stored response of a key, fresh or not.
-    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+    pub fn get(&self, key: &Key) -> Option<Arc<StoredResponse>> {
         match self.held(key)? {
-            Held::One(stored) => Some(stored),
-            Held::Variants(..) => None,
+            Entry::One(stored) => Some(stored),
+            Entry::Variants(..) => None,
         }
     }
 
     /// What a key holds, unless it has been purged.
-    fn held(&self, key: &Key) -> Option<Held> {
+    fn held(&self, key: &Key) -> Option<Entry> {
         let held = self.cache.get(key.as_bytes())?;
         // One load of what hardly ever changes, and one of what is in reach.
         match held.seen().number() == self.purges.last() {
@@ -217,7 +217,7 @@ impl Store {
     }
 
     #[cold]
-    fn unless_purged(&self, key: &[u8], held: Held) -> Option<Held> {
+    fn unless_purged(&self, key: &[u8], held: Entry) -> Option<Entry> {
         let last = self.purges.last();
         let seen = held.seen();
         if self.purges.strike(&held.sight(key), seen.number(), None) {
@@ -237,13 +237,18 @@ impl Store {
 
     /// Whether something that was asked for at a mark has been purged since,
     /// leaving out one purge that it has itself caused.
-    pub fn is_purged(&self, sight: &Sight<'_>, mark: Mark, except: Option<u64>) -> bool {
+    pub fn is_purged(
+        &self,
+        sight: &PurgeSubject<'_>,
+        mark: PurgeSequence,
+        except: Option<u64>,
+    ) -> bool {
         mark.purge != self.purges.last() && self.purges.strike(sight, mark.purge, except)
     }
 
     /// Whether a response, stored or not, has been purged since it was asked
     /// for.
-    pub fn has_purged(&self, key: &Key, stored: &Stored) -> bool {
+    pub fn has_purged(&self, key: &Key, stored: &StoredResponse) -> bool {
         let since = stored.seen.number();
         since != self.purges.last()
             && self
@@ -253,7 +258,7 @@ impl Store {
 
     /// Whether a key has been removed or purged since a mark, or may have been
     /// purged for something in its body.
-    pub fn is_overtaken(&self, key: &Key, mark: Mark) -> bool {
+    pub fn is_overtaken(&self, key: &Key, mark: PurgeSequence) -> bool {
         let purged =
             mark.purge != self.purges.last() && self.purges.may_strike(key.as_bytes(), mark.purge);
         purged || self.removals().since(mark, self.hash(key))
@@ -265,9 +270,9 @@ impl Store {
     }
 
     /// Every stored response of one kind, with its key.
-    pub fn each(&self, mut visit: impl FnMut(&[u8], &Arc<Stored>)) {
+    pub fn each(&self, mut visit: impl FnMut(&[u8], &Arc<StoredResponse>)) {
         for (key, held) in &self.cache {
-            if let Held::One(stored) = held {
+            if let Entry::One(stored) = held {
                 visit(&key, &stored);
             }
         }
@@ -275,13 +280,13 @@ impl Store {
 
     /// Stores a response, unless it alone would take an eighth of the room.
     /// Answers whether it was.
-    pub fn insert(&self, key: Key, stored: Arc<Stored>) -> bool {
+    pub fn insert(&self, key: Key, stored: Arc<StoredResponse>) -> bool {
         let key = key.into_boxed();
         let weight = stored.weight(&key);
         if u64::from(weight) > self.most / 8 {
             return false;
         }
-        self.cache.insert(key, Held::One(stored));
+        self.cache.insert(key, Entry::One(stored));
         self.settle(weight);
         true
     }
@@ -319,15 +324,15 @@ impl Store {
     /// The variants of a key, newest last.
     pub fn variants(&self, key: &Key) -> Option<Variants> {
         match self.held(key)? {
-            Held::Variants(variants, _) => Some(variants),
-            Held::One(_) => None,
+            Entry::Variants(variants, _) => Some(variants),
+            Entry::One(_) => None,
         }
     }
 
     /// Where the removals have come to; to be taken before the upstream is
     /// asked.
-    pub fn mark(&self) -> Mark {
-        Mark {
+    pub fn mark(&self) -> PurgeSequence {
+        PurgeSequence {
             removal: self.removals().next,
             purge: self.purges.last(),
         }
@@ -348,7 +353,12 @@ impl Store {
 
     /// Changes the variants of a key, at one with all who do so; not where the
     /// key has been removed since the mark was taken.
-    pub fn amend(&self, key: &Key, mark: Mark, change: impl FnOnce(&mut Vec<Arc<Variant>>)) {
+    pub fn amend(
+        &self,
+        key: &Key,
+        mark: PurgeSequence,
+        change: impl FnOnce(&mut Vec<Arc<Variant>>),
+    ) {
         let entry = self.cache.entry(key.as_bytes().into());
         let mut weight = 0;
         entry.and_compute_with(|entry| {
@@ -364,8 +374,8 @@ impl Store {
                 seen == purge || !self.purges.strike(&sight, seen, None)
             });
             let mut variants = match held {
-                Some(Held::Variants(variants, _)) => variants.to_vec(),
-                Some(Held::One(_)) | None => Vec::new(),
+                Some(Entry::Variants(variants, _)) => variants.to_vec(),
+                Some(Entry::One(_)) | None => Vec::new(),
             };
             change(&mut variants);
             if variants.len() > VARIANTS {
@@ -374,8 +384,8 @@ impl Store {
             if variants.is_empty() {
                 return Op::Remove;
             }
-            let seen = Survived(AtomicU64::new(purge));
-            let held = Held::Variants(variants.into(), Arc::new(seen));
+            let seen = CheckedSequence(AtomicU64::new(purge));
+            let held = Entry::Variants(variants.into(), Arc::new(seen));
             // Of what was asked for before a purge that concerns it, nothing
             // stays; nor of what stood beside it.
             match self
@@ -425,7 +435,7 @@ impl Store {
             });
             // What obeys RFC 9111 can be validated however old it is; it leaves
             // when its room is wanted.
-            if let Held::One(stored) = held
+            if let Entry::One(stored) = held
                 && stored.received + stored.longest() + spare < now
             {
                 self.cache.invalidate(&*key);
@@ -481,7 +491,7 @@ mod tests {
     use super::*;
     use crate::cache::reuse;
     use crate::cache::vary::Nominated;
-    use crate::chain::Standing;
+    use crate::chain::ChainStamp;
     use crate::chain::finality::Class;
 
     fn key(target: &str) -> Key {
@@ -490,8 +500,8 @@ mod tests {
         key
     }
 
-    fn stored(size: usize, lifetime: u64) -> Arc<Stored> {
-        Arc::new(Stored {
+    fn stored(size: usize, lifetime: u64) -> Arc<StoredResponse> {
+        Arc::new(StoredResponse {
             status: StatusCode::OK,
             body: vec![b'x'; size].into(),
             etag: HeaderValue::from_static("\"e\""),
@@ -501,7 +511,7 @@ mod tests {
             took: Duration::ZERO,
             standing: None,
             page: None,
-            seen: Survived::default(),
+            seen: CheckedSequence::default(),
         })
     }
 
@@ -566,7 +576,14 @@ mod tests {
                 body: Bytes::new(),
                 secondary: nominated.key(&fields).unwrap(),
                 nominated,
-                reuse: reuse::Stored::of(StatusCode::OK, &fields, &targets, heuristic, now, now),
+                reuse: reuse::StoredFacts::of(
+                    StatusCode::OK,
+                    &fields,
+                    &targets,
+                    heuristic,
+                    now,
+                    now,
+                ),
                 received: now,
                 fields,
             })
@@ -633,7 +650,7 @@ mod tests {
         assert!(store.get(&key("/long")).is_some());
         // Checks of others may keep a live answer fresh for longer.
         let mut live = Arc::into_inner(stored(10, 1)).unwrap();
-        live.standing = Some(Standing::new(Class::Live, 0, None, 1));
+        live.standing = Some(ChainStamp::new(Class::Live, 0, None, 1));
         store.insert(key("/live"), Arc::new(live));
         store.sweep(at(25), |_| Some(policy.clone()));
         assert!(store.get(&key("/live")).is_some());

@@ -9,18 +9,18 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::purge::Sight;
+use super::purge::PurgeSubject;
 use super::reuse;
-use super::store::Mark;
+use super::store::PurgeSequence;
 use super::vary::{Nominated, SecondaryKey};
-use crate::chain::Standing;
+use crate::chain::ChainStamp;
 use crate::chain::finality::{Class, MOST_CHECKED};
 use crate::clock::Moment;
 use crate::pages::Page;
 
 /// A stored response, with what a hit needs ready-made.
 #[derive(Debug)]
-pub struct Stored {
+pub struct StoredResponse {
     /// The upstream's status.
     pub status: StatusCode,
     /// The upstream's body, byte for byte.
@@ -37,14 +37,14 @@ pub struct Stored {
     /// How long the upstream took.
     pub took: Duration,
     /// How it stands towards the chain, on a route in mode `chain`.
-    pub standing: Option<Standing>,
+    pub standing: Option<ChainStamp>,
     /// What the body consists of, where pages are cut from it.
     pub page: Option<Box<Page>>,
     /// The last purge that it is known to have survived.
-    pub seen: Survived,
+    pub seen: CheckedSequence,
 }
 
-impl Stored {
+impl StoredResponse {
     /// How long it is fresh at the most, counted from when it was received.
     pub fn longest(&self) -> Duration {
         match &self.standing {
@@ -55,7 +55,7 @@ impl Stored {
 }
 
 /// The body, to be lent to answers.
-impl AsRef<[u8]> for Stored {
+impl AsRef<[u8]> for StoredResponse {
     fn as_ref(&self) -> &[u8] {
         &self.body
     }
@@ -68,7 +68,7 @@ pub struct Template {
     pub fields: HeaderMap,
     /// What stands in each of them, in their order: a hit fills them from the
     /// first to the last, and looks none up.
-    pub places: Box<[Place]>,
+    pub places: Box<[FieldRole]>,
     /// The settings that they were made by, as a number: what was stored before
     /// a reload may have others than are said now.
     pub dialect: u64,
@@ -76,7 +76,7 @@ pub struct Template {
 
 /// What stands in a field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FieldRole {
     /// What the template has there.
     Constant,
     /// The ETag.
@@ -101,12 +101,12 @@ impl Deref for Template {
 
 /// The number of the last purge that something is known to have survived.
 #[derive(Debug, Default)]
-pub struct Survived(pub(super) AtomicU64);
+pub struct CheckedSequence(pub(super) AtomicU64);
 
-impl Survived {
+impl CheckedSequence {
     /// What is asked of the upstream after a mark was taken survives all
     /// purges before it.
-    pub const fn until(mark: Mark) -> Self {
+    pub const fn until(mark: PurgeSequence) -> Self {
         Self(AtomicU64::new(mark.purge()))
     }
 
@@ -122,14 +122,14 @@ impl Survived {
 }
 
 /// What moka, the allocator's rounding and the shared counters cost for each
-/// entry beside what [`Stored`] and its key hold; measured by
+/// entry beside what [`StoredResponse`] and its key hold; measured by
 /// `benches/memory.rs`.
 pub(super) const OVERHEAD: usize = 480;
 
-impl Stored {
+impl StoredResponse {
     /// What a purge sees of it under a key.
-    pub(super) fn sight<'s>(&'s self, key: &'s [u8]) -> Sight<'s> {
-        Sight {
+    pub(super) fn sight<'s>(&'s self, key: &'s [u8]) -> PurgeSubject<'s> {
+        PurgeSubject {
             key,
             standing: self.standing.as_ref(),
             bodies: vec![&self.body],
@@ -163,7 +163,7 @@ pub struct Variant {
     /// What the request had in those fields.
     pub secondary: SecondaryKey,
     /// What reuse asks of it.
-    pub reuse: reuse::Stored,
+    pub reuse: reuse::StoredFacts,
     /// When it was received.
     pub received: SystemTime,
 }

@@ -20,7 +20,7 @@ use super::{
     date,
     directives::RequestDirectives,
     freshness::Heuristic,
-    reuse::{Bounds, Decision, Origin, Stored, decide},
+    reuse::{Decision, Origin, StaleBounds, StoredFacts, decide},
     storable::{Exchange, SetCookie, storable},
     targeted::TargetList,
     vary::Nominated,
@@ -226,7 +226,7 @@ struct Moment<'a> {
     request: &'a Request,
     age: u64,
     origin: Origin,
-    bounds: Bounds,
+    bounds: StaleBounds,
 }
 
 impl Moment<'_> {
@@ -344,7 +344,7 @@ fn walk(moment: &Moment<'_>, hand: Hand) -> Option<Decision> {
     .ok()?;
     let nominated = Nominated::of(&headers);
     let key = nominated.key(&kept_for)?;
-    let stored = Stored::of(
+    let stored = StoredFacts::of(
         status,
         &headers,
         &targets,
@@ -445,7 +445,7 @@ fn hands() -> impl Strategy<Value = Hand> {
     })
 }
 
-fn origins() -> impl Strategy<Value = (Origin, Bounds)> {
+fn origins() -> impl Strategy<Value = (Origin, StaleBounds)> {
     let origin = prop_oneof![
         Just(Origin::Reachable),
         Just(Origin::Failed),
@@ -455,7 +455,7 @@ fn origins() -> impl Strategy<Value = (Origin, Bounds)> {
     (origin, bound(), bound()).prop_map(|(origin, failed, disconnected)| {
         (
             origin,
-            Bounds {
+            StaleBounds {
                 failed,
                 disconnected,
             },

@@ -113,7 +113,7 @@ pub struct Representation<'a> {
 
 /// What a client's preconditions come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionResult {
     /// The stored response is the answer.
     Full,
     /// The client's copy will do: answer 304.
@@ -125,13 +125,17 @@ pub enum Outcome {
 /// Evaluates the preconditions of a request that the stored response could answer, in the order of
 /// RFC 9110 §13.2.2 (RFC 9111 §4.3.2).
 #[must_use]
-pub fn evaluate(method: &Method, request: &HeaderMap, stored: &Representation<'_>) -> Outcome {
+pub fn evaluate(
+    method: &Method,
+    request: &HeaderMap,
+    stored: &Representation<'_>,
+) -> PreconditionResult {
     if for_the_origin(request) {
-        return Outcome::Forward;
+        return PreconditionResult::Forward;
     }
     // §13.2.1: without them the answer would be 2xx, or they do not count.
     if stored.status != StatusCode::OK || !matches!(*method, Method::GET | Method::HEAD) {
-        return Outcome::Full;
+        return PreconditionResult::Full;
     }
     let unmodified = if request.contains_key(header::IF_NONE_MATCH) {
         // §13.1.3: beside If-None-Match, If-Modified-Since counts for nothing.
@@ -140,9 +144,9 @@ pub fn evaluate(method: &Method, request: &HeaderMap, stored: &Representation<'_
         is_unmodified_since(request, stored)
     };
     if unmodified {
-        Outcome::NotModified
+        PreconditionResult::NotModified
     } else {
-        Outcome::Full
+        PreconditionResult::Full
     }
 }
 

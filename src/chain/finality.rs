@@ -51,7 +51,7 @@ impl Class {
 
 /// When blocks count as settled, and how long answers are fresh.
 #[derive(Clone, Debug, Serialize)]
-pub struct Times {
+pub struct FinalitySettings {
     /// A block so far below the tip is final.
     pub final_depth: u32,
     /// Freshness of `final`.
@@ -72,7 +72,7 @@ pub struct Times {
     pub absent_ttl: Duration,
 }
 
-impl Times {
+impl FinalitySettings {
     /// Whether what was stored by others may be kept by these: nothing would be
     /// final later than it was, or be fresh for a shorter time.
     pub fn keep(&self, before: &Self) -> bool {
@@ -84,7 +84,7 @@ impl Times {
     }
 }
 
-impl Default for Times {
+impl Default for FinalitySettings {
     fn default() -> Self {
         Self {
             final_depth: 6,
@@ -96,7 +96,7 @@ impl Default for Times {
     }
 }
 
-impl Times {
+impl FinalitySettings {
     /// The longest freshness of a class. `recent` lasts for as long as its
     /// epoch does.
     pub const fn lifetime(&self, class: Class) -> Duration {

@@ -11,7 +11,7 @@
 //!
 //! An epoch is a stretch of time in which nothing of this changed. Since a
 //! block's hash commits to all blocks below it, a block that is seen in two
-//! epochs proves that both agree up to its height: a link ([`Ledger::agrees`]).
+//! epochs proves that both agree up to its height: a link ([`Ledger::is_linked`]).
 //! Since a body may be of a later tip than its tag, the first sight counts where
 //! a later request has found the tip still the same.
 //!
@@ -120,12 +120,12 @@ pub struct Ledger {
     /// The change of tip that looks at blocks have not borne out yet.
     unproven: Option<Unproven>,
     checks: Checks,
-    bounds: Bounds,
+    bounds: LedgerBounds,
 }
 
 /// How much is remembered, and how far a reorg reaches.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct LedgerBounds {
     /// Heights of which the hash is remembered; the lowest make room.
     pub blocks: usize,
     /// Blocks below the highest that is known to be undone that are not trusted
@@ -244,7 +244,7 @@ impl Change {
 
 impl Ledger {
     /// Nothing is known.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: LedgerBounds) -> Self {
         Self {
             beat: 0,
             epoch: NO_EPOCH,
@@ -271,7 +271,7 @@ impl Ledger {
     }
 
     /// Remembers so much from now on.
-    pub fn bound(&mut self, bounds: Bounds) {
+    pub fn bound(&mut self, bounds: LedgerBounds) {
         self.bounds = bounds;
         while self.heights.len() > bounds.blocks {
             let Some((_, lowest)) = self.heights.pop_first() else {
@@ -841,7 +841,7 @@ impl Ledger {
 
     /// Whether what was true up to a height in an epoch is still true: a block
     /// at that height or above was seen then and is seen now.
-    pub fn agrees(&self, epoch: Epoch, height: u32) -> bool {
+    pub fn is_linked(&self, epoch: Epoch, height: u32) -> bool {
         if epoch == self.epoch {
             return true;
         }

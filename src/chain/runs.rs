@@ -13,7 +13,7 @@ use crate::pages::Hash;
 
 /// Where a transaction was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct TransactionLocation {
     /// The route of its block's activity.
     pub route: u16,
     /// The block's height.
@@ -24,14 +24,14 @@ pub struct Place {
 
 /// Places of transactions.
 #[derive(Debug, Default)]
-pub struct Runs(Vec<Option<(Hash, Place)>>);
+pub struct TransactionIndex(Vec<Option<(Hash, TransactionLocation)>>);
 
 /// Places in the table; some 4 MiB once it is used.
 const PLACES: usize = 1 << 16;
 
-impl Runs {
+impl TransactionIndex {
     /// Notes where a transaction was seen.
-    pub fn note(&mut self, tx: Hash, place: Place) {
+    pub fn note(&mut self, tx: Hash, place: TransactionLocation) {
         if self.0.is_empty() {
             self.0.resize(PLACES, None);
         }
@@ -39,7 +39,7 @@ impl Runs {
     }
 
     /// Where a transaction was seen last, where that is still known.
-    pub fn find(&self, tx: &Hash) -> Option<Place> {
+    pub fn find(&self, tx: &Hash) -> Option<TransactionLocation> {
         let (held, place) = self.0.get(slot(tx)).copied().flatten()?;
         (held == *tx).then_some(place)
     }
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn the_newest_holds_the_place() {
-        let mut runs = Runs::default();
-        let place = |height| Place {
+        let mut runs = TransactionIndex::default();
+        let place = |height| TransactionLocation {
             route: 1,
             height,
             offset: 60,

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::finality::Times;
+use super::finality::FinalitySettings;
 
 /// What mode `chain` goes by.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// Depths and times.
     #[serde(flatten)]
-    pub times: Times,
+    pub times: FinalitySettings,
     /// Heights of which the hash is remembered, for each tip.
     pub index_blocks: usize,
     /// How many zeros a block's hash begins with at the least, in what clients
@@ -23,7 +23,7 @@ pub struct Settings {
     /// Where tips are learned. The last ones have no path: they are for routes
     /// whose indexer has none, one for each upstream.
     #[serde(skip)]
-    pub tips: Vec<Source>,
+    pub tips: Vec<TipSource>,
 }
 
 /// What is fetched before it is asked for, with what the budget has to spare.
@@ -44,7 +44,7 @@ impl LookAhead {
 
 /// Where an indexer says its tip.
 #[derive(Clone, Debug, Serialize)]
-pub struct Source {
+pub struct TipSource {
     /// What routes call it.
     #[serde(skip)]
     pub name: Box<str>,
@@ -64,7 +64,7 @@ pub struct Source {
     pub upstream_name: Box<str>,
 }
 
-impl Source {
+impl TipSource {
     /// How long a tip counts as known since the last good probe was sent: one
     /// may fail.
     pub const fn patience(&self) -> Duration {

@@ -8,11 +8,11 @@ const EVERY: u64 = 5;
 
 fn chain() -> Chain {
     Chain::new(&Settings {
-        times: Times::default(),
+        times: FinalitySettings::default(),
         index_blocks: 100,
         hash_zeros: 8,
         look_ahead: LookAhead::default(),
-        tips: vec![Source {
+        tips: vec![TipSource {
             name: "runes".into(),
             path: Some("/runes/v1/".into()),
             height: "block_height".into(),
@@ -45,12 +45,12 @@ fn probe(chain: &Chain, height: u32, now: u64) {
     );
 }
 
-fn judge(chain: &Chain, standing: &Standing, received: u64, now: u64) -> String {
+fn judge(chain: &Chain, standing: &ChainStamp, received: u64, now: u64) -> String {
     let lifetime = chain.times().lifetime(standing.class);
     match chain.judge(standing, at(received), lifetime, at(now)) {
-        Judged::Fresh { ttl } => format!("fresh {}", ttl.as_secs()),
-        Judged::Settled { .. } => "settled".to_owned(),
-        Judged::Stale { by } => format!("stale {}", by.as_secs()),
+        Freshness::Fresh { ttl } => format!("fresh {}", ttl.as_secs()),
+        Freshness::Revalidated { .. } => "settled".to_owned(),
+        Freshness::Stale { by } => format!("stale {}", by.as_secs()),
     }
 }
 
@@ -58,7 +58,7 @@ fn judge(chain: &Chain, standing: &Standing, received: u64, now: u64) -> String 
 fn freshness_by_class_and_epoch() {
     let chain = chain();
     probe(&chain, 100, 0);
-    let standing = |class| Standing::new(class, 0, Some((97, 97)), 1);
+    let standing = |class| ChainStamp::new(class, 0, Some((97, 97)), 1);
     let (last, recent) = (standing(Class::Final), standing(Class::Recent));
     let (live, absent) = (standing(Class::Live), standing(Class::Absent));
     // Until the next probe tells more.
@@ -84,8 +84,8 @@ fn freshness_by_class_and_epoch() {
 #[test]
 fn without_a_tip_times_count() {
     let chain = chain();
-    let early = Standing::new(Class::Recent, 0, Some((97, 97)), NO_EPOCH);
-    let live = Standing::new(Class::Live, 0, None, NO_EPOCH);
+    let early = ChainStamp::new(Class::Recent, 0, Some((97, 97)), NO_EPOCH);
+    let live = ChainStamp::new(Class::Live, 0, None, NO_EPOCH);
     assert_eq!(judge(&chain, &early, 0, 9), "fresh 1", "never known");
     assert_eq!(judge(&chain, &early, 0, 10), "stale 0");
     assert_eq!(judge(&chain, &live, 15, 19), "fresh 6");
@@ -97,7 +97,7 @@ fn without_a_tip_times_count() {
     // What came before it has no tip to be of.
     assert_eq!(judge(&chain, &early, 15, 20), "stale 0");
     assert_eq!(judge(&chain, &live, 15, 26), "stale 1", "its time counted");
-    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
+    let recent = ChainStamp::new(Class::Recent, 0, Some((97, 97)), 1);
     assert_eq!(
         chain.promise(Class::Recent, 0, at(20)),
         Duration::from_secs(5)
@@ -128,7 +128,7 @@ fn without_a_tip_times_count() {
 fn what_was_lost_before_an_epoch_ended_is_as_old_as_that() {
     let chain = chain();
     probe(&chain, 100, 0);
-    let recent = Standing::new(Class::Recent, 0, Some((97, 97)), 1);
+    let recent = ChainStamp::new(Class::Recent, 0, Some((97, 97)), 1);
     // Nothing is heard of the tip for a minute; then it is another.
     assert_eq!(judge(&chain, &recent, 0, 59), "stale 49");
     probe(&chain, 101, 60);
@@ -152,8 +152,8 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
         chain.answer(0, chain.start(0).unwrap(), at(1), facts, at(1))
     };
     see(99, 100);
-    let recent = Standing::new(Class::Recent, 0, Some((96, 98)), 1);
-    let live = Standing::new(Class::Live, 0, None, 1);
+    let recent = ChainStamp::new(Class::Recent, 0, Some((96, 98)), 1);
+    let live = ChainStamp::new(Class::Live, 0, None, 1);
     probe(&chain, 100, 1);
     probe(&chain, 101, 2);
     assert_eq!(judge(&chain, &recent, 0, 3), "stale 1");
@@ -170,7 +170,7 @@ fn a_link_makes_recent_answers_fresh_again_and_deep_ones_final() {
 #[test]
 fn an_age_and_what_is_promised_make_what_is_left() {
     let seconds = Duration::from_secs;
-    let standing = |class| Standing::new(class, 0, None, 1).promising(seconds(5));
+    let standing = |class| ChainStamp::new(class, 0, None, 1).promising(seconds(5));
     for (class, ttl, since, age) in [
         (Class::Recent, 5, 600, 0),
         (Class::Recent, 2, 600, 3),
@@ -194,10 +194,10 @@ fn an_age_and_what_is_promised_make_what_is_left() {
 fn a_stale_answer_is_as_old_as_what_last_showed_it_unchanged() {
     let chain = chain();
     probe(&chain, 100, 1);
-    let standing = |class| Standing::new(class, 0, Some((96, 98)), chain.epoch(0));
+    let standing = |class| ChainStamp::new(class, 0, Some((96, 98)), chain.epoch(0));
     let (recent, live) = (standing(Class::Recent), standing(Class::Live));
-    let age = |standing: &Standing, now| {
-        let stale = Judged::Stale {
+    let age = |standing: &ChainStamp, now| {
+        let stale = Freshness::Stale {
             by: Duration::from_secs(3),
         };
         chain.age(standing, at(2), stale, at(now)).as_secs()
@@ -212,7 +212,7 @@ fn a_stale_answer_is_as_old_as_what_last_showed_it_unchanged() {
 
 #[test]
 fn heat_fades() {
-    let standing = Standing::new(Class::Live, 0, None, 1);
+    let standing = ChainStamp::new(Class::Live, 0, None, 1);
     standing.warm(8);
     standing.warm(1);
     assert_eq!(
@@ -224,12 +224,12 @@ fn heat_fades() {
 #[test]
 fn live_answers_are_fresh_for_as_long_as_checks_find_no_change() {
     let chain = chain();
-    let live = |epoch| Standing::new(Class::Live, 0, None, epoch);
-    let checked = |standing: &Standing, received, sent, same| {
+    let live = |epoch| ChainStamp::new(Class::Live, 0, None, epoch);
+    let checked = |standing: &ChainStamp, received, sent, same| {
         let since = chain.checked(standing, at(received), at(sent), same, at(sent));
         since.map(|since| since.millis() / 1000 - 100_000)
     };
-    let may = |standing: &Standing, received, now| {
+    let may = |standing: &ChainStamp, received, now| {
         let ttl = chain.times().live_ttl;
         let known = chain.may_be_checked(standing, at(received), ttl, at(now));
         known.map(|known| known.millis() / 1000 - 100_000)

@@ -8,7 +8,7 @@
 
 use super::reader::{Placed, Table};
 use crate::cache::policy::Mode;
-use crate::chain::Source;
+use crate::chain::TipSource;
 use crate::route::Route;
 use crate::upstream::Settings;
 
@@ -29,7 +29,7 @@ impl<'a> Assignment<'a> {
     /// each route, what it says and where it stands.
     pub(super) fn assign(
         &self,
-        tips: &mut Vec<Source>,
+        tips: &mut Vec<TipSource>,
         routes: &mut [Route],
         said: &[Option<Placed<u16>>],
         root: &Table<'_>,
@@ -77,7 +77,7 @@ impl<'a> Assignment<'a> {
     /// Routes that have no tip learn of the chain from answers alone. Those of
     /// different upstreams may not: they may be of different chains. So each
     /// upstream gets a source without a path of its own.
-    fn part_routes_without_tip(&self, tips: &mut Vec<Source>, routes: &mut [Route]) {
+    fn part_routes_without_tip(&self, tips: &mut Vec<TipSource>, routes: &mut [Route]) {
         let mut found: Vec<(u16, u16)> = Vec::new();
         for route in routes {
             let at = usize::from(route.cache.tip);
@@ -98,7 +98,7 @@ impl<'a> Assignment<'a> {
                 }
                 None => {
                     let upstream = &self.upstreams[usize::from(route.upstream)].name;
-                    tips.push(Source {
+                    tips.push(TipSource {
                         name: format!("{}-{upstream}", tip.name).into(),
                         upstream: route.upstream,
                         ..tip
@@ -136,7 +136,7 @@ fn number(upstreams: &[Settings], name: &str) -> Option<u16> {
 /// Returns the names of the others. Tips that no route goes by ask nobody.
 pub(super) fn keep_used(
     upstreams: &mut Vec<Settings>,
-    tips: &mut [Source],
+    tips: &mut [TipSource],
     routes: &mut [Route],
 ) -> Vec<Box<str>> {
     let is_used = |number: usize| {

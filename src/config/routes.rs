@@ -14,13 +14,13 @@ pub(super) use print::print;
 use super::assign::{self, Assignment, keep_used};
 use super::reader::{Placed, Table};
 use super::seconds;
-use crate::cache::policy::{Mode, Policy, Times};
+use crate::cache::policy::{Mode, Policy, StatusLifetimes};
 use crate::cache::storable::SetCookie;
-use crate::chain::Source;
+use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, Places, ResponseSchema, Route, RouteTable,
-    TableError, Template, parameter_names,
+    BlockSegments, Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route,
+    RouteTable, TableError, Template, parameter_names,
 };
 use crate::units;
 use crate::upstream::Settings;
@@ -83,7 +83,7 @@ pub(super) fn read(
 
 /// What `[chain]` says that routes go by.
 pub(super) struct Tips {
-    pub(super) sources: Vec<Source>,
+    pub(super) sources: Vec<TipSource>,
     /// The number of the upstream that each tip says.
     pub(super) said: Vec<Option<u16>>,
     /// Leading zeros of a block's hash, at the least.
@@ -205,7 +205,7 @@ fn route(
             summary,
             path: path.into(),
             methods,
-            places: Places::of(&params, &upstream_path),
+            places: BlockSegments::of(&params, &upstream_path),
             params,
             query: query.into_iter().filter_map(|(_, read)| read).collect(),
             strict_query,
@@ -231,8 +231,8 @@ fn route(
 
 /// The tip whose status path stands nearest above a route's path; the last one,
 /// which has none, where no other does.
-fn nearest(tips: &[Source], path: &str) -> u16 {
-    let above = |source: &Source| {
+fn nearest(tips: &[TipSource], path: &str) -> u16 {
+    let above = |source: &TipSource| {
         let status = source.path.as_deref()?;
         let status = status.split('?').next().unwrap_or(status);
         path.starts_with(status).then_some(status.len())
@@ -471,7 +471,7 @@ fn default(table: &Table<'_>, name: &str, kind: &Kind) -> Option<Box<str>> {
 }
 
 /// A route's policy, and the tip that it names.
-fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
+fn policy(table: Table<'_>, tips: &[TipSource]) -> (Policy, Option<u16>) {
     let mode = table.one_of("mode", &Mode::NAMES).unwrap_or(Mode::Off);
     let most = Duration::from_hours(24 * 365);
     let times = times(&table.table("times"), most);
@@ -511,7 +511,7 @@ fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
     if mode != Mode::Chain && table.has("tip") {
         table.problem(table.span(), "tip goes with mode = \"chain\"");
     }
-    if mode == Mode::Override && policy.times == Times::default() {
+    if mode == Mode::Override && policy.times == StatusLifetimes::default() {
         let message = format!(
             "{} is \"override\" and there are no times",
             table.name("mode")
@@ -522,8 +522,8 @@ fn policy(table: Table<'_>, tips: &[Source]) -> (Policy, Option<u16>) {
     (policy, tip)
 }
 
-fn times(table: &Table<'_>, most: Duration) -> Times {
-    let mut times = Times::default();
+fn times(table: &Table<'_>, most: Duration) -> StatusLifetimes {
+    let mut times = StatusLifetimes::default();
     for ((key, key_at), value) in table.entries() {
         let Some(time) = time(table, &key, value, most) else {
             continue;

@@ -17,14 +17,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::StatusCode;
 
-use super::learn::promise;
-use super::{Fetched, Fill, Found, Provenance, content_type};
+use super::ingest::promise;
+use super::{AnswerSource, Fill, FillAnswer, FillResult, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::store::{Stored, Survived};
-use crate::chain::Standing;
+use crate::cache::store::{CheckedSequence, StoredResponse};
+use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
-use crate::chain::runs::Place;
+use crate::chain::runs::TransactionLocation;
 use crate::clock::Moment;
 use crate::collapse::Lead;
 use crate::pages::{
@@ -34,7 +34,7 @@ use crate::pages::{
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
 use crate::upstream::answer::refuses_every_page;
-use crate::upstream::{Failure, Wish};
+use crate::upstream::{Failure, RequestPriority};
 
 /// Which routes' upstream gives windows.
 pub(super) struct Sliceable(Box<[Mutex<Option<Distrust>>]>);
@@ -100,11 +100,11 @@ impl Sliceable {
 }
 
 /// Parts of a list, each with what it consists of.
-type Parts = Vec<Arc<Stored>>;
+type Parts = Vec<Arc<StoredResponse>>;
 
 /// The windows that a page is cut from, and where they are from; or why there
 /// are none.
-type Windows = Result<(Parts, Provenance), Unfit>;
+type Windows = Result<(Parts, AnswerSource), Unfit>;
 
 /// Why there are no windows.
 enum Unfit {
@@ -119,27 +119,27 @@ impl Fill {
     /// Finds out a key of a route in mode `chain`.
     pub(super) async fn obtain_of_chain(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         key: &Key,
         route: &Route,
-        wish: Wish,
-    ) -> Fetched {
+        wish: RequestPriority,
+    ) -> FillResult {
         if let Some(found) = self.check(lead, key, route, wish).await? {
             return Ok(found);
         }
-        if self.confirm(lead, key, route, wish).await?
+        if self.revalidate_by_anchor(lead, key, route, wish).await?
             && let Some(stored) = self.fresh(key)
         {
-            return Ok(Found {
+            return Ok(FillAnswer {
                 stored,
-                from: Provenance::Memory,
+                from: AnswerSource::Memory,
             });
         }
         if let Some(stored) = self.derive(key, route) {
             self.cache.store().insert(key.clone(), stored.clone());
-            return Ok(Found {
+            return Ok(FillAnswer {
                 stored,
-                from: Provenance::Memory,
+                from: AnswerSource::Memory,
             });
         }
         if self.is_sliceable(key.route())
@@ -168,9 +168,9 @@ impl Fill {
     /// for the page itself, and says how it has refused a window, if it has.
     async fn assemble(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         list: &List<'_>,
-    ) -> ControlFlow<Fetched, Option<String>> {
+    ) -> ControlFlow<FillResult, Option<String>> {
         for attempt in 0..=DISAGREEMENTS {
             // Windows that disagreed are of different moments.
             let anew = attempt > 0;
@@ -187,13 +187,13 @@ impl Fill {
             if let Some(odd) = parts.iter().find(|part| part.page.is_none()) {
                 let stored = odd.clone();
                 self.keep_for_list(list, &stored);
-                return ControlFlow::Break(Ok(Found { stored, from }));
+                return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
             if let Some(stored) = self.paste(list, &parts) {
                 if self.cache.store().has_purged(list.key, &stored) {
                     continue;
                 }
-                return ControlFlow::Break(Ok(Found { stored, from }));
+                return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
         }
         tracing::info!(
@@ -208,7 +208,7 @@ impl Fill {
     /// it answers for every page of the list, for the first window, which all
     /// pages look at ([`end_of`](Self::end_of)). A purge of one of a list's keys
     /// is a purge of all, so they may share it.
-    fn keep_for_list(&self, list: &List<'_>, odd: &Arc<Stored>) {
+    fn keep_for_list(&self, list: &List<'_>, odd: &Arc<StoredResponse>) {
         let first = list.window(0).filter(|_| refuses_list(odd));
         let keys = [Some(list.key.clone()), first];
         for key in keys.into_iter().flatten() {
@@ -234,29 +234,29 @@ impl Fill {
     /// The windows that a page is cut from, stored ones where they are fresh.
     async fn windows(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         list: &List<'_>,
         anew: bool,
     ) -> Result<Windows, Failure> {
         // A list that ends before, or that is refused, costs nothing, if a
         // window shows it.
         if !anew && let Some(part) = self.end_of(list) {
-            return Ok(Ok((vec![part], Provenance::Memory)));
+            return Ok(Ok((vec![part], AnswerSource::Memory)));
         }
         let found = self.wanted(list, anew);
         let fetches = found.into_iter().map(|(offset, part)| async move {
             match part {
                 Some(stored) => {
-                    let from = Provenance::Memory;
-                    Ok((offset, Found { stored, from }))
+                    let from = AnswerSource::Memory;
+                    Ok((offset, FillAnswer { stored, from }))
                 }
                 None => Ok((offset, self.window(lead, list, offset, anew).await?)),
             }
         });
         let mut parts = Parts::new();
-        let mut from = Provenance::Memory;
+        let mut from = AnswerSource::Memory;
         for fetched in join_all(fetches).await {
-            let (offset, found): (_, Found) = match fetched {
+            let (offset, found): (_, FillAnswer) = match fetched {
                 // Less of it may be not.
                 Err(Failure::TooLarge) if list.limit < list.size => {
                     let why = "a window is more than upstream.max_body_bytes".to_owned();
@@ -265,7 +265,7 @@ impl Fill {
                 fetched => fetched?,
             };
             let part = found.stored;
-            if found.from != Provenance::Memory {
+            if found.from != AnswerSource::Memory {
                 from = found.from;
             }
             let is_page = part.status == StatusCode::OK;
@@ -298,13 +298,17 @@ impl Fill {
 
     /// Which windows a page is cut from, with those that are stored and fresh;
     /// to be fetched anew, none is.
-    pub(super) fn wanted(&self, list: &List<'_>, anew: bool) -> Vec<(u64, Option<Arc<Stored>>)> {
+    pub(super) fn wanted(
+        &self,
+        list: &List<'_>,
+        anew: bool,
+    ) -> Vec<(u64, Option<Arc<StoredResponse>>)> {
         let stored = |offset| match anew {
             true => None,
             false => self.fresh_window(list, offset),
         };
         let mut total = None;
-        let mut found: Vec<(u64, Option<Arc<Stored>>)> = Vec::new();
+        let mut found: Vec<(u64, Option<Arc<StoredResponse>>)> = Vec::new();
         for offset in windows(list.offset, list.limit, list.size) {
             let part = stored(offset);
             total = total.or_else(|| part.as_ref().and_then(|part| list.total(part)));
@@ -320,14 +324,14 @@ impl Fill {
 
     /// A window that is stored and fresh; not what came in place of one while
     /// the upstream gave none.
-    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<Stored>> {
+    fn fresh_window(&self, list: &List<'_>, offset: u64) -> Option<Arc<StoredResponse>> {
         let part = self.fresh(&list.window(offset)?);
         part.filter(|part| list.fits(part, offset))
     }
 
     /// A stored window that answers for the page: it shows that nothing lies
     /// where the page begins, or that every page of the list is refused.
-    pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<Stored>> {
+    pub(super) fn end_of(&self, list: &List<'_>) -> Option<Arc<StoredResponse>> {
         let own = list.offset - list.offset % list.size;
         let before = own.checked_sub(list.size);
         [Some(own), before, Some(0)]
@@ -343,11 +347,11 @@ impl Fill {
     /// Fetches a window, or waits for who does.
     async fn window(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         list: &List<'_>,
         offset: u64,
         anew: bool,
-    ) -> Fetched {
+    ) -> FillResult {
         let Some(key) = list.window(offset) else {
             return Err(Failure::Abandoned);
         };
@@ -359,7 +363,7 @@ impl Fill {
     }
 
     /// Cuts a page from windows that agree, and stores it.
-    fn paste(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
+    fn paste(&self, list: &List<'_>, parts: &[Arc<StoredResponse>]) -> Option<Arc<StoredResponse>> {
         let stored = self.cut_page(list, parts)?;
         // The window is the page, and is stored already.
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
@@ -369,7 +373,7 @@ impl Fill {
         let key = match list.route.places.block {
             // Where its height is known by now, it is stored under that; unless it
             // is of a time when there was nothing of the block.
-            Some(_) if names_blocks => self.asking(list.route, list.key.clone()).key,
+            Some(_) if names_blocks => self.lookup_key(list.route, list.key.clone()).key,
             Some(_) | None => list.key.clone(),
         };
         self.cache.store().insert(key, stored.clone());
@@ -377,12 +381,17 @@ impl Fill {
     }
 
     /// Cuts a page from windows that agree.
-    pub(super) fn cut_page(&self, list: &List<'_>, parts: &[Arc<Stored>]) -> Option<Arc<Stored>> {
+    pub(super) fn cut_page(
+        &self,
+        list: &List<'_>,
+        parts: &[Arc<StoredResponse>],
+    ) -> Option<Arc<StoredResponse>> {
         if !agree(&cut(parts)?) || !is_one_moment(parts) {
             return None;
         }
         // What lies past the end says nothing more.
-        let is_empty = |part: &&Arc<Stored>| part.page.as_ref().is_some_and(|p| p.is_empty());
+        let is_empty =
+            |part: &&Arc<StoredResponse>| part.page.as_ref().is_some_and(|p| p.is_empty());
         let within: Parts = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
         let parts = match within.is_empty() {
             true => parts,
@@ -401,14 +410,15 @@ impl Fill {
 
     /// What is made of parts is as settled as the least settled of them, and as
     /// old as the oldest.
-    fn assembled(&self, parts: &[Arc<Stored>], body: Vec<u8>) -> Option<Stored> {
-        let class = |part: &&Arc<Stored>| part.standing.as_ref().map(|standing| standing.class);
+    fn assembled(&self, parts: &[Arc<StoredResponse>], body: Vec<u8>) -> Option<StoredResponse> {
+        let class =
+            |part: &&Arc<StoredResponse>| part.standing.as_ref().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
         let standing = least.standing.as_ref()?;
         // The epoch of what is final says nothing.
         let standings = parts.iter().filter_map(|part| part.standing.as_ref());
         let ending = standings.filter(|standing| standing.class.ends_with_epoch());
-        let epoch = ending.map(Standing::epoch).min();
+        let epoch = ending.map(ChainStamp::epoch).min();
         let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
@@ -417,7 +427,7 @@ impl Fill {
         let (class, tip) = (standing.class, standing.tip);
         let time = self.chain.promise(class, tip, self.clock.now());
         let promise = promise(class, time);
-        Some(Stored {
+        Some(StoredResponse {
             status: least.status,
             etag: etag(&body),
             fields: self.respond.template(content_type(least), promise),
@@ -426,13 +436,17 @@ impl Fill {
             took: parts.iter().map(|part| part.took).max()?,
             page: Page::read(&body).map(Box::new),
             body: Box::<[u8]>::from(body).into(),
-            standing: Some(Standing::new(class, tip, heights, epoch).promising(time)),
-            seen: Survived::at(parts.iter().map(|part| part.seen.number()).min()?),
+            standing: Some(ChainStamp::new(class, tip, heights, epoch).promising(time)),
+            seen: CheckedSequence::at(parts.iter().map(|part| part.seen.number()).min()?),
         })
     }
 
     /// Where a transaction was seen, and the key of that window.
-    pub(super) fn hint(&self, key: &Key, route: &Route) -> Option<(Hash, Place, Key)> {
+    pub(super) fn hint(
+        &self,
+        key: &Key,
+        route: &Route,
+    ) -> Option<(Hash, TransactionLocation, Key)> {
         let from = route.derived_from?;
         let source = self.routes.get(from)?;
         let size = u64::from(source.pages?.get());
@@ -443,13 +457,13 @@ impl Fill {
     }
 
     /// A transaction's page, where its block's stored windows have it whole.
-    pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<Stored>> {
+    pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
         let (tx, place, first) = self.hint(key, route)?;
         let size = u64::from(self.route(&first)?.pages?.get());
         let (limit, offset) = page_of(key)?;
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(place.offset)?];
-        let edges = |part: &Arc<Stored>| {
+        let edges = |part: &Arc<StoredResponse>| {
             let page = part.page.as_deref()?;
             touches(window(part, page), &tx)
         };
@@ -484,12 +498,12 @@ pub(super) struct List<'k> {
     size: u64,
     limit: u64,
     offset: u64,
-    wish: Wish,
+    wish: RequestPriority,
 }
 
 impl<'k> List<'k> {
     /// The page that a key asks for, where its route has pages.
-    pub(super) fn of(key: &'k Key, route: &'k Route, wish: Wish) -> Option<Self> {
+    pub(super) fn of(key: &'k Key, route: &'k Route, wish: RequestPriority) -> Option<Self> {
         let (limit, offset) = page_of(key)?;
         Some(Self {
             key,
@@ -513,7 +527,7 @@ impl<'k> List<'k> {
 
     /// Whether what is stored for a window is one, or what the upstream says in
     /// place of any page.
-    fn fits(&self, part: &Stored, offset: u64) -> bool {
+    fn fits(&self, part: &StoredResponse, offset: u64) -> bool {
         match (&part.page, part.status == StatusCode::OK) {
             (Some(page), true) => check_window(page, offset, self.size).is_ok(),
             (None, is_page) => !is_page,
@@ -522,18 +536,18 @@ impl<'k> List<'k> {
     }
 
     /// How many items the list has, as a window within it says.
-    fn total(&self, part: &Stored) -> Option<u64> {
+    fn total(&self, part: &StoredResponse) -> Option<u64> {
         let page = part.page.as_ref()?;
         (!page.is_empty()).then_some(page.total)
     }
 }
 
 /// Whether a stored answer is a refusal that any page of its list would get.
-fn refuses_list(part: &Stored) -> bool {
+fn refuses_list(part: &StoredResponse) -> bool {
     part.status == StatusCode::BAD_REQUEST && refuses_every_page(&part.body)
 }
 
-fn window<'p>(part: &'p Stored, page: &'p Page) -> Window<'p> {
+fn window<'p>(part: &'p StoredResponse, page: &'p Page) -> Window<'p> {
     Window {
         body: &part.body,
         page,
@@ -542,7 +556,7 @@ fn window<'p>(part: &'p Stored, page: &'p Page) -> Window<'p> {
 
 /// Whether parts are of one moment: of one block, whose list is what its hash
 /// says, or of one epoch.
-fn is_one_moment(parts: &[Arc<Stored>]) -> bool {
+fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
     let Some(cut) = cut(parts) else {
         return false;
     };
@@ -552,7 +566,7 @@ fn is_one_moment(parts: &[Arc<Stored>]) -> bool {
     match (is_open, names_blocks) {
         // It may span blocks, and goes on with each.
         (true, _) | (false, false) => {
-            let mut epochs = standings().map(Standing::epoch);
+            let mut epochs = standings().map(ChainStamp::epoch);
             let first = epochs.next();
             epochs.all(|epoch| Some(epoch) == first)
         }
@@ -560,7 +574,7 @@ fn is_one_moment(parts: &[Arc<Stored>]) -> bool {
     }
 }
 
-fn cut(parts: &[Arc<Stored>]) -> Option<Vec<Window<'_>>> {
+fn cut(parts: &[Arc<StoredResponse>]) -> Option<Vec<Window<'_>>> {
     parts
         .iter()
         .map(|part| Some(window(part, part.page.as_deref()?)))

@@ -12,14 +12,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{Fetched, Fill, Found, Provenance};
+use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::key::Key;
-use crate::cache::store::Stored;
+use crate::cache::store::StoredResponse;
 use crate::chain::finality::Class;
 use crate::clock::Moment;
 use crate::collapse::Lead;
 use crate::route::Route;
-use crate::upstream::{Failure, Wish};
+use crate::upstream::{Failure, RequestPriority};
 
 /// The keys that are fetched in place of others, by tip.
 pub(super) struct CheckKeys(Box<[Mutex<Keys>]>);
@@ -53,11 +53,11 @@ impl Fill {
     /// Where the upstream failed in a way in which it would fail again.
     pub(super) async fn check(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         key: &Key,
         route: &Route,
-        wish: Wish,
-    ) -> Result<Option<Found>, Failure> {
+        wish: RequestPriority,
+    ) -> Result<Option<FillAnswer>, Failure> {
         let Some(chosen) = self.check_key(key, route) else {
             return Ok(None);
         };
@@ -78,9 +78,9 @@ impl Fill {
             Err(failure) if failure.is_of_all() => return Err(failure),
             Ok(_) | Err(_) => {}
         }
-        Ok(self.fresh(key).map(|stored| Found {
+        Ok(self.fresh(key).map(|stored| FillAnswer {
             stored,
-            from: Provenance::Memory,
+            from: AnswerSource::Memory,
         }))
     }
 
@@ -118,7 +118,7 @@ impl Fill {
 
     /// What is to be stored for a key, by a request that was sent at a moment,
     /// is set against what is stored already.
-    pub(super) fn compare(&self, key: &Key, new: &mut Stored, sent: Moment) {
+    pub(super) fn compare(&self, key: &Key, new: &mut StoredResponse, sent: Moment) {
         let may_be = |class| matches!(class, Class::Live | Class::Absent);
         let Some(standing) = new.standing.as_mut().filter(|s| may_be(s.class)) else {
             return;

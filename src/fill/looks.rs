@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::Fill;
 use crate::chain::ledger::Look;
-use crate::collapse::Watch;
-use crate::upstream::{Priority, Wish};
+use crate::collapse::WatchLevel;
+use crate::upstream::{Priority, RequestPriority};
 
 impl Fill {
     /// Looks at a block that was known before the last change of a tip, and at
@@ -27,7 +27,7 @@ impl Fill {
         if self.block_key(tip, 0).is_none() {
             return;
         }
-        let wish = Wish::own(Priority::Revalidation);
+        let wish = RequestPriority::own(Priority::Revalidation);
         loop {
             let height = match self.chain.next_look(tip, self.clock.now()) {
                 Look::Nowhere => return,
@@ -45,7 +45,7 @@ impl Fill {
                 return;
             }
             // What comes of it, the ledger has learned.
-            match self.exchange(&Watch, &key, wish, true).await {
+            match self.exchange(&WatchLevel, &key, wish, true).await {
                 Ok(_) => self.lapses.forget(&key),
                 Err(failure) => {
                     self.lapses.fail(&key, &failure, self.clock.now());

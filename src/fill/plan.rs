@@ -8,9 +8,9 @@ use super::Fill;
 use super::assemble::List;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::store::Stored;
-use crate::chain::runs::Place;
-use crate::upstream::{Priority, Wish};
+use crate::cache::store::StoredResponse;
+use crate::chain::runs::TransactionLocation;
+use crate::upstream::{Priority, RequestPriority};
 
 /// What finding a key out would take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Fill {
         if self.derive(key, route).is_some() {
             return Plan::Derive;
         }
-        let list = List::of(key, route, Wish::own(Priority::Miss));
+        let list = List::of(key, route, RequestPriority::own(Priority::Miss));
         let Some(list) = list.filter(|_| self.is_sliceable(key.route())) else {
             return Plan::Plain;
         };
@@ -78,7 +78,8 @@ impl Fill {
             let disagree = false;
             return Plan::Windows { asks, disagree };
         }
-        let parts: Vec<Arc<Stored>> = wanted.into_iter().filter_map(|(_, part)| part).collect();
+        let parts: Vec<Arc<StoredResponse>> =
+            wanted.into_iter().filter_map(|(_, part)| part).collect();
         // One part that is neither a page nor nothing answers for all.
         let is_odd = parts.iter().any(|part| part.page.is_none());
         match is_odd || self.cut_page(&list, &parts).is_some() {
@@ -94,13 +95,13 @@ impl Fill {
     pub fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self
             .route(key)
-            .and_then(|route| List::of(key, route, Wish::own(Priority::Miss)));
+            .and_then(|route| List::of(key, route, RequestPriority::own(Priority::Miss)));
         list.map_or_else(Vec::new, |list| list.windows())
     }
 
     /// Where a transaction was last seen among its block's windows, and the key
     /// of that window.
-    pub fn seen_in(&self, key: &Key) -> Option<(Place, Key)> {
+    pub fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
         let (_, place, window) = self.hint(key, self.route(key)?)?;
         Some((place, window))
     }

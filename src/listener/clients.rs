@@ -10,22 +10,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::quality::RandomState;
 
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// The open connections of every client.
 #[derive(Default)]
-pub(super) struct Clients(Mutex<HashMap<Caller, u32, RandomState>>);
+pub(super) struct Clients(Mutex<HashMap<Client, u32, RandomState>>);
 
 /// A connection of a client, counted until this is dropped.
 pub(super) struct Counted {
     clients: Arc<Clients>,
-    client: Caller,
+    client: Client,
 }
 
 impl Clients {
     /// Counts one more connection of a client; `None` where it has as many as it
     /// may.
-    pub(super) fn admit(self: &Arc<Self>, client: Caller, most: u32) -> Option<Counted> {
+    pub(super) fn admit(self: &Arc<Self>, client: Client, most: u32) -> Option<Counted> {
         let mut open = self.open();
         let count = open.get(&client).copied().unwrap_or(0);
         if count >= most {
@@ -39,7 +39,7 @@ impl Clients {
         })
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<Caller, u32, RandomState>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<Client, u32, RandomState>> {
         // It is whole after each of its operations.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn each_client_has_its_own_connections_and_the_table_forgets() {
         let clients = Arc::new(Clients::default());
-        let (one, other) = (Caller::V4(1), Caller::V6(2));
+        let (one, other) = (Client::V4(1), Client::V6(2));
         let first = clients.admit(one, 2);
         let second = clients.admit(one, 2);
         assert!(first.is_some() && second.is_some());

@@ -7,7 +7,7 @@
 //! ([`REFUSED_HEAD`]). A head that comes in one piece, as nearly all do, is
 //! scanned in hyper's own buffer and not copied.
 //!
-//! The guard also writes the connection's [`Pulse`], and lingers on close where
+//! The guard also writes the connection's [`Activity`], and lingers on close where
 //! unread bytes would make the kernel reset the connection under the client's
 //! eyes.
 
@@ -21,11 +21,11 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::watch::Times;
+use super::watch::ConnectionTimeouts;
 use crate::clock::{Clock, Moment};
 use crate::unsent::{Account, Buffer};
-use crate::wire::head::{Bounds, REFUSED_HEAD, Scan};
-use crate::wire::pulse::Pulse;
+use crate::wire::activity::Activity;
+use crate::wire::head::{HeadBounds, REFUSED_HEAD, Scan};
 
 /// The most bytes that are read and thrown away on close.
 const LINGER: usize = 256 * 1024;
@@ -38,9 +38,9 @@ pub(super) struct Guard<S> {
     held: Vec<u8>,
     /// How much of it may be.
     passed: usize,
-    pulse: Arc<Pulse>,
+    pulse: Arc<Activity>,
     clock: Clock,
-    times: Times,
+    times: ConnectionTimeouts,
     stuck: bool,
     /// Bytes written since all was written, or since the client was stuck.
     written: u64,
@@ -88,9 +88,9 @@ impl<S> Guard<S> {
     /// Guards a stream that has just been accepted.
     pub(super) fn new(
         io: S,
-        bounds: Bounds,
-        times: Times,
-        pulse: Arc<Pulse>,
+        bounds: HeadBounds,
+        times: ConnectionTimeouts,
+        pulse: Arc<Activity>,
         clock: Clock,
         account: Account,
     ) -> Self {
@@ -116,7 +116,7 @@ impl<S> Guard<S> {
     /// may be handed on.
     fn judge(&mut self, bytes: Option<&[u8]>) -> usize {
         let now = self.clock.now();
-        self.pulse.hear(now);
+        self.pulse.record(now);
         let all = bytes.unwrap_or(&self.held);
         let progress = self.scan.scan(all);
         if let Some(fault) = progress.fault {

@@ -5,11 +5,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Moment;
-use crate::wire::pulse::Pulse;
+use crate::wire::activity::Activity;
 
 /// The times that a connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Times {
+pub struct ConnectionTimeouts {
     /// From a head's first byte to its last.
     #[serde(serialize_with = "crate::units::serialize")]
     pub header_timeout: Duration,
@@ -27,7 +27,7 @@ pub struct Times {
     pub min_send_rate: u64,
 }
 
-impl Times {
+impl ConnectionTimeouts {
     /// The shortest of them: nothing can be due sooner than this from now.
     pub(super) fn shortest(&self) -> Duration {
         let either = self.header_timeout.min(self.idle_timeout);
@@ -55,7 +55,7 @@ impl Times {
 
 /// What is to be done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum WatchAction {
     /// Look again after this time.
     Keep(Duration),
     /// Its head is too slow: say so, then close.
@@ -67,32 +67,32 @@ pub(super) enum Verdict {
 }
 
 /// Judges a connection by its signs of life.
-pub(super) fn judge(pulse: &Pulse, times: &Times, now: Moment) -> Verdict {
+pub(super) fn judge(pulse: &Activity, times: &ConnectionTimeouts, now: Moment) -> WatchAction {
     let left = |since: Moment, allowed: Duration| allowed.saturating_sub(now.since(since));
     if pulse.stuck_since().is_some() {
         return match pulse.due().since(now) {
-            Duration::ZERO => Verdict::Reset,
-            left => Verdict::Keep(left),
+            Duration::ZERO => WatchAction::Reset,
+            left => WatchAction::Keep(left),
         };
     }
     if pulse.fault().is_some() && !pulse.is_busy() {
         // It has been refused and had a while to read that.
-        return Verdict::Close;
+        return WatchAction::Close;
     }
     if let Some(since) = pulse.head_since() {
         return match left(since, times.header_timeout) {
-            Duration::ZERO => Verdict::TooSlow,
-            left => Verdict::Keep(left),
+            Duration::ZERO => WatchAction::TooSlow,
+            left => WatchAction::Keep(left),
         };
     }
     // A head may begin at any moment, and then has its own time.
     let soon = times.shortest();
     if pulse.is_busy() {
-        return Verdict::Keep(soon);
+        return WatchAction::Keep(soon);
     }
-    match left(pulse.heard(), times.idle_timeout) {
-        Duration::ZERO => Verdict::Close,
-        left => Verdict::Keep(left.min(soon)),
+    match left(pulse.last(), times.idle_timeout) {
+        Duration::ZERO => WatchAction::Close,
+        left => WatchAction::Keep(left.min(soon)),
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use crate::wire::head::HeadFault;
 
-    const TIMES: Times = Times {
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
         header_timeout: Duration::from_secs(10),
         idle_timeout: Duration::from_secs(60),
         half_closed_timeout: Duration::from_secs(10),
@@ -113,16 +113,16 @@ mod tests {
         Moment::from_nanos(1 << 50) + Duration::from_secs(seconds)
     }
 
-    fn keep(seconds: u64) -> Verdict {
-        Verdict::Keep(Duration::from_secs(seconds))
+    fn keep(seconds: u64) -> WatchAction {
+        WatchAction::Keep(Duration::from_secs(seconds))
     }
 
     #[test]
     fn verdicts() {
-        let pulse = Pulse::new(at(0));
+        let pulse = Activity::new(at(0));
         assert_eq!(judge(&pulse, &TIMES, at(0)), keep(10));
         assert_eq!(judge(&pulse, &TIMES, at(55)), keep(5));
-        assert_eq!(judge(&pulse, &TIMES, at(60)), Verdict::Close, "idle");
+        assert_eq!(judge(&pulse, &TIMES, at(60)), WatchAction::Close, "idle");
 
         let working = pulse.work();
         assert_eq!(
@@ -133,35 +133,35 @@ mod tests {
         drop(working);
 
         pulse.set_head_since(Some(at(95)));
-        pulse.hear(at(104));
+        pulse.record(at(104));
         assert_eq!(
             judge(&pulse, &TIMES, at(104)),
             keep(1),
             "bytes do not buy time"
         );
-        assert_eq!(judge(&pulse, &TIMES, at(105)), Verdict::TooSlow);
+        assert_eq!(judge(&pulse, &TIMES, at(105)), WatchAction::TooSlow);
         pulse.set_fault(HeadFault::HeadTooSlow);
-        assert_eq!(judge(&pulse, &TIMES, at(106)), Verdict::Close);
+        assert_eq!(judge(&pulse, &TIMES, at(106)), WatchAction::Close);
 
-        let pulse = Pulse::new(at(0));
+        let pulse = Activity::new(at(0));
         let _working = pulse.work();
         pulse.set_stuck(at(10), at(40));
         assert_eq!(judge(&pulse, &TIMES, at(39)), keep(1));
         assert_eq!(
             judge(&pulse, &TIMES, at(40)),
-            Verdict::Reset,
+            WatchAction::Reset,
             "takes nothing"
         );
     }
 
     /// Plays a client that takes so many bytes each time, so many seconds apart,
     /// and answers the second at which its connection is reset.
-    fn reset_at(times: &Times, taken: u64, every: u64) -> Option<u64> {
-        let pulse = Pulse::new(at(0));
+    fn reset_at(times: &ConnectionTimeouts, taken: u64, every: u64) -> Option<u64> {
+        let pulse = Activity::new(at(0));
         let mut due = times.due(None, at(0));
         pulse.set_stuck(at(0), due);
         for second in 1..10_000 {
-            if judge(&pulse, times, at(second)) == Verdict::Reset {
+            if judge(&pulse, times, at(second)) == WatchAction::Reset {
                 return Some(second);
             }
             if second % every == 0 {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn a_client_must_take_a_minimum_in_the_long_run() {
-        let none = Times {
+        let none = ConnectionTimeouts {
             min_send_rate: 0,
             ..TIMES
         };

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Response, StatusCode, response};
 use super::sent::is_overridden;
 use super::serve::finish;
 use super::shared::Announced;
-use super::{Ask, Came, Errand, Relay, Times, forwarded};
+use super::{Came, ClientRequest, ExchangeTimes, Fetch, Relay, forwarded};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
 use crate::cache::freshness::Heuristic;
@@ -21,13 +21,13 @@ use crate::cache::policy::Mode;
 use crate::cache::storable::{
     Exchange as Stores, SetCookie, is_for_everyone, storable, stored_fields,
 };
-use crate::cache::store::{Mark, Variant};
+use crate::cache::store::{PurgeSequence, Variant};
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
 use crate::route::{Headers, Route};
 use crate::wire::Body;
 
-impl Errand {
+impl Fetch {
     /// A 304 to a question of ours: freshens what it names, and answers from
     /// there. `None` where it names nothing that is stored.
     pub(super) fn validated(
@@ -35,7 +35,7 @@ impl Errand {
         relay: &Relay,
         route: &Route,
         head: &response::Parts,
-        times: Times,
+        times: ExchangeTimes,
     ) -> Option<Came> {
         let key = &self.ask.key;
         let variants = self.of_one_coding(relay, route);
@@ -131,7 +131,7 @@ impl Errand {
         status: StatusCode,
         fields: &HeaderMap,
         body: Bytes,
-        times: Times,
+        times: ExchangeTimes,
     ) -> (Variant, bool) {
         let targets = &relay.targets;
         let governing = targets.governing(fields);
@@ -142,7 +142,7 @@ impl Errand {
             Headers::All => Nominated::of(fields),
             Headers::Typed => Nominated::of(&none),
         };
-        let reuse = reuse::Stored::of(
+        let reuse = reuse::StoredFacts::of(
             status,
             fields,
             targets,
@@ -211,7 +211,7 @@ impl Errand {
         status: StatusCode,
         fields: &HeaderMap,
         body: Bytes,
-        times: Times,
+        times: ExchangeTimes,
     ) -> Came {
         let (variant, kept) = self.variant(relay, route, status, fields, body, times);
         let variant = Arc::new(variant);
@@ -265,7 +265,7 @@ impl Errand {
         route: &Route,
         status: StatusCode,
         fields: &HeaderMap,
-        mark: Mark,
+        mark: PurgeSequence,
     ) {
         let Ok(target) = relay
             .upstreams
@@ -316,7 +316,7 @@ impl Errand {
                     HeadEffect::Stale => reuse.make_stale(),
                     HeadEffect::Freshen => {
                         freshen(&mut new_fields, &update(relay, fields, now), now);
-                        let times = Times {
+                        let times = ExchangeTimes {
                             mark,
                             requested: now,
                             received: now,
@@ -349,7 +349,7 @@ impl Errand {
     /// these fields.
     pub(super) fn as_get(&self, fields: HeaderMap) -> Self {
         Self {
-            ask: Ask {
+            ask: ClientRequest {
                 method: Method::GET,
                 fields,
                 version: self.ask.version,

@@ -25,7 +25,7 @@ use http::HeaderMap;
 use http_body::Body as _;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::identify::Caller;
+use crate::identify::Client;
 use crate::upstream::{BodyPermit, Failure, MinRate, ResponseBody, TimedOut, Upstream};
 use crate::wire::body::BodyError;
 use crate::wire::stream::{Room, Stream};
@@ -159,7 +159,7 @@ impl Pump {
     pub(super) async fn run(
         mut self,
         mut keep: Option<Keep>,
-        client: Caller,
+        client: Client,
         lingering: Arc<Lingering>,
         is_endless: bool,
     ) {
@@ -242,7 +242,7 @@ impl Pump {
     /// Goes on without a slot, where that may be.
     fn linger(
         &mut self,
-        client: Caller,
+        client: Client,
         lingering: &Arc<Lingering>,
         lingers: &mut Option<Lingers>,
     ) {
@@ -258,7 +258,7 @@ impl Pump {
     /// as no others wait for one.
     fn may_go_on(
         &mut self,
-        client: Caller,
+        client: Client,
         lingering: &Arc<Lingering>,
         lingers: &mut Option<Lingers>,
     ) -> bool {
@@ -270,7 +270,7 @@ impl Pump {
     /// there are none any more, or none that ever goes on.
     async fn has_room(
         &mut self,
-        client: Caller,
+        client: Client,
         lingering: &Arc<Lingering>,
         lingers: &mut Option<Lingers>,
     ) -> bool {
@@ -411,13 +411,13 @@ fn store(stream: &Stream, last: &[u8], keep: Keep) {
 /// The bodies that go on without a slot, by client.
 pub(super) struct Lingering {
     most: AtomicUsize,
-    clients: Mutex<HashMap<Caller, usize>>,
+    clients: Mutex<HashMap<Client, usize>>,
 }
 
 /// One of them; it is over when this is dropped.
 pub(super) struct Lingers {
     of: Arc<Lingering>,
-    client: Caller,
+    client: Client,
 }
 
 /// So many bodies linger for each request that may be under way: they are of
@@ -444,7 +444,7 @@ impl Lingering {
 
     /// One more body of a client's goes on without a slot. A client has a
     /// quarter of them at the most, and one at the least.
-    pub(super) fn enter(self: &Arc<Self>, client: Caller) -> Option<Lingers> {
+    pub(super) fn enter(self: &Arc<Self>, client: Client) -> Option<Lingers> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let all: usize = clients.values().sum();
         let own = clients.entry(client).or_default();
@@ -483,7 +483,7 @@ mod tests {
     #[test]
     fn no_client_has_more_than_a_share_of_what_lingers() {
         let lingering = Lingering::new(8);
-        let enter = |client| lingering.enter(Caller::V4(client));
+        let enter = |client| lingering.enter(Client::V4(client));
         let mut held: Vec<_> = (0..2).map(|_| enter(1).unwrap()).collect();
         assert!(enter(1).is_none());
         for client in 2..=4 {
@@ -500,6 +500,6 @@ mod tests {
         drop(held);
         assert!(lingering.clients.lock().unwrap().is_empty());
         let one = Lingering::new(1);
-        assert!(one.enter(Caller::V4(1)).is_some());
+        assert!(one.enter(Client::V4(1)).is_some());
     }
 }

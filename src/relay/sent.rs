@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use http::HeaderMap;
 use http::header::{EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TRAILER};
 
-use super::{Ask, Relay};
+use super::{ClientRequest, Relay};
 use crate::cache::hop;
 use crate::cache::vary::Received;
 use crate::route::{Headers, Route};
@@ -108,7 +108,12 @@ fn own(hops: &[IpAddr]) -> HeaderMap {
 
 /// Replaces the forwarding fields of a request on its way to the origin, and
 /// removes what could be read as one of them or as ordgate's key.
-pub(super) fn replace_forwarding(relay: &Relay, route: &Route, ask: &Ask, fields: &mut HeaderMap) {
+pub(super) fn replace_forwarding(
+    relay: &Relay,
+    route: &Route,
+    ask: &ClientRequest,
+    fields: &mut HeaderMap,
+) {
     let own = own(&relay.trust.hops(ask.peer, &ask.fields));
     let settings = relay.upstreams.get(route.upstream).settings();
     let key = settings.api_key_header.as_str();

@@ -8,7 +8,7 @@ use http::header::{AGE, CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::shared::Begun;
-use super::{Ask, Relay};
+use super::{ClientRequest, Relay};
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -43,12 +43,12 @@ pub(super) fn serve(
     let length = variant.body.len() as u64;
     let whole = || Body::new(variant.body.clone());
     let (status, mut answer, body) = match evaluate(method, fields, &representation) {
-        validator::Outcome::NotModified => (
+        validator::PreconditionResult::NotModified => (
             StatusCode::NOT_MODIFIED,
             not_modified_fields(&variant.fields),
             Body::default(),
         ),
-        validator::Outcome::Full | validator::Outcome::Forward => {
+        validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
             match range::select(method, fields, variant.status, &variant.fields, length) {
                 Selection::Whole => (variant.status, variant.fields.clone(), whole()),
                 Selection::One(span) => (
@@ -84,7 +84,7 @@ pub(super) fn serve_streamed(
     relay: &Relay,
     route: &Route,
     begun: &Begun,
-    ask: &Ask,
+    ask: &ClientRequest,
     outcome: Outcome,
     now: SystemTime,
 ) -> Option<Response<Body>> {
@@ -95,12 +95,12 @@ pub(super) fn serve_streamed(
         received: variant.received,
     };
     let (status, mut answer, body) = match evaluate(&ask.method, &ask.fields, &representation) {
-        validator::Outcome::NotModified => (
+        validator::PreconditionResult::NotModified => (
             StatusCode::NOT_MODIFIED,
             not_modified_fields(&variant.fields),
             Body::default(),
         ),
-        validator::Outcome::Full | validator::Outcome::Forward => {
+        validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
             let reader = begun.stream.reader(begun.length)?;
             let mut fields = variant.fields.clone();
             if let Some(length) = begun.length {

@@ -17,15 +17,15 @@ use tokio::time::{Instant, timeout_at};
 use super::recall::choose;
 use super::sent::is_overridden;
 use super::serve::{say_instead, serve_streamed};
-use super::{Came, Errand, Recall, Relay, Went, bounds, forwarded, has_conditions};
+use super::{Came, Fetch, Recall, Relay, Went, bounds, forwarded, has_conditions};
 use crate::cache::directives::{RequestDirectives, Scope};
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::{Decision, Origin, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::{Mark, Variant};
+use crate::cache::store::{PurgeSequence, Variant};
 use crate::cache::validator;
 use crate::cache::vary::Nominated;
-use crate::collapse::{Client, Lead, Unfetched, Wait};
+use crate::collapse::{ClientLevel, FetchError, Lead, Wait};
 use crate::route::{Headers, Route};
 use crate::upstream::Failure;
 use crate::wire::stream::Stream;
@@ -52,13 +52,13 @@ pub struct Begun {
     /// The length that its body is said to have.
     pub(super) length: Option<u64>,
     /// Where the removals had come to when it was asked for.
-    pub(super) mark: Mark,
+    pub(super) mark: PurgeSequence,
 }
 
 /// How often one client joins others before it asks alone.
 const ROUNDS: usize = 4;
 
-impl Errand {
+impl Fetch {
     /// Goes forward with all who want the same, or alone where it may not.
     pub(super) async fn share(self: Arc<Self>, relay: &Arc<Relay>, deadline: Instant) -> Went {
         let Some(route) = relay.routes.get(self.ask.key.route()) else {
@@ -81,13 +81,13 @@ impl Errand {
                 let (give, take) = oneshot::channel();
                 let to = relay.clone();
                 let lead = move |lead| own.lead(to, lead, Some(give));
-                match fetching.fetch(&Client, &key, wait, lead).await {
+                match fetching.fetch(&ClientLevel, &key, wait, lead).await {
                     Ok(fetched) if fetched.collapsed => Ok(fetched.value),
                     Ok(_own) => {
                         return match timeout_at(deadline, take).await {
                             Ok(Ok(went)) => went,
-                            Ok(Err(_)) => self.gave_up(relay, route, Unfetched::Abandoned),
-                            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
+                            Ok(Err(_)) => self.gave_up(relay, route, FetchError::Abandoned),
+                            Err(_elapsed) => self.gave_up(relay, route, FetchError::TooLate),
                         };
                     }
                     Err(unfetched) => Err(unfetched),
@@ -102,7 +102,7 @@ impl Errand {
                 Ok(Followed::Done(went)) => return *went,
                 Ok(Followed::Again(by)) => nominated = by,
                 Ok(Followed::Alone) => break,
-                Err(Unfetched::Abandoned) if conditional.is_some() => {}
+                Err(FetchError::Abandoned) if conditional.is_some() => {}
                 Err(unfetched) => return self.gave_up(relay, route, unfetched),
             }
         }
@@ -111,7 +111,7 @@ impl Errand {
         let alone = self.forward(relay, route, None, false, &mut nobody);
         match timeout_at(deadline, alone).await {
             Ok(went) => went,
-            Err(_elapsed) => self.gave_up(relay, route, Unfetched::TooLate),
+            Err(_elapsed) => self.gave_up(relay, route, FetchError::TooLate),
         }
     }
 
@@ -139,7 +139,7 @@ impl Errand {
         })
     }
 
-    fn gave_up(&self, relay: &Relay, route: &Route, unfetched: Unfetched) -> Went {
+    fn gave_up(&self, relay: &Relay, route: &Route, unfetched: FetchError) -> Went {
         self.failed(relay, route, unfetched.into(), Origin::Disconnected)
     }
 

@@ -11,7 +11,7 @@ use crate::pages::{Hash, hash};
 
 /// What a canonical target says of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum BlockReference {
     /// The block at a height.
     Height(u32),
     /// The block with a hash.
@@ -31,11 +31,11 @@ fn place(target: &str, number: usize) -> Option<Range<usize>> {
 }
 
 /// The block that a segment asks for.
-pub fn block(target: &str, number: usize) -> Option<Asked> {
+pub fn block(target: &str, number: usize) -> Option<BlockReference> {
     let text = segment(target, number)?;
     match text.len() {
-        64 => Some(Asked::Hash(hash(text)?)),
-        _ => Some(Asked::Height(text.parse().ok()?)),
+        64 => Some(BlockReference::Hash(hash(text)?)),
+        _ => Some(BlockReference::Height(text.parse().ok()?)),
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(segment(BLOCK, 4), Some("activity"));
         assert_eq!(segment(BLOCK, 5), None);
         assert_eq!(segment("/tokens/ordi", 1), Some("ordi"));
-        assert_eq!(block(BLOCK, 3), Some(Asked::Height(840_000)));
+        assert_eq!(block(BLOCK, 3), Some(BlockReference::Height(840_000)));
         let hash = "0".repeat(63) + "a";
         let other = with_segment(&key(BLOCK), 3, &hash).unwrap();
         assert_eq!(other.route(), 7);
@@ -133,7 +133,10 @@ mod tests {
         );
         let mut expected = [0; 32];
         expected[31] = 10;
-        assert_eq!(block(other.target(), 3), Some(Asked::Hash(expected)));
+        assert_eq!(
+            block(other.target(), 3),
+            Some(BlockReference::Hash(expected))
+        );
         assert_eq!(block("/blocks/x", 1), None);
     }
 

@@ -29,7 +29,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         response: ResponseSchema::Json,
         cache: Policy::default(),
         pages: None,
-        places: Places::default(),
+        places: BlockSegments::default(),
         derived_from: None,
         number: 0,
     }

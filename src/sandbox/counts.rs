@@ -5,7 +5,7 @@
 //! the peaks are exact to the millisecond. Deliberately absent: histories and histograms.
 
 use super::api::Route;
-use super::rate::Window;
+use super::rate::RateWindow;
 
 /// A snapshot of what was asked since the sandbox was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,16 +73,16 @@ impl Counts {
 #[derive(Debug)]
 pub(super) struct Counter {
     counts: Counts,
-    minute: Window,
-    second: Window,
+    minute: RateWindow,
+    second: RateWindow,
 }
 
 impl Counter {
     pub(super) fn new() -> Self {
         Self {
             counts: Counts::default(),
-            minute: Window::new(60_000),
-            second: Window::new(1_000),
+            minute: RateWindow::new(60_000),
+            second: RateWindow::new(1_000),
         }
     }
 

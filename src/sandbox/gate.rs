@@ -9,7 +9,7 @@ use http::header::{HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use super::answer::Answer;
-use super::rate::{Limiter, Verdict};
+use super::rate::{Limiter, RateDecision};
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
@@ -22,7 +22,7 @@ pub(super) fn pass(
     method: &Method,
     headers: &HeaderMap,
     now: u64,
-) -> Result<Option<Verdict>, Box<Answer>> {
+) -> Result<Option<RateDecision>, Box<Answer>> {
     if *method == Method::OPTIONS {
         return Ok(None);
     }
@@ -53,7 +53,7 @@ pub(super) fn pass(
 }
 
 /// Adds the fields of the limit to an answer; `ratelimit-reset` is in seconds to go.
-pub(super) fn tell(answer: &mut Answer, verdict: Verdict) {
+pub(super) fn tell(answer: &mut Answer, verdict: RateDecision) {
     answer
         .headers
         .insert(LIMIT, HeaderValue::from(verdict.limit));

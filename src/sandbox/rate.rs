@@ -17,14 +17,14 @@ const MOST_KEYS: usize = 64;
 
 /// How much happened within the last `span` milliseconds, exact to the millisecond.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct RateWindow {
     span: u64,
     /// Moments and how much happened then; the oldest first.
     log: VecDeque<(u64, u32)>,
     sum: u32,
 }
 
-impl Window {
+impl RateWindow {
     pub(super) const fn new(span: u64) -> Self {
         Self {
             span,
@@ -67,7 +67,7 @@ impl Window {
 
 /// What the limiter says of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct RateDecision {
     pub(super) granted: bool,
     pub(super) limit: u32,
     pub(super) remaining: u32,
@@ -80,7 +80,7 @@ pub(super) struct Verdict {
 pub(super) struct Limiter {
     limit: NonZeroU32,
     /// By a digest of the key: keys themselves are not kept.
-    windows: HashMap<u64, Window>,
+    windows: HashMap<u64, RateWindow>,
     digest: RandomState,
 }
 
@@ -94,7 +94,7 @@ impl Limiter {
     }
 
     /// Takes one request of this key; what is refused does not count against the limit.
-    pub(super) fn take(&mut self, key: Option<&[u8]>, now: u64) -> Verdict {
+    pub(super) fn take(&mut self, key: Option<&[u8]>, now: u64) -> RateDecision {
         let mut slot = key.map_or(0, |key| self.digest.hash_one(key));
         if !self.windows.contains_key(&slot) && self.windows.len() >= MOST_KEYS {
             slot = 0;
@@ -102,11 +102,11 @@ impl Limiter {
         let window = self
             .windows
             .entry(slot)
-            .or_insert_with(|| Window::new(MINUTE));
+            .or_insert_with(|| RateWindow::new(MINUTE));
         let limit = self.limit.get();
         let granted = window.sum(now) < limit;
         let used = if granted { window.add(now) } else { limit };
-        Verdict {
+        RateDecision {
             granted,
             limit,
             remaining: limit - used,
@@ -119,11 +119,11 @@ impl Limiter {
 mod tests {
     use std::num::NonZeroU32;
 
-    use super::{Limiter, MINUTE, Verdict, Window};
+    use super::{Limiter, MINUTE, RateDecision, RateWindow};
 
     #[test]
     fn a_window_slides() {
-        let mut window = Window::new(1_000);
+        let mut window = RateWindow::new(1_000);
         for (now, sum) in [
             (0, 1),
             (0, 2),
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn the_limit_holds_over_every_minute() {
         let mut limiter = Limiter::new(NonZeroU32::new(2).expect("not zero"));
-        let verdict = |granted, remaining, reset| Verdict {
+        let verdict = |granted, remaining, reset| RateDecision {
             granted,
             limit: 2,
             remaining,

@@ -34,10 +34,10 @@ use crate::openapi;
 use crate::probe;
 use crate::relay::{self, Relay};
 use crate::reload::Done;
-use crate::respond::Respond;
+use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
 use crate::upstream::names::Names;
-use crate::upstream::{Ask, MissingRoutes, ProviderKeys, Upstreams};
+use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.
 struct Identity {
@@ -78,7 +78,7 @@ pub fn gateway(
     keys: &ProviderKeys,
     names: &Names,
     clock: Clock,
-    stand_in: Option<&Arc<dyn Ask>>,
+    stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
@@ -97,7 +97,7 @@ pub fn gateway(
         clock,
     );
     let meter = Meter::new(routes.routes().len());
-    let ongoing = relay::Ongoing::new(&fill.upstreams);
+    let ongoing = relay::RelayState::new(&fill.upstreams);
     Ok(assemble(config, limit, fill, ongoing, meter, identity))
 }
 
@@ -215,9 +215,9 @@ fn numbers(
     Ok(numbers)
 }
 
-fn respond(config: &Config, limit: Option<&Limit>) -> Arc<Respond> {
+fn respond(config: &Config, limit: Option<&Limit>) -> Arc<Responder> {
     let policy = limit.map(|limit| limit.policy().clone());
-    Arc::new(Respond::new(&config.respond, policy))
+    Arc::new(Responder::new(&config.respond, policy))
 }
 
 fn targets(field: Option<HeaderName>) -> TargetList {
@@ -228,7 +228,7 @@ fn assemble(
     config: Config,
     limit: Option<Limit>,
     fill: Arc<Fill>,
-    ongoing: relay::Ongoing,
+    ongoing: relay::RelayState,
     meter: Meter,
     identity: Identity,
 ) -> Arc<Gateway> {

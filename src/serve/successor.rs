@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::{StartError, generation};
 use crate::admin::Token;
 use crate::config::{Config, Runtime, SHIPPED_NAME};
-use crate::listener::{Door, Present};
+use crate::listener::{Acceptor, Current};
 use crate::reload::Reloaded;
 use crate::telemetry;
 use crate::upstream::ProviderKeys;
@@ -95,8 +95,8 @@ pub(super) struct Successor {
     pub(super) sandbox: Option<Uri>,
     /// Who knows the addresses of names.
     pub(super) names: Names,
-    pub(super) present: Present,
-    pub(super) door: Arc<Door>,
+    pub(super) present: Current,
+    pub(super) door: Arc<Acceptor>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
     /// The names of the admin side.
     pub(super) hosts: Arc<ArcSwap<Vec<String>>>,

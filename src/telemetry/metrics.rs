@@ -15,7 +15,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::chain::TipStanding;
+use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
 use crate::limit::{Limit, Refused};
 
@@ -149,8 +149,8 @@ impl Collector for Reading {
                 .map(|(result, n)| (labels(&[("result", result)]), n))
                 .to_vec(),
         )?;
-        let standings = gateway.standings();
-        let tips = |of: fn(&TipStanding) -> u64| {
+        let standings = gateway.tip_snapshots();
+        let tips = |of: fn(&TipSnapshot) -> u64| {
             let cells = standings
                 .iter()
                 .map(|tip| (labels(&[("tip", &tip.name)]), of(tip)));
@@ -236,7 +236,7 @@ impl Collector for Reading {
         )?;
         // Of a tip that nobody asks for, an alert would be wrong.
         let asked = gateway.asked_tips();
-        let whether = |is: fn(&TipStanding) -> bool| {
+        let whether = |is: fn(&TipSnapshot) -> bool| {
             let cells = asked.iter();
             cells
                 .map(|tip| (labels(&[("tip", &tip.name)]), f64::from(u8::from(is(tip)))))

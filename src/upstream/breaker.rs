@@ -44,7 +44,7 @@ pub struct Settings {
 
 /// What came of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Health {
+pub enum RequestOutcome {
     /// The upstream has answered, whatever it said.
     Well,
     /// The upstream has failed.
@@ -55,14 +55,14 @@ pub enum Health {
 
 /// That a request may be sent. [`Breaker::end`] must follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pass {
+pub struct BreakerPermit {
     /// Since which change of state; what came before it no longer counts.
     era: u64,
 }
 
 /// How it stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
+pub enum BreakerState {
     /// Everything passes.
     Closed,
     /// Nothing passes for so long.
@@ -71,7 +71,7 @@ pub enum Stance {
     HalfOpen,
 }
 
-impl Stance {
+impl BreakerState {
     /// The words for it.
     pub const STATES: [&str; 3] = ["closed", "open", "half-open"];
 
@@ -114,7 +114,7 @@ enum State {
     Closed {
         /// Failures since the last success.
         row: u32,
-        window: Window,
+        window: OutcomeWindow,
     },
     Open {
         until: Moment,
@@ -132,9 +132,9 @@ const PARTS: usize = 10;
 /// What came of the requests of late: for each part of the window, which it is,
 /// and how many were well and failed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window([(u64, u32, u32); PARTS]);
+struct OutcomeWindow([(u64, u32, u32); PARTS]);
 
-impl Window {
+impl OutcomeWindow {
     fn add(&mut self, part: u64, failed: bool) {
         let cell = &mut self.0[(part % PARTS as u64) as usize];
         if cell.0 != part {
@@ -162,7 +162,7 @@ impl Breaker {
             settings,
             state: State::Closed {
                 row: 0,
-                window: Window::default(),
+                window: OutcomeWindow::default(),
             },
             era: 0,
             opened: 0,
@@ -175,7 +175,7 @@ impl Breaker {
     ///
     /// # Errors
     /// Where none may: how long that lasts at the least.
-    pub fn admit(&mut self, now: Moment, spare: bool) -> Result<Pass, Duration> {
+    pub fn admit(&mut self, now: Moment, spare: bool) -> Result<BreakerPermit, Duration> {
         if let State::Open { until } = self.state {
             if until > now || spare {
                 return Err(until.since(now).max(MOMENTARY));
@@ -192,23 +192,28 @@ impl Breaker {
             }
             *under_way += 1;
         }
-        Ok(Pass { era: self.era })
+        Ok(BreakerPermit { era: self.era })
     }
 
     /// Says what came of a request.
-    pub fn end(&mut self, pass: Pass, health: Health, now: Moment) -> Option<Change> {
+    pub fn end(
+        &mut self,
+        pass: BreakerPermit,
+        health: RequestOutcome,
+        now: Moment,
+    ) -> Option<Change> {
         if pass.era != self.era || !self.settings.enabled {
             return None;
         }
         let part = self.part(now);
         match (&mut self.state, health) {
-            (State::Closed { .. }, Health::Unknown) | (State::Open { .. }, _) => None,
-            (State::Closed { row, window }, Health::Well) => {
+            (State::Closed { .. }, RequestOutcome::Unknown) | (State::Open { .. }, _) => None,
+            (State::Closed { row, window }, RequestOutcome::Well) => {
                 *row = 0;
                 window.add(part, false);
                 None
             }
-            (State::Closed { row, window }, Health::Failed) => {
+            (State::Closed { row, window }, RequestOutcome::Failed) => {
                 *row += 1;
                 window.add(part, true);
                 let (all, failed) = window.sums(part);
@@ -217,33 +222,35 @@ impl Breaker {
                     && failed * 100 >= all * u64::from(self.settings.share.get());
                 (*row >= most || enough).then(|| Change::Opened(self.open(now)))
             }
-            (State::HalfOpen { under_way, .. }, Health::Unknown) => {
+            (State::HalfOpen { under_way, .. }, RequestOutcome::Unknown) => {
                 *under_way = under_way.saturating_sub(1);
                 None
             }
-            (State::HalfOpen { under_way, well }, Health::Well) => {
+            (State::HalfOpen { under_way, well }, RequestOutcome::Well) => {
                 *under_way = under_way.saturating_sub(1);
                 *well += 1;
                 (*well >= self.settings.failures.get()).then(|| {
                     self.opened = 0;
                     self.enter(State::Closed {
                         row: 0,
-                        window: Window::default(),
+                        window: OutcomeWindow::default(),
                     });
                     Change::Closed
                 })
             }
-            (State::HalfOpen { .. }, Health::Failed) => Some(Change::Reopened(self.open(now))),
+            (State::HalfOpen { .. }, RequestOutcome::Failed) => {
+                Some(Change::Reopened(self.open(now)))
+            }
         }
     }
 
     /// How it stands.
-    pub fn stance(&self, now: Moment) -> Stance {
+    pub fn stance(&self, now: Moment) -> BreakerState {
         match self.state {
-            State::Closed { .. } => Stance::Closed,
-            State::Open { until } if until > now => Stance::Open(until.since(now)),
+            State::Closed { .. } => BreakerState::Closed,
+            State::Open { until } if until > now => BreakerState::Open(until.since(now)),
             // The next request may see how things are.
-            State::Open { .. } | State::HalfOpen { .. } => Stance::HalfOpen,
+            State::Open { .. } | State::HalfOpen { .. } => BreakerState::HalfOpen,
         }
     }
 
@@ -296,7 +303,7 @@ mod tests {
     }
 
     /// Lets one pass and says what came of it.
-    fn one(breaker: &mut Breaker, millis: u64, health: Health) -> Option<Change> {
+    fn one(breaker: &mut Breaker, millis: u64, health: RequestOutcome) -> Option<Change> {
         let pass = breaker.admit(at(millis), false).unwrap();
         breaker.end(pass, health, at(millis))
     }
@@ -312,17 +319,17 @@ mod tests {
     fn failures_in_a_row_open_it() {
         let mut breaker = Breaker::new(settings(), 1);
         for _ in 0..5 {
-            assert_eq!(one(&mut breaker, 0, Health::Failed), None);
-            assert_eq!(one(&mut breaker, 20_000, Health::Failed), None);
-            assert_eq!(one(&mut breaker, 40_000, Health::Well), None);
+            assert_eq!(one(&mut breaker, 0, RequestOutcome::Failed), None);
+            assert_eq!(one(&mut breaker, 20_000, RequestOutcome::Failed), None);
+            assert_eq!(one(&mut breaker, 40_000, RequestOutcome::Well), None);
         }
-        one(&mut breaker, 60_000, Health::Failed);
-        one(&mut breaker, 80_000, Health::Failed);
+        one(&mut breaker, 60_000, RequestOutcome::Failed);
+        one(&mut breaker, 80_000, RequestOutcome::Failed);
         // What nobody knows neither counts nor begins anew.
-        one(&mut breaker, 80_000, Health::Unknown);
-        let pause = opened(one(&mut breaker, 100_000, Health::Failed));
+        one(&mut breaker, 80_000, RequestOutcome::Unknown);
+        let pause = opened(one(&mut breaker, 100_000, RequestOutcome::Failed));
         assert!((1000..=1250).contains(&pause.as_millis()), "{pause:?}");
-        assert_eq!(breaker.stance(at(100_000)), Stance::Open(pause));
+        assert_eq!(breaker.stance(at(100_000)), BreakerState::Open(pause));
         assert_eq!(breaker.admit(at(100_000), false), Err(pause));
     }
 
@@ -331,12 +338,12 @@ mod tests {
         let mut breaker = Breaker::new(settings(), 1);
         // Five of which two fail are too few; so is a share that is too small.
         for (millis, health) in [
-            (0, Health::Well),
-            (100, Health::Failed),
-            (200, Health::Well),
-            (300, Health::Failed),
-            (400, Health::Well),
-            (500, Health::Failed),
+            (0, RequestOutcome::Well),
+            (100, RequestOutcome::Failed),
+            (200, RequestOutcome::Well),
+            (300, RequestOutcome::Failed),
+            (400, RequestOutcome::Well),
+            (500, RequestOutcome::Failed),
         ] {
             let change = one(&mut breaker, millis, health);
             assert_eq!(change.is_some(), millis == 500, "{millis}");
@@ -344,7 +351,12 @@ mod tests {
         let mut breaker = Breaker::new(settings(), 1);
         // Ten seconds later those are forgotten.
         for millis in [0, 12_000, 24_000, 36_000, 48_000] {
-            for health in [Health::Failed, Health::Well, Health::Failed, Health::Well] {
+            for health in [
+                RequestOutcome::Failed,
+                RequestOutcome::Well,
+                RequestOutcome::Failed,
+                RequestOutcome::Well,
+            ] {
                 assert_eq!(one(&mut breaker, millis, health), None);
             }
         }
@@ -354,30 +366,30 @@ mod tests {
     fn it_closes_step_by_step() {
         let mut breaker = Breaker::new(settings(), 1);
         for _ in 0..3 {
-            one(&mut breaker, 0, Health::Failed);
+            one(&mut breaker, 0, RequestOutcome::Failed);
         }
-        assert_eq!(breaker.stance(at(2000)), Stance::HalfOpen);
+        assert_eq!(breaker.stance(at(2000)), BreakerState::HalfOpen);
         assert!(breaker.admit(at(2000), true).is_err(), "that can wait");
         let first = breaker.admit(at(2000), false).unwrap();
         assert_eq!(breaker.admit(at(2000), false), Err(MOMENTARY));
-        assert_eq!(breaker.end(first, Health::Well, at(2000)), None);
+        assert_eq!(breaker.end(first, RequestOutcome::Well, at(2000)), None);
         // After one, three at once; after two, five.
         let passes = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
         assert!(breaker.admit(at(2000), false).is_err());
-        assert_eq!(breaker.end(passes[0], Health::Well, at(2000)), None);
+        assert_eq!(breaker.end(passes[0], RequestOutcome::Well, at(2000)), None);
         let more = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
         assert!(breaker.admit(at(2000), false).is_err());
-        let closed = breaker.end(passes[1], Health::Well, at(2000));
+        let closed = breaker.end(passes[1], RequestOutcome::Well, at(2000));
         assert_eq!(closed, Some(Change::Closed));
-        assert_eq!(breaker.stance(at(2000)), Stance::Closed);
+        assert_eq!(breaker.stance(at(2000)), BreakerState::Closed);
         // What was sent before tells nothing of the time since.
         for pass in more {
-            assert_eq!(breaker.end(pass, Health::Failed, at(2000)), None);
+            assert_eq!(breaker.end(pass, RequestOutcome::Failed, at(2000)), None);
         }
         // The next pause is as short as the first.
-        one(&mut breaker, 2000, Health::Failed);
-        one(&mut breaker, 2000, Health::Failed);
-        let pause = opened(one(&mut breaker, 2000, Health::Failed));
+        one(&mut breaker, 2000, RequestOutcome::Failed);
+        one(&mut breaker, 2000, RequestOutcome::Failed);
+        let pause = opened(one(&mut breaker, 2000, RequestOutcome::Failed));
         assert!(pause < Duration::from_millis(1300));
     }
 
@@ -385,15 +397,15 @@ mod tests {
     fn a_trial_that_fails_lengthens_the_pause() {
         let mut breaker = Breaker::new(settings(), 1);
         for _ in 0..2 {
-            one(&mut breaker, 0, Health::Failed);
+            one(&mut breaker, 0, RequestOutcome::Failed);
         }
-        let mut pause = opened(one(&mut breaker, 0, Health::Failed));
+        let mut pause = opened(one(&mut breaker, 0, RequestOutcome::Failed));
         let mut now = 0;
         for at_least in [2, 4, 8, 16, 32, 60, 60, 60] {
             now += u64::try_from(pause.as_millis()).unwrap() + 1;
             // One that is given up unsent leaves the place to the next.
-            assert_eq!(one(&mut breaker, now, Health::Unknown), None);
-            pause = opened(one(&mut breaker, now, Health::Failed));
+            assert_eq!(one(&mut breaker, now, RequestOutcome::Unknown), None);
+            pause = opened(one(&mut breaker, now, RequestOutcome::Failed));
             assert!(pause >= Duration::from_secs(at_least), "{pause:?}");
             assert!(pause <= Duration::from_secs(60));
         }
@@ -407,7 +419,7 @@ mod tests {
         };
         let mut breaker = Breaker::new(off, 1);
         for _ in 0..100 {
-            assert_eq!(one(&mut breaker, 0, Health::Failed), None);
+            assert_eq!(one(&mut breaker, 0, RequestOutcome::Failed), None);
         }
     }
 
@@ -431,8 +443,8 @@ mod tests {
                 (
                     0_u64..3000,
                     prop_oneof![
-                        Just(Health::Well), Just(Health::Failed), Just(Health::Failed),
-                        Just(Health::Unknown),
+                        Just(RequestOutcome::Well), Just(RequestOutcome::Failed), Just(RequestOutcome::Failed),
+                        Just(RequestOutcome::Unknown),
                     ],
                     0_usize..6,
                     any::<bool>(),
@@ -453,7 +465,7 @@ mod tests {
                         }
                         Err(wait) => prop_assert!(
                             !wait.is_zero() && wait <= Duration::from_secs(60)
-                                && breaker.stance(at(now)) != Stance::Closed
+                                && breaker.stance(at(now)) != BreakerState::Closed
                         ),
                     }
                 } else {
@@ -469,15 +481,15 @@ mod tests {
             }
             // In the end all are given up, and the upstream is well.
             for pass in under_way {
-                breaker.end(pass, Health::Unknown, at(now));
+                breaker.end(pass, RequestOutcome::Unknown, at(now));
             }
             for step in 0..10 {
                 let later = at(now + 61_000 + step);
                 let pass = breaker.admit(later, false);
                 prop_assert!(pass.is_ok(), "{breaker:?}");
-                breaker.end(pass.unwrap(), Health::Well, later);
+                breaker.end(pass.unwrap(), RequestOutcome::Well, later);
             }
-            prop_assert!(breaker.stance(at(now + 62_000)) == Stance::Closed, "{breaker:?}");
+            prop_assert!(breaker.stance(at(now + 62_000)) == BreakerState::Closed, "{breaker:?}");
         }
     }
 }

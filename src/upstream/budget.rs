@@ -39,8 +39,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::rates::{Rate, Rates};
-use super::reported::Word;
-use super::told::{Hearing, Told};
+use super::reported::ReportedLimit;
+use super::reported_limits::{ReportContext, ReportedLimits};
 use crate::clock::Moment;
 
 /// How long a request that has ended counts in the second: 5 ms longer than a
@@ -69,9 +69,9 @@ const STEPS: u32 = 240;
 /// The budget of one key.
 #[derive(Debug)]
 pub struct Budget {
-    minute: Window,
-    second: Window,
-    told: Told,
+    minute: SlidingWindow,
+    second: SlidingWindow,
+    told: ReportedLimits,
     /// Requests taken so far, and how many of them have ended.
     sent: u64,
     ended: u64,
@@ -84,12 +84,12 @@ pub struct Budget {
 
 /// Where in the order of things a request was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct BudgetSlot {
     sent: u64,
     ended: u64,
 }
 
-impl Place {
+impl BudgetSlot {
     /// Its number among all that were sent.
     pub const fn number(self) -> u64 {
         self.sent
@@ -159,9 +159,9 @@ impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(rates: Rates) -> Self {
         Self {
-            minute: Window::new(rates.per_minute, MINUTE),
-            second: Window::new(rates.per_second, SECOND),
-            told: Told::default(),
+            minute: SlidingWindow::new(rates.per_minute, MINUTE),
+            second: SlidingWindow::new(rates.per_second, SECOND),
+            told: ReportedLimits::default(),
             sent: 0,
             ended: 0,
             given_up: VecDeque::new(),
@@ -225,8 +225,8 @@ impl Budget {
     }
 
     /// The place of the request that was taken last.
-    pub fn place(&self) -> Place {
-        Place {
+    pub fn place(&self) -> BudgetSlot {
+        BudgetSlot {
             sent: self.sent,
             ended: self.ended,
         }
@@ -234,16 +234,16 @@ impl Budget {
 
     /// Takes in what the upstream has said in its answer to a request, which
     /// has not ended yet.
-    pub fn hear(&mut self, words: &[Word], place: Place, now: Moment) {
+    pub fn hear(&mut self, words: &[ReportedLimit], place: BudgetSlot, now: Moment) {
         self.settle(now);
         let others = self.minute.under_way.saturating_sub(1) as u64;
-        let hearing = Hearing {
+        let hearing = ReportContext {
             asked: place.sent,
             sent: self.sent,
             uncounted: self.ended - place.ended + others,
         };
         for word in words {
-            self.told.hear(word, hearing, now);
+            self.told.take_report(word, hearing, now);
         }
     }
 
@@ -306,7 +306,7 @@ impl Budget {
 }
 
 #[derive(Debug)]
-struct Window {
+struct SlidingWindow {
     /// `None` for any number.
     most: Option<usize>,
     span: Duration,
@@ -316,7 +316,7 @@ struct Window {
     ended: VecDeque<Moment>,
 }
 
-impl Window {
+impl SlidingWindow {
     fn new(rate: Rate, span: Duration) -> Self {
         Self {
             most: most(rate),

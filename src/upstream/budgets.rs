@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
-use super::budget::{Budget, Keep, LATE, Place, SECOND};
-use super::line::Line;
+use super::admission_queue::AdmissionQueue;
+use super::budget::{Budget, BudgetSlot, Keep, LATE, SECOND};
 use super::rates::Rates;
-use super::reported::Word;
+use super::reported::ReportedLimit;
 use crate::clock::Moment;
 
 /// How long a budget that nobody holds is remembered: far longer than a window.
@@ -77,7 +77,7 @@ struct Inner {
 struct Held {
     number: u64,
     /// The requests of this upstream that wait.
-    line: Weak<Line>,
+    line: Weak<AdmissionQueue>,
     /// `None` where the upstream sends no more with this key, but for what it
     /// had admitted.
     terms: Option<Terms>,
@@ -105,7 +105,7 @@ pub struct Holder {
 /// A request that is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    place: Place,
+    place: BudgetSlot,
     at: Moment,
 }
 
@@ -155,7 +155,7 @@ impl Budgets {
 
     /// An upstream's part in the budget of a payer; it has no say in it before
     /// it [joins](Holder::join). Requests of it wait in this line.
-    pub fn hold(&self, payer: &Payer, line: &Arc<Line>, now: Moment) -> Arc<Holder> {
+    pub fn hold(&self, payer: &Payer, line: &Arc<AdmissionQueue>, now: Moment) -> Arc<Holder> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         forget(&mut known, now);
         let found = known.iter().find(|known| known.payer == *payer);
@@ -278,7 +278,7 @@ impl Holder {
 
     /// Takes in what the upstream has said in its answer to a request, which
     /// has not ended yet.
-    pub fn hear(&self, words: &[Word], counted: Counted, now: Moment) {
+    pub fn hear(&self, words: &[ReportedLimit], counted: Counted, now: Moment) {
         self.inner().budget.hear(words, counted.place, now);
     }
 
@@ -331,7 +331,7 @@ impl Holder {
             others.map(|held| held.line.clone()).collect::<Vec<_>>()
         };
         for line in others.iter().filter_map(Weak::upgrade) {
-            line.stir();
+            line.wake();
         }
     }
 

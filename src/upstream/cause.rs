@@ -22,7 +22,7 @@ use rustls::{AlertDescription, CertificateError};
 use tokio::time::timeout;
 
 use super::connector::CertificateAsked;
-use super::endpoint::Passage;
+use super::endpoint::Permit;
 use super::names::NoAddress;
 use super::{Failure, TimedOut, Unreachable, Upstream};
 
@@ -44,7 +44,7 @@ const WITHHELD: &str = "withheld: it has the target or an API key in it";
 impl Upstream {
     /// How a request has failed, by the client's error; the passage keeps why, and
     /// whether its connection has failed.
-    pub(super) fn failure(&self, passage: &mut Passage, target: &str, error: &Error) -> Failure {
+    pub(super) fn failure(&self, passage: &mut Permit, target: &str, error: &Error) -> Failure {
         let connection = passage.connection();
         let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
         let (failure, kind) = match classify(error) {
@@ -168,7 +168,7 @@ const PAGE: Duration = Duration::from_secs(1);
 
 /// How an answer has failed that is not JSON; the passage keeps why.
 pub(super) async fn not_json(
-    passage: &mut Passage,
+    passage: &mut Permit,
     status: StatusCode,
     mut body: Incoming,
 ) -> Failure {

@@ -110,7 +110,7 @@ pub struct Concurrency {
     limit: f64,
     /// When the limit last changed: what was sent before does not count.
     changed: Option<Moment>,
-    window: Window,
+    window: SampleWindow,
     /// How long a median answer takes that does not wait for others, in
     /// seconds; `None` before the first window has ended.
     reference: Option<f64>,
@@ -131,7 +131,7 @@ pub struct Concurrency {
 
 /// The answers that are being gathered.
 #[derive(Clone, Debug, Default)]
-struct Window {
+struct SampleWindow {
     /// When the first of them came.
     begun: Option<Moment>,
     took: Sketch,
@@ -159,7 +159,7 @@ impl Concurrency {
             most,
             limit: f64::from(most),
             changed: None,
-            window: Window::default(),
+            window: SampleWindow::default(),
             reference: None,
             ended: None,
             cut: None,
@@ -265,7 +265,7 @@ impl Concurrency {
     }
 
     /// Does what the answers of a window say.
-    fn judge(&mut self, window: &Window, now: Moment) {
+    fn judge(&mut self, window: &SampleWindow, now: Moment) {
         let Some((median, first)) = window.median_and_first() else {
             return;
         };
@@ -347,12 +347,12 @@ impl Concurrency {
         if limit.total_cmp(&self.limit).is_ne() {
             self.limit = limit;
             self.changed = Some(now);
-            self.window = Window::default();
+            self.window = SampleWindow::default();
         }
     }
 }
 
-impl Window {
+impl SampleWindow {
     /// The median in seconds, and what the quickest took at the most.
     fn median_and_first(&self) -> Option<(f64, f64)> {
         let seconds = |q| Some(self.took.quantile(q)?.as_secs_f64());

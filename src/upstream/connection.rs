@@ -25,7 +25,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_
 pub(in crate::upstream) use stream::Watch;
 use tokio::time::Instant;
 
-use super::late::{Gone, Late};
+use super::given_up::{GivenUpRequest, Gone};
 
 /// A connection, for those who have sent a request on it.
 #[derive(Clone)]
@@ -49,12 +49,12 @@ struct State {
     goes_on: OnceLock<bool>,
     reader: AtomicWaker,
     /// The requests on it that were given up.
-    late: Mutex<Vec<Arc<Late>>>,
+    late: Mutex<Vec<Arc<GivenUpRequest>>>,
 }
 
 /// What a request is sent on.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct SendPath {
     to: To,
     /// Whether HTTP/2 is spoken without being agreed on.
     knows_http2: bool,
@@ -69,7 +69,7 @@ enum To {
     Known(Connection),
 }
 
-impl Way {
+impl SendPath {
     /// What this request will be sent on; with `http2`, over HTTP/2 where that can
     /// be.
     pub(super) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
@@ -234,7 +234,7 @@ impl Connection {
     }
 
     /// A request on it was given up: tells it when the connection has ended.
-    pub(super) fn tell(&self, late: Arc<Late>) {
+    pub(super) fn tell(&self, late: Arc<GivenUpRequest>) {
         let mut others = self.late();
         // A connection over HTTP/2 may go on for long.
         others.retain(|other| !other.is_over());
@@ -274,7 +274,7 @@ impl Connection {
         !late.is_empty()
     }
 
-    fn late(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
+    fn late(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
         self.0.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

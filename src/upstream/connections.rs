@@ -5,7 +5,7 @@
 //! to in HTTP/2 with prior knowledge (RFC 9113 §3.3). All canonical requests share
 //! one HTTP/2 connection for each server then. A relayed response is read as fast
 //! as its client takes it, so each relayed exchange has a connection of its own
-//! ([`Lane`]): what one client does not read takes up no other's flow control
+//! ([`RelayConnection`]): what one client does not read takes up no other's flow control
 //! window.
 //!
 //! Invariant: the window of a connection has room for the windows of all streams
@@ -30,8 +30,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use super::connection::Watch;
 use super::connector::Timely;
 use super::names::Names;
-use super::pass::RequestBody;
 use super::settings::{Settings, SetupError};
+use super::streamed::RequestBody;
 use super::tls;
 
 /// The most bytes of an answer's head.
@@ -88,7 +88,7 @@ struct Lanes {
 
 /// What one relayed exchange is sent on. Over HTTP/2 nothing else is while it is
 /// held.
-pub(super) struct Lane {
+pub(super) struct RelayConnection {
     pools: Pools,
     home: Option<Arc<Lanes>>,
 }
@@ -116,9 +116,9 @@ impl Connections {
     }
 
     /// What a relayed exchange is sent on, to be kept until its body has ended.
-    pub(super) fn lane(&self) -> Lane {
+    pub(super) fn lane(&self) -> RelayConnection {
         let free = self.lanes.as_ref().map(|lanes| lanes.take());
-        Lane {
+        RelayConnection {
             pools: free.unwrap_or_else(|| self.shared.clone()),
             home: self.lanes.clone(),
         }
@@ -143,19 +143,19 @@ impl Lanes {
     }
 }
 
-impl Lane {
+impl RelayConnection {
     /// Sends a request.
     pub(super) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         self.pools.request(request)
     }
 
     /// Keeps the lane until this body is dropped.
-    pub(super) fn keep_for<B>(self, body: B) -> OnLane<B> {
-        OnLane { body, _lane: self }
+    pub(super) fn keep_for<B>(self, body: B) -> RelayConnectionBody<B> {
+        RelayConnectionBody { body, _lane: self }
     }
 }
 
-impl Drop for Lane {
+impl Drop for RelayConnection {
     fn drop(&mut self) {
         if let Some(home) = self.home.take() {
             let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,12 +165,12 @@ impl Drop for Lane {
 }
 
 /// A body that keeps the lane on which it comes.
-pub(super) struct OnLane<B> {
+pub(super) struct RelayConnectionBody<B> {
     body: B,
-    _lane: Lane,
+    _lane: RelayConnection,
 }
 
-impl<B: Body<Data = Bytes> + Unpin> Body for OnLane<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for RelayConnectionBody<B> {
     type Data = Bytes;
     type Error = B::Error;
 

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use super::admission_queue::AdmissionQueue;
 use super::budgets::{Budgets, Payer};
-use super::connection::{Connection, Way};
+use super::connection::{Connection, SendPath};
 use super::hold;
 use super::keys::{ApiKey, Keys};
-use super::line::Line;
-use super::{Priority, Rates, Wish};
+use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// How long an answer takes.
 const TAKES: Duration = Duration::from_millis(150);
@@ -29,7 +29,7 @@ const MINUTES: u64 = 11;
 
 /// Who asks, and what came of it.
 #[derive(Default)]
-struct Client {
+struct QueuedClient {
     asked: AtomicU64,
     served: AtomicU64,
 }
@@ -37,7 +37,7 @@ struct Client {
 struct World {
     clock: Clock,
     begun: Moment,
-    line: Arc<Line>,
+    line: Arc<AdmissionQueue>,
     keys: Arc<Keys>,
     /// When requests were sent, in milliseconds.
     sent: std::sync::Mutex<Vec<u64>>,
@@ -47,7 +47,7 @@ impl World {
     fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
         let clock = Clock::manual();
         let rate = |n| NonZeroU32::new(n).unwrap().into();
-        let line = Line::new(1024, clock.clone());
+        let line = AdmissionQueue::new(1024, clock.clone());
         line.share_slots(32);
         let keys = Keys::new(
             "default",
@@ -75,7 +75,7 @@ impl World {
         u64::try_from(self.clock.now().since(self.begun).as_millis()).unwrap()
     }
 
-    async fn ask(self: Arc<Self>, wish: Wish, client: Arc<Client>) {
+    async fn ask(self: Arc<Self>, wish: RequestPriority, client: Arc<QueuedClient>) {
         client.asked.fetch_add(1, Relaxed);
         let passed = self.line.pass(wish, PATIENCE, |slot| {
             let grant = self.keys.take(wish).map_err(hold)?;
@@ -87,7 +87,7 @@ impl World {
         });
         if let Ok((slot, mut grant)) = passed.await {
             self.sent.lock().unwrap().push(self.now());
-            grant.send(Way::known(Connection::default()), &Arc::default());
+            grant.send(SendPath::known(Connection::default()), &Arc::default());
             tokio::time::sleep(TAKES).await;
             grant.settle();
             drop((slot, grant));
@@ -97,7 +97,11 @@ impl World {
 
     /// Lets so much time go by, in which each of these asks at its interval,
     /// for what is not stored and for what is to be revalidated by turns.
-    async fn play(self: &Arc<Self>, time: u64, asking: &[(Wish, u64, Arc<Client>)]) {
+    async fn play(
+        self: &Arc<Self>,
+        time: u64,
+        asking: &[(RequestPriority, u64, Arc<QueuedClient>)],
+    ) {
         let step = u64::try_from(STEP.as_millis()).unwrap();
         for _ in 0..time / step {
             let now = self.now();
@@ -138,18 +142,18 @@ impl World {
     }
 }
 
-fn wish(number: u32, priority: Priority) -> Wish {
-    Wish::of(Caller::V4(number), priority)
+fn wish(number: u32, priority: Priority) -> RequestPriority {
+    RequestPriority::of(Client::V4(number), priority)
 }
 
 /// The honest client's misses in a hundred that are served, where so many greedy
 /// addresses ask at such an interval each; and what all of them got a minute.
 async fn beside(greedy: u32, interval: u64, honest: u64, per_minute: u32) -> (f64, usize) {
     let world = World::new(per_minute, 20);
-    let [probes, crowd, modest] = std::array::from_fn(|_| Arc::<Client>::default());
+    let [probes, crowd, modest] = std::array::from_fn(|_| Arc::<QueuedClient>::default());
     let mut asking = vec![
         (
-            Wish::own(Priority::Probe),
+            RequestPriority::own(Priority::Probe),
             MINUTE / u64::from(PROBES),
             probes.clone(),
         ),
@@ -212,7 +216,7 @@ async fn a_client_that_wants_more_than_its_share_gets_its_share() {
 #[tokio::test(start_paused = true)]
 async fn a_client_alone_has_most_of_a_minute_at_once_and_the_rest_evenly() {
     let world = World::new(500, 20);
-    let client = Arc::<Client>::default();
+    let client = Arc::<QueuedClient>::default();
     let asking = [(wish(1, Priority::Miss), 25, client)];
     world.play(10 * MINUTE, &asking).await;
     assert!(world.sent_between(0, 25_000) >= 300, "the burst");

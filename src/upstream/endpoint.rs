@@ -1,7 +1,7 @@
 //! One base URL of the upstream: where it is, how it fares, and how many
 //! requests it has under way.
 //!
-//! [`Endpoint::admit`] lets a request go there, as a [`Passage`]; what comes of
+//! [`Endpoint::admit`] lets a request go there, as a [`Permit`]; what comes of
 //! the request is told to the passage, which gives its place back when it is
 //! dropped. An endpoint outlives reloads that keep its URL.
 //!
@@ -11,7 +11,7 @@
 //! Deliberately absent: which endpoint is asked (`upstream::choice`), and with
 //! what key.
 
-mod passage;
+mod permit;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,21 +20,21 @@ use std::time::Duration;
 
 use foldhash::quality::RandomState;
 use http::Uri;
-pub use passage::{Passage, Place};
+pub use permit::{InFlightSlot, Permit};
 
-use super::breaker::{self, Breaker, Health, Stance};
+use super::admission_queue::{AdmissionQueue, Hold, Slot, Until};
+use super::breaker::{self, Breaker, BreakerState, RequestOutcome};
 use super::cause::Cause;
-use super::choice::Condition;
 use super::concurrency::Concurrency;
+use super::endpoint_selection::Condition;
 use super::failures::Failures;
 pub use super::failures::LastFailure;
+use super::given_up::GivenUpRequests;
 use super::heights::Height;
 use super::keys::Host;
-use super::late::Lates;
 use super::latency::Latency;
-use super::line::{Hold, Line, Slot, Until};
 use super::under_way::UnderWay;
-use super::{Failure, Priority, Wish};
+use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 
 /// A base URL, and how the server behind it fares.
@@ -45,12 +45,12 @@ pub struct Endpoint {
     name: String,
     host: Host,
     state: Mutex<State>,
-    line: Arc<Line>,
+    line: Arc<AdmissionQueue>,
     clock: Clock,
     /// What has been sent here, and how much of that has failed.
     sent: AtomicU64,
     failed: AtomicU64,
-    lates: Arc<Lates>,
+    lates: Arc<GivenUpRequests>,
 }
 
 struct State {
@@ -80,7 +80,7 @@ pub struct InFlight {
 
 /// How an endpoint fares, for those who look.
 #[derive(Clone, Debug)]
-pub struct Fare {
+pub struct EndpointSnapshot {
     /// Scheme, authority and path.
     pub name: String,
     /// Whether it is the one that is asked.
@@ -88,7 +88,7 @@ pub struct Fare {
     /// In what condition it is.
     pub condition: Condition,
     /// Whether its breaker lets anything pass.
-    pub stance: Stance,
+    pub stance: BreakerState,
     /// Requests under way.
     pub in_flight: u32,
     /// How many there may be just now.
@@ -129,7 +129,7 @@ impl Endpoint {
         url: Uri,
         settings: breaker::Settings,
         in_flight: InFlight,
-        line: Arc<Line>,
+        line: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let prefix = url.path().trim_end_matches('/').to_owned();
@@ -208,8 +208,8 @@ impl Endpoint {
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
-    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Passage, Hold> {
-        self.admit_in(priority, self.line.slot(Wish::own(priority)))
+    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, Hold> {
+        self.admit_in(priority, self.line.slot(RequestPriority::own(priority)))
     }
 
     /// Lets a request go there, in a slot that counts as its client's. Probes
@@ -223,7 +223,7 @@ impl Endpoint {
         self: &Arc<Self>,
         priority: Priority,
         slot: Option<Slot>,
-    ) -> Result<Passage, Hold> {
+    ) -> Result<Permit, Hold> {
         let now = self.clock.now();
         let is_capped = self.state().concurrency.is_capped();
         let slot = slot.or_else(|| is_capped.then(|| self.line.probe_slot()));
@@ -244,7 +244,7 @@ impl Endpoint {
             self.line.share_slots(limit);
         }
         if slot.is_some() && state.in_flight >= limit {
-            state.breaker.end(pass, Health::Unknown, now);
+            state.breaker.end(pass, RequestOutcome::Unknown, now);
             return Err(Hold {
                 why: Failure::TooManyInFlight,
                 until: Until::OneEnds,
@@ -252,11 +252,11 @@ impl Endpoint {
         }
         let place = slot.map(|slot| {
             state.in_flight += 1;
-            Place::new(self, slot)
+            InFlightSlot::new(self, slot)
         });
         drop(state);
         let is_probe = priority == Priority::Probe;
-        Ok(Passage::new(self, pass, place, is_probe))
+        Ok(Permit::new(self, pass, place, is_probe))
     }
 
     /// In what condition it is, where the best of all endpoints have these
@@ -267,10 +267,10 @@ impl Endpoint {
             return Condition::Retired;
         }
         match state.breaker.stance(now) {
-            Stance::Open(_) => Condition::Broken,
-            Stance::HalfOpen => Condition::Doubtful,
-            Stance::Closed if state.lag(best) > max_lag => Condition::Lagging,
-            Stance::Closed => Condition::Sound,
+            BreakerState::Open(_) => Condition::Broken,
+            BreakerState::HalfOpen => Condition::Doubtful,
+            BreakerState::Closed if state.lag(best) > max_lag => Condition::Lagging,
+            BreakerState::Closed => Condition::Sound,
         }
     }
 
@@ -289,7 +289,7 @@ impl Endpoint {
     }
 
     /// The requests to it that were given up, and may still arrive.
-    pub(super) fn lates(&self) -> &Arc<Lates> {
+    pub(super) fn lates(&self) -> &Arc<GivenUpRequests> {
         &self.lates
     }
 
@@ -321,7 +321,7 @@ impl Endpoint {
     }
 
     /// Whether its breaker lets anything pass.
-    pub fn stance(&self) -> Stance {
+    pub fn stance(&self) -> BreakerState {
         self.state().breaker.stance(self.clock.now())
     }
 
@@ -341,10 +341,15 @@ impl Endpoint {
     }
 
     /// How it fares.
-    pub fn fare(&self, is_present: bool, condition: Condition, best: &[(Box<str>, u32)]) -> Fare {
+    pub fn snapshot(
+        &self,
+        is_present: bool,
+        condition: Condition,
+        best: &[(Box<str>, u32)],
+    ) -> EndpointSnapshot {
         let now = self.clock.now();
         let state = self.state();
-        Fare {
+        EndpointSnapshot {
             name: self.name.clone(),
             is_present,
             condition,
@@ -367,7 +372,7 @@ impl Endpoint {
     fn note_failure(
         &self,
         mut state: MutexGuard<'_, State>,
-        health: Health,
+        health: RequestOutcome,
         failed: Option<(&'static str, Cause)>,
         now: Moment,
     ) {
@@ -386,7 +391,7 @@ impl Endpoint {
                     "requests to the endpoint fail"
                 );
             }
-        } else if health == Health::Well {
+        } else if health == RequestOutcome::Well {
             let answered = state.failures.answered();
             drop(state);
             if let Some(failures) = answered {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::breaker::Health;
+use super::breaker::RequestOutcome;
 use super::upload::BodyFault;
 
 /// How asking the upstream failed: RFC 9209's names where it has one, each with
@@ -193,7 +193,7 @@ impl Failure {
             tracing::debug!(target_path = target, failure = ?self, "the upstream turns requests away");
         } else if let Self::BreakerOpen { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream is left alone for a while");
-        } else if self.health() == Health::Failed {
+        } else if self.health() == RequestOutcome::Failed {
             // Its endpoint's failures are logged with their cause, now and then.
             tracing::debug!(target_path = target, failure = ?self, "the upstream failed");
         } else if *self != Self::KeyEchoed {
@@ -355,7 +355,7 @@ impl Failure {
     /// What it tells of the upstream: whether the upstream is at fault, for
     /// whatever might have been asked. One that refuses us, or has much to
     /// say, is well.
-    pub fn health(&self) -> Health {
+    pub fn health(&self) -> RequestOutcome {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
@@ -364,14 +364,14 @@ impl Failure {
             | Self::NotProcessed
             | Self::Abandoned
             | Self::Unsettled
-            | Self::RequestBody(_) => Health::Unknown,
-            Self::UnexpectedStatus(status) if status.is_client_error() => Health::Well,
+            | Self::RequestBody(_) => RequestOutcome::Unknown,
+            Self::UnexpectedStatus(status) if status.is_client_error() => RequestOutcome::Well,
             Self::KeyRefused(_)
             | Self::TargetRefused(_)
             | Self::NoSuchRoute { .. }
             | Self::Throttled { .. }
             | Self::TooLarge
-            | Self::KeyEchoed => Health::Well,
+            | Self::KeyEchoed => RequestOutcome::Well,
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
@@ -381,7 +381,7 @@ impl Failure {
             | Self::Redirect(_)
             | Self::ServerError { .. }
             | Self::Retired
-            | Self::UnexpectedStatus(_) => Health::Failed,
+            | Self::UnexpectedStatus(_) => RequestOutcome::Failed,
         }
     }
 }

@@ -3,9 +3,9 @@
 //! Invariant: no byte of a key leaves the process but in the upstream request's
 //! header ([`ApiKey`]).
 
+mod budget_permit;
 mod denied;
-mod grant;
-mod standing;
+mod snapshot;
 mod unanswered;
 
 use std::cmp::Reverse;
@@ -13,21 +13,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+pub use budget_permit::BudgetPermit;
+pub(super) use budget_permit::{Refused, Suspicion};
 pub use denied::Denied;
-pub use grant::Grant;
-pub(super) use grant::{Refused, Suspicion};
-pub use standing::{Standing, StandingAt};
+pub use snapshot::{KeySnapshot, KeySnapshotAtHost};
 use tokio::sync::watch;
 use unanswered::Unanswered;
 
+use super::admission_queue::AdmissionQueue;
 use super::api_key::Traces;
 pub use super::api_key::{ApiKey, BadKeys};
 use super::budget::Keep;
 use super::budgets::{Budgets, Counted, Holder, Payer, REMEMBERED, Terms, Wait};
-use super::line::Line;
-use super::refusals::{Refusals, Verdict};
-use super::rest::{Rest, Why};
-use super::{Priority, Rates, Wish};
+use super::cooldown::{Cooldown, CooldownReason};
+use super::refusals::{KeyCheckResult, Refusals};
+use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 
 /// The keys of one upstream; or, where there is none, asking without. A reload
@@ -42,7 +42,7 @@ pub struct Keys {
     budgets: Arc<Budgets>,
     clock: Clock,
     /// Those who wait for budget.
-    line: Arc<Line>,
+    line: Arc<AdmissionQueue>,
     /// So many probes a minute have a share kept for them.
     probes: AtomicU32,
     /// Whether there are several hosts to ask.
@@ -91,10 +91,10 @@ struct State {
     /// No request before then: the host has said so.
     cool_until: Moment,
     /// Where the key is out of service.
-    rest: Option<Rest>,
+    rest: Option<Cooldown>,
     refusals: Refusals,
     /// Receives the verdict of the key check under way.
-    checking: Option<watch::Receiver<Option<Verdict>>>,
+    checking: Option<watch::Receiver<Option<KeyCheckResult>>>,
 }
 
 impl Keys {
@@ -105,7 +105,7 @@ impl Keys {
         server: Payer,
         rates: Rates,
         budgets: Arc<Budgets>,
-        line: Arc<Line>,
+        line: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {
@@ -140,7 +140,8 @@ impl Keys {
             let stays = pool.slots.iter().any(|before| before.payer == slot.payer);
             for at_host in slot.hosts().iter().filter(|_| !stays) {
                 let mut state = at_host.state();
-                if matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_))) {
+                if matches!(state.rest, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)))
+                {
                     state.rest = None;
                 }
             }
@@ -163,7 +164,7 @@ impl Keys {
             slot.holder.wake_others();
         }
         self.line.share_second(pool.a_second());
-        self.line.stir();
+        self.line.wake();
     }
 
     /// The keys of another server, none as yet. Who waits for one of these is not
@@ -214,7 +215,11 @@ impl Keys {
     ///
     /// # Errors
     /// Where there is none just now.
-    pub fn take_at(self: &Arc<Self>, host: &Host, wish: impl Into<Wish>) -> Result<Grant, Denied> {
+    pub fn take_at(
+        self: &Arc<Self>,
+        host: &Host,
+        wish: impl Into<RequestPriority>,
+    ) -> Result<BudgetPermit, Denied> {
         let wish = wish.into();
         let (now, keep) = (self.clock.now(), self.keep(wish));
         let pool = self.pool();
@@ -242,7 +247,7 @@ impl Keys {
                     if wish.caller.is_some() {
                         self.line.charge(wish.caller);
                     }
-                    return Ok(Grant {
+                    return Ok(BudgetPermit {
                         keys: self.clone(),
                         slot: slot.clone(),
                         at_host: at_host.clone(),
@@ -261,7 +266,7 @@ impl Keys {
     }
 
     /// Why no request can be sent to a host just now; `None` where one can.
-    pub fn denied_at(&self, host: &Host, wish: impl Into<Wish>) -> Option<Denied> {
+    pub fn denied_at(&self, host: &Host, wish: impl Into<RequestPriority>) -> Option<Denied> {
         let (now, keep) = (self.clock.now(), self.keep(wish.into()));
         let pool = self.pool();
         let each = pool.slots.iter();
@@ -294,7 +299,7 @@ impl Keys {
 
     /// What a request leaves for others. The reserve is for clients that have
     /// had little of late: between clients, that decides, and not the priority.
-    fn keep(&self, wish: Wish) -> Keep {
+    fn keep(&self, wish: RequestPriority) -> Keep {
         // For how many, the budget knows: those of all upstreams that hold it.
         let probes = 0;
         match (wish.priority, wish.caller) {
@@ -312,19 +317,19 @@ impl Keys {
     }
 
     /// How each key stands.
-    pub fn standings(&self) -> Vec<Standing> {
+    pub fn standings(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
         let standing = |slot: &Arc<Slot>| {
             let at_hosts = slot.hosts();
             let hosts = at_hosts.iter().map(|at_host| {
                 let state = at_host.state();
-                let at = StandingAt {
+                let at = KeySnapshotAtHost {
                     cooling: state.cooling(now),
                     rests: state.rest.map(|rest| rest.why),
                 };
                 (at_host.host.clone(), at)
             });
-            Standing {
+            KeySnapshot {
                 name: slot.name().to_owned(),
                 left: slot.holder.left(now),
                 per_minute: slot.holder.per_minute(),
@@ -448,9 +453,11 @@ impl Slot {
     fn may(&self, state: &State, now: Moment, keep: Keep) -> Result<(), Denied> {
         if let Some(rest) = &state.rest {
             match rest.why {
-                Why::Refused(status) if !rest.is_over(now) => return Err(Denied::Refused(status)),
-                Why::QuotaSpent if rest.is_tried() => return Err(Denied::UntilOneEnds),
-                Why::Refused(_) | Why::QuotaSpent => {}
+                CooldownReason::Refused(status) if !rest.is_over(now) => {
+                    return Err(Denied::Refused(status));
+                }
+                CooldownReason::QuotaSpent if rest.is_tried() => return Err(Denied::UntilOneEnds),
+                CooldownReason::Refused(_) | CooldownReason::QuotaSpent => {}
             }
         }
         let cooling = state.cooling(now);

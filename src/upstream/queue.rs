@@ -25,9 +25,9 @@ use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
-use super::{Priority, Wish};
+use super::{Priority, RequestPriority};
 use crate::clock::Moment;
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// After so long, what a client has had counts half as much.
 pub const HALF_LIFE: Duration = Duration::from_secs(30);
@@ -47,9 +47,9 @@ pub const LEAST_SHARED: u32 = 4;
 #[derive(Debug)]
 pub struct Queue {
     probes: VecDeque<Number>,
-    clients: HashMap<Option<Caller>, Client, RandomState>,
+    clients: HashMap<Option<Client>, QueuedClient, RandomState>,
     /// The clients that wait, in the order in which they go.
-    order: BTreeMap<Rank, Option<Caller>>,
+    order: BTreeMap<Rank, Option<Client>>,
     /// Requests that wait, probes among them.
     waiting: usize,
     most: usize,
@@ -83,7 +83,7 @@ struct Rank {
 }
 
 #[derive(Debug, Default)]
-struct Client {
+struct QueuedClient {
     /// Its waiting requests by priority.
     lines: [VecDeque<Number>; Priority::ALL.len()],
     /// Its position, while it waits.
@@ -99,7 +99,7 @@ struct Client {
 pub struct ClientShare {
     /// The client; `None` for ordgate itself, and for all clients beyond those
     /// that are told apart.
-    pub client: Option<Caller>,
+    pub client: Option<Client>,
     /// Its requests of late; each counts half as much after [`HALF_LIFE`].
     pub recent: f64,
     /// Its requests that wait.
@@ -108,7 +108,7 @@ pub struct ClientShare {
     pub in_flight: u32,
 }
 
-impl Client {
+impl QueuedClient {
     fn waiting(&self) -> usize {
         self.lines.iter().map(VecDeque::len).sum()
     }
@@ -146,7 +146,7 @@ impl Queue {
 
     /// The client under which a request counts: the one that sent it or, where
     /// too many are told apart already, one that stands for all others.
-    pub fn account(&self, caller: Option<Caller>) -> Option<Caller> {
+    pub fn account(&self, caller: Option<Client>) -> Option<Client> {
         let is_known = self.clients.len() < MOST_CLIENTS || self.clients.contains_key(&caller);
         caller.filter(|_| is_known)
     }
@@ -155,7 +155,7 @@ impl Queue {
     ///
     /// # Errors
     /// Where there is no room, and none that would have to go before this one.
-    pub fn enter(&mut self, wish: Wish) -> Result<(Number, Option<Number>), Full> {
+    pub fn enter(&mut self, wish: RequestPriority) -> Result<(Number, Option<Number>), Full> {
         let out = match self.waiting < self.most {
             true => None,
             false => Some(self.drop_last(wish)?),
@@ -182,13 +182,13 @@ impl Queue {
         probe.or_else(|| self.clients.get(&self.first_client(slots)?)?.first())
     }
 
-    fn first_client(&self, slots: u32) -> Option<Option<Caller>> {
+    fn first_client(&self, slots: u32) -> Option<Option<Client>> {
         let mut order = self.order.values();
         order.find(|client| self.may_hold(**client, slots)).copied()
     }
 
     /// Whether a request that has just come goes before all that wait.
-    pub fn goes_first(&self, wish: Wish, slots: u32) -> bool {
+    pub fn goes_first(&self, wish: RequestPriority, slots: u32) -> bool {
         match wish.priority {
             Priority::Probe => self.probes.is_empty(),
             Priority::LookAhead => self.waiting == 0 && self.may_hold(wish.caller, slots),
@@ -205,7 +205,7 @@ impl Queue {
     }
 
     /// Whether its own client has nothing as urgent that waits.
-    fn is_urgent(&self, wish: Wish) -> bool {
+    fn is_urgent(&self, wish: RequestPriority) -> bool {
         let own = self.clients.get(&wish.caller);
         own.is_none_or(|client| {
             let mut before = client.lines[..=wish.priority.rank()].iter();
@@ -215,7 +215,7 @@ impl Queue {
 
     /// Removes a request that has waited: served, so that it is the next
     /// client's turn, or given up.
-    pub fn leave(&mut self, wish: Wish, number: Number, served: bool) {
+    pub fn leave(&mut self, wish: RequestPriority, number: Number, served: bool) {
         if wish.priority == Priority::Probe {
             let before = self.probes.len();
             self.probes.retain(|other| *other != number);
@@ -245,7 +245,7 @@ impl Queue {
     /// has fewer than are free (so that one alone has half of them at the most,
     /// and two a third each), more than a quarter is free for clients that have
     /// none, and it has less than an even share of the slots if others wait.
-    pub fn may_hold(&self, client: Option<Caller>, slots: u32) -> bool {
+    pub fn may_hold(&self, client: Option<Client>, slots: u32) -> bool {
         let (own, waits) = match self.clients.get(&client) {
             Some(client) => (client.held, usize::from(client.rank.is_some())),
             None => (0, 0),
@@ -271,13 +271,13 @@ impl Queue {
     }
 
     /// A client's request takes a slot.
-    pub fn hold(&mut self, client: Option<Caller>) {
+    pub fn hold(&mut self, client: Option<Client>) {
         self.held += 1;
         self.change(client, |client, _order| client.held += 1);
     }
 
     /// It gives the slot back.
-    pub fn release(&mut self, client: Option<Caller>) {
+    pub fn release(&mut self, client: Option<Client>) {
         self.held = self.held.saturating_sub(1);
         self.change(client, |client, _order| {
             client.held = client.held.saturating_sub(1);
@@ -285,7 +285,7 @@ impl Queue {
     }
 
     /// Counts a request that is paid from the budget for a client.
-    pub fn charge(&mut self, caller: Option<Caller>, now: Moment) {
+    pub fn charge(&mut self, caller: Option<Client>, now: Moment) {
         let (caller, weight) = (self.account(caller), self.weight(now));
         let mut had = 0.0;
         self.change(caller, |client, order| {
@@ -303,7 +303,7 @@ impl Queue {
 
     /// Whether a client has had at most `LIGHT` of what the one has had that has
     /// had the most: a reserve is kept for such clients.
-    pub fn is_light(&self, caller: Option<Caller>) -> bool {
+    pub fn is_light(&self, caller: Option<Client>) -> bool {
         self.had(self.account(caller)) <= self.heaviest * LIGHT
     }
 
@@ -337,7 +337,7 @@ impl Queue {
         shares
     }
 
-    fn had(&self, client: Option<Caller>) -> f64 {
+    fn had(&self, client: Option<Client>) -> f64 {
         self.clients.get(&client).map_or(0.0, |client| client.had)
     }
 
@@ -381,8 +381,8 @@ impl Queue {
     /// Changes what is known of a client.
     fn change(
         &mut self,
-        caller: Option<Caller>,
-        change: impl FnOnce(&mut Client, &mut BTreeMap<Rank, Option<Caller>>),
+        caller: Option<Client>,
+        change: impl FnOnce(&mut QueuedClient, &mut BTreeMap<Rank, Option<Client>>),
     ) {
         let client = self.clients.entry(caller).or_default();
         let wanted = client.wants();
@@ -398,14 +398,15 @@ impl Queue {
     /// Makes room for a request: the client with the most in the queue loses its
     /// last, and of that the least urgent. A client that would have the most
     /// itself makes room with its own less urgent ones, or not at all.
-    fn drop_last(&mut self, wish: Wish) -> Result<Number, Full> {
+    fn drop_last(&mut self, wish: RequestPriority) -> Result<Number, Full> {
         let is_probe = wish.priority == Priority::Probe;
         let own = match is_probe {
             true => None,
             false => self.clients.get(&wish.caller),
         };
-        let own = own.map_or(0, Client::waiting);
-        let waiting = |caller: &Option<Caller>| self.clients.get(caller).map_or(0, Client::waiting);
+        let own = own.map_or(0, QueuedClient::waiting);
+        let waiting =
+            |caller: &Option<Client>| self.clients.get(caller).map_or(0, QueuedClient::waiting);
         let most = self.order.values().max_by_key(|caller| waiting(caller));
         let most = most.copied().ok_or(Full)?;
         let (caller, least) = match is_probe || waiting(&most) > own + 1 {
@@ -419,18 +420,18 @@ impl Queue {
             Some((*priority, last))
         });
         let (priority, last) = found.ok_or(Full)?;
-        self.leave(Wish { priority, caller }, last, false);
+        self.leave(RequestPriority { priority, caller }, last, false);
         Ok(last)
     }
 }
 
-impl Client {
+impl QueuedClient {
     /// Puts it where it belongs in the order.
     fn place(
         &mut self,
-        caller: Option<Caller>,
+        caller: Option<Client>,
         turn: u64,
-        order: &mut BTreeMap<Rank, Option<Caller>>,
+        order: &mut BTreeMap<Rank, Option<Client>>,
     ) {
         self.withdraw(order);
         let rank = Rank {
@@ -441,7 +442,7 @@ impl Client {
         order.insert(rank, caller);
     }
 
-    fn withdraw(&mut self, order: &mut BTreeMap<Rank, Option<Caller>>) {
+    fn withdraw(&mut self, order: &mut BTreeMap<Rank, Option<Client>>) {
         if let Some(rank) = self.rank.take() {
             order.remove(&rank);
         }

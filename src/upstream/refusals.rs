@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_mins(5);
 
 /// What a key check has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum KeyCheckResult {
     /// The status path refuses the key.
     Refused,
     /// The status path accepts the key.
@@ -67,16 +67,16 @@ impl Refusals {
     }
 
     /// A key check has ended.
-    pub(super) fn checked(&mut self, verdict: Verdict, now: Moment) {
+    pub(super) fn checked(&mut self, verdict: KeyCheckResult, now: Moment) {
         match verdict {
-            Verdict::NotSent => return,
-            Verdict::Refused => {
+            KeyCheckResult::NotSent => return,
+            KeyCheckResult::Refused => {
                 *self = Self::default();
                 return;
             }
-            Verdict::Accepted | Verdict::NoStatus | Verdict::Unclear => {}
+            KeyCheckResult::Accepted | KeyCheckResult::NoStatus | KeyCheckResult::Unclear => {}
         }
-        self.has_no_status = verdict == Verdict::NoStatus;
+        self.has_no_status = verdict == KeyCheckResult::NoStatus;
         if now.since(self.last) > QUIET {
             self.row = 0;
         }
@@ -118,7 +118,7 @@ mod tests {
         let due = seconds.filter(|second| {
             let may = refusals.may_check(at(*second));
             if may {
-                refusals.checked(Verdict::Accepted, at(*second));
+                refusals.checked(KeyCheckResult::Accepted, at(*second));
             }
             may
         });
@@ -137,17 +137,17 @@ mod tests {
     #[test]
     fn what_a_verdict_does_to_the_next_key_check() {
         for (verdict, may_at_once) in [
-            (Verdict::Refused, true),
-            (Verdict::Accepted, false),
-            (Verdict::NoStatus, false),
-            (Verdict::Unclear, false),
-            (Verdict::NotSent, true),
+            (KeyCheckResult::Refused, true),
+            (KeyCheckResult::Accepted, false),
+            (KeyCheckResult::NoStatus, false),
+            (KeyCheckResult::Unclear, false),
+            (KeyCheckResult::NotSent, true),
         ] {
             let mut refusals = Refusals::default();
             refusals.checked(verdict, at(0));
             assert_eq!(refusals.may_check(at(0)), may_at_once, "{verdict:?}");
             assert!(refusals.may_check(at(1)), "{verdict:?}");
-            let expected = verdict == Verdict::NoStatus;
+            let expected = verdict == KeyCheckResult::NoStatus;
             assert_eq!(refusals.has_no_status(), expected, "{verdict:?}");
         }
     }

@@ -36,7 +36,7 @@ pub const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
 /// Which window is spoken of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Window {
+pub enum LimitWindow {
     /// One without a name.
     Unnamed,
     /// A second's.
@@ -52,15 +52,15 @@ pub enum Window {
 }
 
 /// The windows with names, as fields spell them, and how long each lasts.
-const NAMED: [(Window, &str, u64); 5] = [
-    (Window::Second, "second", 1),
-    (Window::Minute, "minute", 60),
-    (Window::Hour, "hour", 3600),
-    (Window::Day, "day", 86_400),
-    (Window::Month, "month", 31 * 86_400),
+const NAMED: [(LimitWindow, &str, u64); 5] = [
+    (LimitWindow::Second, "second", 1),
+    (LimitWindow::Minute, "minute", 60),
+    (LimitWindow::Hour, "hour", 3600),
+    (LimitWindow::Day, "day", 86_400),
+    (LimitWindow::Month, "month", 31 * 86_400),
 ];
 
-impl Window {
+impl LimitWindow {
     fn named(name: &str) -> Option<Self> {
         let (window, ..) = NAMED.iter().find(|(_, named, _)| *named == name)?;
         Some(*window)
@@ -75,9 +75,9 @@ impl Window {
 
 /// That a window takes so many more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Word {
+pub struct ReportedLimit {
     /// Which window.
-    pub window: Window,
+    pub window: LimitWindow,
     /// How many requests it still takes.
     pub left: u64,
     /// How long that holds, within our bounds.
@@ -100,7 +100,7 @@ pub struct Unreadable {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reported {
     /// Of each window that is spoken of.
-    pub words: Vec<Word>,
+    pub words: Vec<ReportedLimit>,
     /// Where it is a quota that is spent, and not a minute: how long to ask for
     /// nothing, before one request sees how things stand.
     pub quota_spent: Option<Duration>,
@@ -120,14 +120,15 @@ impl Reported {
 
     /// Adds what is left of a window that ends in so many seconds, or, where that
     /// is not said, in `longest` at the latest.
-    fn add(&mut self, window: Window, left: u64, end: Option<u64>, longest: u64) {
+    fn add(&mut self, window: LimitWindow, left: u64, end: Option<u64>, longest: u64) {
         let ends = end.unwrap_or(longest);
         let lasts = bounded(ends);
-        let long = ends > MOST_WAIT.as_secs() || matches!(window, Window::Day | Window::Month);
+        let long =
+            ends > MOST_WAIT.as_secs() || matches!(window, LimitWindow::Day | LimitWindow::Month);
         if left == 0 && long {
             self.quota_spent = self.quota_spent.max(Some(lasts));
         }
-        self.words.push(Word {
+        self.words.push(ReportedLimit {
             window,
             left,
             lasts,
@@ -148,10 +149,10 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     for limit in found.unnamed() {
         let other = || found.unnamed().find_map(Limit::plausible_end);
         match (limit.left, limit.plausible_end().or_else(other)) {
-            (Some(left), Some(end)) => reported.add(Window::Unnamed, left, Some(end), end),
+            (Some(left), Some(end)) => reported.add(LimitWindow::Unnamed, left, Some(end), end),
             // Of what kind of window nobody knows, but that there is nothing
             // left in it.
-            (Some(0), None) => reported.add(Window::Unnamed, 0, None, unsaid.as_secs()),
+            (Some(0), None) => reported.add(LimitWindow::Unnamed, 0, None, unsaid.as_secs()),
             (Some(_) | None, _) => {}
         }
     }
@@ -190,7 +191,7 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
         StatusCode::SERVICE_UNAVAILABLE,
     ];
     if !found.unreadable.is_empty() && refuses.contains(&status) {
-        reported.add(Window::Unnamed, 0, None, unsaid.as_secs());
+        reported.add(LimitWindow::Unnamed, 0, None, unsaid.as_secs());
     }
     reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;
@@ -226,7 +227,7 @@ fn bounded(seconds: u64) -> Duration {
 #[derive(Debug)]
 struct Limit {
     dialect: usize,
-    window: Window,
+    window: LimitWindow,
     /// The fewest, where several lines differ.
     left: Option<u64>,
     /// The latest, of each field that says it.
@@ -293,7 +294,7 @@ impl Found {
     fn add(
         &mut self,
         clocks: Clocks,
-        (dialect, window, part): (usize, Window, Part),
+        (dialect, window, part): (usize, LimitWindow, Part),
         name: &HeaderName,
         value: &HeaderValue,
     ) -> bool {
@@ -360,7 +361,7 @@ impl Found {
     /// What is said without a window's name.
     fn unnamed(&self) -> impl Iterator<Item = &Limit> {
         let limits = self.limits.iter();
-        limits.filter(|limit| limit.window == Window::Unnamed)
+        limits.filter(|limit| limit.window == LimitWindow::Unnamed)
     }
 }
 

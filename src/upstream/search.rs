@@ -27,7 +27,7 @@ use crate::wire::body::BodyError;
 pub struct KeyEchoed;
 
 impl Failure {
-    /// Why a body of [`Exchange`](super::Exchange) ended before its end.
+    /// Why a body of [`StreamedAnswer`](super::StreamedAnswer) ended before its end.
     pub fn of_body(error: &BodyError) -> Self {
         match error.is::<KeyEchoed>() {
             true => Self::KeyEchoed,

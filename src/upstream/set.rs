@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::budgets::Budgets;
 use super::keys::ApiKey;
 use super::names::Names;
-use super::{Ask, Settings, SetupError, Upstream};
+use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
 
 /// The provider's keys: those of most upstreams, and those of upstreams that
@@ -44,7 +44,7 @@ impl ProviderKeys {
 pub struct Upstreams {
     all: Box<[Arc<Upstream>]>,
     /// Who answers for each: itself, or what stands in for it in a test.
-    asked: Box<[Arc<dyn Ask>]>,
+    asked: Box<[Arc<dyn UpstreamClient>]>,
 }
 
 impl Upstreams {
@@ -58,7 +58,7 @@ impl Upstreams {
         keys: &ProviderKeys,
         names: &Names,
         clock: &Clock,
-        stand_in: Option<&Arc<dyn Ask>>,
+        stand_in: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
         let budgets = Budgets::new();
         let new = |settings: &Settings| {
@@ -110,7 +110,7 @@ impl Upstreams {
 
     fn of(
         all: Box<[Arc<Upstream>]>,
-        stand_in: Option<&Arc<dyn Ask>>,
+        stand_in: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
         if all.is_empty() {
             return Err(SetupError::NoUpstream);
@@ -141,7 +141,7 @@ impl Upstreams {
     }
 
     /// Who answers for the upstream of a number.
-    pub fn asked(&self, number: u16) -> &Arc<dyn Ask> {
+    pub fn asked(&self, number: u16) -> &Arc<dyn UpstreamClient> {
         self.asked
             .get(usize::from(number))
             .unwrap_or(&self.asked[0])

@@ -33,8 +33,8 @@ use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
 use super::min_rate::MinRate;
-use super::pass::RequestBody;
-use crate::identify::Caller;
+use super::streamed::RequestBody;
+use crate::identify::Client;
 use crate::wire::body::BodyError;
 
 /// What a request's body may take.
@@ -112,7 +112,7 @@ pub struct Uploads {
 struct Buffered {
     bytes: u64,
     /// Those of each client that has any.
-    clients: HashMap<Option<Caller>, u64, RandomState>,
+    clients: HashMap<Option<Client>, u64, RandomState>,
 }
 
 /// A body that has arrived, whole or as much of it as is buffered.
@@ -145,7 +145,7 @@ impl Uploads {
         self: &Arc<Self>,
         body: RequestBody,
         declared: Option<u64>,
-        client: Option<Caller>,
+        client: Option<Client>,
         limits: &Limits,
     ) -> Result<Upload, BodyFault> {
         let received = self.read(body, declared, client, limits).await;
@@ -159,7 +159,7 @@ impl Uploads {
         self: &Arc<Self>,
         body: RequestBody,
         declared: Option<u64>,
-        client: Option<Caller>,
+        client: Option<Client>,
         limits: &Limits,
     ) -> Result<Upload, BodyFault> {
         if declared.is_some_and(|declared| declared > limits.max_bytes) {
@@ -231,7 +231,7 @@ impl Uploads {
 
 impl Buffered {
     /// Counts more bytes of a client, where both bounds allow that.
-    fn add(&mut self, client: Option<Caller>, more: u64, limits: &Limits) -> bool {
+    fn add(&mut self, client: Option<Client>, more: u64, limits: &Limits) -> bool {
         let own = self.clients.get(&client).copied().unwrap_or(0);
         let fits = own + more <= limits.max_buffered_per_client
             && self.bytes + more <= limits.max_buffered;
@@ -242,7 +242,7 @@ impl Buffered {
         fits
     }
 
-    fn remove(&mut self, client: Option<Caller>, bytes: u64) {
+    fn remove(&mut self, client: Option<Client>, bytes: u64) {
         self.bytes -= bytes;
         if let Some(own) = self.clients.get_mut(&client) {
             *own -= bytes;
@@ -259,7 +259,7 @@ struct Buffer {
     bytes: Vec<u8>,
     counted: u64,
     uploads: Arc<Uploads>,
-    client: Option<Caller>,
+    client: Option<Client>,
 }
 
 /// What is allocated for a body's first byte.

@@ -96,7 +96,7 @@ pub const REFUSED_HEAD: &[u8] =
 
 /// The bounds of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct HeadBounds {
     /// Bytes of a whole head, its last CRLF included.
     pub head: usize,
     /// Bytes of a request target.
@@ -118,7 +118,7 @@ pub struct Progress {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ScanState {
     /// In a head, or between messages.
     Head,
     /// In a body of known length, with so many bytes to come.
@@ -136,22 +136,22 @@ enum Place {
 /// Follows one connection's bytes from message to message.
 #[derive(Debug)]
 pub struct Scan {
-    bounds: Bounds,
-    place: Place,
+    bounds: HeadBounds,
+    place: ScanState,
 }
 
 impl Scan {
     /// A scan at the beginning of a connection.
-    pub fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: HeadBounds) -> Self {
         Self {
             bounds,
-            place: Place::Head,
+            place: ScanState::Head,
         }
     }
 
     /// Whether the bytes so far end in a body rather than in or between heads.
     pub fn in_body(&self) -> bool {
-        self.place != Place::Head
+        self.place != ScanState::Head
     }
 
     /// Looks at the bytes that have not been passed on yet: what the last call
@@ -166,17 +166,22 @@ impl Scan {
         while progress.passed < bytes.len() {
             let rest = &bytes[progress.passed..];
             let step = match self.place {
-                Place::Head => self.head(rest, &mut progress.heads),
-                Place::Body(left) => Ok(Some(self.data(left, rest, Place::Head, Place::Body))),
-                Place::ChunkData(left) => Ok(Some(self.data(
+                ScanState::Head => self.head(rest, &mut progress.heads),
+                ScanState::Body(left) => Ok(Some(self.data(
                     left,
                     rest,
-                    Place::ChunkEnd,
-                    Place::ChunkData,
+                    ScanState::Head,
+                    ScanState::Body,
                 ))),
-                Place::ChunkSize => self.chunk_size(rest),
-                Place::ChunkEnd => self.chunk_end(rest),
-                Place::Trailers => self.trailer(rest),
+                ScanState::ChunkData(left) => Ok(Some(self.data(
+                    left,
+                    rest,
+                    ScanState::ChunkEnd,
+                    ScanState::ChunkData,
+                ))),
+                ScanState::ChunkSize => self.chunk_size(rest),
+                ScanState::ChunkEnd => self.chunk_end(rest),
+                ScanState::Trailers => self.trailer(rest),
             };
             match step {
                 Ok(Some(taken)) => progress.passed += taken,
@@ -190,7 +195,13 @@ impl Scan {
         progress
     }
 
-    fn data(&mut self, left: u64, rest: &[u8], after: Place, within: fn(u64) -> Place) -> usize {
+    fn data(
+        &mut self,
+        left: u64,
+        rest: &[u8],
+        after: ScanState,
+        within: fn(u64) -> ScanState,
+    ) -> usize {
         let taken = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
         let left = left - taken as u64;
         self.place = if left == 0 { after } else { within(left) };
@@ -295,8 +306,8 @@ impl Scan {
             size << 4 | u64::from(hex_value(*digit))
         });
         self.place = match size {
-            0 => Place::Trailers,
-            size => Place::ChunkData(size),
+            0 => ScanState::Trailers,
+            size => ScanState::ChunkData(size),
         };
         Ok(Some(line.length))
     }
@@ -304,7 +315,7 @@ impl Scan {
     fn chunk_end(&mut self, rest: &[u8]) -> Result<Option<usize>, HeadFault> {
         match rest {
             [b'\r', b'\n', ..] => {
-                self.place = Place::ChunkSize;
+                self.place = ScanState::ChunkSize;
                 Ok(Some(2))
             }
             [b'\r'] => Ok(None),
@@ -318,7 +329,7 @@ impl Scan {
         };
         self.within(line.length)?;
         if line.text.is_empty() {
-            self.place = Place::Head;
+            self.place = ScanState::Head;
         } else {
             field_name(line.text)?;
         }
@@ -330,7 +341,7 @@ impl Scan {
 /// body, and asking for a path of the plainest characters. It is looked at once,
 /// from its beginning to its end. Of whatever else comes this says nothing: the
 /// lines are taken one by one then, and what is wrong has its name there.
-fn plain(bytes: &[u8], bounds: Bounds) -> Option<usize> {
+fn plain(bytes: &[u8], bounds: HeadBounds) -> Option<usize> {
     let method = leading(bytes, &TCHAR);
     if method == 0 || method > LONGEST_METHOD || bytes.get(method) != Some(&b' ') {
         return None;
@@ -501,7 +512,7 @@ impl Framing {
         Ok(())
     }
 
-    fn place(&self) -> Result<Place, HeadFault> {
+    fn place(&self) -> Result<ScanState, HeadFault> {
         if self.is_http_11 && self.hosts == 0 {
             return Err(HeadFault::HostMissing);
         }
@@ -510,9 +521,9 @@ impl Framing {
         }
         match (self.chunked, self.length) {
             (true, Some(_)) => Err(HeadFault::TwoFramings),
-            (true, None) => Ok(Place::ChunkSize),
-            (false, None | Some(0)) => Ok(Place::Head),
-            (false, Some(length)) => Ok(Place::Body(length)),
+            (true, None) => Ok(ScanState::ChunkSize),
+            (false, None | Some(0)) => Ok(ScanState::Head),
+            (false, Some(length)) => Ok(ScanState::Body(length)),
         }
     }
 }

@@ -18,8 +18,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 
+use super::activity::{Activity, AnswerGuard};
 use super::body::BodyError;
-use super::pulse::{Pulse, StillWorking};
 
 /// A body on its way.
 pub struct Stream {
@@ -58,7 +58,7 @@ struct Position {
     /// Whether that waits for more.
     waits: bool,
     /// Its connection, which learns how much is held for it.
-    pulse: Option<Arc<Pulse>>,
+    pulse: Option<Arc<Activity>>,
 }
 
 /// Whether a stream takes more.
@@ -316,13 +316,13 @@ pub struct Reader {
     /// Bytes that are yet to come, where that is known.
     left: Option<u64>,
     ended: bool,
-    working: Option<StillWorking>,
+    working: Option<AnswerGuard>,
 }
 
 impl Reader {
     /// Belongs to this connection from now on, which is busy until the body has
     /// ended.
-    pub fn serve(&mut self, pulse: &Arc<Pulse>) {
+    pub fn serve(&mut self, pulse: &Arc<Activity>) {
         self.working = Some(pulse.go_on_working());
         let mut state = self.stream.state();
         if let Some(reader) = state.readers.get_mut(&self.number) {

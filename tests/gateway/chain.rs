@@ -34,7 +34,7 @@ mod waits;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method};
-use ordgate::chain::TipStanding;
+use ordgate::chain::TipSnapshot;
 use ordgate::fill::Fill;
 use ordgate::probe;
 use ordgate::sandbox::{Sandbox, Settings};
@@ -149,9 +149,9 @@ fn fill(gateway: &Gateway) -> &Arc<Fill> {
 }
 
 /// How a tip is known.
-fn standing(gateway: &Gateway, tip: u16) -> TipStanding {
+fn standing(gateway: &Gateway, tip: u16) -> TipSnapshot {
     let fill = fill(gateway);
-    fill.chain.standings(fill.clock.now())[usize::from(tip)].clone()
+    fill.chain.snapshots(fill.clock.now())[usize::from(tip)].clone()
 }
 
 /// Waits until the probes of the start have ended, well or not.

@@ -1,7 +1,7 @@
 //! What the operator is told of a URL, and that it comes true.
 
 use http::{HeaderMap, Method};
-use ordgate::probe::Probed;
+use ordgate::probe::ProbeOutcome;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn asked(sandbox: &Sandbox) -> u64 {
 /// Waits until the tips are known, so that what is said does not change.
 async fn known(gateway: &Gateway) {
     until("the tips are known", || {
-        let standings = gateway.server().gateway().standings();
+        let standings = gateway.server().gateway().tip_snapshots();
         standings.iter().all(|tip| tip.known)
     })
     .await;
@@ -81,7 +81,7 @@ async fn a_token_before_and_after() {
 
     sandbox.advance(1);
     let fill = &gateway.server().gateway().fill;
-    assert_eq!(ordgate::probe::probe(fill, 0).await, Probed::Learned);
+    assert_eq!(ordgate::probe::probe(fill, 0).await, ProbeOutcome::Learned);
     let stale = gateway.explain(url).await;
     assert_eq!(stale["stored"]["freshness"]["is"], "stale");
     assert_eq!(
@@ -195,7 +195,7 @@ async fn explaining_changes_nothing() {
     gateway.get(&urls[1]).await;
     let store = gateway.server().gateway().cache.store();
     let entries = || {
-        gateway.server().gateway().keep_house();
+        gateway.server().gateway().maintain();
         store.size()
     };
     let (before, count) = (entries(), asked(&sandbox));
@@ -419,7 +419,10 @@ async fn what_is_said_of_the_next_request_comes_true() {
         if round % 20 == 19 {
             sandbox.advance(1);
             for tip in [0, 1] {
-                assert_eq!(ordgate::probe::probe(fill, tip).await, Probed::Learned);
+                assert_eq!(
+                    ordgate::probe::probe(fill, tip).await,
+                    ProbeOutcome::Learned
+                );
             }
         }
         let height = sandbox.tip().height - u32::try_from(below(9)).unwrap();

@@ -219,7 +219,7 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
         .start();
     let known = |name: &str| {
         let gateway = gateway.server().present();
-        let mut tips = gateway.standings().into_iter();
+        let mut tips = gateway.tip_snapshots().into_iter();
         let tip = tips.find(|tip| tip.name == name).unwrap();
         (tip.known_once, tip.failures)
     };
@@ -306,7 +306,7 @@ async fn upstreams_without_a_tip_are_not_of_one_chain() {
             assert_eq!(gateway.get(path).await.status, 200, "{path}");
         }
     }
-    let reorgs = gateway.server().gateway().standings();
+    let reorgs = gateway.server().gateway().tip_snapshots();
     let reorgs: u64 = reorgs.iter().map(|tip| tip.reorgs).sum();
     assert_eq!((one.count(), other.count(), reorgs), (1, 1, 0));
 }

@@ -654,7 +654,7 @@ async fn its_memory_is_free_soon() {
         client.get(&crate::support::token(number)).await;
     }
     let store = gateway.server().gateway().cache.store();
-    gateway.server().gateway().keep_house();
+    gateway.server().gateway().maintain();
     assert_eq!(store.size().entries, 50);
     text(&gateway.purge("all").await);
     // Sooner than anybody asks for any of it.

@@ -407,7 +407,7 @@ async fn pages_cut_from_what_is_stored_are_no_misses() {
     let gateway = Setup::before(&upstream).sandbox(&sandbox).chain();
     let gateway = gateway.config(CONFIG).config(MISSES).start();
     let known = || {
-        let standings = gateway.server().gateway().standings();
+        let standings = gateway.server().gateway().tip_snapshots();
         standings.iter().all(|tip| tip.known)
     };
     until("the tips are known", known).await;

@@ -27,9 +27,11 @@ use ordgate::gateway::{Gateway, Session};
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{Ask, BodyPermit, Exchange, Failure, ProviderKeys, RequestBody, Wish};
+use ordgate::upstream::{
+    BodyPermit, Failure, ProviderKeys, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
+};
+use ordgate::wire::activity::Activity;
 use ordgate::wire::body::BodyError;
-use ordgate::wire::pulse::Pulse;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
@@ -148,7 +150,7 @@ struct Asked {
     plain: bool,
     /// When it was evaluated, and what it found.
     version: Option<usize>,
-    reply: Option<oneshot::Sender<Result<Exchange, Failure>>>,
+    reply: Option<oneshot::Sender<Result<StreamedAnswer, Failure>>>,
     body: Option<mpsc::UnboundedSender<Result<Bytes, BodyError>>>,
     rest: Vec<Bytes>,
     over: bool,
@@ -167,17 +169,17 @@ enum Event {
 type Passed = (
     String,
     HeaderMap,
-    oneshot::Sender<Result<Exchange, Failure>>,
+    oneshot::Sender<Result<StreamedAnswer, Failure>>,
 );
 
 #[derive(Clone, Default)]
 struct Origin(Arc<Mutex<Vec<Passed>>>);
 
-impl Ask for Origin {
+impl UpstreamClient for Origin {
     fn ask<'a>(
         &'a self,
         _target: &'a str,
-        _wish: Wish,
+        _wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::Terminated) })
     }
@@ -188,9 +190,9 @@ impl Ask for Origin {
         target: &'a str,
         fields: HeaderMap,
         _body: Option<RequestBody>,
-        _wish: Wish,
+        _wish: RequestPriority,
         _whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         let passed = (target.to_owned(), fields, reply);
         self.0.lock().unwrap().push(passed);
@@ -315,7 +317,7 @@ impl Play {
             },
         };
         let (clock, origin) = (Clock::manual(), Origin::default());
-        let asked: Arc<dyn Ask> = Arc::new(origin.clone());
+        let asked: Arc<dyn UpstreamClient> = Arc::new(origin.clone());
         let keys = ProviderKeys::default();
         let config = Config::parse("simulation", CONFIG).unwrap();
         let gateway = serve::gateway(
@@ -624,7 +626,7 @@ impl Play {
             peer: [127, 0, 0, 1].into(),
             connection: client as u64,
             requests: AtomicU64::new(0),
-            pulse: Arc::new(Pulse::new(self.clock.now())),
+            pulse: Arc::new(Activity::new(self.clock.now())),
         });
         let walk = self
             .gateway
@@ -745,13 +747,13 @@ impl Play {
     }
 }
 
-fn exchange<B>(head: http::response::Builder, body: B) -> Exchange
+fn exchange<B>(head: http::response::Builder, body: B) -> StreamedAnswer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BodyError>,
 {
     let (head, ()) = head.body(()).unwrap().into_parts();
-    Exchange {
+    StreamedAnswer {
         head,
         body: body.map_err(Into::into).boxed_unsync(),
         permit: BodyPermit::default(),

@@ -19,8 +19,8 @@ use ordgate::probe;
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
 use ordgate::upstream::names::Names;
-use ordgate::upstream::{Ask, Failure, Priority, ProviderKeys};
-use ordgate::wire::pulse::Pulse;
+use ordgate::upstream::{Failure, Priority, ProviderKeys, UpstreamClient};
+use ordgate::wire::activity::Activity;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -116,7 +116,7 @@ impl Play {
         let world = World::new(&mut dice, weather.deep);
         let clock = Clock::manual();
         let stand_in = StandIn::default();
-        let asked: Arc<dyn Ask> = Arc::new(stand_in.clone());
+        let asked: Arc<dyn UpstreamClient> = Arc::new(stand_in.clone());
         let config = config(&weather.setup);
         let keys = ProviderKeys::default();
         let gateway = serve::gateway(
@@ -440,7 +440,7 @@ impl Play {
             peer: [127, 0, 0, 1].into(),
             connection: client as u64,
             requests: AtomicU64::new(0),
-            pulse: Arc::new(Pulse::new(self.clock.now())),
+            pulse: Arc::new(Activity::new(self.clock.now())),
         });
         let walk = self.gateway.answer(&session, request);
         let replies = self.replies.clone();

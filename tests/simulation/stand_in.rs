@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::{Ask, Exchange, Failure, Priority, RequestBody, Wish};
+use ordgate::upstream::{
+    Failure, Priority, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
+};
 use tokio::sync::oneshot;
 
 use crate::world::Target;
@@ -31,11 +33,11 @@ impl StandIn {
     }
 }
 
-impl Ask for StandIn {
+impl UpstreamClient for StandIn {
     fn ask<'a>(
         &'a self,
         target: &'a str,
-        wish: Wish,
+        wish: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {
@@ -53,9 +55,9 @@ impl Ask for StandIn {
         _target: &'a str,
         _fields: HeaderMap,
         _body: Option<RequestBody>,
-        _wish: Wish,
+        _wish: RequestPriority,
         _whole: Option<u64>,
-    ) -> Pin<Box<dyn Future<Output = Result<Exchange, Failure>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
         Box::pin(async { Err(Failure::Terminated) })
     }
 

@@ -10,7 +10,7 @@ fn noon() -> SystemTime {
 }
 
 /// A response that arrived at noon.
-fn stored(cache_control: &'static str, age: &'static str) -> Stored {
+fn stored(cache_control: &'static str, age: &'static str) -> StoredFacts {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::CACHE_CONTROL,
@@ -18,7 +18,7 @@ fn stored(cache_control: &'static str, age: &'static str) -> Stored {
     );
     headers.insert(header::AGE, HeaderValue::from_static(age));
     headers.insert(header::DATE, date::value(noon()));
-    Stored::of(
+    StoredFacts::of(
         StatusCode::OK,
         &headers,
         &TargetList::default(),
@@ -274,7 +274,7 @@ fn decisions_with_a_reachable_origin() {
             "RFC 5861 §4, there is no error",
         ),
     ];
-    let forbidding = Bounds::default();
+    let forbidding = StaleBounds::default();
     for (request, response, age, expected, section) in table {
         let request = directives(request);
         let stored = stored(response, age);
@@ -461,7 +461,7 @@ fn decisions_with_an_origin_in_trouble() {
             "RFC 5861 §3",
         ),
     ];
-    let bounds = Bounds {
+    let bounds = StaleBounds {
         failed: Duration::ZERO,
         disconnected: Duration::from_secs(100),
     };
@@ -511,11 +511,11 @@ fn methods_and_misses() {
 
 #[test]
 fn what_was_invalidated_is_validated() {
-    let bounds = Bounds {
+    let bounds = StaleBounds {
         failed: Duration::MAX,
         disconnected: Duration::MAX,
     };
-    let decision = |stored: &Stored, origin| {
+    let decision = |stored: &StoredFacts, origin| {
         decide(
             &RequestDirectives::default(),
             stored,

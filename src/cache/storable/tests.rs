@@ -18,7 +18,7 @@ fn headers(fields: Fields) -> HeaderMap {
     headers
 }
 
-fn judge(method: &str, request: Fields, status: u16, response: Fields) -> Result<(), Refusal> {
+fn judge(method: &str, request: Fields, status: u16, response: Fields) -> Result<(), NotStored> {
     let (request, response) = (headers(request), headers(response));
     storable(&Exchange {
         method: &Method::from_bytes(method.as_bytes()).unwrap(),
@@ -38,13 +38,13 @@ const CREDENTIALS: Fields = &[("authorization", "Basic x")];
 
 #[test]
 fn responses_to_get() {
-    type Row = (Fields, u16, Fields, Result<(), Refusal>, &'static str);
+    type Row = (Fields, u16, Fields, Result<(), NotStored>, &'static str);
     let table: &[Row] = &[
         (
             &[("content-length", "5")],
             200,
             FRESH,
-            Err(Refusal::Content),
+            Err(NotStored::Content),
             "RFC 9110 §9.3.1",
         ),
         (
@@ -69,9 +69,9 @@ fn responses_to_get() {
             Ok(()),
             "RFC 9111 §3, heuristically cacheable",
         ),
-        (&[], 201, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
-        (&[], 302, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
-        (&[], 503, &[], Err(Refusal::NoExpiration), "RFC 9111 §3"),
+        (&[], 201, &[], Err(NotStored::NoExpiration), "RFC 9111 §3"),
+        (&[], 302, &[], Err(NotStored::NoExpiration), "RFC 9111 §3"),
+        (&[], 503, &[], Err(NotStored::NoExpiration), "RFC 9111 §3"),
         (&[], 503, FRESH, Ok(()), "RFC 9111 §3, max-age"),
         (
             &[],
@@ -105,43 +105,49 @@ fn responses_to_get() {
             &[],
             599,
             &[("expires", "0"), ("cdn-cache-control", "none")],
-            Err(Refusal::NoExpiration),
+            Err(NotStored::NoExpiration),
             "RFC 9213 §2.2",
         ),
-        (&[], 103, FRESH, Err(Refusal::Interim), "RFC 9111 §3"),
-        (&[], 101, FRESH, Err(Refusal::Interim), "RFC 9111 §3"),
-        (&[], 206, FRESH, Err(Refusal::Partial), "RFC 9111 §3.3"),
-        (&[], 416, FRESH, Err(Refusal::Partial), "RFC 9110 §15.5.17"),
+        (&[], 103, FRESH, Err(NotStored::Interim), "RFC 9111 §3"),
+        (&[], 101, FRESH, Err(NotStored::Interim), "RFC 9111 §3"),
+        (&[], 206, FRESH, Err(NotStored::Partial), "RFC 9111 §3.3"),
+        (
+            &[],
+            416,
+            FRESH,
+            Err(NotStored::Partial),
+            "RFC 9110 §15.5.17",
+        ),
         (
             &[],
             304,
             FRESH,
-            Err(Refusal::Conditional),
+            Err(NotStored::Conditional),
             "RFC 9111 §4.3.3",
         ),
         (
             &[],
             412,
             FRESH,
-            Err(Refusal::Conditional),
+            Err(NotStored::Conditional),
             "RFC 9110 §15.5.13",
         ),
         (
             &[],
             417,
             FRESH,
-            Err(Refusal::Conditional),
+            Err(NotStored::Conditional),
             "RFC 9110 §15.5.18",
         ),
-        (&[], 429, FRESH, Err(Refusal::Status), "RFC 6585 §4"),
-        (&[], 428, FRESH, Err(Refusal::Status), "RFC 6585 §3"),
-        (&[], 431, FRESH, Err(Refusal::Status), "RFC 6585 §5"),
-        (&[], 511, FRESH, Err(Refusal::Status), "RFC 6585 §6"),
+        (&[], 429, FRESH, Err(NotStored::Status), "RFC 6585 §4"),
+        (&[], 428, FRESH, Err(NotStored::Status), "RFC 6585 §3"),
+        (&[], 431, FRESH, Err(NotStored::Status), "RFC 6585 §5"),
+        (&[], 511, FRESH, Err(NotStored::Status), "RFC 6585 §6"),
         (
             &[("cache-control", "no-store")],
             200,
             FRESH,
-            Err(Refusal::RequestNoStore),
+            Err(NotStored::RequestNoStore),
             "RFC 9111 §5.2.1.5",
         ),
         (
@@ -155,7 +161,7 @@ fn responses_to_get() {
             &[],
             200,
             &[("cache-control", "no-store, max-age=60")],
-            Err(Refusal::NoStore),
+            Err(NotStored::NoStore),
             "RFC 9111 §5.2.2.5",
         ),
         (
@@ -169,7 +175,7 @@ fn responses_to_get() {
             &[],
             599,
             &[("cache-control", "max-age=60, must-understand")],
-            Err(Refusal::NotUnderstood),
+            Err(NotStored::NotUnderstood),
             "RFC 9111 §5.2.2.3",
         ),
         (
@@ -183,7 +189,7 @@ fn responses_to_get() {
             &[],
             200,
             &[("cache-control", "private, max-age=60")],
-            Err(Refusal::Private),
+            Err(NotStored::Private),
             "RFC 9111 §5.2.2.7",
         ),
         (
@@ -218,14 +224,14 @@ fn responses_to_get() {
             &[],
             200,
             &[("vary", "*")],
-            Err(Refusal::VariesOnEverything),
+            Err(NotStored::VariesOnEverything),
             "RFC 9111 §4.1",
         ),
         (
             &[],
             200,
             &[("vary", "foo, *")],
-            Err(Refusal::VariesOnEverything),
+            Err(NotStored::VariesOnEverything),
             "RFC 9111 §4.1",
         ),
         (&[], 200, &[("vary", "foo")], Ok(()), "RFC 9111 §4.1"),
@@ -233,14 +239,14 @@ fn responses_to_get() {
             CREDENTIALS,
             200,
             FRESH,
-            Err(Refusal::Authorization),
+            Err(NotStored::Authorization),
             "RFC 9111 §3.5",
         ),
         (
             CREDENTIALS,
             200,
             &[("expires", "0")],
-            Err(Refusal::Authorization),
+            Err(NotStored::Authorization),
             "RFC 9111 §3.5",
         ),
         (
@@ -268,7 +274,7 @@ fn responses_to_get() {
             CREDENTIALS,
             200,
             &[("cache-control", "proxy-revalidate, max-age=60")],
-            Err(Refusal::Authorization),
+            Err(NotStored::Authorization),
             "RFC 9111 §3.5, not among the three",
         ),
         (
@@ -288,7 +294,7 @@ fn responses_to_get() {
                 ("cache-control", "max-age=60"),
                 ("cdn-cache-control", "no-store"),
             ],
-            Err(Refusal::NoStore),
+            Err(NotStored::NoStore),
             "RFC 9213 §2.2",
         ),
     ];
@@ -303,12 +309,12 @@ fn responses_to_get() {
 
 #[test]
 fn responses_to_other_methods() {
-    let no = Err(Refusal::Method);
+    let no = Err(NotStored::Method);
     let itself: Fields = &[
         ("content-location", "/a/b?c"),
         ("cache-control", "max-age=60"),
     ];
-    let table: &[(&str, Fields, Result<(), Refusal>, &str)] = &[
+    let table: &[(&str, Fields, Result<(), NotStored>, &str)] = &[
         ("HEAD", FRESH, no, "RFC 9111 §4.3.5"),
         ("OPTIONS", FRESH, no, "RFC 9110 §9.3.7"),
         ("PUT", itself, no, "RFC 9110 §9.3.4"),
@@ -393,9 +399,9 @@ fn fields_that_are_kept() {
 
 #[test]
 fn responses_that_set_a_cookie() {
-    const GIVEN: [Result<(), Refusal>; 2] = [Ok(()), Err(Refusal::SetCookie)];
-    const STORED: [Result<(), Refusal>; 2] = [Ok(()); 2];
-    const REFUSED: [Result<(), Refusal>; 2] = [Err(Refusal::SetCookie); 2];
+    const GIVEN: [Result<(), NotStored>; 2] = [Ok(()), Err(NotStored::SetCookie)];
+    const STORED: [Result<(), NotStored>; 2] = [Ok(()); 2];
+    const REFUSED: [Result<(), NotStored>; 2] = [Err(NotStored::SetCookie); 2];
     let date = ("date", "Thu, 01 Jan 1970 00:00:10 GMT");
     let modified = ("last-modified", "Thu, 01 Jan 1970 00:00:00 GMT");
     for (fields, [explicit, never]) in [

@@ -78,9 +78,9 @@ fn preconditions() {
     const INM: HeaderName = header::IF_NONE_MATCH;
     const IMS: HeaderName = header::IF_MODIFIED_SINCE;
     type Fields = &'static [(HeaderName, &'static str)];
-    use Outcome::{Forward, Full, NotModified};
+    use PreconditionResult::{Forward, Full, NotModified};
     const TAG: Fields = &[(header::ETAG, "\"a\""), (header::LAST_MODIFIED, TUESDAY)];
-    let table: &[(Fields, Fields, Outcome, &str)] = &[
+    let table: &[(Fields, Fields, PreconditionResult, &str)] = &[
         (&[], TAG, Full, "RFC 9110 §13.2.2"),
         (&[(INM, "\"a\"")], TAG, NotModified, "RFC 9110 §13.1.2"),
         (

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: LedgerBounds = LedgerBounds {
     blocks: 100,
     margin: 3,
     pause: Duration::from_secs(30),
@@ -115,7 +115,7 @@ fn what_was_stored_before_the_first_tip_is_of_no_epoch_that_lasts() {
     assert_eq!(play.tip(100, 0).unwrap().epoch, 1);
     assert_eq!(play.0.ended(NO_EPOCH), Some(at(1)));
     assert_eq!(told(play.late(start, &[], "")).epoch, NO_EPOCH);
-    assert!(!play.0.agrees(NO_EPOCH, 90));
+    assert!(!play.0.is_linked(NO_EPOCH, 90));
     assert_eq!(play.tip(100, 0).unwrap().epoch, 1, "it is not the first");
     // Nor is what came when a block of the tip's height had been seen.
     let mut play = Play::new();
@@ -334,26 +334,26 @@ fn a_block_seen_in_two_epochs_links_them() {
     play.answer(&[block(99, 0)], &tag(100, 0));
     play.tip(100, 0);
     play.tip(101, 0);
-    assert!(!play.0.agrees(1, 90));
+    assert!(!play.0.is_linked(1, 90));
     play.answer(&[block(99, 0)], &tag(101, 0));
-    assert!(play.0.agrees(1, 99) && play.0.agrees(1, 90));
-    assert!(!play.0.agrees(1, 100), "nothing is known of that one");
+    assert!(play.0.is_linked(1, 99) && play.0.is_linked(1, 90));
+    assert!(!play.0.is_linked(1, 100), "nothing is known of that one");
     play.answer(&[block(100, 0)], &tag(101, 0));
-    assert!(play.0.agrees(1, 100), "the tip of the first epoch");
+    assert!(play.0.is_linked(1, 100), "the tip of the first epoch");
     // Two links make a way.
     play.tip(101, 0);
     play.tip(102, 0);
-    assert!(!play.0.agrees(1, 90) && !play.0.agrees(2, 90));
+    assert!(!play.0.is_linked(1, 90) && !play.0.is_linked(2, 90));
     play.answer(&[block(100, 0)], &tag(102, 0));
-    assert!(play.0.agrees(1, 100) && play.0.agrees(2, 100));
-    assert!(!play.0.agrees(2, 101) && !play.0.agrees(NO_EPOCH, 1));
+    assert!(play.0.is_linked(1, 100) && play.0.is_linked(2, 100));
+    assert!(!play.0.is_linked(2, 101) && !play.0.is_linked(NO_EPOCH, 1));
     // Where tags are none of the tip, an epoch may hide a change.
     let mut play = Play::new();
     play.status(100, "");
     play.answer(&[block(99, 0)], "");
     play.status(101, "");
     play.answer(&[block(99, 0)], "");
-    assert!(!play.0.agrees(1, 90));
+    assert!(!play.0.is_linked(1, 90));
 }
 
 #[test]
@@ -366,7 +366,10 @@ fn a_body_may_be_of_a_later_tip_than_its_tag() {
     play.answer(&[block(99, 1)], &tag(100, 0));
     play.tip(101, 1);
     play.answer(&[block(99, 1)], &tag(101, 1));
-    assert!(!play.0.agrees(1, 97), "who knows whether 99 was seen then");
+    assert!(
+        !play.0.is_linked(1, 97),
+        "who knows whether 99 was seen then"
+    );
     play.empty(100, &tag(101, 1));
     assert_eq!(play.0.anchor(1, 97), Some(97));
 }
@@ -382,7 +385,10 @@ fn an_answer_that_was_under_way_over_two_changes_links_nothing() {
     play.late(before, &[block(99, 1)], &tag(102, 1));
     play.tip(102, 1);
     play.answer(&[block(99, 1)], &tag(102, 1));
-    assert!(!play.0.agrees(1, 97), "99 of the branch was not seen then");
+    assert!(
+        !play.0.is_linked(1, 97),
+        "99 of the branch was not seen then"
+    );
 }
 
 #[test]
@@ -815,6 +821,6 @@ fn a_look_is_the_anchor_of_recent_entries() {
     assert_eq!(play.0.anchor(1, 97), Some(97), "nothing is there");
     assert_eq!(play.look(), Look::At(97));
     play.finds(97, Some(0), (101, 0));
-    assert!(play.0.agrees(1, 97));
+    assert!(play.0.is_linked(1, 97));
     assert_eq!((play.0.anchor(1, 97), play.look()), (None, Look::Nowhere));
 }

@@ -6,7 +6,7 @@ use toml::Value;
 
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::storable::SetCookie;
-use crate::chain::Source;
+use crate::chain::TipSource;
 use crate::config::Config;
 use crate::route::{Headers, Methods, Parameter, ResponseSchema, Route};
 use crate::units;
@@ -122,7 +122,7 @@ fn print_parameter(parameter: &Parameter) -> Value {
     Value::Table(table)
 }
 
-fn print_policy(policy: &Policy, tips: &[Source]) -> Value {
+fn print_policy(policy: &Policy, tips: &[TipSource]) -> Value {
     let time = |time: &Duration| Value::from(units::format(*time));
     let mut table = toml::Table::new();
     let mode = Mode::NAMES.iter().find(|(_, mode)| *mode == policy.mode);

@@ -12,10 +12,10 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{family, labels};
 use crate::gateway::Gateway;
-use crate::upstream::breaker::Stance;
-use crate::upstream::choice::Condition;
-use crate::upstream::endpoint::{Fare, Histogram};
-use crate::upstream::keys::{Standing, StandingAt};
+use crate::upstream::breaker::BreakerState;
+use crate::upstream::endpoint::{EndpointSnapshot, Histogram};
+use crate::upstream::endpoint_selection::Condition;
+use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
 use crate::upstream::tally::Reason;
 use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
@@ -201,12 +201,12 @@ fn request_bodies(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     )
 }
 
-fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let of = |upstream: &str, fare: &Fare, more: &[(&str, &str)]| {
+fn endpoints(fares: &[(&str, &EndpointSnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let of = |upstream: &str, fare: &EndpointSnapshot, more: &[(&str, &str)]| {
         let own = [("upstream", upstream), ("endpoint", &*fare.name)];
         labels(&[&own[..], more].concat())
     };
-    let each = |value: fn(&Fare) -> f64| -> Cells<f64> {
+    let each = |value: fn(&EndpointSnapshot) -> f64| -> Cells<f64> {
         let cells = fares.iter();
         cells
             .map(|(upstream, fare)| (of(upstream, fare, &[]), value(fare)))
@@ -232,7 +232,7 @@ fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Re
         conditions.collect(),
     )?;
     let stances = fares.iter().flat_map(|(upstream, fare)| {
-        Stance::STATES.map(|state| {
+        BreakerState::STATES.map(|state| {
             let is = state == fare.stance.state();
             let labels = of(upstream, fare, &[("state", state)]);
             (labels, f64::from(u8::from(is)))
@@ -303,8 +303,8 @@ fn endpoints(fares: &[(&str, &Fare)], to: &mut DescriptorEncoder<'_>) -> fmt::Re
     )
 }
 
-fn keys(standings: &[(&str, &Standing)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let each = |value: fn(&Standing) -> Option<f64>| -> Cells<f64> {
+fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let each = |value: fn(&KeySnapshot) -> Option<f64>| -> Cells<f64> {
         let cells = standings.iter().filter_map(|(upstream, key)| {
             let pairs = [("key", &*key.name), ("upstream", *upstream)];
             Some((labels(&pairs), value(key)?))
@@ -330,7 +330,7 @@ fn keys(standings: &[(&str, &Standing)], to: &mut DescriptorEncoder<'_>) -> fmt:
         each(|key| Some(key.worst().cooling.as_secs_f64())),
     )?;
     let states = standings.iter().flat_map(|(upstream, key)| {
-        StandingAt::STATES.map(|state| {
+        KeySnapshotAtHost::STATES.map(|state| {
             let pairs = [
                 ("key", &*key.name),
                 ("state", state),

@@ -31,7 +31,7 @@ fn payer(name: &str) -> Payer {
 
 /// Upstreams that have a key, so many of them.
 fn sharing(upstreams: usize, terms: Terms) -> Vec<Arc<Holder>> {
-    let (budgets, line) = (Budgets::new(), Line::new(10, Clock::manual()));
+    let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let holder = |_| {
         let holder = budgets.hold(&payer("a-key"), &line, at(0));
         holder.join(terms);
@@ -193,7 +193,7 @@ fn the_probes_of_all_upstreams_have_a_share() {
 
 #[test]
 fn a_budget_outlives_its_holders_by_an_hour() {
-    let (budgets, line) = (Budgets::new(), Line::new(10, Clock::manual()));
+    let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let hold = |name: &str, millis| {
         let holder = budgets.hold(&payer(name), &line, at(millis));
         holder.join(terms(20, 0));
@@ -221,7 +221,7 @@ fn a_budget_outlives_its_holders_by_an_hour() {
 
 #[test]
 fn there_are_no_more_budgets_than_so_many() {
-    let (budgets, line) = (Budgets::new(), Line::new(10, Clock::manual()));
+    let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let hold = |name: usize, millis| {
         let holder = budgets.hold(&payer(&name.to_string()), &line, at(millis));
         holder.join(terms(20, 0));

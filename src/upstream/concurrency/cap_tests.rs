@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use proptest::prelude::{any, prop_assert, proptest};
 
 use super::*;
-use crate::upstream::breaker::{self, Breaker, Change, Health, Pass};
+use crate::upstream::breaker::{self, Breaker, BreakerPermit, Change, RequestOutcome};
 use crate::upstream::chance::Chance;
 use crate::upstream::under_way::UnderWay;
 
@@ -62,7 +62,7 @@ struct World {
     chance: Chance,
     now: u64,
     sent: BinaryHeap<Reverse<Sent>>,
-    passes: Vec<Pass>,
+    passes: Vec<BreakerPermit>,
     seen: Seen,
 }
 
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, pass: Pass) {
+    fn send(&mut self, pass: BreakerPermit) {
         let taken = self.sent.iter().filter(|Reverse(sent)| sent.is_taken);
         let is_taken = match self.takes {
             Takes::AtOnce(most) => taken.count() < most,
@@ -118,15 +118,15 @@ impl World {
             let took = Duration::from_micros(sent.end - sent.begun);
             self.concurrency.record(took, sent.in_flight, now);
             self.seen.answered += 1;
-            Health::Well
+            RequestOutcome::Well
         } else {
             self.seen.turned_away += 1;
             let others = u32::try_from(self.sent.len()).unwrap();
             let is_excess = self.under_way.answers_others(sent.number, true)
                 && self.concurrency.turned_away(others, at(sent.begun), now);
             match is_excess {
-                true => Health::Unknown,
-                false => Health::Failed,
+                true => RequestOutcome::Unknown,
+                false => RequestOutcome::Failed,
             }
         };
         self.under_way.end(sent.number);

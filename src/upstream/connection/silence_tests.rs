@@ -10,7 +10,7 @@ use super::*;
 async fn judged(read: u64, answered: u64) -> Judged {
     let connection = Connection::default();
     advance(Duration::from_secs(1)).await;
-    let way = Way::known(connection.clone());
+    let way = SendPath::known(connection.clone());
     connection.0.read.store(read * 1_000_000, Relaxed);
     connection.0.answered.store(answered * 1_000_000, Relaxed);
     advance(Duration::from_secs(10)).await;

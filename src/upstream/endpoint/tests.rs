@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::connection::{Connection, Way};
+use crate::upstream::connection::{Connection, SendPath};
 
 fn endpoint() -> Arc<Endpoint> {
     let number = |n| NonZeroU32::new(n).unwrap();
@@ -18,14 +18,14 @@ fn endpoint() -> Arc<Endpoint> {
     };
     let (least, most) = (4, 32);
     let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
-    let line = Line::new(64, clock.clone());
+    let line = AdmissionQueue::new(64, clock.clone());
     Endpoint::new(url, settings, InFlight { least, most }, line, clock)
 }
 
 /// A request of this priority that is sent, if it is let in.
-fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Passage, Hold> {
+fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Permit, Hold> {
     let mut passage = endpoint.admit(priority)?;
-    passage.send(Way::known(Connection::default()));
+    passage.send(SendPath::known(Connection::default()));
     Ok(passage)
 }
 

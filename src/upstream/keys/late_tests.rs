@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::upstream::budget::{LATE, SECOND};
-use crate::upstream::connection::{Connection, Way};
-use crate::upstream::late::Lates;
+use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::given_up::GivenUpRequests;
 use crate::upstream::{Failure, Rate, hold};
 
 const MINUTE: Duration = Duration::from_millis(60_050);
@@ -15,8 +15,8 @@ const FREEZE: Duration = Duration::from_secs(75);
 /// An upstream with one endpoint and one key. 0 is any number.
 struct At {
     keys: Arc<Keys>,
-    line: Arc<Line>,
-    lates: Arc<Lates>,
+    line: Arc<AdmissionQueue>,
+    lates: Arc<GivenUpRequests>,
     clock: Clock,
 }
 
@@ -31,7 +31,7 @@ impl At {
             per_minute: rate(per_minute),
             per_second: rate(per_second),
         };
-        let line = Line::new(10, clock.clone());
+        let line = AdmissionQueue::new(10, clock.clone());
         let server = Payer::Server("server:80".into());
         let keys = ApiKey::list("a-key").unwrap();
         let (budgets, clock) = (budgets.clone(), clock.clone());
@@ -53,10 +53,10 @@ impl At {
     }
 
     /// A request that is sent on a connection of its own.
-    fn sent(&self) -> Option<(Grant, Connection)> {
+    fn sent(&self) -> Option<(BudgetPermit, Connection)> {
         let mut grant = self.keys.take(Priority::Probe).ok()?;
         let connection = Connection::default();
-        grant.send(Way::known(connection.clone()), &self.lates);
+        grant.send(SendPath::known(connection.clone()), &self.lates);
         Some((grant, connection))
     }
 
@@ -225,7 +225,7 @@ async fn who_waits_is_woken_when_the_connections_end() {
         Some(Denied::UntilOneEnds)
     );
     let keys = at.keys.clone();
-    let (line, wish) = (at.line.clone(), Wish::own(Priority::Probe));
+    let (line, wish) = (at.line.clone(), RequestPriority::own(Priority::Probe));
     let waiting = tokio::spawn(async move {
         let passed = line.pass(wish, Duration::from_secs(30), |_slot| {
             keys.take(wish).map_err(hold)
@@ -243,7 +243,7 @@ async fn who_waits_is_woken_when_the_connections_end() {
     let begun = tokio::time::Instant::now();
     connection.ended();
     clock.advance(LATE + SECOND);
-    at.line.stir();
+    at.line.wake();
     let passed = waiting.await.unwrap();
     assert_eq!(passed, Ok::<_, Failure>(begun));
 }
@@ -299,7 +299,7 @@ fn a_host_that_hangs_leaves_budget_to_another() {
             );
             for mut grant in sent {
                 let connection = Connection::default();
-                grant.send(Way::known(connection.clone()), &at.lates);
+                grant.send(SendPath::known(connection.clone()), &at.lates);
                 given_up.push(connection);
             }
             let is_full = at.keys.all_rest_at(&host, Duration::ZERO);

@@ -29,9 +29,9 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 use world::{PLACES, SERVERS, VALUES, World};
 
-use crate::identify::Caller;
-use crate::upstream::reported::{Window, Word};
-use crate::upstream::{Priority, Wish};
+use crate::identify::Client;
+use crate::upstream::reported::{LimitWindow, ReportedLimit};
+use crate::upstream::{Priority, RequestPriority};
 
 /// What happens.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ enum Step {
     Pause(u64),
     /// So many requests are wished of one upstream, for ordgate itself or a
     /// client, each of which would take so long.
-    Ask(usize, Wish, Vec<u64>),
+    Ask(usize, RequestPriority, Vec<u64>),
     /// One that is under way fails before its time: the server has ended its
     /// connection, or it was never sent.
     Fail(usize),
@@ -77,15 +77,15 @@ enum Fate {
 /// What an answer says of the key.
 #[derive(Clone, Debug)]
 enum Said {
-    Left(Vec<Word>),
+    Left(Vec<ReportedLimit>),
     QuotaSpent(u64),
     TooOften(u64),
     Refused,
     Accepted,
 }
 
-fn word() -> impl Strategy<Value = Word> {
-    use Window::{Day, Hour, Minute, Month, Second, Unnamed};
+fn word() -> impl Strategy<Value = ReportedLimit> {
+    use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
     // A word about a day that is spent says all that there is to say for long.
     let windows = [
         Unnamed, Unnamed, Second, Minute, Minute, Minute, Hour, Hour, Day, Month,
@@ -98,7 +98,7 @@ fn word() -> impl Strategy<Value = Word> {
     let word = move |(at, left, lasts, told): (usize, u64, u64, bool)| {
         let window = windows[at];
         let longest = longest(window);
-        Word {
+        ReportedLimit {
             window,
             left,
             // Where no end is told it is the longest that it can be.
@@ -120,10 +120,11 @@ fn said() -> impl Strategy<Value = Said> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let wish = (0_usize..4, proptest::option::of(0_u32..3)).prop_map(|(rank, client)| Wish {
-        priority: Priority::ALL[rank],
-        caller: client.map(Caller::V4),
-    });
+    let wish =
+        (0_usize..4, proptest::option::of(0_u32..3)).prop_map(|(rank, client)| RequestPriority {
+            priority: Priority::ALL[rank],
+            caller: client.map(Client::V4),
+        });
     // Most take a moment, some longer than any window.
     let takes = prop_oneof![6 => 0_u64..900, 2 => 0_u64..5_000, 1 => 0_u64..150_000];
     let fate = prop_oneof![

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use http::StatusCode;
 
 use super::*;
-use crate::upstream::reported::{Reported, Window, Word};
+use crate::upstream::reported::{LimitWindow, Reported, ReportedLimit};
 use crate::upstream::{Failure, Rate, hold};
 
 /// 0 for any number.
@@ -25,8 +25,8 @@ impl Keys {
     /// A permit for a request to the only host that there is.
     pub(in crate::upstream) fn take(
         self: &Arc<Self>,
-        wish: impl Into<Wish>,
-    ) -> Result<Grant, Denied> {
+        wish: impl Into<RequestPriority>,
+    ) -> Result<BudgetPermit, Denied> {
         self.take_at(&host("http://server"), wish)
     }
 }
@@ -37,7 +37,7 @@ fn server() -> Payer {
 
 fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> Arc<Keys> {
     let keys = ApiKey::list(list).unwrap_or_default();
-    let (budgets, line) = (budgets.clone(), Line::new(10, clock.clone()));
+    let (budgets, line) = (budgets.clone(), AdmissionQueue::new(10, clock.clone()));
     Keys::new(
         "default",
         keys,
@@ -296,7 +296,7 @@ fn what_a_refused_target_says_of_a_key() {
         panic!("the first is checked");
     };
     assert!(matches!(other.suspect("/b", forbidden, true), Wait(_)));
-    check.finish(Verdict::Accepted);
+    check.finish(KeyCheckResult::Accepted);
     let suspicion = other.suspect("/b", forbidden, true);
     assert!(
         matches!(suspicion, Known(Refused::Target)),
@@ -385,14 +385,14 @@ fn one_upstreams_refusals_leave_the_key_to_another() {
     accepted.accepted();
     assert_eq!((state(&one), state(&other)), ("ready", "cooling"));
     // What it says is left of the key's windows holds for all.
-    accepted.hear(&said(Window::Minute, 3, 30, true));
+    accepted.hear(&said(LimitWindow::Minute, 3, 30, true));
     assert_eq!((left(&one), left(&other)), (Some(3), Some(3)));
 }
 
-fn said(window: Window, left: u64, seconds: u64, told: bool) -> Reported {
+fn said(window: LimitWindow, left: u64, seconds: u64, told: bool) -> Reported {
     let lasts = Duration::from_secs(seconds);
     Reported {
-        words: vec![Word {
+        words: vec![ReportedLimit {
             window,
             left,
             lasts,
@@ -407,7 +407,7 @@ fn without_a_key_the_budget_is_the_servers() {
     let clock = Clock::manual();
     let budgets = Budgets::new();
     let upstream = |url: &str, list: &str| {
-        let (list, line) = (ApiKey::list(list), Line::new(10, clock.clone()));
+        let (list, line) = (ApiKey::list(list), AdmissionQueue::new(10, clock.clone()));
         let server = Payer::server(&url.parse().unwrap());
         let (budgets, clock) = (budgets.clone(), clock.clone());
         let list = list.unwrap_or_default();
@@ -430,13 +430,13 @@ fn without_a_key_the_budget_is_the_servers() {
 fn an_unlimited_budget_is_held_to_what_the_upstream_says() {
     let clock = Clock::manual();
     let keys = keys("a-key", 0, 0, &clock);
-    let wish = Wish::of(crate::identify::Caller::V4(1), Priority::Revalidation);
+    let wish = RequestPriority::of(crate::identify::Client::V4(1), Priority::Revalidation);
     let mut under_way: Vec<_> = (0..3_000).map(|_| keys.take(wish).ok().unwrap()).collect();
     assert!(keys.take(Priority::LookAhead).is_ok());
     let standing = &keys.standings()[0];
     assert_eq!((standing.left, standing.per_minute), (None, None));
     let last = under_way.pop().unwrap();
-    last.hear(&said(Window::Second, 2, 1, true));
+    last.hear(&said(LimitWindow::Second, 2, 1, true));
     drop((last, under_way));
     assert_eq!(keys.standings()[0].left, Some(2));
     for _ in 0..2 {
@@ -478,9 +478,12 @@ fn who_is_gone_leaves_its_share() {
 #[tokio::test(start_paused = true)]
 async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     let clock = Clock::manual();
-    let (budgets, wish) = (Budgets::new(), Wish::own(Priority::Miss));
+    let (budgets, wish) = (Budgets::new(), RequestPriority::own(Priority::Miss));
     let upstream = |rates| {
-        let (list, line) = (ApiKey::list("a-key"), Line::new(10, clock.clone()));
+        let (list, line) = (
+            ApiKey::list("a-key"),
+            AdmissionQueue::new(10, clock.clone()),
+        );
         let (budgets, clock) = (budgets.clone(), clock.clone());
         let keys = Keys::new(
             "default",
@@ -494,14 +497,14 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
         (keys, line)
     };
     let begun = tokio::time::Instant::now();
-    let passes = |keys: Arc<Keys>, line: Arc<Line>| {
+    let passes = |keys: Arc<Keys>, line: Arc<AdmissionQueue>| {
         let patience = Duration::from_secs(5);
         tokio::spawn(async move {
             let passed = line.pass(wish, patience, |_slot| keys.take(wish).map_err(hold));
             passed.await.map(|_granted| begun.elapsed())
         })
     };
-    let waits = async |line: &Line| {
+    let waits = async |line: &AdmissionQueue| {
         while line.is_empty() {
             tokio::task::yield_now().await;
         }
@@ -513,11 +516,11 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     one.take(wish)
         .ok()
         .unwrap()
-        .hear(&said(Window::Minute, 1, 3, false));
+        .hear(&said(LimitWindow::Minute, 1, 3, false));
     let last = other.take(wish).ok().unwrap();
     let waiting = passes(one.clone(), line.clone());
     waits(&line).await;
-    last.hear(&said(Window::Minute, 400, 60, false));
+    last.hear(&said(LimitWindow::Minute, 400, 60, false));
     drop(last);
     assert_eq!(waiting.await.unwrap(), at_once);
 

@@ -4,15 +4,15 @@ use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
 use super::*;
 
-fn wish(priority: Priority, caller: u32) -> Wish {
-    Wish {
+fn wish(priority: Priority, caller: u32) -> RequestPriority {
+    RequestPriority {
         priority,
-        caller: Some(Caller::V4(caller)),
+        caller: Some(Client::V4(caller)),
     }
 }
 
 /// Serves all that wait; answers with their order.
-fn served(queue: &mut Queue, waiting: &mut Vec<(Number, Wish)>) -> Vec<Wish> {
+fn served(queue: &mut Queue, waiting: &mut Vec<(Number, RequestPriority)>) -> Vec<RequestPriority> {
     let mut order = Vec::new();
     while let Some(first) = queue.first(MANY) {
         let at = waiting.iter().position(|(number, _)| *number == first);
@@ -28,8 +28,8 @@ const MANY: u32 = 1000;
 const MISS: Priority = Priority::Miss;
 const AGAIN: Priority = Priority::Revalidation;
 
-fn client(number: u32) -> Option<Caller> {
-    Some(Caller::V4(number))
+fn client(number: u32) -> Option<Client> {
+    Some(Client::V4(number))
 }
 
 fn at(seconds: u64) -> Moment {
@@ -225,7 +225,7 @@ proptest! {
         steps in proptest::collection::vec((0_usize..3, 0_u32..4, 0_u8..4), 1..300),
     ) {
         let mut queue = Queue::new(20);
-        let mut waiting: Vec<(Number, Wish)> = Vec::new();
+        let mut waiting: Vec<(Number, RequestPriority)> = Vec::new();
         for (priority, caller, act) in steps {
             let wish = wish(Priority::ALL[priority], caller);
             match act {
@@ -246,7 +246,7 @@ proptest! {
                     if let Some(first) = queue.first(MANY) {
                         let at = waiting.iter().position(|(n, _)| *n == first).unwrap();
                         let (number, wish) = waiting.remove(at);
-                        let is_probe = |w: &Wish| w.priority == Priority::Probe;
+                        let is_probe = |w: &RequestPriority| w.priority == Priority::Probe;
                         prop_assert!(
                             is_probe(&wish) || !waiting.iter().any(|(_, w)| is_probe(w))
                         );
@@ -263,7 +263,7 @@ proptest! {
         let mut order = served(&mut queue, &mut waiting);
         order.retain(|wish| wish.priority != Priority::Probe);
         for (one, other) in [(0, 1), (1, 2), (2, 3)] {
-            let of = |w: &&Wish| [client(one), client(other)].contains(&w.caller);
+            let of = |w: &&RequestPriority| [client(one), client(other)].contains(&w.caller);
             let turns: Vec<_> = order.iter().filter(of).map(|w| w.caller).collect();
             // Once one has no more, the rest is the other's.
             let last = |c: u32| turns.iter().rposition(|t| *t == client(c));
@@ -281,8 +281,8 @@ proptest! {
         slots in 1_u32..12,
     ) {
         let mut queue = Queue::new(50);
-        let mut waiting: Vec<(Number, Wish)> = Vec::new();
-        let mut held: Vec<Option<Caller>> = Vec::new();
+        let mut waiting: Vec<(Number, RequestPriority)> = Vec::new();
+        let mut held: Vec<Option<Client>> = Vec::new();
         let mut now = 0;
         for (caller, act, pause) in steps {
             now += pause;
@@ -316,7 +316,7 @@ proptest! {
             wanting.dedup();
             prop_assert_eq!(queue.wanting as usize, wanting.len());
             prop_assert_eq!(queue.held as usize, held.len());
-            let holds_none = |(_, w): &(Number, Wish)| !held.contains(&w.caller);
+            let holds_none = |(_, w): &(Number, RequestPriority)| !held.contains(&w.caller);
             if waiting.iter().any(holds_none) {
                 prop_assert!(queue.first(slots).is_some());
             }

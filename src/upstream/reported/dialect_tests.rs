@@ -6,10 +6,10 @@ use super::*;
 /// Each dialect as its sender spells it.
 #[test]
 fn dialects() {
-    use Window::{Day, Hour, Minute, Month, Second, Unnamed};
+    use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
     type Row<'r> = (
         &'r [(&'static str, &'r str)],
-        &'r [(Window, u64, u64, bool)],
+        &'r [(LimitWindow, u64, u64, bool)],
     );
     let rows: &[Row<'_>] = &[
         // Drafts 0 to 6.
@@ -337,7 +337,9 @@ fn what_cannot_be_read() {
             let read = read(status, &said, wall());
             assert_eq!(read.unreadable, noted, "{name}: {value}");
             let pauses = read.words.iter().any(|word| {
-                word.left == 0 && word.lasts <= UNREADABLE_WAIT && word.window == Window::Unnamed
+                word.left == 0
+                    && word.lasts <= UNREADABLE_WAIT
+                    && word.window == LimitWindow::Unnamed
             });
             assert_eq!(pauses, refuses && !is_read, "{status} {name}: {value}");
         }

@@ -10,7 +10,7 @@
 //! Deliberately absent: `ratelimit` and `ratelimit-policy`, which are structured
 //! (`upstream::reported::structured`).
 
-use super::Window;
+use super::LimitWindow;
 
 /// Names of fields that report on a window. Each entry names the documents that
 /// have them.
@@ -121,7 +121,7 @@ pub(super) enum Part {
 }
 
 /// Which dialect a field is of, which window it is about and what it says.
-pub(super) fn find(name: &str) -> Option<(usize, Window, Part)> {
+pub(super) fn find(name: &str) -> Option<(usize, LimitWindow, Part)> {
     // Of the fields of a response hardly any has it.
     if !name.contains("limit") {
         return None;
@@ -136,10 +136,10 @@ pub(super) fn find(name: &str) -> Option<(usize, Window, Part)> {
 }
 
 /// The window that a name is about, where it follows a pattern.
-fn window(pattern: &str, name: &str) -> Option<Window> {
+fn window(pattern: &str, name: &str) -> Option<LimitWindow> {
     match pattern.strip_suffix('*') {
-        None => (pattern == name).then_some(Window::Unnamed),
-        Some(begin) => Window::named(name.strip_prefix(begin)?),
+        None => (pattern == name).then_some(LimitWindow::Unnamed),
+        Some(begin) => LimitWindow::named(name.strip_prefix(begin)?),
     }
 }
 
@@ -152,8 +152,8 @@ mod tests {
         for dialect in &DIALECTS {
             assert!(dialect.ends.len() <= ENDS, "{}", dialect.left);
             let (left, window) = match dialect.left.strip_suffix('*') {
-                Some(begin) => (format!("{begin}hour"), Window::Hour),
-                None => (dialect.left.to_owned(), Window::Unnamed),
+                Some(begin) => (format!("{begin}hour"), LimitWindow::Hour),
+                None => (dialect.left.to_owned(), LimitWindow::Unnamed),
             };
             let (at, found, part) = find(&left).unwrap();
             assert_eq!(DIALECTS[at].left, dialect.left);

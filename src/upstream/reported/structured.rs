@@ -9,7 +9,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 
-use super::Window;
+use super::LimitWindow;
 use super::times::Clocks;
 
 /// `ratelimit`.
@@ -21,7 +21,7 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     /// The window that its policy has.
-    pub(super) window: Window,
+    pub(super) window: LimitWindow,
     /// How many requests are left.
     pub(super) left: u64,
     /// In how many seconds the window ends.
@@ -81,7 +81,7 @@ pub(super) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&Heade
     }
     if let Some(left) = left {
         items.push(Item {
-            window: Window::Unnamed,
+            window: LimitWindow::Unnamed,
             left,
             end,
             longest: None,
@@ -120,7 +120,7 @@ fn parse(line: &HeaderValue) -> Option<Parsed> {
 fn item(policy: Option<&Policy>, parameters: &Parameters, clocks: Clocks) -> Option<Item> {
     let longest = policy.and_then(|policy| policy.window);
     Some(Item {
-        window: longest.map_or(Window::Unnamed, Window::lasting),
+        window: longest.map_or(LimitWindow::Unnamed, LimitWindow::lasting),
         left: floor(parameters.get("r").and_then(thousandths)?),
         end: (parameters.get("t").and_then(thousandths)).map(|end| until(end, clocks)),
         longest,
@@ -211,8 +211,8 @@ mod tests {
 
     #[test]
     fn what_the_drafts_say() {
-        use Window::{Day, Minute, Second, Unnamed};
-        type Limit = (Window, u64, Option<u64>, Option<u64>);
+        use LimitWindow::{Day, Minute, Second, Unnamed};
+        type Limit = (LimitWindow, u64, Option<u64>, Option<u64>);
         // Lines of the two fields; limits; lines that cannot be read.
         type Row = (
             &'static [&'static str],

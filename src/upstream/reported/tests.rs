@@ -25,11 +25,11 @@ pub(super) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
 
 #[test]
 fn what_is_said_of_windows() {
-    use Window::{Day, Hour, Minute, Month, Second, Unnamed};
+    use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
     type Row<'r> = (
         &'r [(&'static str, &'r str)],
         // Which, how many, for how long, and whether that was said.
-        &'r [(Window, u64, u64, bool)],
+        &'r [(LimitWindow, u64, u64, bool)],
         Option<u64>,
     );
     let rows: &[Row<'_>] = &[
@@ -178,7 +178,7 @@ fn what_is_said_of_windows() {
     ];
     for (pairs, words, quota) in rows {
         let read = read(StatusCode::OK, &fields(pairs), wall());
-        let word = |(window, left, lasts, told): &(Window, u64, u64, bool)| Word {
+        let word = |(window, left, lasts, told): &(LimitWindow, u64, u64, bool)| ReportedLimit {
             window: *window,
             left: *left,
             lasts: Duration::from_secs(*lasts),

@@ -28,8 +28,8 @@ fn bytes(length: usize) -> Frame<Bytes> {
     Frame::data(Bytes::from(vec![b'x'; length]))
 }
 
-fn client(number: u32) -> Option<Caller> {
-    Some(Caller::V4(number))
+fn client(number: u32) -> Option<Client> {
+    Some(Client::V4(number))
 }
 
 /// Whole: its frames are there already.

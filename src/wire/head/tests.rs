@@ -2,7 +2,7 @@
 
 use super::*;
 
-const BOUNDS: Bounds = Bounds {
+const BOUNDS: HeadBounds = HeadBounds {
     head: 512,
     target: 128,
     fields: 8,
@@ -298,12 +298,12 @@ proptest::proptest! {
     fn what_is_plain_is_so_by_lines(head in heads(), first in 0..3_usize, fields in 1..4_usize, most in 20..200_usize) {
         let begins = ["GET / HTTP/1.1\r\nhost: a\r\n", "GET / HTTP/1.1\r\n", ""];
         let text = format!("{}{head}\r\nGET", begins[first]);
-        let bounds = Bounds { head: most, target: 8, fields };
+        let bounds = HeadBounds { head: most, target: 8, fields };
         let by_lines = Scan::new(bounds).head_by_lines(text.as_bytes(), &mut 0);
         if let Some(length) = plain(text.as_bytes(), bounds) {
             let mut scan = Scan::new(bounds);
             proptest::prop_assert_eq!(scan.head_by_lines(text.as_bytes(), &mut 0), Ok(Some(length)));
-            proptest::prop_assert_eq!(scan.place, Place::Head);
+            proptest::prop_assert_eq!(scan.place, ScanState::Head);
         } else {
             let mut scan = Scan::new(bounds);
             let progress = scan.head(text.as_bytes(), &mut 0);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use ordgate::sandbox::{Sandbox, Settings};
-use ordgate::upstream::endpoint::Fare;
+use ordgate::upstream::endpoint::EndpointSnapshot;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ fn tokens(upstream: &Upstream) -> usize {
     targets.len()
 }
 
-fn fares(gateway: &Gateway) -> Vec<Fare> {
+fn fares(gateway: &Gateway) -> Vec<EndpointSnapshot> {
     gateway.server().present().upstreams.first().fares()
 }
 

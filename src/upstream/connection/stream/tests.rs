@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::late::{Gone, Late};
+use crate::upstream::given_up::{GivenUpRequest, Gone};
 
 /// How long anything may take before it counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,9 +25,9 @@ async fn pair() -> (Watched<TcpStream>, Connection, TcpStream) {
 }
 
 /// A request that was given up, and what is told of it.
-fn late() -> (Arc<Late>, oneshot::Receiver<Gone>) {
+fn late() -> (Arc<GivenUpRequest>, oneshot::Receiver<Gone>) {
     let (tell, told) = oneshot::channel();
-    let late = Late::new(Moment::default(), move |how| {
+    let late = GivenUpRequest::new(Moment::default(), move |how| {
         let _ = tell.send(how);
     });
     (late, told)
@@ -247,7 +247,7 @@ async fn a_machine_that_is_gone_is_noticed_by_what_it_does_not_acknowledge() {
 fn only_the_first_to_say_so_is_heard() {
     let times = Arc::new(AtomicU32::new(0));
     let heard = times.clone();
-    let late = Late::new(Moment::default(), move |_how| {
+    let late = GivenUpRequest::new(Moment::default(), move |_how| {
         heard.fetch_add(1, SeqCst);
     });
     assert!(!late.is_over());

@@ -10,15 +10,15 @@ use proptest::test_runner::TestCaseError;
 
 use super::{Fate, Said, Step};
 use crate::clock::{Clock, Moment};
-use crate::identify::Caller;
+use crate::identify::Client;
+use crate::upstream::admission_queue::AdmissionQueue;
 use crate::upstream::budget::{LATE, SECOND};
 use crate::upstream::budgets::{Budgets, Payer, REMEMBERED};
-use crate::upstream::connection::{Connection, Way};
-use crate::upstream::keys::{ApiKey, Denied, Grant, Keys};
-use crate::upstream::late::Lates;
-use crate::upstream::line::Line;
-use crate::upstream::reported::{Reported, Window};
-use crate::upstream::{Priority, Rate, Rates, Wish};
+use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::given_up::GivenUpRequests;
+use crate::upstream::keys::{ApiKey, BudgetPermit, Denied, Keys};
+use crate::upstream::reported::{LimitWindow, Reported};
+use crate::upstream::{Priority, Rate, Rates, RequestPriority};
 
 /// The keys that there are.
 const KEYS: [&str; 3] = ["first-key-of-ours", "second-key", "third-key"];
@@ -80,7 +80,7 @@ impl Sent {
 
 /// One that is under way.
 struct UnderWay {
-    grant: Grant,
+    grant: BudgetPermit,
     connection: Connection,
     /// Its place in the history.
     at: usize,
@@ -100,7 +100,7 @@ struct GivenUp {
 struct Held {
     left: u64,
     until: u64,
-    window: Window,
+    window: LimitWindow,
     told: bool,
 }
 
@@ -129,7 +129,7 @@ struct Upstream {
     is_there: bool,
     known: [Known; VALUES],
     /// What was given up at each server.
-    lates: [Arc<Lates>; SERVERS],
+    lates: [Arc<GivenUpRequests>; SERVERS],
     /// The connections that it shares among requests, to each server.
     shared: [Connection; SERVERS],
 }
@@ -187,7 +187,7 @@ impl World {
 
     fn add(&mut self, place: usize, at: usize, bits: u8, rates: (u32, u32)) {
         let clock = self.clock.clone();
-        let line = Line::new(10, clock.clone());
+        let line = AdmissionQueue::new(10, clock.clone());
         let budgets = self.budgets.clone();
         let in_force = self::rates(rates.0, rates.1);
         let keys = Keys::new(
@@ -431,7 +431,7 @@ impl World {
     pub(super) fn ask(
         &mut self,
         place: usize,
-        wish: impl Into<Wish>,
+        wish: impl Into<RequestPriority>,
         takes: u64,
     ) -> Result<bool, TestCaseError> {
         let (now, wish) = (self.now(), wish.into());
@@ -454,7 +454,7 @@ impl World {
             0 => asked.shared[server].clone(),
             _ => Connection::default(),
         };
-        grant.send(Way::known(connection.clone()), &asked.lates[server]);
+        grant.send(SendPath::known(connection.clone()), &asked.lates[server]);
         self.history.push(Sent {
             value,
             upstream,
@@ -623,7 +623,7 @@ impl World {
                 upstream.keys.retire();
                 // What is under way holds it no longer than it takes.
                 let clock = self.clock.clone();
-                let (line, budgets) = (Line::new(1, clock.clone()), Budgets::new());
+                let (line, budgets) = (AdmissionQueue::new(1, clock.clone()), Budgets::new());
                 upstream.keys = Keys::new(
                     "default",
                     vec![],
@@ -710,8 +710,8 @@ impl World {
     /// What is told to who is refused is true where nobody else asks.
     pub(super) fn waits_are_true(&mut self) -> Outcome {
         self.end_all();
-        let own = Priority::ALL.map(Wish::own);
-        let client = Wish::of(Caller::V4(0), Priority::Miss);
+        let own = Priority::ALL.map(RequestPriority::own);
+        let client = RequestPriority::of(Client::V4(0), Priority::Miss);
         for at in self.places.into_iter().flatten() {
             let keys = self.upstreams[at].keys.clone();
             for wish in own.into_iter().chain([client]) {

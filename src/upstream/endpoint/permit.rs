@@ -10,20 +10,20 @@ use http::StatusCode;
 
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
-use crate::upstream::breaker::{Change, Health, Pass};
+use crate::upstream::admission_queue::Slot;
+use crate::upstream::breaker::{BreakerPermit, Change, RequestOutcome};
 use crate::upstream::cause::Cause;
-use crate::upstream::connection::{Connection, Way};
-use crate::upstream::line::Slot;
+use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::{Failure, TimedOut};
 
 /// A place among the requests under way. Those who wait learn that it is free
 /// when its slot is dropped, which is after this.
-pub struct Place {
+pub struct InFlightSlot {
     endpoint: Arc<Endpoint>,
     slot: Slot,
 }
 
-impl Place {
+impl InFlightSlot {
     /// A place in a slot, which the endpoint has counted.
     pub(super) fn new(endpoint: &Arc<Endpoint>, mut slot: Slot) -> Self {
         slot.used();
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for InFlightSlot {
     fn drop(&mut self) {
         let mut state = self.endpoint.state();
         state.in_flight = state.in_flight.saturating_sub(1);
@@ -43,14 +43,14 @@ impl Drop for Place {
 
 /// A request that was let pass. What came of it is told when it ends; one that
 /// is dropped before tells nothing.
-pub struct Passage {
+pub struct Permit {
     endpoint: Arc<Endpoint>,
-    pass: Pass,
-    place: Option<Place>,
+    pass: BreakerPermit,
+    place: Option<InFlightSlot>,
     /// When it was sent: what fails before is no fault of the endpoint's.
     sent: Option<Sent>,
     /// What it was sent on.
-    way: Option<Way>,
+    way: Option<SendPath>,
     /// The connection that has failed beneath it, and whether that was counted
     /// before.
     lost: Option<(Connection, bool)>,
@@ -59,7 +59,7 @@ pub struct Passage {
     /// Whether its time counts already, or does not.
     is_timed: bool,
     is_probe: bool,
-    health: Health,
+    health: RequestOutcome,
     /// How it has failed, by RFC 9209's name, and why.
     failed: Option<(&'static str, Cause)>,
     cause: Option<Cause>,
@@ -75,12 +75,12 @@ struct Sent {
     number: u64,
 }
 
-impl Passage {
+impl Permit {
     /// A request that is let pass, and not yet sent.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
-        pass: Pass,
-        place: Option<Place>,
+        pass: BreakerPermit,
+        place: Option<InFlightSlot>,
         is_probe: bool,
     ) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Passage {
             is_last_resend: false,
             is_timed: false,
             is_probe,
-            health: Health::Unknown,
+            health: RequestOutcome::Unknown,
             failed: None,
             cause: None,
         }
@@ -113,7 +113,7 @@ impl Passage {
     }
 
     /// It is sent this way.
-    pub(in crate::upstream) fn send(&mut self, way: Way) {
+    pub(in crate::upstream) fn send(&mut self, way: SendPath) {
         self.way = Some(way);
         let at = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
@@ -207,7 +207,7 @@ impl Passage {
                 TimedOut::FirstByte | TimedOut::Whole | TimedOut::Body
             ))
         );
-        if is_overdue && self.way.as_ref().and_then(Way::overdue).is_some() {
+        if is_overdue && self.way.as_ref().and_then(SendPath::overdue).is_some() {
             self.lose_connection();
         }
     }
@@ -229,7 +229,7 @@ impl Passage {
         if let Some((connection, _)) = &self.lost {
             // The others that are lost with a connection are no others. One that
             // has answered before was idle: any server closes such ones.
-            let is_shared = self.way.as_ref().is_some_and(Way::is_shared);
+            let is_shared = self.way.as_ref().is_some_and(SendPath::is_shared);
             if is_shared || connection.has_answered() {
                 return failure;
             }
@@ -256,17 +256,17 @@ impl Passage {
 
     /// It has come to its end; answers with its place, which is held until
     /// that is dropped.
-    pub fn end(mut self, failure: Option<&Failure>) -> Option<Place> {
+    pub fn end(mut self, failure: Option<&Failure>) -> Option<InFlightSlot> {
         self.overdue(failure);
         let is_counted = matches!(self.lost, Some((_, true)));
         if is_counted {
             // The end of a connection is one failure.
             self.is_timed = true;
         } else if self.sent.is_some() {
-            self.health = failure.map_or(Health::Well, Failure::health);
+            self.health = failure.map_or(RequestOutcome::Well, Failure::health);
             // What is refused at once was not quick to answer.
             self.is_timed |= !matches!(failure, Some(Failure::TimedOut(_)));
-            if let Some(failure) = failure.filter(|_| self.health == Health::Failed) {
+            if let Some(failure) = failure.filter(|_| self.health == RequestOutcome::Failed) {
                 self.failed = Some(self.reason(failure));
             }
             if failure.is_some_and(Failure::is_overload) {
@@ -279,13 +279,13 @@ impl Passage {
 
     /// It has come to its end, and says nothing of the endpoint; answers with
     /// its place.
-    pub fn end_untold(mut self) -> Option<Place> {
+    pub fn end_untold(mut self) -> Option<InFlightSlot> {
         self.is_timed = true;
         self.place.take()
     }
 }
 
-impl Drop for Passage {
+impl Drop for Permit {
     fn drop(&mut self) {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();
@@ -301,7 +301,7 @@ impl Drop for Passage {
             if !self.is_probe {
                 state.latency.record(took, now);
             } else if took >= OVERDUE {
-                self.health = Health::Failed;
+                self.health = RequestOutcome::Failed;
                 self.failed = Some(("http_response_timeout", Cause::overdue()));
             }
         }
@@ -325,6 +325,6 @@ impl Drop for Passage {
             }
             Some(Change::Closed) => tracing::info!(endpoint = name, "the upstream is well again"),
         }
-        endpoint.line.stir();
+        endpoint.line.wake();
     }
 }

@@ -62,7 +62,7 @@ impl Condition {
 
 /// Which endpoint is asked.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct EndpointSelection {
     present: usize,
     /// How long a preferred endpoint has to be sound before it is returned to.
     return_after: Duration,
@@ -94,7 +94,7 @@ const MOST_FLAPS: u32 = 5;
 /// An endpoint that has stood for so many probations has flapped no more.
 const STEADY: u32 = 4;
 
-impl Choice {
+impl EndpointSelection {
     /// The first of so many.
     pub fn new(endpoints: usize, return_after: Duration) -> Self {
         Self {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_sounder_is_asked_and_stays() {
-        let mut choice = Choice::new(3, AFTER);
+        let mut choice = EndpointSelection::new(3, AFTER);
         let rows = [
             (0, [Sound, Sound, Sound], 0),
             (1, [Lagging, Sound, Sound], 1),
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_preferred_one_is_returned_to_when_it_has_proved_itself() {
-        let mut choice = Choice::new(2, AFTER);
+        let mut choice = EndpointSelection::new(2, AFTER);
         let mut now = 0;
         // Each time it is left soon again its probation is twice as long.
         for probation in [30, 60, 120] {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_known_outlives_a_change_of_the_list() {
-        let mut choice = Choice::new(2, AFTER);
+        let mut choice = EndpointSelection::new(2, AFTER);
         choice.look(&[Broken, Sound], at(0));
         choice.look(&[Sound, Sound], at(1));
         let mut more = choice.next(&[Some(0), Some(1), None], AFTER);
@@ -276,13 +276,13 @@ mod tests {
             0,
             "another is preferred"
         );
-        let other = Choice::new(2, AFTER);
+        let other = EndpointSelection::new(2, AFTER);
         assert_eq!(other.next(&[Some(1), Some(0)], AFTER).present(), 0, "too");
     }
 
     #[test]
     fn a_request_goes_on_where_it_has_not_been() {
-        let choice = Choice::new(3, AFTER);
+        let choice = EndpointSelection::new(3, AFTER);
         let another =
             |conditions: [Condition; 3], been: &[usize]| choice.another(&conditions, been);
         assert_eq!(another([Sound, Lagging, Sound], &[0]), Some(2));
@@ -299,7 +299,7 @@ mod tests {
         fn none_is_asked_while_a_sounder_one_is_there(
             steps in proptest::collection::vec((proptest::collection::vec(0..Condition::ALL.len(), 3), 0_u64..20), 1..100),
         ) {
-            let mut choice = Choice::new(3, AFTER);
+            let mut choice = EndpointSelection::new(3, AFTER);
             let mut now = 0;
             let mut sound = [None; 3];
             for (conditions, pause) in steps {

@@ -15,7 +15,7 @@ use crate::clock::Moment;
 /// Signs of life. All is relaxed: the numbers are read by the task that wrote
 /// them, and order nothing else.
 #[derive(Debug, Default)]
-pub struct Pulse {
+pub struct Activity {
     fault: AtomicU8,
     heard: AtomicU64,
     head_since: AtomicU64,
@@ -34,21 +34,21 @@ pub struct Pulse {
     busy: AtomicU32,
 }
 
-impl Pulse {
+impl Activity {
     /// A connection that began at a moment.
     pub fn new(now: Moment) -> Self {
         let pulse = Self::default();
-        pulse.hear(now);
+        pulse.record(now);
         pulse
     }
 
     /// Bytes have come, or an answer has been made: the connection lives.
-    pub fn hear(&self, now: Moment) {
+    pub fn record(&self, now: Moment) {
         self.heard.store(now.nanos(), Relaxed);
     }
 
     /// When it was last heard of.
-    pub fn heard(&self) -> Moment {
+    pub fn last(&self) -> Moment {
         Moment::from_nanos(self.heard.load(Relaxed))
     }
 
@@ -112,7 +112,7 @@ impl Pulse {
         self.cut.load(Relaxed)
     }
 
-    /// Whether [`heard`](Self::heard) may be too old to judge a request by: an
+    /// Whether [`last`](Self::last) may be too old to judge a request by: an
     /// answer took its time since, and the request was already in the buffer.
     pub fn is_late(&self) -> bool {
         self.late.load(Relaxed)
@@ -120,7 +120,7 @@ impl Pulse {
 
     /// Judges what comes by this moment.
     pub fn catch_up(&self, now: Moment) {
-        self.hear(now);
+        self.record(now);
         self.late.store(false, Relaxed);
     }
 
@@ -163,16 +163,16 @@ impl Pulse {
     }
 
     /// A request waits for its answer until the token is dropped.
-    pub fn work(&self) -> Working<'_> {
+    pub fn work(&self) -> RequestGuard<'_> {
         self.busy.fetch_add(1, Relaxed);
-        Working(self)
+        RequestGuard(self)
     }
 
     /// The same for an answer that goes on for a while once it has begun.
-    pub fn go_on_working(self: &Arc<Self>) -> StillWorking {
+    pub fn go_on_working(self: &Arc<Self>) -> AnswerGuard {
         self.late.store(true, Relaxed);
         self.busy.fetch_add(1, Relaxed);
-        StillWorking(self.clone())
+        AnswerGuard(self.clone())
     }
 
     /// Whether a request waits for its answer, or for the rest of it.
@@ -182,18 +182,18 @@ impl Pulse {
 }
 
 /// A request that waits for its answer.
-pub struct Working<'p>(&'p Pulse);
+pub struct RequestGuard<'p>(&'p Activity);
 
-impl Drop for Working<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Relaxed);
     }
 }
 
 /// An answer that goes on, wherever it is kept.
-pub struct StillWorking(Arc<Pulse>);
+pub struct AnswerGuard(Arc<Activity>);
 
-impl Drop for StillWorking {
+impl Drop for AnswerGuard {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Relaxed);
     }

@@ -1,6 +1,6 @@
 //! What is wished of the upstream: how urgently, and for whom.
 
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// How urgent a request is: what there is of the budget goes to the more urgent
 /// first.
@@ -39,14 +39,14 @@ impl Priority {
 
 /// A wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Wish {
+pub struct RequestPriority {
     /// How urgent it is.
     pub priority: Priority,
     /// Whose turn it takes; `None` for ordgate's own.
-    pub caller: Option<Caller>,
+    pub caller: Option<Client>,
 }
 
-impl Wish {
+impl RequestPriority {
     /// One of ordgate's own.
     pub const fn own(priority: Priority) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Wish {
     }
 
     /// A client's.
-    pub const fn of(caller: Caller, priority: Priority) -> Self {
+    pub const fn of(caller: Client, priority: Priority) -> Self {
         Self {
             priority,
             caller: Some(caller),
@@ -64,7 +64,7 @@ impl Wish {
     }
 }
 
-impl From<Priority> for Wish {
+impl From<Priority> for RequestPriority {
     fn from(priority: Priority) -> Self {
         Self::own(priority)
     }

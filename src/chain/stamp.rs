@@ -10,7 +10,7 @@ use crate::clock::Moment;
 
 /// How a stored answer stands towards the chain.
 #[derive(Debug)]
-pub struct Standing {
+pub struct ChainStamp {
     /// Its class.
     pub class: Class,
     /// Its indexer.
@@ -28,7 +28,7 @@ pub struct Standing {
     heat: AtomicU32,
 }
 
-impl Standing {
+impl ChainStamp {
     /// Of an answer that names blocks from one height to another, or none.
     pub const fn new(class: Class, tip: u16, heights: Option<(u32, u32)>, epoch: Epoch) -> Self {
         let (lowest, highest) = match heights {
@@ -113,14 +113,14 @@ impl Standing {
 
 /// What a stored answer is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
+pub enum Freshness {
     /// It may be served for so long.
     Fresh {
         /// What is left of its freshness, as far as can be promised.
         ttl: Duration,
     },
     /// So is it, and its blocks have become final since it was stored.
-    Settled {
+    Revalidated {
         /// What is left of its freshness.
         ttl: Duration,
     },

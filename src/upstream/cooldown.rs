@@ -23,7 +23,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 
 /// Why a key rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CooldownReason {
     /// A quota of a day or a month is spent.
     QuotaSpent,
     /// The upstream has refused it, with this status.
@@ -32,9 +32,9 @@ pub enum Why {
 
 /// A key's rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rest {
+pub struct Cooldown {
     /// Why.
-    pub why: Why,
+    pub why: CooldownReason,
     /// The pause that is under way, or was the last.
     pause: Duration,
     until: Moment,
@@ -42,18 +42,18 @@ pub struct Rest {
     tried: Option<u64>,
 }
 
-impl Rest {
+impl Cooldown {
     /// A rest for so long, since its quota is spent.
     pub fn quota_spent(lasts: Duration, now: Moment) -> Self {
-        Self::new(Why::QuotaSpent, lasts.min(MOST_WAIT), now)
+        Self::new(CooldownReason::QuotaSpent, lasts.min(MOST_WAIT), now)
     }
 
     /// A quarantine, since the key was refused.
     pub fn refused(status: StatusCode, now: Moment) -> Self {
-        Self::new(Why::Refused(status), REFUSED, now)
+        Self::new(CooldownReason::Refused(status), REFUSED, now)
     }
 
-    fn new(why: Why, pause: Duration, now: Moment) -> Self {
+    fn new(why: CooldownReason, pause: Duration, now: Moment) -> Self {
         Self {
             why,
             pause,
@@ -66,11 +66,11 @@ impl Rest {
     #[must_use]
     pub fn refused_again(self, status: StatusCode, now: Moment) -> Self {
         match self.why {
-            Why::Refused(_) => {
+            CooldownReason::Refused(_) => {
                 let pause = self.pause.saturating_mul(2).min(MOST_WAIT);
-                Self::new(Why::Refused(status), pause, now)
+                Self::new(CooldownReason::Refused(status), pause, now)
             }
-            Why::QuotaSpent => Self::refused(status, now),
+            CooldownReason::QuotaSpent => Self::refused(status, now),
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn one_request_tries_a_key_whose_quota_was_spent() {
-        let mut rest = Rest::quota_spent(Duration::from_secs(1 << 30), at(0));
+        let mut rest = Cooldown::quota_spent(Duration::from_secs(1 << 30), at(0));
         assert_eq!(rest.left(at(0)), MOST_WAIT);
         assert!(!rest.is_over(at(3599)));
         assert!(rest.is_over(at(3600)));
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_key_that_is_refused_rests_longer_and_longer() {
         let (unauthorized, forbidden) = (StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN);
-        let mut rest = Rest::refused(unauthorized, at(0));
+        let mut rest = Cooldown::refused(unauthorized, at(0));
         let mut now = 0;
         for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
             assert_eq!(rest.left(at(now)), Duration::from_secs(pause));
@@ -141,11 +141,11 @@ mod tests {
             rest.begin_trial(1);
             rest = rest.refused_again(forbidden, at(now));
         }
-        assert_eq!(rest.why, Why::Refused(forbidden));
+        assert_eq!(rest.why, CooldownReason::Refused(forbidden));
         // A trial that tells nothing lengthens nothing.
         rest.unsettled(at(now));
         assert!(rest.is_over(at(now + 60)));
-        let rest = Rest::quota_spent(MOST_WAIT, at(0)).refused_again(forbidden, at(5));
-        assert_eq!(rest, Rest::refused(forbidden, at(5)));
+        let rest = Cooldown::quota_spent(MOST_WAIT, at(0)).refused_again(forbidden, at(5));
+        assert_eq!(rest, Cooldown::refused(forbidden, at(5)));
     }
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::Host;
-use crate::upstream::rest::Why;
+use crate::upstream::cooldown::CooldownReason;
 
 /// How a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct KeySnapshot {
     /// The key's name, or `none`.
     pub name: String,
     /// Requests left in this minute; `None` where nothing limits them.
@@ -15,28 +15,28 @@ pub struct Standing {
     /// Requests that a minute takes; `None` for any number.
     pub per_minute: Option<usize>,
     /// How it stands at each host of the upstream.
-    pub hosts: Vec<(Host, StandingAt)>,
+    pub hosts: Vec<(Host, KeySnapshotAtHost)>,
 }
 
 /// How a key stands at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StandingAt {
+pub struct KeySnapshotAtHost {
     /// How long the host wants none at all.
     pub cooling: Duration,
     /// Why it is out of service, if it is.
-    pub rests: Option<Why>,
+    pub rests: Option<CooldownReason>,
 }
 
-impl Standing {
+impl KeySnapshot {
     /// How it stands at the host where it stands worst.
-    pub fn worst(&self) -> StandingAt {
+    pub fn worst(&self) -> KeySnapshotAtHost {
         let all = self.hosts.iter().map(|(_, at)| *at);
         all.max_by_key(|at| (at.rank(), at.cooling))
             .unwrap_or_default()
     }
 }
 
-impl StandingAt {
+impl KeySnapshotAtHost {
     /// The words for how a key can stand.
     pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
 
@@ -44,8 +44,8 @@ impl StandingAt {
     pub fn state(&self) -> &'static str {
         let [ready, cooling, quota_spent, quarantined] = Self::STATES;
         match self.rests {
-            Some(Why::QuotaSpent) => quota_spent,
-            Some(Why::Refused(_)) => quarantined,
+            Some(CooldownReason::QuotaSpent) => quota_spent,
+            Some(CooldownReason::Refused(_)) => quarantined,
             None if self.cooling.is_zero() => ready,
             None => cooling,
         }

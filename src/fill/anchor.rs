@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use super::{Fetched, Fill};
+use super::{Fill, FillResult};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::store::Stored;
+use crate::cache::store::StoredResponse;
 use crate::collapse::Lead;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
-use crate::upstream::{Failure, Wish};
+use crate::upstream::{Failure, RequestPriority};
 
 /// Windows up to this size are fetched whole to see their block: somebody will
 /// want them. Of larger ones a single item does.
@@ -27,12 +27,12 @@ impl Fill {
     ///
     /// # Errors
     /// Where the upstream failed in a way in which it would fail again.
-    pub(super) async fn confirm(
+    pub(super) async fn revalidate_by_anchor(
         self: &Arc<Self>,
-        lead: &Lead<Fetched>,
+        lead: &Lead<FillResult>,
         key: &Key,
         route: &Route,
-        wish: Wish,
+        wish: RequestPriority,
     ) -> Result<bool, Failure> {
         let Some((anchor, _)) = self.proof(key, route) else {
             return Ok(false);
@@ -57,7 +57,7 @@ impl Fill {
     }
 
     /// What is stored for a key, or that an answer for it could be cut from.
-    fn doubtful(&self, key: &Key, route: &Route) -> Vec<Arc<Stored>> {
+    fn doubtful(&self, key: &Key, route: &Route) -> Vec<Arc<StoredResponse>> {
         let store = self.cache.store();
         let own = store.get(key);
         let window = route.pages.and_then(|size| {

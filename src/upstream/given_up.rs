@@ -26,12 +26,12 @@ pub(super) enum Gone {
 type Then = Box<dyn FnOnce(Gone) + Send>;
 
 /// A request that was given up, and may still arrive.
-pub(super) struct Late {
+pub(super) struct GivenUpRequest {
     given_up: Moment,
     then: Mutex<Option<Then>>,
 }
 
-impl Late {
+impl GivenUpRequest {
     /// A request that was given up at this moment.
     pub(super) fn new(given_up: Moment, then: impl FnOnce(Gone) + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
@@ -60,11 +60,11 @@ impl Late {
 
 /// The requests of an endpoint that were given up, and may still arrive there.
 #[derive(Default)]
-pub(super) struct Lates(Mutex<Vec<Arc<Late>>>);
+pub(super) struct GivenUpRequests(Mutex<Vec<Arc<GivenUpRequest>>>);
 
-impl Lates {
+impl GivenUpRequests {
     /// One more was given up.
-    pub(super) fn add(&self, late: Arc<Late>) {
+    pub(super) fn add(&self, late: Arc<GivenUpRequest>) {
         let mut lates = self.lates();
         lates.retain(|late| !late.is_over());
         lates.push(late);
@@ -90,7 +90,7 @@ impl Lates {
         lates.iter().filter(|late| !late.is_over()).count()
     }
 
-    fn lates(&self) -> MutexGuard<'_, Vec<Arc<Late>>> {
+    fn lates(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

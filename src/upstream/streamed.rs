@@ -11,19 +11,19 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::again::Course;
 use super::answer::judge_head;
-use super::ask::Failed;
-use super::breaker::Stance;
+use super::attempts::Course;
+use super::breaker::BreakerState;
 use super::cause::is_settled;
-use super::connection::Way;
-use super::connections::{Lane, OnLane};
-use super::endpoint::{Endpoint, Passage, Place};
-use super::keys::Grant;
+use super::connection::SendPath;
+use super::connections::{RelayConnection, RelayConnectionBody};
+use super::endpoint::{Endpoint, InFlightSlot, Permit};
+use super::keys::BudgetPermit;
 use super::reported::{self, Reported};
+use super::send::Failed;
 use super::tally::Reason;
 use super::upload::Upload;
-use super::{Failure, SearchedBody, TimedOut, Upstream, Wish, response_body};
+use super::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream, response_body};
 use crate::wire::body::BodyError;
 
 /// The body of a request on its way to the upstream.
@@ -41,7 +41,7 @@ pub fn no_body() -> RequestBody {
 }
 
 /// An answer as it comes, its body not yet read. No API key is in it.
-pub struct Exchange {
+pub struct StreamedAnswer {
     /// Status and fields.
     pub head: response::Parts,
     /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) where an API key is
@@ -60,8 +60,8 @@ pub struct Exchange {
 #[derive(Default)]
 pub struct BodyPermit {
     /// Where the endpoint has not learned yet what came of the request.
-    passage: Option<Passage>,
-    place: Option<Place>,
+    passage: Option<Permit>,
+    place: Option<InFlightSlot>,
 }
 
 impl BodyPermit {
@@ -79,7 +79,7 @@ impl BodyPermit {
     /// for the result.
     fn end_trial(&mut self) {
         let passage = self.passage.as_ref();
-        if passage.is_some_and(|passage| passage.endpoint().stance() != Stance::Closed) {
+        if passage.is_some_and(|passage| passage.endpoint().stance() != BreakerState::Closed) {
             self.answered();
         }
     }
@@ -116,9 +116,9 @@ impl Upstream {
         target: &str,
         mut fields: HeaderMap,
         body: Option<RequestBody>,
-        wish: Wish,
+        wish: RequestPriority,
         whole: Option<u64>,
-    ) -> Result<Exchange, Failure> {
+    ) -> Result<StreamedAnswer, Failure> {
         let body = match body {
             None => None,
             Some(body) => Some(self.receive(body, &mut fields, wish).await?),
@@ -147,7 +147,7 @@ impl Upstream {
                         Ok(body) => {
                             permit.end_trial();
                             self.tally.count_answered();
-                            return Ok(Exchange {
+                            return Ok(StreamedAnswer {
                                 head,
                                 body,
                                 permit,
@@ -208,7 +208,7 @@ impl Upstream {
     async fn begin(
         &self,
         head: &response::Parts,
-        body: OnLane<SearchedBody>,
+        body: RelayConnectionBody<SearchedBody>,
         whole: Option<u64>,
         deadline: Instant,
     ) -> Result<ResponseBody, Failure> {
@@ -231,7 +231,7 @@ impl Upstream {
         &self,
         body: RequestBody,
         fields: &mut HeaderMap,
-        wish: Wish,
+        wish: RequestPriority,
     ) -> Result<Upload, Failure> {
         let declared = fields.get(CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
@@ -245,11 +245,11 @@ impl Upstream {
     /// Sends it, and tells the passage what came of it.
     async fn pass(
         &self,
-        (mut passage, grant): (Passage, Grant),
+        (mut passage, grant): (Permit, BudgetPermit),
         target: &str,
         (method, fields, body): Asked,
         reason: Reason,
-    ) -> Result<(Response<Incoming>, BodyPermit, Lane), Failed> {
+    ) -> Result<(Response<Incoming>, BodyPermit, RelayConnection), Failed> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let lane = self.connections.lane();
         let passed = self.pass_once(
@@ -297,9 +297,9 @@ impl Upstream {
 
     async fn pass_once(
         &self,
-        passage: &mut Passage,
-        mut grant: Grant,
-        lane: &Lane,
+        passage: &mut Permit,
+        mut grant: BudgetPermit,
+        lane: &RelayConnection,
         target: &str,
         (method, fields, body): Asked,
         reason: Reason,
@@ -312,7 +312,7 @@ impl Upstream {
         *request.headers_mut() = fields;
         request.headers_mut().remove(&self.settings.api_key_header);
         self.add_key(&grant, request.headers_mut());
-        let way = Way::of(&mut request, self.settings.http2);
+        let way = SendPath::of(&mut request, self.settings.http2);
         passage.send(way.clone());
         if is_streamed {
             passage.untimed();
@@ -364,7 +364,13 @@ impl Upstream {
     /// Hears what an answer says of limits that is passed on as it is. Without
     /// a key of ours the limit is perhaps the client's, and a status may be
     /// about anything.
-    fn overhear(&self, grant: &Grant, endpoint: &Endpoint, status: StatusCode, fields: &HeaderMap) {
+    fn overhear(
+        &self,
+        grant: &BudgetPermit,
+        endpoint: &Endpoint,
+        status: StatusCode,
+        fields: &HeaderMap,
+    ) {
         if grant.header().is_some() {
             let wall = self.clock.wall_as_set();
             let said = reported::read(status, fields, wall);

@@ -3,12 +3,12 @@
 use std::sync::atomic::AtomicU32;
 
 use super::*;
-use crate::identify::Caller;
+use crate::identify::Client;
 
-fn wish(priority: Priority, caller: u32) -> Wish {
-    Wish {
+fn wish(priority: Priority, caller: u32) -> RequestPriority {
+    RequestPriority {
         priority,
-        caller: Some(Caller::V4(caller)),
+        caller: Some(Client::V4(caller)),
     }
 }
 
@@ -38,7 +38,7 @@ impl Permits {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_passes_in_turns_as_there_is_room() {
-    let line = Line::new(100, Clock::manual());
+    let line = AdmissionQueue::new(100, Clock::manual());
     let permits = Arc::new(Permits(AtomicU32::new(0)));
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();
@@ -68,7 +68,7 @@ async fn who_waits_passes_in_turns_as_there_is_room() {
     }
     for passed in 1..=6 {
         permits.0.fetch_add(1, Ordering::SeqCst);
-        line.stir();
+        line.wake();
         while order.lock().unwrap().len() < passed {
             tokio::task::yield_now().await;
         }
@@ -82,7 +82,7 @@ async fn who_waits_passes_in_turns_as_there_is_room() {
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_longer_than_its_patience() {
-    let line = Line::new(100, Clock::manual());
+    let line = AdmissionQueue::new(100, Clock::manual());
     let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
     let began = Instant::now();
     let first = line.pass(wish(Priority::Miss, 1), LONG, never);
@@ -99,7 +99,7 @@ async fn nobody_waits_longer_than_its_patience() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_that_is_of_no_use_is_not_done() {
-    let line = Line::new(100, Clock::manual());
+    let line = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
     for until in [Until::Never, Until::After(LONG * 2)] {
         let held = |_slot| Err::<(), _>(hold(until));
@@ -114,7 +114,7 @@ async fn waiting_that_is_of_no_use_is_not_done() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pause_that_is_known_is_waited_for() {
-    let line = Line::new(100, Clock::manual());
+    let line = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
     let attempt = |_slot| match began.elapsed() < Duration::from_secs(2) {
         true => Err(hold(Until::After(Duration::from_secs(2) - began.elapsed()))),
@@ -127,7 +127,7 @@ async fn a_pause_that_is_known_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn who_has_to_go_is_told_at_once() {
-    let line = Line::new(2, Clock::manual());
+    let line = AdmissionQueue::new(2, Clock::manual());
     let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
     let began = Instant::now();
     let greedy = wish(Priority::Miss, 1);

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use super::budget::Keep;
-use super::reported::{Window, Word};
+use super::reported::{LimitWindow, ReportedLimit};
 use crate::clock::Moment;
 
 /// So many words are held; of more, the one that is farthest from mattering
@@ -25,13 +25,13 @@ const MOST_WORDS: usize = 8;
 /// The upstream's words, of which none holds longer than another that is
 /// stricter.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ReportedLimits {
     words: Vec<Held>,
 }
 
 #[derive(Debug)]
 struct Held {
-    window: Window,
+    window: LimitWindow,
     left: u64,
     /// What was left at first, of which shares are kept.
     most: u64,
@@ -53,7 +53,7 @@ impl Held {
 
 /// A word on its way in.
 #[derive(Clone, Copy, Debug)]
-pub struct Hearing {
+pub struct ReportContext {
     /// How many requests had been sent when the one was that brought it.
     pub asked: u64,
     /// How many have been sent now.
@@ -62,9 +62,9 @@ pub struct Hearing {
     pub uncounted: u64,
 }
 
-impl Told {
+impl ReportedLimits {
     /// Takes a word in.
-    pub fn hear(&mut self, word: &Word, hearing: Hearing, now: Moment) {
+    pub fn take_report(&mut self, word: &ReportedLimit, hearing: ReportContext, now: Moment) {
         self.forget(now);
         // A window as short as a second is over before what is under way
         // could be counted twice; to doubt it would stop us for good.
@@ -109,10 +109,12 @@ impl Told {
         self.forget(now);
         let short = self.words.iter().filter(|held| {
             let kept = match held.window {
-                Window::Second => keep.of_second(held.most),
-                Window::Unnamed | Window::Minute | Window::Hour | Window::Day | Window::Month => {
-                    keep.of_minute(held.most)
-                }
+                LimitWindow::Second => keep.of_second(held.most),
+                LimitWindow::Unnamed
+                | LimitWindow::Minute
+                | LimitWindow::Hour
+                | LimitWindow::Day
+                | LimitWindow::Month => keep.of_minute(held.most),
             };
             held.left <= kept
         });
@@ -147,17 +149,17 @@ mod tests {
         Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
     }
 
-    fn word(left: u64, seconds: u64, told: bool) -> Word {
-        Word {
-            window: Window::Minute,
+    fn word(left: u64, seconds: u64, told: bool) -> ReportedLimit {
+        ReportedLimit {
+            window: LimitWindow::Minute,
             left,
             lasts: Duration::from_secs(seconds),
             told,
         }
     }
 
-    fn hearing(asked: u64, sent: u64, uncounted: u64) -> Hearing {
-        Hearing {
+    fn hearing(asked: u64, sent: u64, uncounted: u64) -> ReportContext {
+        ReportContext {
             asked,
             sent,
             uncounted,
@@ -166,9 +168,9 @@ mod tests {
 
     #[test]
     fn a_word_holds_until_its_end() {
-        let mut told = Told::default();
+        let mut told = ReportedLimits::default();
         assert_eq!(told.wait(at(0), Keep::Half), None);
-        told.hear(&word(2, 30, true), hearing(1, 1, 0), at(0));
+        told.take_report(&word(2, 30, true), hearing(1, 1, 0), at(0));
         assert_eq!(told.left(at(0)), Some(2));
         told.take();
         told.take();
@@ -177,8 +179,8 @@ mod tests {
             Some(Duration::from_secs(20))
         );
         // More of the same window does not loosen it, nor does another.
-        told.hear(&word(400, 19, true), hearing(3, 3, 0), at(11_000));
-        told.hear(&word(400, 60, true), hearing(3, 3, 0), at(11_000));
+        told.take_report(&word(400, 19, true), hearing(3, 3, 0), at(11_000));
+        told.take_report(&word(400, 60, true), hearing(3, 3, 0), at(11_000));
         assert_eq!(told.left(at(11_000)), Some(0));
         assert_eq!(told.left(at(30_000)), Some(400));
         assert_eq!(told.left(at(71_000)), None);
@@ -186,51 +188,51 @@ mod tests {
 
     #[test]
     fn what_it_may_not_have_counted_counts() {
-        let mut told = Told::default();
-        told.hear(&word(10, 30, true), hearing(1, 5, 4), at(0));
+        let mut told = ReportedLimits::default();
+        told.take_report(&word(10, 30, true), hearing(1, 5, 4), at(0));
         assert_eq!(told.left(at(0)), Some(6));
-        told.hear(&word(3, 60, true), hearing(1, 5, 4), at(0));
+        told.take_report(&word(3, 60, true), hearing(1, 5, 4), at(0));
         assert_eq!(told.left(at(0)), Some(0));
-        let mut told = Told::default();
-        told.hear(&word(3, 1, true), hearing(1, 5, 4), at(0));
+        let mut told = ReportedLimits::default();
+        told.take_report(&word(3, 1, true), hearing(1, 5, 4), at(0));
         assert_eq!(told.left(at(0)), Some(3), "a second is short");
     }
 
     #[test]
     fn an_end_without_a_name_is_where_the_number_rises() {
-        let mut told = Told::default();
-        told.hear(&word(3, 60, false), hearing(1, 1, 0), at(0));
+        let mut told = ReportedLimits::default();
+        told.take_report(&word(3, 60, false), hearing(1, 1, 0), at(0));
         // That one was sent before the word came, so that it proves nothing.
-        told.hear(&word(9, 60, false), hearing(1, 2, 0), at(100));
+        told.take_report(&word(9, 60, false), hearing(1, 2, 0), at(100));
         assert_eq!(told.left(at(100)), Some(3));
-        told.hear(&word(499, 60, false), hearing(3, 3, 0), at(200));
+        told.take_report(&word(499, 60, false), hearing(3, 3, 0), at(200));
         assert_eq!(told.left(at(200)), Some(499));
         assert_eq!(told.left(at(60_200)), None);
     }
 
     #[test]
     fn a_word_whose_end_is_not_known_does_not_stand_for_one_whose_end_is() {
-        let hour = Word {
-            window: Window::Hour,
+        let hour = ReportedLimit {
+            window: LimitWindow::Hour,
             ..word(5, 3000, true)
         };
         let minute = |left| word(left, 3600, false);
         // Before it or after it, and then the number rises.
         for words in [[minute(3), hour], [hour, minute(3)]] {
-            let mut told = Told::default();
+            let mut told = ReportedLimits::default();
             for word in words {
-                told.hear(&word, hearing(1, 1, 0), at(0));
+                told.take_report(&word, hearing(1, 1, 0), at(0));
             }
             assert_eq!(told.left(at(0)), Some(3));
-            told.hear(&minute(499), hearing(2, 2, 0), at(100));
+            told.take_report(&minute(499), hearing(2, 2, 0), at(100));
             assert_eq!(told.left(at(100)), Some(5), "{told:?}");
         }
     }
 
     #[test]
     fn shares_are_kept() {
-        let mut told = Told::default();
-        told.hear(&word(40, 30, true), hearing(1, 1, 0), at(0));
+        let mut told = ReportedLimits::default();
+        told.take_report(&word(40, 30, true), hearing(1, 1, 0), at(0));
         for _ in 0..20 {
             assert_eq!(told.wait(at(0), Keep::Half), None);
             told.take();
@@ -254,7 +256,7 @@ mod tests {
                 1..200,
             ),
         ) {
-            let mut told = Told::default();
+            let mut told = ReportedLimits::default();
             let (mut now, mut sent) = (0, 0);
             // What is left, and until when.
             let mut said: Vec<(u64, u64)> = Vec::new();
@@ -262,7 +264,7 @@ mod tests {
                 now += pause;
                 said.retain(|(_, until)| *until > now);
                 if let Some((left, seconds)) = heard {
-                    told.hear(&word(left, seconds, true), hearing(sent, sent, 0), at(now));
+                    told.take_report(&word(left, seconds, true), hearing(sent, sent, 0), at(now));
                     said.push((left, now + seconds * 1000));
                 }
                 let least = said.iter().map(|(left, _)| *left).min();

@@ -35,7 +35,7 @@ pub(super) struct Course {
 
 /// How a request goes on that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum NextAttempt {
     /// With another key, at once.
     OtherKey,
     /// At this endpoint, at once.
@@ -89,16 +89,16 @@ impl Course {
         another: impl FnOnce(&[usize]) -> Option<usize>,
         keys: usize,
         most: u32,
-    ) -> Option<Again> {
+    ) -> Option<NextAttempt> {
         if *failure == Failure::NotProcessed && !self.is_last_resend() {
             self.next = Some(at);
             self.unprocessed += 1;
-            return Some(Again::Unprocessed(self.unprocessed - 1));
+            return Some(NextAttempt::Unprocessed(self.unprocessed - 1));
         }
         let remedy = failure.remedy();
         if remedy == Remedy::OtherKey && self.keys + 1 < keys {
             self.keys += 1;
-            return Some(Again::OtherKey);
+            return Some(NextAttempt::OtherKey);
         }
         if self.is_bound {
             return None;
@@ -111,12 +111,12 @@ impl Course {
         {
             self.next = Some(another);
             self.keys = 0;
-            return Some(Again::Elsewhere(another));
+            return Some(NextAttempt::Elsewhere(another));
         }
         if remedy == Remedy::Repeat && self.repeats < most {
             self.next = None;
             self.repeats += 1;
-            return Some(Again::Here(self.repeats - 1));
+            return Some(NextAttempt::Here(self.repeats - 1));
         }
         None
     }
@@ -214,9 +214,9 @@ mod tests {
         };
         let unavailable = Some(StatusCode::SERVICE_UNAVAILABLE);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
-        let here = Some(Again::Here(0));
-        let unprocessed = Some(Again::Unprocessed(0));
-        let there = Some(Again::Elsewhere(1));
+        let here = Some(NextAttempt::Here(0));
+        let unprocessed = Some(NextAttempt::Unprocessed(0));
+        let there = Some(NextAttempt::Elsewhere(1));
         // With one endpoint and one key; with two endpoints; with two keys.
         let rows = [
             (Failure::Terminated, [here, there, here]),
@@ -236,8 +236,8 @@ mod tests {
             (Failure::Retired, [None, there, None]),
             (Failure::TooLarge, [None, None, None]),
             (not_found, [None, None, None]),
-            (throttled, [None, there, Some(Again::OtherKey)]),
-            (forbidden, [None, there, Some(Again::OtherKey)]),
+            (throttled, [None, there, Some(NextAttempt::OtherKey)]),
+            (forbidden, [None, there, Some(NextAttempt::OtherKey)]),
             (forbidden_target, [None, None, None]),
             (no_such_route, [None, None, None]),
         ];
@@ -259,7 +259,11 @@ mod tests {
             at = course.next().unwrap_or(0);
             ways.push(again);
         }
-        let expected = [Again::Elsewhere(1), Again::Here(0), Again::Here(1)];
+        let expected = [
+            NextAttempt::Elsewhere(1),
+            NextAttempt::Here(0),
+            NextAttempt::Here(1),
+        ];
         assert_eq!(ways, expected);
         let mut course = Course::default();
         let refused = Failure::KeyRefused(StatusCode::UNAUTHORIZED);
@@ -269,13 +273,13 @@ mod tests {
             at = course.next().unwrap_or(0);
             again
         });
-        let key = Again::OtherKey;
-        let expected = [key, key, Again::Elsewhere(1), key, key];
+        let key = NextAttempt::OtherKey;
+        let expected = [key, key, NextAttempt::Elsewhere(1), key, key];
         assert_eq!(ways.collect::<Vec<_>>(), expected);
         let mut course = Course::only(1);
         for before in 0..MOST_UNPROCESSED {
             let again = course.fail(&Failure::NotProcessed, 1, another, 3, 2);
-            assert_eq!(again, Some(Again::Unprocessed(before)));
+            assert_eq!(again, Some(NextAttempt::Unprocessed(before)));
             assert_eq!(course.next(), Some(1));
         }
         assert!(course.is_last_resend());

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::cache::key::Key;
 use crate::clock::Moment;
 use crate::upstream::Failure;
-use crate::upstream::breaker::Health;
+use crate::upstream::breaker::RequestOutcome;
 
 /// For how long a failure is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -168,7 +168,7 @@ fn is_remembered(failure: &Failure) -> bool {
         failure,
         Failure::TooLarge | Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
     );
-    is_of_target || failure.health() == Health::Failed
+    is_of_target || failure.health() == RequestOutcome::Failed
 }
 
 #[cfg(test)]

@@ -11,20 +11,20 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::again::{Again, Course};
 use super::answer::{self, Answer, is_no_such_route};
+use super::attempts::{Course, NextAttempt};
 use super::cause::{self, Cause, is_settled};
-use super::connection::{Connection, Way};
-use super::endpoint::{Endpoint, Passage};
-use super::keys::{Denied, Grant, Refused, Suspicion};
-use super::pass::{RequestBody, no_body};
-use super::refusals::Verdict;
+use super::connection::{Connection, SendPath};
+use super::endpoint::{Endpoint, Permit};
+use super::keys::{BudgetPermit, Denied, Refused, Suspicion};
+use super::refusals::KeyCheckResult;
 use super::reported;
 use super::response_body;
 use super::retry::pause;
+use super::streamed::{RequestBody, no_body};
 use super::tally::Reason;
-use super::{Failure, Priority, TimedOut, Upstream, Wish};
-use crate::identify::Caller;
+use super::{Failure, Priority, RequestPriority, TimedOut, Upstream};
+use crate::identify::Client;
 
 /// Answers of late that the time of a hedge is taken from, at the least.
 const LEAST_SAMPLES: u64 = 20;
@@ -41,7 +41,7 @@ pub(super) struct Failed {
 }
 
 /// The permit of a request whose target was refused, and the status.
-type RefusedTarget = Option<(Grant, StatusCode)>;
+type RefusedTarget = Option<(BudgetPermit, StatusCode)>;
 
 impl Upstream {
     /// Asks for a canonical target and judges the answer.
@@ -49,7 +49,7 @@ impl Upstream {
     /// # Errors
     /// How it failed. It does so within the sum of `queue_timeout` and
     /// `timeout`.
-    pub async fn fetch(&self, target: &str, wish: Wish) -> Result<Answer, Failure> {
+    pub async fn fetch(&self, target: &str, wish: RequestPriority) -> Result<Answer, Failure> {
         self.fetch_on(target, wish, Course::default()).await
     }
 
@@ -59,13 +59,13 @@ impl Upstream {
     /// As [`fetch`](Self::fetch).
     pub async fn ask_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
         let course = Course::only(at);
-        let wish = Wish::own(Priority::Probe);
+        let wish = RequestPriority::own(Priority::Probe);
         self.fetch_on(target, wish, course).await
     }
 
     /// Sees whether a standby is there: whatever it answers, it is.
     pub async fn knock(&self, at: usize, target: &str) {
-        let (wish, course) = (Wish::own(Priority::Probe), Course::only(at));
+        let (wish, course) = (RequestPriority::own(Priority::Probe), Course::only(at));
         let patience = self.settings.queue_timeout;
         let Ok((mut passage, grant)) = self.admit(wish, &course, patience).await else {
             return;
@@ -88,7 +88,7 @@ impl Upstream {
     async fn fetch_on(
         &self,
         target: &str,
-        wish: Wish,
+        wish: RequestPriority,
         mut course: Course,
     ) -> Result<Answer, Failure> {
         let patience = self.settings.queue_timeout;
@@ -133,7 +133,7 @@ impl Upstream {
 
     /// A failure that says when to come back, as all keys have it: another may
     /// be free sooner, or this one's budget spent for longer.
-    fn when_again(&self, failure: Failure, wish: Wish) -> Failure {
+    fn when_again(&self, failure: Failure, wish: RequestPriority) -> Failure {
         let host = self.endpoints[self.look()].host();
         match (&failure, self.keys.denied_at(host, wish)) {
             (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
@@ -150,9 +150,9 @@ impl Upstream {
         course: &mut Course,
         Failed { failure, lost }: &Failed,
         at: usize,
-        wish: Wish,
+        wish: RequestPriority,
         deadline: Instant,
-    ) -> Option<(Passage, Grant)> {
+    ) -> Option<(Permit, BudgetPermit)> {
         let another = |been: &[usize]| {
             let mut been = been.to_vec();
             if failure.is_of_host() {
@@ -171,7 +171,7 @@ impl Upstream {
         let is_excess = matches!(failure, Failure::Excess { .. });
         let may_repeat = || is_excess || self.retries().withdraw(self.clock.now());
         let before = match again {
-            Again::Here(before) => {
+            NextAttempt::Here(before) => {
                 let goes_on = match lost {
                     Some(connection) => connection.goes_on(may_repeat),
                     None => may_repeat(),
@@ -183,8 +183,8 @@ impl Upstream {
                 Some(before)
             }
             // The first time at once.
-            Again::Unprocessed(before) => before.checked_sub(1),
-            Again::OtherKey | Again::Elsewhere(_) => None,
+            NextAttempt::Unprocessed(before) => before.checked_sub(1),
+            NextAttempt::OtherKey | NextAttempt::Elsewhere(_) => None,
         };
         if let Some(before) = before {
             let pause = pause(before, self.chance());
@@ -193,8 +193,10 @@ impl Upstream {
             }
             tokio::time::sleep(pause).await;
         }
-        if matches!(again, Again::Elsewhere(_) | Again::Unprocessed(_))
-            && let Ok(admitted) = self.try_admit(wish, course)
+        if matches!(
+            again,
+            NextAttempt::Elsewhere(_) | NextAttempt::Unprocessed(_)
+        ) && let Ok(admitted) = self.try_admit(wish, course)
         {
             // It has had its turn in the line, and takes nobody's place there.
             return Some(admitted);
@@ -211,8 +213,8 @@ impl Upstream {
     async fn hedged(
         &self,
         target: &str,
-        (passage, grant): (Passage, Grant),
-        (reason, client): (Reason, Option<Caller>),
+        (passage, grant): (Permit, BudgetPermit),
+        (reason, client): (Reason, Option<Client>),
         deadline: Instant,
         after: Duration,
     ) -> Result<Answer, Failed> {
@@ -243,7 +245,7 @@ impl Upstream {
 
     /// After what time a request is sent a second time; never for what nobody
     /// waits for.
-    fn hedge_after(&self, wish: Wish, endpoint: &Endpoint) -> Option<Duration> {
+    fn hedge_after(&self, wish: RequestPriority, endpoint: &Endpoint) -> Option<Duration> {
         let hedge = &self.settings.hedge;
         let is_waited_for = matches!(wish.priority, Priority::Miss | Priority::Revalidation);
         if !hedge.enabled || !is_waited_for {
@@ -258,8 +260,8 @@ impl Upstream {
     async fn attempt(
         &self,
         target: &str,
-        mut passage: Passage,
-        grant: Grant,
+        mut passage: Permit,
+        grant: BudgetPermit,
         reason: Reason,
         deadline: Instant,
     ) -> Result<Answer, Failed> {
@@ -290,7 +292,7 @@ impl Upstream {
         &self,
         target: &str,
         endpoint: &Arc<Endpoint>,
-        mut grant: Grant,
+        mut grant: BudgetPermit,
         status: StatusCode,
     ) -> Failure {
         let path = self.status_path(target);
@@ -298,7 +300,7 @@ impl Upstream {
             Suspicion::Check(check) => {
                 let path = path.as_deref().unwrap_or(target);
                 let verdict = self.check_key(path, endpoint, &mut grant).await;
-                if verdict == Verdict::Accepted {
+                if verdict == KeyCheckResult::Accepted {
                     tracing::warn!(
                         target_path = target,
                         %status,
@@ -313,7 +315,7 @@ impl Upstream {
                 // One that was given up has shown nothing.
                 let verdict = verdict.wait_for(Option::is_some).await;
                 let verdict = verdict.map_or(None, |verdict| *verdict);
-                grant.conclude(verdict.unwrap_or(Verdict::Unclear), target, status)
+                grant.conclude(verdict.unwrap_or(KeyCheckResult::Unclear), target, status)
             }
             Suspicion::Known(refused) => refused,
         };
@@ -324,7 +326,12 @@ impl Upstream {
     }
 
     /// Asks a status path with the key of a request that was refused.
-    async fn check_key(&self, path: &str, endpoint: &Arc<Endpoint>, grant: &mut Grant) -> Verdict {
+    async fn check_key(
+        &self,
+        path: &str,
+        endpoint: &Arc<Endpoint>,
+        grant: &mut BudgetPermit,
+    ) -> KeyCheckResult {
         let patience = Instant::now() + self.settings.queue_timeout.min(KEY_CHECK);
         let grant = loop {
             match grant.renew(Priority::Miss) {
@@ -332,12 +339,12 @@ impl Upstream {
                 Err(Denied::For(wait)) if Instant::now() + wait < patience => {
                     tokio::time::sleep(wait).await;
                 }
-                Err(_) => return Verdict::NotSent,
+                Err(_) => return KeyCheckResult::NotSent,
             }
         };
         // Like a probe of the tip it takes no slot.
         let Ok(mut passage) = endpoint.admit(Priority::Probe) else {
-            return Verdict::NotSent;
+            return KeyCheckResult::NotSent;
         };
         // Stays empty: a refusal by a status path is recorded against the key.
         let (reason, mut refused) = (Reason::KeyCheck, None);
@@ -347,17 +354,17 @@ impl Upstream {
         let asked = asked.map_err(|failure| passage.weigh(failure, self.is_alone()));
         drop(passage.end(asked.as_ref().err()));
         match asked {
-            Ok(answer) if answer.status == StatusCode::OK => Verdict::Accepted,
-            Err(Failure::Throttled { .. }) => Verdict::Accepted,
-            Err(Failure::KeyRefused(_)) => Verdict::Refused,
-            Ok(_) => Verdict::NoStatus,
-            Err(failure) if failure.is_answer() => Verdict::NoStatus,
-            Err(_) => Verdict::Unclear,
+            Ok(answer) if answer.status == StatusCode::OK => KeyCheckResult::Accepted,
+            Err(Failure::Throttled { .. }) => KeyCheckResult::Accepted,
+            Err(Failure::KeyRefused(_)) => KeyCheckResult::Refused,
+            Ok(_) => KeyCheckResult::NoStatus,
+            Err(failure) if failure.is_answer() => KeyCheckResult::NoStatus,
+            Err(_) => KeyCheckResult::Unclear,
         }
     }
 
     /// 410: an alarm, and others are asked.
-    pub(super) fn note_retirement(&self, passage: &Passage, failure: Option<&Failure>) {
+    pub(super) fn note_retirement(&self, passage: &Permit, failure: Option<&Failure>) {
         if failure == Some(&Failure::Retired) && passage.endpoint().retire() {
             tracing::error!(
                 endpoint = passage.endpoint().name(),
@@ -369,14 +376,14 @@ impl Upstream {
     async fn ask_once(
         &self,
         target: &str,
-        passage: &mut Passage,
-        mut grant: Grant,
+        passage: &mut Permit,
+        mut grant: BudgetPermit,
         reason: Reason,
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
         let mut request = self.request(target, passage.endpoint(), &grant)?;
-        let way = Way::of(&mut request, self.settings.http2);
+        let way = SendPath::of(&mut request, self.settings.http2);
         passage.send(way.clone());
         // Several clients may wait for the answer, and none of them ends this.
         grant.not_by_client();
@@ -466,7 +473,7 @@ impl Upstream {
         &self,
         target: &str,
         endpoint: &Endpoint,
-        grant: &Grant,
+        grant: &BudgetPermit,
     ) -> Result<Request<RequestBody>, Failure> {
         let mut request = Request::new(no_body());
         *request.uri_mut() = endpoint.uri(target)?;

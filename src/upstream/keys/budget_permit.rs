@@ -11,26 +11,26 @@ use tokio::sync::watch;
 
 use super::{Denied, KeyAtHost, Keys, Slot, State, Unanswered};
 use crate::clock::{Clock, Moment};
-use crate::identify::Caller;
+use crate::identify::Client;
 use crate::units;
 use crate::upstream::budgets::Counted;
-use crate::upstream::connection::Way;
-use crate::upstream::late::{Gone, Late, Lates};
-use crate::upstream::refusals::Verdict;
-use crate::upstream::reported::{Reported, Word};
-use crate::upstream::rest::{Rest, Why};
-use crate::upstream::{Priority, Wish};
+use crate::upstream::connection::SendPath;
+use crate::upstream::cooldown::{Cooldown, CooldownReason};
+use crate::upstream::given_up::{GivenUpRequest, GivenUpRequests, Gone};
+use crate::upstream::refusals::KeyCheckResult;
+use crate::upstream::reported::{Reported, ReportedLimit};
+use crate::upstream::{Priority, RequestPriority};
 
 /// The right to send one request, with a key or without. It counts against the
 /// budget as under way until it is dropped.
-pub struct Grant {
+pub struct BudgetPermit {
     pub(super) keys: Arc<Keys>,
     pub(super) slot: Arc<Slot>,
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
     /// Who gives its request up, if that is a client.
-    pub(super) client: Option<Caller>,
+    pub(super) client: Option<Client>,
     /// That it is not answered; `None` once it is.
     pub(super) unanswered: Option<Unanswered>,
     /// Where its request is sent, as long as nothing has come of it.
@@ -42,8 +42,8 @@ pub struct Grant {
 /// A request on its way.
 pub(super) struct Out {
     at: Moment,
-    way: Way,
-    lates: Arc<Lates>,
+    way: SendPath,
+    lates: Arc<GivenUpRequests>,
 }
 
 /// What was refused by 401 or 403.
@@ -62,17 +62,17 @@ pub(in crate::upstream) enum Suspicion {
     /// A key check is to be sent.
     Check(Check),
     /// One is under way.
-    Wait(watch::Receiver<Option<Verdict>>),
+    Wait(watch::Receiver<Option<KeyCheckResult>>),
 }
 
 /// A key check; of each key there is one at a time.
 pub(in crate::upstream) struct Check {
     at_host: Arc<KeyAtHost>,
     clock: Clock,
-    verdict: watch::Sender<Option<Verdict>>,
+    verdict: watch::Sender<Option<KeyCheckResult>>,
 }
 
-impl Grant {
+impl BudgetPermit {
     /// The key's header value, where there is a key.
     pub fn header(&self) -> Option<&HeaderValue> {
         self.slot().key.as_ref().map(|key| &key.value)
@@ -85,7 +85,7 @@ impl Grant {
 
     /// Its request is sent this way. Those of its endpoint that were given up are
     /// `lates`.
-    pub(in crate::upstream) fn send(&mut self, way: Way, lates: &Arc<Lates>) {
+    pub(in crate::upstream) fn send(&mut self, way: SendPath, lates: &Arc<GivenUpRequests>) {
         self.out = Some(Out {
             at: self.keys.clock.now(),
             way,
@@ -130,16 +130,18 @@ impl Grant {
         let unanswered = unanswered.map(Unanswered::given_up);
         // It has a place of its client's share as long: a client that breaks requests
         // off has no more of them than one that waits.
-        let wish = self.client.map(|client| Wish::of(client, Priority::Miss));
+        let wish = self
+            .client
+            .map(|client| RequestPriority::of(client, Priority::Miss));
         let held = wish.and_then(|wish| keys.line.slot(wish));
-        let late = Late::new(now, move |how| {
+        let late = GivenUpRequest::new(now, move |how| {
             drop((unanswered, held));
             let (holder, now) = (&slot.holder, keys.clock.now());
             match how {
                 Gone::Ended => holder.end(counted, now),
                 Gone::Soon => holder.give_up(now),
             }
-            keys.line.stir();
+            keys.line.wake();
             holder.wake_others();
         });
         out.lates.add(late.clone());
@@ -152,7 +154,7 @@ impl Grant {
     pub fn hear(&self, reported: &Reported) {
         let now = self.keys.clock.now();
         let words = reported.words.iter();
-        let (empty, words): (Vec<Word>, Vec<Word>) =
+        let (empty, words): (Vec<ReportedLimit>, Vec<ReportedLimit>) =
             words.partition(|word| reported.refuses_key && word.left == 0);
         self.slot.holder.hear(&words, self.counted, now);
         if let Some(pause) = empty.iter().map(|word| word.lasts).max() {
@@ -165,7 +167,7 @@ impl Grant {
         // What was sent before the key began to rest tells nothing new.
         let news = state.rest.is_none();
         if news || self.is_trial(&state) {
-            state.rest = Some(Rest::quota_spent(lasts, now));
+            state.rest = Some(Cooldown::quota_spent(lasts, now));
         }
         drop(state);
         if news {
@@ -194,13 +196,13 @@ impl Grant {
         let mut state = self.at_host.state();
         let before = state.rest;
         state.rest = Some(match before {
-            None => Rest::refused(status, now),
+            None => Cooldown::refused(status, now),
             Some(rest) if self.is_trial(&state) => rest.refused_again(status, now),
             // It was sent before the key began to rest.
             Some(rest) => rest,
         });
         let pause = state.cooling(now);
-        let news = !matches!(before, Some(rest) if matches!(rest.why, Why::Refused(_)))
+        let news = !matches!(before, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)))
             && state.rest != before;
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
@@ -231,7 +233,8 @@ impl Grant {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let rests = matches!(state.rest, Some(rest) if matches!(rest.why, Why::Refused(_)));
+        let rests =
+            matches!(state.rest, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)));
         if rests && !self.is_trial(&state) {
             // It has been refused since this request was sent.
             return Suspicion::Known(Refused::Key);
@@ -258,14 +261,16 @@ impl Grant {
     /// What was refused, once a key check has ended.
     pub(in crate::upstream) fn conclude(
         &self,
-        verdict: Verdict,
+        verdict: KeyCheckResult,
         target: &str,
         status: StatusCode,
     ) -> Refused {
         match verdict {
-            Verdict::Refused => Refused::Key,
-            Verdict::NoStatus => self.count_refusal(target, status),
-            Verdict::Accepted | Verdict::Unclear | Verdict::NotSent => Refused::Target,
+            KeyCheckResult::Refused => Refused::Key,
+            KeyCheckResult::NoStatus => self.count_refusal(target, status),
+            KeyCheckResult::Accepted | KeyCheckResult::Unclear | KeyCheckResult::NotSent => {
+                Refused::Target
+            }
         }
     }
 
@@ -290,7 +295,10 @@ impl Grant {
     /// # Errors
     /// Where there is none just now.
     pub(in crate::upstream) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
-        let (now, keep) = (self.keys.clock.now(), self.keys.keep(Wish::own(priority)));
+        let (now, keep) = (
+            self.keys.clock.now(),
+            self.keys.keep(RequestPriority::own(priority)),
+        );
         let (slot, at_host) = (self.slot.clone(), self.at_host.clone());
         let mut state = at_host.state();
         if !std::mem::replace(&mut self.has_ended, true) {
@@ -363,7 +371,7 @@ impl Grant {
 
 impl Check {
     /// Tells all who wait what it has shown.
-    pub(in crate::upstream) fn finish(self, verdict: Verdict) {
+    pub(in crate::upstream) fn finish(self, verdict: KeyCheckResult) {
         self.verdict.send_replace(Some(verdict));
     }
 }
@@ -371,14 +379,14 @@ impl Check {
 impl Drop for Check {
     fn drop(&mut self) {
         // One that is given up has shown nothing.
-        let verdict = self.verdict.borrow().unwrap_or(Verdict::Unclear);
+        let verdict = self.verdict.borrow().unwrap_or(KeyCheckResult::Unclear);
         let mut state = self.at_host.state();
         state.refusals.checked(verdict, self.clock.now());
         state.checking = None;
     }
 }
 
-impl Drop for Grant {
+impl Drop for BudgetPermit {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
         match self.out.take() {
@@ -394,7 +402,7 @@ impl Drop for Grant {
             rest.unsettled(now);
         }
         drop(state);
-        self.keys.line.stir();
+        self.keys.line.wake();
         // What it brought to light of the budget is the others' as well.
         self.slot.holder.wake_others();
     }

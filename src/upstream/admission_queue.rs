@@ -3,7 +3,7 @@
 //! each no longer than its patience.
 //!
 //! Invariants: no wait is without a deadline; whoever goes, served or not,
-//! wakes the next; whatever may let somebody pass calls [`Line::stir`].
+//! wakes the next; whatever may let somebody pass calls [`AdmissionQueue::wake`].
 //!
 //! Deliberately absent: the order (`upstream::queue`), and what is tried.
 
@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::latency::Latency;
 use super::queue::{ClientShare, Full, LEAST_SHARED, Number, Queue};
-use super::{Failure, Priority, Wish};
+use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
-use crate::identify::Caller;
+use crate::identify::Client;
 
 /// The line before one upstream.
-pub struct Line {
+pub struct AdmissionQueue {
     inner: Mutex<Inner>,
     /// How long those have waited who passed, by priority.
     waited: Mutex<[Latency; Priority::ALL.len()]>,
@@ -36,8 +36,8 @@ pub struct Line {
 /// A slot that counts as a client's. It is given back when this is dropped; and
 /// if it was [used](Slot::used), whoever waits is woken.
 pub struct Slot {
-    line: Arc<Line>,
-    client: Option<Caller>,
+    line: Arc<AdmissionQueue>,
+    client: Option<Client>,
     is_used: bool,
 }
 
@@ -76,15 +76,15 @@ pub enum Until {
 }
 
 /// A place in the line; it is left when this is dropped.
-struct Place<'l> {
-    line: &'l Line,
-    wish: Wish,
+struct QueuePosition<'l> {
+    line: &'l AdmissionQueue,
+    wish: RequestPriority,
     number: Number,
     waiting: Arc<Waiting>,
     served: AtomicBool,
 }
 
-impl Line {
+impl AdmissionQueue {
     /// Nobody waits, and so many may.
     pub fn new(most: usize, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
@@ -114,7 +114,7 @@ impl Line {
     /// Why it could not pass.
     pub async fn pass<T>(
         self: &Arc<Self>,
-        wish: Wish,
+        wish: RequestPriority,
         patience: Duration,
         mut attempt: impl FnMut(Option<Slot>) -> Result<T, Hold>,
     ) -> Result<T, Failure> {
@@ -124,7 +124,7 @@ impl Line {
         let (wish, slot) = {
             let mut inner = self.inner();
             let caller = inner.queue.account(wish.caller);
-            let wish = Wish { caller, ..wish };
+            let wish = RequestPriority { caller, ..wish };
             let goes = inner.queue.goes_first(wish, self.slots());
             (wish, goes.then(|| self.slot_in(&mut inner, wish)))
         };
@@ -182,10 +182,10 @@ impl Line {
 
     /// A slot that counts as a client's, whatever its share; for a request that
     /// has had its turn already.
-    pub fn slot(self: &Arc<Self>, wish: Wish) -> Option<Slot> {
+    pub fn slot(self: &Arc<Self>, wish: RequestPriority) -> Option<Slot> {
         let mut inner = self.inner();
         let caller = inner.queue.account(wish.caller);
-        self.slot_in(&mut inner, Wish { caller, ..wish })
+        self.slot_in(&mut inner, RequestPriority { caller, ..wish })
     }
 
     /// A slot that counts as nobody's, for a probe that needs one.
@@ -200,9 +200,9 @@ impl Line {
 
     /// A slot for what can do without: `None` where somebody waits, or it is more
     /// than its client's share.
-    pub fn spare_slot(self: &Arc<Self>, client: Option<Caller>) -> Option<Slot> {
+    pub fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<Slot> {
         let mut inner = self.inner();
-        let wish = Wish {
+        let wish = RequestPriority {
             priority: Priority::LookAhead,
             caller: inner.queue.account(client),
         };
@@ -210,7 +210,7 @@ impl Line {
         goes.then(|| self.slot_in(&mut inner, wish)).flatten()
     }
 
-    fn slot_in(self: &Arc<Self>, inner: &mut Inner, wish: Wish) -> Option<Slot> {
+    fn slot_in(self: &Arc<Self>, inner: &mut Inner, wish: RequestPriority) -> Option<Slot> {
         if wish.priority == Priority::Probe {
             return None;
         }
@@ -241,7 +241,7 @@ impl Line {
     }
 
     /// Counts a request that is paid from the budget for a client.
-    pub fn charge(&self, client: Option<Caller>) {
+    pub fn charge(&self, client: Option<Client>) {
         let now = self.clock.now();
         let mut inner = self.inner();
         inner.queue.charge(client, now);
@@ -251,12 +251,12 @@ impl Line {
 
     /// Whether a client has had little of the budget of late, so that the
     /// reserve is for it.
-    pub fn is_light(&self, client: Caller) -> bool {
+    pub fn is_light(&self, client: Client) -> bool {
         self.inner().queue.is_light(Some(client))
     }
 
     /// Whether a client may have one more request in flight.
-    pub fn may_hold(&self, client: Option<Caller>) -> bool {
+    pub fn may_hold(&self, client: Option<Client>) -> bool {
         self.inner().queue.may_hold(client, self.slots())
     }
 
@@ -278,7 +278,7 @@ impl Line {
     }
 
     /// Something has changed: whoever's turn it is may look again.
-    pub fn stir(&self) {
+    pub fn wake(&self) {
         self.inner().wake(self.slots());
     }
 
@@ -310,7 +310,7 @@ impl Line {
         self.waited()[priority.rank()].record(now.since(came), now);
     }
 
-    fn enter(&self, wish: Wish) -> Result<Place<'_>, Failure> {
+    fn enter(&self, wish: RequestPriority) -> Result<QueuePosition<'_>, Failure> {
         let mut inner = self.inner();
         let (number, out) = match inner.queue.enter(wish) {
             Ok(entered) => entered,
@@ -325,7 +325,7 @@ impl Line {
             out.is_out.store(true, Ordering::Release);
             out.woken.notify_one();
         }
-        Ok(Place {
+        Ok(QueuePosition {
             line: self,
             wish,
             number,
@@ -335,7 +335,7 @@ impl Line {
     }
 
     /// Why a request leaves the queue that was not served.
-    fn why(&self, wish: Wish) -> Failure {
+    fn why(&self, wish: RequestPriority) -> Failure {
         let inner = self.inner();
         if !inner.queue.may_hold(wish.caller, self.slots()) {
             return Failure::TooManyInFlight;
@@ -377,7 +377,7 @@ impl Hold {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
         let mut inner = self.line.inner();
         inner

@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{FIRST_PROBE, Fetched, Fill, Found, OVERTAKEN, Provenance, content_type};
+use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, OVERTAKEN, content_type};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::purge::{Purge, Sight};
-use crate::cache::store::{Mark, Stored, Survived};
-use crate::chain::Standing;
+use crate::cache::purge::{Purge, PurgeSubject};
+use crate::cache::store::{CheckedSequence, PurgeSequence, StoredResponse};
+use crate::chain::ChainStamp;
 use crate::chain::finality::{Class, Says, classify};
 use crate::chain::ledger::{Facts, Told, Verdict};
-use crate::chain::runs::Place;
+use crate::chain::runs::TransactionLocation;
 use crate::pages::{Page, check_window, hash};
-use crate::respond::Promise;
+use crate::respond::ClientFreshness;
 use crate::route::Route;
-use crate::route::canonical::{Asked, block, is_whole_list, page, segment, with_segment};
+use crate::route::canonical::{BlockReference, block, is_whole_list, page, segment, with_segment};
 use crate::upstream::answer::Answer;
-use crate::upstream::{Failure, Wish};
+use crate::upstream::{Failure, RequestPriority};
 
 /// How to ask for what a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asking {
+pub struct LookupKey {
     /// The key to ask by.
     pub key: Key,
     /// The key of the block by its hash, where that was asked for and its
@@ -38,37 +38,37 @@ impl Fill {
     /// How to ask for what a client asks: a block by its height where that is
     /// known, since the two are one stored response and the height is the quick
     /// way upstream.
-    pub fn asking(&self, route: &Route, key: Key) -> Asking {
+    pub fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
         // A hash alone is longer than most keys: this is on the way of hits.
         if key.as_bytes().len() < HASH {
-            return Asking { key, by_hash: None };
+            return LookupKey { key, by_hash: None };
         }
         let by_height = route.places.block.and_then(|at| {
-            let Some(Asked::Hash(hash)) = block(key.target(), at) else {
+            let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
                 return None;
             };
             let height = self.chain.height_of(route.cache.tip, &hash)?;
             with_segment(&key, at, &height.to_string())
         });
         match by_height {
-            Some(by_height) => Asking {
+            Some(by_height) => LookupKey {
                 key: by_height,
                 by_hash: Some(key),
             },
-            None => Asking { key, by_hash: None },
+            None => LookupKey { key, by_hash: None },
         }
     }
 
     /// Whether what was found by height is of the block that was asked for by
     /// hash: not where a reorg has parted the two meanwhile.
-    pub fn is_answer(&self, asking: &Asking, stored: &Stored) -> bool {
+    pub fn is_answer(&self, asking: &LookupKey, stored: &StoredResponse) -> bool {
         let (Some(by_hash), Some(route)) = (&asking.by_hash, self.route(&asking.key)) else {
             return true;
         };
         let Some(at) = route.places.block else {
             return true;
         };
-        let Some(Asked::Hash(asked)) = block(by_hash.target(), at) else {
+        let Some(BlockReference::Hash(asked)) = block(by_hash.target(), at) else {
             return true;
         };
         let named = stored.page.as_ref().map_or(&[][..], |page| page.blocks());
@@ -89,7 +89,7 @@ impl Fill {
     ///
     /// This is the only exchange with the upstream in mode `chain`; it waits
     /// for no other fetch.
-    pub(super) async fn learn(&self, key: &Key, wish: Wish) -> Fetched {
+    pub(super) async fn ingest(&self, key: &Key, wish: RequestPriority) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
@@ -108,8 +108,8 @@ impl Fill {
             };
             let says = says(key, route, &answer, page.as_ref());
             let heights = heights(says, &answer, page.as_ref());
-            let unclassed = Standing::new(Class::Live, tip, heights, 0);
-            let sight = Sight {
+            let unclassed = ChainStamp::new(Class::Live, tip, heights, 0);
+            let sight = PurgeSubject {
                 key: key.as_bytes(),
                 standing: Some(&unclassed),
                 bodies: vec![&answer.body],
@@ -136,7 +136,7 @@ impl Fill {
                 None => mark,
             };
             let class = self.class(says, told, tip);
-            let standing = Standing::new(class, tip, heights, told.epoch);
+            let standing = ChainStamp::new(class, tip, heights, told.epoch);
             let kept = is_kept(answer.status);
             let mut stored = self.stored(answer, page, standing, mark);
             let own = own_key(key, route, &stored);
@@ -149,9 +149,9 @@ impl Fill {
                 self.note_runs(&key, route, &stored);
                 self.cache.store().insert(key, stored.clone())
             };
-            return Ok(Found {
+            return Ok(FillAnswer {
                 stored,
-                from: Provenance::Upstream { stored: kept },
+                from: AnswerSource::Upstream { stored: kept },
             });
         }
         Err(Failure::Unsettled)
@@ -177,16 +177,22 @@ impl Fill {
         classify(says, sure, self.chain.times().final_depth)
     }
 
-    fn stored(&self, answer: Answer, page: Option<Page>, standing: Standing, mark: Mark) -> Stored {
+    fn stored(
+        &self,
+        answer: Answer,
+        page: Option<Page>,
+        standing: ChainStamp,
+        mark: PurgeSequence,
+    ) -> StoredResponse {
         let time = self
             .chain
             .promise(standing.class, standing.tip, self.clock.now());
         let promise = match is_kept(answer.status) {
             true => promise(standing.class, time),
-            false => Promise::Nothing,
+            false => ClientFreshness::Nothing,
         };
         let standing = standing.promising(time);
-        Stored {
+        StoredResponse {
             status: answer.status,
             etag: etag(&answer.body),
             fields: self.respond.template(answer.content_type, promise),
@@ -196,20 +202,20 @@ impl Fill {
             body: answer.body,
             standing: Some(standing),
             page: page.map(Box::new),
-            seen: Survived::until(mark),
+            seen: CheckedSequence::until(mark),
         }
     }
 
     /// Stores as final what has become so since it was stored.
-    pub fn settle(&self, key: &Key, stored: &Stored) -> Arc<Stored> {
+    pub fn mark_revalidated(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
         let standing = stored.standing.as_ref().map(|standing| {
             let (class, epoch) = (Class::Final, standing.epoch());
-            Standing::new(class, standing.tip, standing.heights(), epoch)
+            ChainStamp::new(class, standing.tip, standing.heights(), epoch)
         });
         let tip = standing.as_ref().map_or(0, |standing| standing.tip);
         let time = self.chain.promise(Class::Final, tip, self.clock.now());
         let promise = promise(Class::Final, time);
-        let settled = Arc::new(Stored {
+        let settled = Arc::new(StoredResponse {
             status: stored.status,
             body: stored.body.clone(),
             etag: stored.etag.clone(),
@@ -219,14 +225,14 @@ impl Fill {
             took: stored.took,
             standing,
             page: stored.page.clone(),
-            seen: Survived::at(stored.seen.number()),
+            seen: CheckedSequence::at(stored.seen.number()),
         });
         self.cache.store().insert(key.clone(), settled.clone());
         settled
     }
 
     /// Notes which transactions are seen in a window of their block.
-    fn note_runs(&self, key: &Key, route: &Route, stored: &Stored) {
+    fn note_runs(&self, key: &Key, route: &Route, stored: &StoredResponse) {
         let (Some(page), Some(size)) = (&stored.page, route.pages) else {
             return;
         };
@@ -240,7 +246,7 @@ impl Fill {
         if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {
             return;
         }
-        let place = Place {
+        let place = TransactionLocation {
             route: key.route(),
             height: block.height,
             offset: page.offset,
@@ -251,9 +257,9 @@ impl Fill {
 }
 
 /// The key that an answer is stored under.
-pub(super) fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
+pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key {
     let by_height = route.places.block.and_then(|at| {
-        let Some(Asked::Hash(asked)) = block(key.target(), at) else {
+        let Some(BlockReference::Hash(asked)) = block(key.target(), at) else {
             return None;
         };
         match stored.page.as_ref()?.blocks() {
@@ -265,10 +271,10 @@ pub(super) fn own_key(key: &Key, route: &Route, stored: &Stored) -> Key {
 }
 
 /// How clients are told what they are promised of a class.
-pub(super) fn promise(class: Class, time: Duration) -> Promise {
+pub(super) fn promise(class: Class, time: Duration) -> ClientFreshness {
     match class {
-        Class::Final => Promise::Immutable(time),
-        Class::Recent | Class::Live | Class::Absent => Promise::For(time),
+        Class::Final => ClientFreshness::Immutable(time),
+        Class::Recent | Class::Live | Class::Absent => ClientFreshness::For(time),
     }
 }
 
@@ -290,8 +296,8 @@ fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says 
     if answer.empty {
         return Says::Nothing {
             asked: match asked {
-                Some(Asked::Height(height)) => Some(height),
-                Some(Asked::Hash(_)) | None => None,
+                Some(BlockReference::Height(height)) => Some(height),
+                Some(BlockReference::Hash(_)) | None => None,
             },
         };
     }
@@ -302,8 +308,8 @@ fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says 
         return Says::Other;
     };
     let of_block = match asked {
-        Some(Asked::Height(height)) => only.height == height,
-        Some(Asked::Hash(hash)) => only.hash == hash,
+        Some(BlockReference::Height(height)) => only.height == height,
+        Some(BlockReference::Hash(hash)) => only.hash == hash,
         None => false,
     };
     let of_transaction = || {
