@@ -10,20 +10,16 @@
 //! Deliberately absent: what is kept of an answer (`cache`) and what a client
 //! is told of a failure (`refusal`).
 
-pub mod admission_queue;
+pub mod admission;
 pub mod answer;
-mod api_key;
 mod attempts;
 pub mod breaker;
-pub mod budget;
-pub mod budgets;
 mod cause;
 pub mod chance;
 pub mod concurrency;
 mod connection;
 mod connections;
 mod connector;
-pub mod cooldown;
 pub mod endpoint;
 pub mod endpoint_selection;
 mod failure;
@@ -35,12 +31,6 @@ pub mod latency;
 mod min_rate;
 mod missing_routes;
 pub mod names;
-pub mod queue;
-mod rates;
-mod refusals;
-pub mod reported;
-pub mod reported_limits;
-mod request_priority;
 pub mod response_body;
 pub mod retry;
 mod search;
@@ -52,7 +42,6 @@ mod streamed;
 pub mod tally;
 mod tls;
 mod under_way;
-mod unreadable;
 pub mod upload;
 
 use std::hash::BuildHasher;
@@ -62,10 +51,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use admission_queue::{AdmissionQueue, Hold, Slot, Until};
+use admission::UnreadableFields;
+use admission::queue::{AdmissionQueue, Hold, Slot, Until};
+use admission::shared_budget::{Budgets, Payer};
+pub use admission::{ClientShare, LEAST_SHARED, Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
 use attempts::Course;
-use budgets::{Budgets, Payer};
 use chance::Chance;
 use connections::Connections;
 use endpoint::{Endpoint, EndpointSnapshot, Permit};
@@ -79,8 +70,6 @@ use keys::{ApiKey, BudgetPermit, Denied, Host, KeySnapshot, KeySnapshotAtHost, K
 pub use min_rate::MinRate;
 pub use missing_routes::MissingRoutes;
 use names::Names;
-pub use rates::{Rate, Rates};
-pub use request_priority::{Priority, RequestPriority};
 use retry::RetryBudget;
 pub use search::{KeyEchoed, SearchedBody};
 pub use set::{ProviderKeys, Upstreams};
@@ -89,7 +78,6 @@ pub use streamed::{BodyPermit, RequestBody, ResponseBody, StreamedAnswer, no_bod
 use tally::Tally;
 pub use tls::TlsError;
 use tokio::sync::watch;
-use unreadable::UnreadableFields;
 use upload::Uploads;
 
 use crate::clock::Clock;

@@ -307,7 +307,7 @@ fn libraries_are_named_where_they_belong() {
         ("tracing_subscriber", &["telemetry"]),
         ("listenfd", &["supervisor::handed"]),
         ("sd_notify", &["supervisor"]),
-        ("zeroize", &["secrets", "upstream::api_key"]),
+        ("zeroize", &["secrets", "upstream::keys::api_key"]),
     ] {
         let named = |source: &Source| {
             let mut paths = source.code.lines().filter(|line| {

@@ -6,7 +6,7 @@ use super::Config;
 use crate::cache::policy::Mode;
 use crate::route::{Headers, Route};
 use crate::units;
-use crate::upstream::queue::LEAST_SHARED;
+use crate::upstream::LEAST_SHARED;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
 
 impl Config {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::admission_queue::AdmissionQueue;
-use super::budgets::{Budgets, Payer};
+use super::admission::queue::AdmissionQueue;
+use super::admission::shared_budget::{Budgets, Payer};
 use super::connection::{Connection, SendPath};
 use super::hold;
 use super::keys::{ApiKey, Keys};

@@ -22,7 +22,7 @@ use foldhash::quality::RandomState;
 use http::Uri;
 pub use permit::{InFlightSlot, Permit};
 
-use super::admission_queue::{AdmissionQueue, Hold, Slot, Until};
+use super::admission::queue::{AdmissionQueue, Hold, Slot, Until};
 use super::breaker::{self, Breaker, BreakerState, RequestOutcome};
 use super::cause::Cause;
 use super::concurrency::Concurrency;

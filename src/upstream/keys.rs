@@ -3,8 +3,11 @@
 //! Invariant: no byte of a key leaves the process but in the upstream request's
 //! header ([`ApiKey`]).
 
+mod api_key;
 mod budget_permit;
+pub mod cooldown;
 mod denied;
+mod refusals;
 mod snapshot;
 mod unanswered;
 
@@ -20,15 +23,16 @@ pub use snapshot::{KeySnapshot, KeySnapshotAtHost};
 use tokio::sync::watch;
 use unanswered::Unanswered;
 
-use super::admission_queue::AdmissionQueue;
-use super::api_key::Traces;
-pub use super::api_key::{ApiKey, BadKeys};
-use super::budget::Keep;
-use super::budgets::{Budgets, Counted, Holder, Payer, REMEMBERED, Terms, Wait};
-use super::cooldown::{Cooldown, CooldownReason};
-use super::refusals::{KeyCheckResult, Refusals};
+use super::admission::budget::Keep;
+use super::admission::queue::AdmissionQueue;
+use super::admission::shared_budget::{Budgets, Counted, Holder, Payer, REMEMBERED, Terms, Wait};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
+pub(crate) use api_key::Traces;
+pub use api_key::{ApiKey, BadKeys};
+use cooldown::{Cooldown, CooldownReason};
+pub(crate) use refusals::KeyCheckResult;
+use refusals::Refusals;
 
 /// The keys of one upstream; or, where there is none, asking without. A reload
 /// may put others in their place: who waits for budget gets one of those then.

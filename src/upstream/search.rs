@@ -16,7 +16,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::api_key::{ApiKey, Traces};
+use super::keys::{ApiKey, Traces};
 use super::response_body::Framed;
 use super::{Failure, Upstream};
 use crate::wire::body::BodyError;

@@ -11,14 +11,14 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::admission::limit_report;
 use super::answer::{self, Answer, is_no_such_route};
 use super::attempts::{Course, NextAttempt};
 use super::cause::{self, Cause, is_settled};
 use super::connection::{Connection, SendPath};
 use super::endpoint::{Endpoint, Permit};
+use super::keys::KeyCheckResult;
 use super::keys::{BudgetPermit, Denied, Refused, Suspicion};
-use super::refusals::KeyCheckResult;
-use super::reported;
 use super::response_body;
 use super::retry::pause;
 use super::streamed::{RequestBody, no_body};
@@ -408,7 +408,7 @@ impl Upstream {
         let (head, body) = response.into_parts();
         let wall = self.clock.wall_as_set();
         let judged = answer::judge_head(head.status, &head.headers, wall);
-        let said = reported::read(head.status, &head.headers, wall);
+        let said = limit_report::read(head.status, &head.headers, wall);
         self.report_unreadable(passage.endpoint(), &said);
         grant.hear(&said);
         match &judged {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::budgets::Budgets;
+use super::admission::shared_budget::Budgets;
 use super::keys::ApiKey;
 use super::names::Names;
 use super::{Settings, SetupError, Upstream, UpstreamClient};

@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::breaker;
 use super::endpoint::InFlight;
 use super::keys::ApiKey;
-use super::rates::{Rate, Rates};
 use super::tls::TlsError;
+use super::{Rate, Rates};
 use super::{response_body, upload};
 
 /// The name of the upstream that `[upstream]` describes.

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::admission::limit_report::{self, Reported};
 use super::answer::judge_head;
 use super::attempts::Course;
 use super::breaker::BreakerState;
@@ -19,7 +20,6 @@ use super::connection::SendPath;
 use super::connections::{RelayConnection, RelayConnectionBody};
 use super::endpoint::{Endpoint, InFlightSlot, Permit};
 use super::keys::BudgetPermit;
-use super::reported::{self, Reported};
 use super::send::Failed;
 use super::tally::Reason;
 use super::upload::Upload;
@@ -373,7 +373,7 @@ impl Upstream {
     ) {
         if grant.header().is_some() {
             let wall = self.clock.wall_as_set();
-            let said = reported::read(status, fields, wall);
+            let said = limit_report::read(status, fields, wall);
             self.report_unreadable(endpoint, &said);
             let spent = said.quota_spent.is_some();
             grant.hear(&Reported {

@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
-use crate::upstream::admission_queue::Slot;
+use crate::upstream::admission::queue::Slot;
 use crate::upstream::breaker::{BreakerPermit, Change, RequestOutcome};
 use crate::upstream::cause::Cause;
 use crate::upstream::connection::{Connection, SendPath};

@@ -9,16 +9,16 @@ use foldhash::quality::FixedState;
 use http::{HeaderValue, StatusCode};
 use tokio::sync::watch;
 
+use super::cooldown::{Cooldown, CooldownReason};
+use super::refusals::KeyCheckResult;
 use super::{Denied, KeyAtHost, Keys, Slot, State, Unanswered};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::units;
-use crate::upstream::budgets::Counted;
+use crate::upstream::admission::limit_report::{Reported, ReportedLimit};
+use crate::upstream::admission::shared_budget::Counted;
 use crate::upstream::connection::SendPath;
-use crate::upstream::cooldown::{Cooldown, CooldownReason};
 use crate::upstream::given_up::{GivenUpRequest, GivenUpRequests, Gone};
-use crate::upstream::refusals::KeyCheckResult;
-use crate::upstream::reported::{Reported, ReportedLimit};
 use crate::upstream::{Priority, RequestPriority};
 
 /// The right to send one request, with a key or without. It counts against the

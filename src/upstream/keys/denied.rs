@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::upstream::budgets::Wait;
+use crate::upstream::admission::shared_budget::Wait;
 
 /// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

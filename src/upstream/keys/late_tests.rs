@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::budget::{LATE, SECOND};
+use crate::upstream::admission::budget::{LATE, SECOND};
 use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::given_up::GivenUpRequests;
 use crate::upstream::{Failure, Rate, hold};

@@ -30,7 +30,7 @@ use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 use world::{PLACES, SERVERS, VALUES, World};
 
 use crate::identify::Client;
-use crate::upstream::reported::{LimitWindow, ReportedLimit};
+use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
 use crate::upstream::{Priority, RequestPriority};
 
 /// What happens.

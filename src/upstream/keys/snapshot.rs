@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Host;
-use crate::upstream::cooldown::CooldownReason;
+use super::cooldown::CooldownReason;
 
 /// How a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use http::StatusCode;
 
 use super::*;
-use crate::upstream::reported::{LimitWindow, Reported, ReportedLimit};
+use crate::upstream::admission::limit_report::{LimitWindow, Reported, ReportedLimit};
 use crate::upstream::{Failure, Rate, hold};
 
 /// 0 for any number.

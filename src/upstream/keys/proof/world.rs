@@ -11,13 +11,13 @@ use proptest::test_runner::TestCaseError;
 use super::{Fate, Said, Step};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
-use crate::upstream::admission_queue::AdmissionQueue;
-use crate::upstream::budget::{LATE, SECOND};
-use crate::upstream::budgets::{Budgets, Payer, REMEMBERED};
+use crate::upstream::admission::budget::{LATE, SECOND};
+use crate::upstream::admission::limit_report::{LimitWindow, Reported};
+use crate::upstream::admission::queue::AdmissionQueue;
+use crate::upstream::admission::shared_budget::{Budgets, Payer, REMEMBERED};
 use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::given_up::GivenUpRequests;
 use crate::upstream::keys::{ApiKey, BudgetPermit, Denied, Keys};
-use crate::upstream::reported::{LimitWindow, Reported};
 use crate::upstream::{Priority, Rate, Rates, RequestPriority};
 
 /// The keys that there are.

@@ -13,21 +13,21 @@ use super::LimitWindow;
 use super::times::Clocks;
 
 /// `ratelimit`.
-pub(super) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 /// `ratelimit-policy`.
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// A service limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// The window that its policy has.
-    pub(super) window: LimitWindow,
+    pub(crate) window: LimitWindow,
     /// How many requests are left.
-    pub(super) left: u64,
+    pub(crate) left: u64,
     /// In how many seconds the window ends.
-    pub(super) end: Option<u64>,
+    pub(crate) end: Option<u64>,
     /// How long the window is, in seconds, by its policy.
-    pub(super) longest: Option<u64>,
+    pub(crate) longest: Option<u64>,
 }
 
 /// A quota policy.
@@ -41,7 +41,7 @@ struct Policy {
 
 /// The service limits of a response that are about requests, and the lines that
 /// cannot be read as such.
-pub(super) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&HeaderValue>) {
+pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&HeaderValue>) {
     let (mut items, mut unreadable) = (Vec::new(), Vec::new());
     let lines = fields.get_all(RATELIMIT);
     if lines.iter().next().is_none() {

@@ -15,7 +15,7 @@
 use std::time::Duration;
 
 use super::budget::Keep;
-use super::reported::{LimitWindow, ReportedLimit};
+use super::limit_report::{LimitWindow, ReportedLimit};
 use crate::clock::Moment;
 
 /// So many words are held; of more, the one that is farthest from mattering

@@ -14,19 +14,19 @@ use super::LimitWindow;
 
 /// Names of fields that report on a window. Each entry names the documents that
 /// have them.
-pub(super) struct Dialect {
+pub(crate) struct Dialect {
     /// How many requests are left. `*` stands for the name of a window.
-    pub(super) left: &'static str,
+    pub(crate) left: &'static str,
     /// When the window ends, the best first; at most [`ENDS`].
-    pub(super) ends: &'static [&'static str],
+    pub(crate) ends: &'static [&'static str],
 }
 
 /// So many fields of a dialect say when a window ends, at most.
-pub(super) const ENDS: usize = 2;
+pub(crate) const ENDS: usize = 2;
 
 /// All of them. Where several in one response say when an unnamed window ends, the
 /// first of them counts.
-pub(super) const DIALECTS: [Dialect; 11] = [
+pub(crate) const DIALECTS: [Dialect; 11] = [
     Dialect {
         // draft-ietf-httpapi-ratelimit-headers 0 to 6; Docker Hub, usage and limits;
         // GitLab, user and IP rate limits; Hiro, response headers.
@@ -97,11 +97,11 @@ pub(super) const DIALECTS: [Dialect; 11] = [
 ];
 
 /// The field that says how many are used, and of how many: `32/40`.
-pub(super) const BUCKET: &str = "x-shopify-shop-api-call-limit";
+pub(crate) const BUCKET: &str = "x-shopify-shop-api-call-limit";
 
 /// Fields that say how long to wait, beside `retry-after`; and whether in
 /// milliseconds.
-pub(super) const WAITS: [(&str, bool); 4] = [
+pub(crate) const WAITS: [(&str, bool); 4] = [
     // RFC 9110 §10.2.3.
     ("retry-after", false),
     // MailerLite, API rate limits.
@@ -113,7 +113,7 @@ pub(super) const WAITS: [(&str, bool); 4] = [
 
 /// What a field says of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// How many requests are left.
     Left,
     /// When it ends; the lower the better.
@@ -121,7 +121,7 @@ pub(super) enum Part {
 }
 
 /// Which dialect a field is of, which window it is about and what it says.
-pub(super) fn find(name: &str) -> Option<(usize, LimitWindow, Part)> {
+pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, Part)> {
     // Of the fields of a response hardly any has it.
     if !name.contains("limit") {
         return None;

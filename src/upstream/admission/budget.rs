@@ -38,8 +38,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::limit_report::ReportedLimit;
 use super::rates::{Rate, Rates};
-use super::reported::ReportedLimit;
 use super::reported_limits::{ReportContext, ReportedLimits};
 use crate::clock::Moment;
 

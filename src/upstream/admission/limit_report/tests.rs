@@ -8,15 +8,15 @@ use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::budget::{Budget, Keep};
+use crate::upstream::admission::budget::{Budget, Keep};
 use crate::upstream::{Rate, Rates};
 
 /// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
-pub(super) fn wall() -> SystemTime {
+pub(crate) fn wall() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_190_400_200)
 }
 
-pub(super) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
+pub(crate) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
     let pairs = pairs
         .iter()
         .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));

@@ -15,7 +15,7 @@ use http::header::{AGE, DATE, HeaderName};
 
 /// A window that ends later than this is none: its end is nonsense, or in
 /// another unit.
-pub(super) const MOST_SPAN: u64 = 400 * 86_400;
+pub(crate) const MOST_SPAN: u64 = 400 * 86_400;
 
 /// Above this a bare number is no number of seconds to go, but Unix time.
 const UNIX_TIME: u64 = 1_000_000_000;
@@ -41,7 +41,7 @@ const ISO_TIMES: [(&str, u128); 3] = [("H", 3600 * SECOND), ("M", 60 * SECOND), 
 
 /// The clocks that a response's dates are read against.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clocks {
+pub(crate) struct Clocks {
     /// The server's, by `date`.
     server: Option<SystemTime>,
     own: SystemTime,
@@ -49,7 +49,7 @@ pub(super) struct Clocks {
 
 impl Clocks {
     /// Those of a response that came at a time of our own clock.
-    pub(super) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
+    pub(crate) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
         let date = only(fields, DATE).and_then(http_date);
         // A cache on the way leaves `date` as it was (RFC 9111 §5.1).
         let age = only(fields, AGE).and_then(digits).unwrap_or(0);
@@ -72,7 +72,7 @@ impl Clocks {
     /// fractions or without; Unix time in seconds or smaller units; a duration of
     /// Go's or of ISO 8601; a date of HTTP's or of ISO 8601. `None` where it is
     /// nothing of that kind.
-    pub(super) fn seconds_until(self, text: &str) -> Option<u64> {
+    pub(crate) fn seconds_until(self, text: &str) -> Option<u64> {
         let text = text.trim();
         if let Some(number) = number(text) {
             return Some(self.seconds_of(number));
@@ -86,7 +86,7 @@ impl Clocks {
     }
 
     /// What a bare number says, in nanoseconds.
-    pub(super) fn seconds_of(self, number: u128) -> u64 {
+    pub(crate) fn seconds_of(self, number: u128) -> u64 {
         if number <= u128::from(UNIX_TIME) * SECOND {
             return seconds(number);
         }
@@ -101,12 +101,12 @@ impl Clocks {
 }
 
 /// Whole seconds of a number of milliseconds, rounded up.
-pub(super) fn seconds_of_millis(text: &str) -> Option<u64> {
+pub(crate) fn seconds_of_millis(text: &str) -> Option<u64> {
     Some(seconds(number(text.trim())? / 1000))
 }
 
 /// How many there are, whole; fractions do not count.
-pub(super) fn count(text: &str) -> Option<u64> {
+pub(crate) fn count(text: &str) -> Option<u64> {
     let whole = number(text.trim())? / SECOND;
     Some(u64::try_from(whole).unwrap_or(u64::MAX))
 }

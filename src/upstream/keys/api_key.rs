@@ -21,7 +21,7 @@ use zeroize::{Zeroize, Zeroizing};
 #[derive(Clone)]
 pub struct ApiKey {
     name: Arc<str>,
-    pub(super) value: HeaderValue,
+    pub(crate) value: HeaderValue,
 }
 
 impl fmt::Debug for ApiKey {
@@ -79,7 +79,7 @@ impl ApiKey {
     /// What gives it away: itself, and as others spell it. A JSON string has the
     /// escapes that must be, and those that some writers add; a URL and an HTML
     /// page have their own.
-    pub(super) fn traces(&self) -> Vec<Trace> {
+    pub(crate) fn traces(&self) -> Vec<Trace> {
         let plain = self.value.as_bytes();
         if plain.len() < LEAST_SEARCHED {
             return Vec::new();
@@ -109,21 +109,21 @@ impl ApiKey {
 }
 
 /// A text that gives a key away, and whose it is.
-pub(super) struct Trace {
-    pub(super) name: Arc<str>,
+pub(crate) struct Trace {
+    pub(crate) name: Arc<str>,
     form: HeaderValue,
 }
 
 impl Trace {
     /// Whether a field name has it in it: those are in lower case by now.
-    pub(super) fn is_in_name(&self, name: &str) -> bool {
+    pub(crate) fn is_in_name(&self, name: &str) -> bool {
         let form = self.form.as_bytes();
         let mut parts = name.as_bytes().windows(form.len());
         parts.any(|part| part.eq_ignore_ascii_case(form))
     }
 
     /// How many of its first bytes some bytes end with; not all of them.
-    pub(super) fn begun_by(&self, bytes: &[u8]) -> usize {
+    pub(crate) fn begun_by(&self, bytes: &[u8]) -> usize {
         let form = self.form.as_bytes();
         let most = bytes.len().min(form.len() - 1);
         let begins = |length: &usize| bytes.ends_with(&form[..*length]);
@@ -135,7 +135,7 @@ impl Trace {
 /// text however many keys there are. As Wu and Manber do it, without their prefix
 /// table: two bytes say how far the search may go on.
 #[derive(Default)]
-pub(super) struct Traces {
+pub(crate) struct Traces {
     all: Box<[Trace]>,
     /// The length of the shortest.
     shortest: usize,
@@ -185,7 +185,7 @@ fn pair(one: u8, two: u8) -> usize {
 
 impl Traces {
     /// A trace that some bytes have in them, where they do.
-    pub(super) fn find(&self, bytes: &[u8]) -> Option<&Trace> {
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<&Trace> {
         let mut start = 0;
         while let Some(part) = bytes.get(start..start + self.shortest) {
             let [.., one, two] = part else {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::reported::MOST_WAIT;
 use crate::clock::Moment;
+use crate::upstream::admission::limit_report::MOST_WAIT;
 
 /// How soon a key is tried again where a trial ended without telling anything.
 const UNSETTLED: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::HeaderName;
 
-use super::Upstream;
-use super::endpoint::Endpoint;
-use super::reported::{Reported, Unreadable};
+use super::limit_report::{Reported, Unreadable};
+use crate::upstream::Upstream;
+use crate::upstream::endpoint::Endpoint;
 
 /// So many are logged at the most, until the configuration is loaded anew.
 const MOST: usize = 64;
@@ -17,7 +17,7 @@ const MOST_VALUE: usize = 80;
 /// Which fields could not be read at which endpoints, as far as that has been
 /// logged since the configuration was loaded.
 #[derive(Debug, Default)]
-pub(super) struct UnreadableFields(Mutex<Vec<(Box<str>, HeaderName)>>);
+pub(crate) struct UnreadableFields(Mutex<Vec<(Box<str>, HeaderName)>>);
 
 impl UnreadableFields {
     /// Whether it is news that a field of an endpoint's cannot be read.
@@ -39,7 +39,7 @@ impl UnreadableFields {
 impl Upstream {
     /// Logs what an endpoint reports of limits and cannot be read, where that is
     /// news.
-    pub(super) fn report_unreadable(&self, endpoint: &Endpoint, reported: &Reported) {
+    pub(crate) fn report_unreadable(&self, endpoint: &Endpoint, reported: &Reported) {
         for Unreadable { field, value } in &reported.unreadable {
             if !self.unreadable.add(endpoint.name(), field) {
                 continue;

@@ -26,10 +26,10 @@ use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
-use super::admission_queue::AdmissionQueue;
 use super::budget::{Budget, BudgetSlot, Keep, LATE, SECOND};
+use super::limit_report::ReportedLimit;
+use super::queue::AdmissionQueue;
 use super::rates::Rates;
-use super::reported::ReportedLimit;
 use crate::clock::Moment;
 
 /// How long a budget that nobody holds is remembered: far longer than a window.

@@ -28,7 +28,7 @@ const QUIET: Duration = Duration::from_mins(5);
 
 /// What a key check has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum KeyCheckResult {
+pub(crate) enum KeyCheckResult {
     /// The status path refuses the key.
     Refused,
     /// The status path accepts the key.
@@ -43,7 +43,7 @@ pub(super) enum KeyCheckResult {
 
 /// What refusals say of one key.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     /// The targets that count against the key, as hashes.
     targets: Vec<u64>,
     /// Key checks in a row that did not count against the key.
@@ -57,17 +57,17 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Whether a key check may be sent.
-    pub(super) fn may_check(&self, now: Moment) -> bool {
+    pub(crate) fn may_check(&self, now: Moment) -> bool {
         self.next <= now
     }
 
     /// Whether targets count against the key, since no status path decides.
-    pub(super) fn has_no_status(&self) -> bool {
+    pub(crate) fn has_no_status(&self) -> bool {
         self.has_no_status
     }
 
     /// A key check has ended.
-    pub(super) fn checked(&mut self, verdict: KeyCheckResult, now: Moment) {
+    pub(crate) fn checked(&mut self, verdict: KeyCheckResult, now: Moment) {
         match verdict {
             KeyCheckResult::NotSent => return,
             KeyCheckResult::Refused => {
@@ -87,7 +87,7 @@ impl Refusals {
     }
 
     /// Counts a target against the key; answers whether that is enough.
-    pub(super) fn count(&mut self, target: u64) -> bool {
+    pub(crate) fn count(&mut self, target: u64) -> bool {
         if !self.targets.contains(&target) {
             self.targets.push(target);
         }
@@ -99,7 +99,7 @@ impl Refusals {
     }
 
     /// The key has been accepted for some target.
-    pub(super) fn accepted(&mut self) {
+    pub(crate) fn accepted(&mut self) {
         self.targets.clear();
     }
 }

@@ -15,11 +15,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::latency::Latency;
-use super::queue::{ClientShare, Full, LEAST_SHARED, Number, Queue};
-use super::{Failure, Priority, RequestPriority};
+use super::fair_order::{ClientShare, Full, LEAST_SHARED, Number, Queue};
+use super::{Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::upstream::Failure;
+use crate::upstream::latency::Latency;
 
 /// The line before one upstream.
 pub struct AdmissionQueue {
