@@ -185,7 +185,7 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
         config_name: "bench".to_owned(),
         reread: Box::new(|| Err(Vec::new())),
         sandbox: Some(Sandbox::new(Settings::default())),
-        names: ordgate::upstream::names::Names::default(),
+        names: ordgate::upstream::client::resolver::Names::default(),
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),
         handed: Handed::default(),

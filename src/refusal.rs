@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::limit::{TooMany, TooManyMisses};
-use crate::upstream::upload::BodyFault;
+use crate::upstream::client::upload::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;

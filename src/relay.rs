@@ -692,7 +692,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::config::Config;
     use crate::upstream::ProviderKeys;
-    use crate::upstream::names::Names;
+    use crate::upstream::client::resolver::Names;
 
     #[test]
     fn bodies_without_a_slot_are_bounded_for_each_upstream_alone() {

@@ -39,7 +39,7 @@ use crate::reload::{Reloaded, Reloads};
 use crate::sandbox::{self, Sandbox};
 use crate::supervisor::{Handed, Supervisor};
 use crate::upstream::SetupError;
-use crate::upstream::names::Names;
+use crate::upstream::client::resolver::Names;
 
 /// What a server is made of.
 pub struct Options {

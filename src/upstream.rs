@@ -12,37 +12,14 @@
 
 pub mod admission;
 pub mod answer;
-mod attempts;
-pub mod breaker;
-mod cause;
-pub mod chance;
-pub mod concurrency;
-mod connection;
-mod connections;
-mod connector;
+pub mod client;
 pub mod endpoint;
-pub mod endpoint_selection;
 mod failure;
-mod failures;
-mod given_up;
-mod heights;
 pub mod keys;
-pub mod latency;
-mod min_rate;
 mod missing_routes;
-pub mod names;
-pub mod response_body;
-pub mod retry;
-mod search;
-mod send;
 mod set;
 mod settings;
-pub mod sketch;
-mod streamed;
 pub mod tally;
-mod tls;
-mod under_way;
-pub mod upload;
 
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -56,29 +33,29 @@ use admission::queue::{AdmissionQueue, Hold, Slot, Until};
 use admission::shared_budget::{Budgets, Payer};
 pub use admission::{ClientShare, LEAST_SHARED, Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
-use attempts::Course;
-use chance::Chance;
-use connections::Connections;
+use client::attempts::Course;
+use client::chance::Chance;
+pub use client::key_search::{KeyEchoed, SearchedBody};
+pub use client::min_rate::MinRate;
+use client::pools::Connections;
+use client::resolver::Names;
+use client::retry_budget::RetryBudget;
+pub use client::streamed::{BodyPermit, RequestBody, ResponseBody, StreamedAnswer, no_body};
+pub use client::tls::TlsError;
+use client::upload::Uploads;
+use endpoint::heights::{Heights, highest_at};
+use endpoint::selection::{Condition, EndpointSelection, Switch};
 use endpoint::{Endpoint, EndpointSnapshot, Permit};
-use endpoint_selection::{Condition, EndpointSelection, Switch};
 pub use failure::{Failure, TimedOut, Unreachable};
 use foldhash::quality::RandomState;
-use heights::{Heights, highest_at};
 use http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use keys::{ApiKey, BudgetPermit, Denied, Host, KeySnapshot, KeySnapshotAtHost, Keys};
-pub use min_rate::MinRate;
 pub use missing_routes::MissingRoutes;
-use names::Names;
-use retry::RetryBudget;
-pub use search::{KeyEchoed, SearchedBody};
 pub use set::{ProviderKeys, Upstreams};
 pub use settings::{DEFAULT, Hedge, Retry, Settings, SetupError};
-pub use streamed::{BodyPermit, RequestBody, ResponseBody, StreamedAnswer, no_body};
 use tally::Tally;
-pub use tls::TlsError;
 use tokio::sync::watch;
-use upload::Uploads;
 
 use crate::clock::Clock;
 
@@ -590,7 +567,7 @@ impl Upstream {
         {
             None => Ok(()),
             Some(name) => {
-                let KeyEchoed = search::echoed(&name);
+                let KeyEchoed = client::key_search::echoed(&name);
                 Err(Failure::KeyEchoed)
             }
         }

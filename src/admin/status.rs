@@ -10,11 +10,11 @@ use crate::cache::date;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::upstream::ClientShare;
-use crate::upstream::breaker::BreakerState;
+use crate::upstream::client::upload::BodyFault;
+use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::{EndpointSnapshot, LastFailure};
 use crate::upstream::keys::{Host, KeySnapshotAtHost};
 use crate::upstream::tally::Reason;
-use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
 
 /// So many of the clients that have had the most of the budget are listed.

@@ -7,8 +7,9 @@ use http::{HeaderName, Uri};
 
 use super::reader::Table;
 use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
+use crate::upstream::client::{response_body, upload};
+use crate::upstream::endpoint::breaker;
 use crate::upstream::{DEFAULT, Hedge, Rate, Retry, Settings};
-use crate::upstream::{breaker, response_body, upload};
 
 /// Fields of a request that mean something already: the key would break the
 /// message, or be taken for something else by who is on the way.

@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::cache::key::Key;
 use crate::clock::Moment;
 use crate::upstream::Failure;
-use crate::upstream::breaker::RequestOutcome;
+use crate::upstream::endpoint::breaker::RequestOutcome;
 
 /// For how long a failure is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -36,7 +36,7 @@ use crate::relay::{self, Relay};
 use crate::reload::Done;
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
-use crate::upstream::names::Names;
+use crate::upstream::client::resolver::Names;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.

@@ -24,7 +24,7 @@ use crate::listener::{Acceptor, Current};
 use crate::reload::Reloaded;
 use crate::telemetry;
 use crate::upstream::ProviderKeys;
-use crate::upstream::names::Names;
+use crate::upstream::client::resolver::Names;
 
 /// What is read at the start and again by each reload, flags applied.
 pub struct Fresh {

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::admission::queue::AdmissionQueue;
-use super::admission::shared_budget::{Budgets, Payer};
-use super::connection::{Connection, SendPath};
 use super::hold;
 use super::keys::{ApiKey, Keys};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::upstream::admission::queue::AdmissionQueue;
+use crate::upstream::admission::shared_budget::{Budgets, Payer};
+use crate::upstream::client::connection::{Connection, SendPath};
 
 /// How long an answer takes.
 const TAKES: Duration = Duration::from_millis(150);

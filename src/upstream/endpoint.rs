@@ -11,7 +11,16 @@
 //! Deliberately absent: which endpoint is asked (`upstream::choice`), and with
 //! what key.
 
+pub mod breaker;
+pub mod concurrency;
+mod failures;
+pub(crate) mod given_up;
+pub(crate) mod heights;
+pub mod latency;
 mod permit;
+pub mod selection;
+pub mod sketch;
+mod under_way;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,20 +31,20 @@ use foldhash::quality::RandomState;
 use http::Uri;
 pub use permit::{InFlightSlot, Permit};
 
-use super::admission::queue::{AdmissionQueue, Hold, Slot, Until};
-use super::breaker::{self, Breaker, BreakerState, RequestOutcome};
-use super::cause::Cause;
-use super::concurrency::Concurrency;
-use super::endpoint_selection::Condition;
-use super::failures::Failures;
-pub use super::failures::LastFailure;
-use super::given_up::GivenUpRequests;
-use super::heights::Height;
 use super::keys::Host;
-use super::latency::Latency;
-use super::under_way::UnderWay;
 use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
+use crate::upstream::admission::queue::{AdmissionQueue, Hold, Slot, Until};
+use crate::upstream::client::cause::Cause;
+use crate::upstream::endpoint::breaker::{Breaker, BreakerState, RequestOutcome};
+use crate::upstream::endpoint::concurrency::Concurrency;
+use crate::upstream::endpoint::failures::Failures;
+pub use crate::upstream::endpoint::failures::LastFailure;
+use crate::upstream::endpoint::given_up::GivenUpRequests;
+use crate::upstream::endpoint::heights::Height;
+use crate::upstream::endpoint::latency::Latency;
+use crate::upstream::endpoint::selection::Condition;
+use crate::upstream::endpoint::under_way::UnderWay;
 
 /// A base URL, and how the server behind it fares.
 pub struct Endpoint {

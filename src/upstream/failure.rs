@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::breaker::RequestOutcome;
-use super::upload::BodyFault;
+use crate::upstream::client::upload::BodyFault;
+use crate::upstream::endpoint::breaker::RequestOutcome;
 
 /// How asking the upstream failed: RFC 9209's names where it has one, each with
 /// whose doing it was.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::admission::shared_budget::Budgets;
 use super::keys::ApiKey;
-use super::names::Names;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
+use crate::upstream::client::resolver::Names;
 
 /// The provider's keys: those of most upstreams, and those of upstreams that
 /// have keys of their own.

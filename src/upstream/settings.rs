@@ -7,12 +7,12 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use serde::Serialize;
 
-use super::breaker;
+use super::client::{response_body, upload};
 use super::endpoint::InFlight;
 use super::keys::ApiKey;
-use super::tls::TlsError;
-use super::{Rate, Rates};
-use super::{response_body, upload};
+use crate::upstream::admission::{Rate, Rates};
+use crate::upstream::client::tls::TlsError;
+use crate::upstream::endpoint::breaker;
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";

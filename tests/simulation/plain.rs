@@ -26,7 +26,7 @@ use ordgate::config::Config;
 use ordgate::gateway::{Gateway, Session};
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::names::Names;
+use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::{
     BodyPermit, Failure, ProviderKeys, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
 };

@@ -18,7 +18,7 @@ use ordgate::gateway::{Gateway, Session};
 use ordgate::probe;
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::names::Names;
+use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::{Failure, Priority, ProviderKeys, UpstreamClient};
 use ordgate::wire::activity::Activity;
 use tokio::sync::oneshot;

@@ -12,12 +12,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::{family, labels};
 use crate::gateway::Gateway;
-use crate::upstream::breaker::BreakerState;
+use crate::upstream::client::upload::BodyFault;
+use crate::upstream::endpoint::breaker::BreakerState;
+use crate::upstream::endpoint::selection::Condition;
 use crate::upstream::endpoint::{EndpointSnapshot, Histogram};
-use crate::upstream::endpoint_selection::Condition;
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
 use crate::upstream::tally::Reason;
-use crate::upstream::upload::BodyFault;
 use crate::upstream::{Priority, Upstream};
 
 type Cells<T> = Vec<(Vec<(String, String)>, T)>;

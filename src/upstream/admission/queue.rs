@@ -20,7 +20,7 @@ use super::{Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::upstream::Failure;
-use crate::upstream::latency::Latency;
+use crate::upstream::endpoint::latency::Latency;
 
 /// The line before one upstream.
 pub struct AdmissionQueue {

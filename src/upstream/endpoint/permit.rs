@@ -11,9 +11,9 @@ use http::StatusCode;
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
 use crate::upstream::admission::queue::Slot;
-use crate::upstream::breaker::{BreakerPermit, Change, RequestOutcome};
-use crate::upstream::cause::Cause;
-use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::client::cause::Cause;
+use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::endpoint::breaker::{BreakerPermit, Change, RequestOutcome};
 use crate::upstream::{Failure, TimedOut};
 
 /// A place among the requests under way. Those who wait learn that it is free

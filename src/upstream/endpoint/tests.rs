@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::client::connection::{Connection, SendPath};
 
 fn endpoint() -> Arc<Endpoint> {
     let number = |n| NonZeroU32::new(n).unwrap();

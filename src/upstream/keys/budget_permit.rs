@@ -17,8 +17,8 @@ use crate::identify::Client;
 use crate::units;
 use crate::upstream::admission::limit_report::{Reported, ReportedLimit};
 use crate::upstream::admission::shared_budget::Counted;
-use crate::upstream::connection::SendPath;
-use crate::upstream::given_up::{GivenUpRequest, GivenUpRequests, Gone};
+use crate::upstream::client::connection::SendPath;
+use crate::upstream::endpoint::given_up::{GivenUpRequest, GivenUpRequests, Gone};
 use crate::upstream::{Priority, RequestPriority};
 
 /// The right to send one request, with a key or without. It counts against the

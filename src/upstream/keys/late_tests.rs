@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::upstream::admission::budget::{LATE, SECOND};
-use crate::upstream::connection::{Connection, SendPath};
-use crate::upstream::given_up::GivenUpRequests;
+use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::endpoint::given_up::GivenUpRequests;
 use crate::upstream::{Failure, Rate, hold};
 
 const MINUTE: Duration = Duration::from_millis(60_050);

@@ -12,8 +12,8 @@ use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::{Fresh, Options, Server, StartError};
 use ordgate::supervisor::{Handed, Supervisor};
 use ordgate::upstream::ProviderKeys;
+use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::keys::ApiKey;
-use ordgate::upstream::names::Names;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 

@@ -15,8 +15,8 @@ use crate::upstream::admission::budget::{LATE, SECOND};
 use crate::upstream::admission::limit_report::{LimitWindow, Reported};
 use crate::upstream::admission::queue::AdmissionQueue;
 use crate::upstream::admission::shared_budget::{Budgets, Payer, REMEMBERED};
-use crate::upstream::connection::{Connection, SendPath};
-use crate::upstream::given_up::GivenUpRequests;
+use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::endpoint::given_up::GivenUpRequests;
 use crate::upstream::keys::{ApiKey, BudgetPermit, Denied, Keys};
 use crate::upstream::{Priority, Rate, Rates, RequestPriority};
 

@@ -11,14 +11,14 @@
 //! Deliberately absent: how many of all requests may be repeats
 //! (`upstream::retry`), and the budget, which each of them is paid from.
 
-use super::{Failure, TimedOut, Unreachable};
+use crate::upstream::{Failure, TimedOut, Unreachable};
 
 /// How often a request is sent again that the server has not processed.
 const MOST_UNPROCESSED: u32 = 5;
 
 /// What has come of a request so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Course {
+pub(crate) struct Course {
     /// Where it has been.
     been: Vec<usize>,
     /// Where it goes next, if that is said.
@@ -35,7 +35,7 @@ pub(super) struct Course {
 
 /// How a request goes on that has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NextAttempt {
+pub(crate) enum NextAttempt {
     /// With another key, at once.
     OtherKey,
     /// At this endpoint, at once.
@@ -49,7 +49,7 @@ pub(super) enum NextAttempt {
 
 /// What another attempt could be good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(crate) enum Remedy {
     /// Nothing: it is ours, or about what was asked.
     None,
     /// Another key, or another host.
@@ -62,7 +62,7 @@ pub(super) enum Remedy {
 
 impl Course {
     /// One that goes to this endpoint alone.
-    pub(super) fn only(at: usize) -> Self {
+    pub(crate) fn only(at: usize) -> Self {
         Self {
             next: Some(at),
             is_bound: true,
@@ -71,18 +71,18 @@ impl Course {
     }
 
     /// Where it goes next, if that is said.
-    pub(super) fn next(&self) -> Option<usize> {
+    pub(crate) fn next(&self) -> Option<usize> {
         self.next
     }
 
     /// Whether it counts as a failure if the server does not process it this time.
-    pub(super) fn is_last_resend(&self) -> bool {
+    pub(crate) fn is_last_resend(&self) -> bool {
         self.unprocessed >= MOST_UNPROCESSED
     }
 
     /// It has failed so at an endpoint. `another` knows a further endpoint that
     /// it has not been to; `keys` and `most` bound how often it goes on.
-    pub(super) fn fail(
+    pub(crate) fn fail(
         &mut self,
         failure: &Failure,
         at: usize,
@@ -124,12 +124,12 @@ impl Course {
 
 impl Failure {
     /// Whether each endpoint of the same host would fail so.
-    pub(super) fn is_of_host(&self) -> bool {
+    pub(crate) fn is_of_host(&self) -> bool {
         self.remedy() == Remedy::OtherKey
     }
 
     /// What another attempt could be good for.
-    pub(super) fn remedy(&self) -> Remedy {
+    pub(crate) fn remedy(&self) -> Remedy {
         match self {
             Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
             Self::Terminated

@@ -16,9 +16,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::keys::{ApiKey, Traces};
-use super::response_body::Framed;
-use super::{Failure, Upstream};
+use crate::upstream::client::response_body::Framed;
+use crate::upstream::keys::{ApiKey, Traces};
+use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
 /// A body ends with this error where it has an API key in it.
@@ -27,7 +27,7 @@ use crate::wire::body::BodyError;
 pub struct KeyEchoed;
 
 impl Failure {
-    /// Why a body of [`StreamedAnswer`](super::StreamedAnswer) ended before its end.
+    /// Why a body of [`StreamedAnswer`](crate::upstream::StreamedAnswer) ended before its end.
     pub fn of_body(error: &BodyError) -> Self {
         match error.is::<KeyEchoed>() {
             true => Self::KeyEchoed,
@@ -42,7 +42,7 @@ impl Upstream {
     ///
     /// # Errors
     /// Where a key is in the head, or the body cannot be searched.
-    pub(super) fn search_answer(
+    pub(crate) fn search_answer(
         &self,
         answer: Response<Incoming>,
     ) -> Result<(response::Parts, SearchedBody), Failure> {
@@ -92,7 +92,7 @@ fn search_fields(traces: &Traces, fields: &HeaderMap) -> Result<(), KeyEchoed> {
 }
 
 /// Tells the operator that a key came back.
-pub(super) fn echoed(name: &str) -> KeyEchoed {
+pub(crate) fn echoed(name: &str) -> KeyEchoed {
     tracing::error!(
         key = name,
         "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::given_up::{GivenUpRequest, Gone};
+use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
 
 /// How long anything may take before it counts as a hang.
 const PATIENCE: Duration = Duration::from_secs(20);

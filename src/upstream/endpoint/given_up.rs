@@ -15,7 +15,7 @@ use crate::clock::Moment;
 
 /// How it is known that a request arrives no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gone {
+pub(crate) enum Gone {
     /// Its connection has ended.
     Ended,
     /// It arrives about now, if at all: its server runs.
@@ -26,14 +26,14 @@ pub(super) enum Gone {
 type Then = Box<dyn FnOnce(Gone) + Send>;
 
 /// A request that was given up, and may still arrive.
-pub(super) struct GivenUpRequest {
+pub(crate) struct GivenUpRequest {
     given_up: Moment,
     then: Mutex<Option<Then>>,
 }
 
 impl GivenUpRequest {
     /// A request that was given up at this moment.
-    pub(super) fn new(given_up: Moment, then: impl FnOnce(Gone) + Send + 'static) -> Arc<Self> {
+    pub(crate) fn new(given_up: Moment, then: impl FnOnce(Gone) + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
             given_up,
             then: Mutex::new(Some(Box::new(then))),
@@ -41,7 +41,7 @@ impl GivenUpRequest {
     }
 
     /// It arrives no more. Only the first to say so is heard.
-    pub(super) fn gone(&self, how: Gone) {
+    pub(crate) fn gone(&self, how: Gone) {
         let then = self.then().take();
         if let Some(then) = then {
             then(how);
@@ -49,7 +49,7 @@ impl GivenUpRequest {
     }
 
     /// Whether it is known that it arrives no more.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.then().is_none()
     }
 
@@ -60,18 +60,18 @@ impl GivenUpRequest {
 
 /// The requests of an endpoint that were given up, and may still arrive there.
 #[derive(Default)]
-pub(super) struct GivenUpRequests(Mutex<Vec<Arc<GivenUpRequest>>>);
+pub(crate) struct GivenUpRequests(Mutex<Vec<Arc<GivenUpRequest>>>);
 
 impl GivenUpRequests {
     /// One more was given up.
-    pub(super) fn add(&self, late: Arc<GivenUpRequest>) {
+    pub(crate) fn add(&self, late: Arc<GivenUpRequest>) {
         let mut lates = self.lates();
         lates.retain(|late| !late.is_over());
         lates.push(late);
     }
 
     /// The endpoint has answered a request that was sent at this moment.
-    pub(super) fn answered(&self, sent: Moment) {
+    pub(crate) fn answered(&self, sent: Moment) {
         let mut lates = self.lates();
         if lates.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl GivenUpRequests {
     }
 
     /// How many there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let lates = self.lates();
         lates.iter().filter(|late| !late.is_over()).count()
     }

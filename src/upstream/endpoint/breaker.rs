@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::chance::Chance;
 use crate::clock::Moment;
+use crate::upstream::client::chance::Chance;
 
 /// When the breaker opens, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

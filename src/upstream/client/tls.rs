@@ -8,8 +8,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::Settings;
-use super::connector::NoClientCertificate;
+use crate::upstream::Settings;
+use crate::upstream::client::connector::NoClientCertificate;
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum TlsError {
 ///
 /// # Errors
 /// Where the file of authorities is no use.
-pub(super) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
+pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
     if let Some(path) = &settings.ca_file {

@@ -22,7 +22,7 @@ const BESIDE_BODIES: u32 = 2;
 
 /// The requests under way at one endpoint, by the order in which they were sent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct UnderWay {
+pub(crate) struct UnderWay {
     numbers: BTreeSet<u64>,
     /// Those of them whose answers have not begun.
     unanswered: BTreeSet<u64>,
@@ -35,7 +35,7 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     /// One is sent; answers with its number. [`end`](Self::end) must follow.
-    pub(super) fn send(&mut self) -> u64 {
+    pub(crate) fn send(&mut self) -> u64 {
         self.sent += 1;
         self.numbers.insert(self.sent);
         self.unanswered.insert(self.sent);
@@ -43,21 +43,21 @@ impl UnderWay {
     }
 
     /// An answer has begun to come to this one.
-    pub(super) fn answered(&mut self, number: u64) {
+    pub(crate) fn answered(&mut self, number: u64) {
         self.unanswered.remove(&number);
         self.answered = self.sent;
         self.beside_bodies = 0;
     }
 
     /// One has ended, however that was.
-    pub(super) fn end(&mut self, number: u64) {
+    pub(crate) fn end(&mut self, number: u64) {
         self.unanswered.remove(&number);
         self.numbers.remove(&number);
     }
 
     /// Whether the endpoint answers others than this one, which is turned away, as
     /// far as can be seen. `is_alone`: whether no other endpoint can be asked.
-    pub(super) fn answers_others(&mut self, number: u64, is_alone: bool) -> bool {
+    pub(crate) fn answers_others(&mut self, number: u64, is_alone: bool) -> bool {
         let is_first = |of: &BTreeSet<u64>| of.first().is_none_or(|first| *first >= number);
         if number <= self.answered || !is_first(&self.unanswered) {
             return true;

@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
-use crate::upstream::streamed::no_body;
+use crate::upstream::client::streamed::no_body;
 
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;

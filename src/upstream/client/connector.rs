@@ -33,14 +33,14 @@ type AnyError = Box<dyn StdError + Send + Sync>;
 
 /// A connector that gives up after a time.
 #[derive(Clone)]
-pub(super) struct Timely<C> {
+pub(crate) struct Timely<C> {
     inner: C,
     most: Duration,
 }
 
 impl<C> Timely<C> {
     /// Lets a connector take so long at the most.
-    pub(super) fn new(inner: C, most: Duration) -> Self {
+    pub(crate) fn new(inner: C, most: Duration) -> Self {
         Self { inner, most }
     }
 }
@@ -53,7 +53,7 @@ task_local! {
 
 /// There is no client certificate; it is noted that one was asked for.
 #[derive(Debug)]
-pub(super) struct NoClientCertificate;
+pub(crate) struct NoClientCertificate;
 
 impl ResolvesClientCert for NoClientCertificate {
     fn resolve(
@@ -74,7 +74,7 @@ impl ResolvesClientCert for NoClientCertificate {
 /// That a server has asked for a client certificate. As an error, it wraps the
 /// one with which connecting has failed.
 #[derive(Clone, Debug)]
-pub(super) struct CertificateAsked {
+pub(crate) struct CertificateAsked {
     answered: Arc<AtomicBool>,
     error: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -94,13 +94,13 @@ impl StdError for CertificateAsked {
 
 impl CertificateAsked {
     /// Whether it has answered something on the connection since.
-    pub(super) fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.answered.load(Relaxed)
     }
 }
 
 /// A connection, and whether the server has asked for a client certificate.
-pub(super) struct Asked<S> {
+pub(crate) struct Asked<S> {
     inner: S,
     asked: Option<CertificateAsked>,
 }

@@ -18,8 +18,8 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
-use super::min_rate::MinRate;
-use super::{Failure, TimedOut};
+use crate::upstream::client::min_rate::MinRate;
+use crate::upstream::{Failure, TimedOut};
 use crate::wire::body::BodyError;
 
 /// How slowly the body of an answer may come.
@@ -56,7 +56,7 @@ pub struct Framed<B> {
 
 impl<B> Framed<B> {
     /// A body that hyper has received over this version.
-    pub(super) fn new(body: B, version: Version) -> Self {
+    pub(crate) fn new(body: B, version: Version) -> Self {
         let is_http2 = version == Version::HTTP_2;
         Self { body, is_http2 }
     }
@@ -96,7 +96,7 @@ where
 /// # Errors
 /// Where it breaks off, comes too slowly, has an API key in it, or is larger
 /// than `most` bytes.
-pub(super) async fn read<B>(mut body: B, most: u64, limits: &Limits) -> Result<Bytes, Failure>
+pub(crate) async fn read<B>(mut body: B, most: u64, limits: &Limits) -> Result<Bytes, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,

@@ -11,20 +11,20 @@ use crate::clock::Moment;
 
 /// What an endpoint has said of a tip.
 #[derive(Clone, Debug)]
-pub(super) struct Height {
+pub(crate) struct Height {
     /// The status path that says it.
-    pub(super) path: Box<str>,
-    pub(super) height: u32,
-    pub(super) at: Moment,
+    pub(crate) path: Box<str>,
+    pub(crate) height: u32,
+    pub(crate) at: Moment,
 }
 
 /// The heights of all endpoints in comparison.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Heights {
+pub(crate) struct Heights {
     /// The best for each status path.
-    pub(super) best: Vec<(Box<str>, u32)>,
+    pub(crate) best: Vec<(Box<str>, u32)>,
     /// For each endpoint the height that is not believed, if there is one.
-    pub(super) unbelieved: Vec<Option<u32>>,
+    pub(crate) unbelieved: Vec<Option<u32>>,
 }
 
 /// A height that is not so far above another's may be news.
@@ -37,7 +37,7 @@ const FIRST_BLOCK: u64 = 1_231_006_505;
 const LEAST_BLOCK: u64 = 540;
 
 /// No block of Bitcoin's is higher at this time.
-pub(super) fn highest_at(time: SystemTime) -> u32 {
+pub(crate) fn highest_at(time: SystemTime) -> u32 {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let blocks = since.as_secs().saturating_sub(FIRST_BLOCK) / LEAST_BLOCK;
     u32::try_from(blocks).unwrap_or(u32::MAX)
@@ -46,7 +46,7 @@ pub(super) fn highest_at(time: SystemTime) -> u32 {
 impl Heights {
     /// Compares what each endpoint has said; what one has said that is not asked
     /// is not among it. No block is higher than `highest`.
-    pub(super) fn compare(said: &[Vec<Height>], highest: u32, now: Moment) -> Self {
+    pub(crate) fn compare(said: &[Vec<Height>], highest: u32, now: Moment) -> Self {
         let unbelieved = said.iter().enumerate().map(|(at, own)| {
             let others = || said.iter().enumerate().filter(|(other, _)| *other != at);
             let is_wrong = |said: &&Height| {

@@ -8,9 +8,9 @@ use std::num::NonZeroU32;
 use proptest::prelude::{any, prop_assert, proptest};
 
 use super::*;
-use crate::upstream::breaker::{self, Breaker, BreakerPermit, Change, RequestOutcome};
-use crate::upstream::chance::Chance;
-use crate::upstream::under_way::UnderWay;
+use crate::upstream::client::chance::Chance;
+use crate::upstream::endpoint::breaker::{self, Breaker, BreakerPermit, Change, RequestOutcome};
+use crate::upstream::endpoint::under_way::UnderWay;
 
 fn at(micros: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_micros(micros)

@@ -25,11 +25,11 @@ use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_
 pub(in crate::upstream) use stream::Watch;
 use tokio::time::Instant;
 
-use super::given_up::{GivenUpRequest, Gone};
+use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
 
 /// A connection, for those who have sent a request on it.
 #[derive(Clone)]
-pub(super) struct Connection(Arc<State>);
+pub(crate) struct Connection(Arc<State>);
 
 struct State {
     made: Instant,
@@ -54,7 +54,7 @@ struct State {
 
 /// What a request is sent on.
 #[derive(Clone)]
-pub(super) struct SendPath {
+pub(crate) struct SendPath {
     to: To,
     /// Whether HTTP/2 is spoken without being agreed on.
     knows_http2: bool,
@@ -72,7 +72,7 @@ enum To {
 impl SendPath {
     /// What this request will be sent on; with `http2`, over HTTP/2 where that can
     /// be.
-    pub(super) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
+    pub(crate) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         Self {
             knows_http2: http2 && is_plain,
@@ -82,7 +82,7 @@ impl SendPath {
 
     /// This connection.
     #[cfg(test)]
-    pub(super) fn known(connection: Connection) -> Self {
+    pub(crate) fn known(connection: Connection) -> Self {
         Self::to(To::Known(connection))
     }
 
@@ -95,7 +95,7 @@ impl SendPath {
     }
 
     /// The connection; `None` where the request was not sent.
-    pub(super) fn connection(&self) -> Option<Connection> {
+    pub(crate) fn connection(&self) -> Option<Connection> {
         match &self.to {
             To::Captured(captured) => {
                 let connected = captured.connection_metadata();
@@ -109,7 +109,7 @@ impl SendPath {
     }
 
     /// Whether other requests may be on the connection at the same time.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.knows_http2
             || match &self.to {
                 To::Captured(captured) => {
@@ -124,7 +124,7 @@ impl SendPath {
     /// The request has waited for too long. A connection that is silent is given
     /// up, and answered with; one that has begun no answer since the request was
     /// sent takes no further request.
-    pub(super) fn overdue(&self) -> Option<Connection> {
+    pub(crate) fn overdue(&self) -> Option<Connection> {
         let connection = self.connection()?;
         let state = connection.judge(self.sent);
         if state != Judged::Answers {
@@ -163,7 +163,7 @@ enum Judged {
 
 /// That a connection was given up from here, as an error.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Silent;
+pub(crate) struct Silent;
 
 impl fmt::Display for Silent {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -176,23 +176,23 @@ impl std::error::Error for Silent {}
 impl Connection {
     /// Whether both are the same connection.
     #[cfg(test)]
-    pub(super) fn is(&self, other: &Self) -> bool {
+    pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// An answer has begun to come on it.
-    pub(super) fn answered(&self) {
+    pub(crate) fn answered(&self) {
         self.0.answered.store(self.0.age(), Relaxed);
     }
 
     /// Whether an answer has ever begun to come on it.
-    pub(super) fn has_answered(&self) -> bool {
+    pub(crate) fn has_answered(&self) -> bool {
         self.0.answered_at().is_some()
     }
 
     /// Whether the server has ended it: nothing that was sent on it and not read
     /// will be read.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.0.has_ended.load(SeqCst)
     }
 
@@ -216,25 +216,25 @@ impl Connection {
     }
 
     /// Whether it was given up from here.
-    pub(super) fn is_given_up(&self) -> bool {
+    pub(crate) fn is_given_up(&self) -> bool {
         self.0.is_given_up.load(SeqCst)
     }
 
     /// A request has failed since the connection has. Answers whether it is the
     /// first: the end of a connection is one failure, however many requests were
     /// on it.
-    pub(super) fn count_failure(&self) -> bool {
+    pub(crate) fn count_failure(&self) -> bool {
         !self.0.is_counted.swap(true, SeqCst)
     }
 
     /// Whether the requests that were lost with it may be sent again. The first of
     /// them decides for all.
-    pub(super) fn goes_on(&self, decide: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn goes_on(&self, decide: impl FnOnce() -> bool) -> bool {
         *self.0.goes_on.get_or_init(decide)
     }
 
     /// A request on it was given up: tells it when the connection has ended.
-    pub(super) fn tell(&self, late: Arc<GivenUpRequest>) {
+    pub(crate) fn tell(&self, late: Arc<GivenUpRequest>) {
         let mut others = self.late();
         // A connection over HTTP/2 may go on for long.
         others.retain(|other| !other.is_over());
@@ -249,13 +249,13 @@ impl Connection {
     }
 
     /// The server has ended it.
-    pub(super) fn ended(&self) {
+    pub(crate) fn ended(&self) {
         self.0.has_ended.store(true, SeqCst);
         self.gone(Gone::Ended);
     }
 
     /// Nobody will see it end.
-    pub(super) fn left(&self) {
+    pub(crate) fn left(&self) {
         self.0.is_left.store(true, SeqCst);
         self.gone(Gone::Soon);
     }

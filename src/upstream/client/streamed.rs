@@ -11,19 +11,20 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::admission::limit_report::{self, Reported};
-use super::answer::judge_head;
-use super::attempts::Course;
-use super::breaker::BreakerState;
-use super::cause::is_settled;
-use super::connection::SendPath;
-use super::connections::{RelayConnection, RelayConnectionBody};
-use super::endpoint::{Endpoint, InFlightSlot, Permit};
-use super::keys::BudgetPermit;
-use super::send::Failed;
-use super::tally::Reason;
-use super::upload::Upload;
-use super::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream, response_body};
+use crate::upstream::admission::limit_report::{self, Reported};
+use crate::upstream::answer::judge_head;
+use crate::upstream::client::attempts::Course;
+use crate::upstream::client::cause::is_settled;
+use crate::upstream::client::connection::SendPath;
+use crate::upstream::client::pools::{RelayConnection, RelayConnectionBody};
+use crate::upstream::client::response_body;
+use crate::upstream::client::send::Failed;
+use crate::upstream::client::upload::Upload;
+use crate::upstream::endpoint::breaker::BreakerState;
+use crate::upstream::endpoint::{Endpoint, InFlightSlot, Permit};
+use crate::upstream::keys::BudgetPermit;
+use crate::upstream::tally::Reason;
+use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 use crate::wire::body::BodyError;
 
 /// The body of a request on its way to the upstream.
@@ -44,7 +45,7 @@ pub fn no_body() -> RequestBody {
 pub struct StreamedAnswer {
     /// Status and fields.
     pub head: response::Parts,
-    /// The body; it ends with [`KeyEchoed`](super::KeyEchoed) where an API key is
+    /// The body; it ends with [`KeyEchoed`](crate::upstream::KeyEchoed) where an API key is
     /// in it.
     pub body: ResponseBody,
     /// The request's permit, to be kept until the body has ended.

@@ -21,18 +21,18 @@ use hyper_util::client::legacy::Error;
 use rustls::{AlertDescription, CertificateError};
 use tokio::time::timeout;
 
-use super::connector::CertificateAsked;
-use super::endpoint::Permit;
-use super::names::NoAddress;
-use super::{Failure, TimedOut, Unreachable, Upstream};
+use crate::upstream::client::connector::CertificateAsked;
+use crate::upstream::client::resolver::NoAddress;
+use crate::upstream::endpoint::Permit;
+use crate::upstream::{Failure, TimedOut, Unreachable, Upstream};
 
 /// Why a request failed, for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cause {
+pub(crate) struct Cause {
     /// What failed, in finer words than RFC 9209 has.
-    pub(super) kind: &'static str,
+    pub(crate) kind: &'static str,
     /// The texts of the error and of its causes, from the outermost on.
-    pub(super) texts: Vec<String>,
+    pub(crate) texts: Vec<String>,
 }
 
 /// Texts of an error that are kept, and characters of each.
@@ -44,7 +44,7 @@ const WITHHELD: &str = "withheld: it has the target or an API key in it";
 impl Upstream {
     /// How a request has failed, by the client's error; the passage keeps why, and
     /// whether its connection has failed.
-    pub(super) fn failure(&self, passage: &mut Permit, target: &str, error: &Error) -> Failure {
+    pub(crate) fn failure(&self, passage: &mut Permit, target: &str, error: &Error) -> Failure {
         let connection = passage.connection();
         let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
         let (failure, kind) = match classify(error) {
@@ -65,7 +65,7 @@ impl Upstream {
 
     /// Why the body of an answer breaks off; the connection has failed if the
     /// second is true.
-    pub(super) fn broken_body(&self, target: &str, error: &hyper::Error) -> (Cause, bool) {
+    pub(crate) fn broken_body(&self, target: &str, error: &hyper::Error) -> (Cause, bool) {
         let kind = match http2(error) {
             Some((_, kind)) => kind,
             None => "body_incomplete",
@@ -88,7 +88,7 @@ impl Upstream {
 /// it was not sent, or the server has ended its connection, its stream, or what it
 /// answered. Where ordgate has ended it, the request may still arrive. `has_ended`:
 /// whether the server has ended the connection.
-pub(super) fn is_settled(error: &Error, has_ended: bool) -> bool {
+pub(crate) fn is_settled(error: &Error, has_ended: bool) -> bool {
     has_ended || error.is_connect() || is_servers(error)
 }
 
@@ -102,7 +102,7 @@ fn is_servers(error: &(dyn StdError + 'static)) -> bool {
 
 impl Cause {
     /// Why a request failed that no error tells of.
-    pub(super) fn of(failure: &Failure) -> Self {
+    pub(crate) fn of(failure: &Failure) -> Self {
         let (kind, text) = match failure {
             Failure::TimedOut(TimedOut::Connect) => {
                 ("connect_timeout", "no connection within connect_timeout")
@@ -151,7 +151,7 @@ impl Cause {
     }
 
     /// A probe is given up that has taken long.
-    pub(super) fn overdue() -> Self {
+    pub(crate) fn overdue() -> Self {
         Self {
             kind: "probe_overdue",
             texts: vec!["a probe was given up that had taken long".to_owned()],
@@ -167,7 +167,7 @@ const NGINX_DEMANDS: &[u8] = b"No required SSL certificate was sent";
 const PAGE: Duration = Duration::from_secs(1);
 
 /// How an answer has failed that is not JSON; the passage keeps why.
-pub(super) async fn not_json(
+pub(crate) async fn not_json(
     passage: &mut Permit,
     status: StatusCode,
     mut body: Incoming,

@@ -16,8 +16,8 @@
 
 use std::time::Duration;
 
-use super::sketch::Sketch;
 use crate::clock::Moment;
+use crate::upstream::endpoint::sketch::Sketch;
 
 /// How long each of the two halves is filled.
 const HALF: Duration = Duration::from_secs(60);

@@ -27,12 +27,12 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use super::connection::Watch;
-use super::connector::Timely;
-use super::names::Names;
-use super::settings::{Settings, SetupError};
-use super::streamed::RequestBody;
-use super::tls;
+use crate::upstream::client::connection::Watch;
+use crate::upstream::client::connector::Timely;
+use crate::upstream::client::resolver::Names;
+use crate::upstream::client::streamed::RequestBody;
+use crate::upstream::client::tls;
+use crate::upstream::settings::{Settings, SetupError};
 
 /// The most bytes of an answer's head.
 const MOST_HEAD: u32 = 128 * 1024;
@@ -67,7 +67,7 @@ type Pool = Client<Timely<HttpsConnector<Watch<HttpConnector<Names>>>>, RequestB
 
 /// The connections of one upstream. Clones share them.
 #[derive(Clone)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     shared: Pools,
     /// The lanes of relayed exchanges; HTTP/1.1 needs none.
     lanes: Option<Arc<Lanes>>,
@@ -88,7 +88,7 @@ struct Lanes {
 
 /// What one relayed exchange is sent on. Over HTTP/2 nothing else is while it is
 /// held.
-pub(super) struct RelayConnection {
+pub(crate) struct RelayConnection {
     pools: Pools,
     home: Option<Arc<Lanes>>,
 }
@@ -98,7 +98,7 @@ impl Connections {
     ///
     /// # Errors
     /// Where TLS cannot be set up.
-    pub(super) fn new(settings: &Settings, names: Names) -> Result<Self, SetupError> {
+    pub(crate) fn new(settings: &Settings, names: Names) -> Result<Self, SetupError> {
         let make = maker(settings, names)?;
         let shared = make();
         let lanes = settings.http2.then(|| {
@@ -111,12 +111,12 @@ impl Connections {
     }
 
     /// Sends a canonical request.
-    pub(super) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
+    pub(crate) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         self.shared.request(request)
     }
 
     /// What a relayed exchange is sent on, to be kept until its body has ended.
-    pub(super) fn lane(&self) -> RelayConnection {
+    pub(crate) fn lane(&self) -> RelayConnection {
         let free = self.lanes.as_ref().map(|lanes| lanes.take());
         RelayConnection {
             pools: free.unwrap_or_else(|| self.shared.clone()),
@@ -145,12 +145,12 @@ impl Lanes {
 
 impl RelayConnection {
     /// Sends a request.
-    pub(super) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
+    pub(crate) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         self.pools.request(request)
     }
 
     /// Keeps the lane until this body is dropped.
-    pub(super) fn keep_for<B>(self, body: B) -> RelayConnectionBody<B> {
+    pub(crate) fn keep_for<B>(self, body: B) -> RelayConnectionBody<B> {
         RelayConnectionBody { body, _lane: self }
     }
 }
@@ -165,7 +165,7 @@ impl Drop for RelayConnection {
 }
 
 /// A body that keeps the lane on which it comes.
-pub(super) struct RelayConnectionBody<B> {
+pub(crate) struct RelayConnectionBody<B> {
     body: B,
     _lane: RelayConnection,
 }

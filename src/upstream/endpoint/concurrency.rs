@@ -61,8 +61,8 @@ use std::time::Duration;
 
 use cap::{Cap, NoCap};
 
-use super::sketch::Sketch;
 use crate::clock::Moment;
+use crate::upstream::endpoint::sketch::Sketch;
 
 /// So many answers has a window at the least.
 const SAMPLES: u64 = 10;

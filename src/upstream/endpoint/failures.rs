@@ -6,12 +6,12 @@
 
 use std::time::Duration;
 
-use super::cause::Cause;
 use crate::clock::Moment;
+use crate::upstream::client::cause::Cause;
 
 /// What an endpoint's failures have been.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(crate) struct Failures {
     last: Option<LastFailure>,
     /// By reason and kind, of which there is a fixed set.
     counts: Vec<Count>,
@@ -53,7 +53,7 @@ const SELDOM: Duration = Duration::from_mins(1);
 impl Failures {
     /// A request has failed. Answers how many of this reason and kind were not
     /// logged since the last, where this one is to be logged.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         &mut self,
         reason: &'static str,
         cause: Cause,
@@ -101,7 +101,7 @@ impl Failures {
 
     /// A request has succeeded. Answers how many have failed since it was logged
     /// that they fail, where it is to be logged that they succeed.
-    pub(super) fn answered(&mut self) -> Option<u64> {
+    pub(crate) fn answered(&mut self) -> Option<u64> {
         if let Some(last) = &mut self.last {
             last.in_a_row = 0;
         }
@@ -110,12 +110,12 @@ impl Failures {
     }
 
     /// The last one.
-    pub(super) fn last(&self) -> Option<&LastFailure> {
+    pub(crate) fn last(&self) -> Option<&LastFailure> {
         self.last.as_ref()
     }
 
     /// How many there were, by reason and kind.
-    pub(super) fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+    pub(crate) fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
         let counts = self.counts.iter();
         let count = |count: &Count| (count.reason, count.kind, count.failures);
         counts.map(count).collect()

@@ -138,7 +138,7 @@ mod tests {
     use proptest::prelude::{any, prop_assert, proptest};
 
     use super::*;
-    use crate::upstream::chance::Chance;
+    use crate::upstream::client::chance::Chance;
 
     /// A whole number of seconds, and so many milliseconds.
     fn at(millis: u64) -> Moment {

@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use crate::upstream::chance::Chance;
+use crate::upstream::client::chance::Chance;
 
 fn at(micros: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_micros(micros)

@@ -32,9 +32,9 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, Sleep};
 
-use super::min_rate::MinRate;
-use super::streamed::RequestBody;
 use crate::identify::Client;
+use crate::upstream::client::min_rate::MinRate;
+use crate::upstream::client::streamed::RequestBody;
 use crate::wire::body::BodyError;
 
 /// What a request's body may take.
@@ -116,7 +116,7 @@ struct Buffered {
 }
 
 /// A body that has arrived, whole or as much of it as is buffered.
-pub(super) struct Upload {
+pub(crate) struct Upload {
     begun: Bytes,
     /// What of the last frame did not fit the buffer.
     beyond: Bytes,
@@ -128,7 +128,7 @@ pub(super) struct Upload {
 
 /// How far the upload of a body has come.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(crate) struct Progress {
     fault: OnceLock<BodyFault>,
     /// Whether some of it has been sent since this was last looked at.
     moved: AtomicBool,
@@ -141,7 +141,7 @@ pub(super) struct Progress {
 impl Uploads {
     /// Reads a body until it has ended or fills its buffer. `declared` is the
     /// length that its request says.
-    pub(super) async fn receive(
+    pub(crate) async fn receive(
         self: &Arc<Self>,
         body: RequestBody,
         declared: Option<u64>,
@@ -210,7 +210,7 @@ impl Uploads {
         })
     }
 
-    pub(super) fn count(&self, fault: BodyFault) {
+    pub(crate) fn count(&self, fault: BodyFault) {
         self.refused[fault.index()].fetch_add(1, Relaxed);
     }
 
@@ -298,17 +298,17 @@ impl Drop for Buffer {
 }
 
 impl Upload {
-    pub(super) fn progress(&self) -> &Arc<Progress> {
+    pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
     /// Whether it goes on while its request holds a slot.
-    pub(super) fn is_streamed(&self) -> bool {
+    pub(crate) fn is_streamed(&self) -> bool {
         self.rest.is_some()
     }
 
     /// The same once more, of a body that has arrived whole.
-    pub(super) fn copy(&self) -> Option<Self> {
+    pub(crate) fn copy(&self) -> Option<Self> {
         if self.rest.is_some() {
             return None;
         }
@@ -323,7 +323,7 @@ impl Upload {
 
     /// Frames its request: what has arrived whole has a length, unless it has
     /// trailers, which take chunks.
-    pub(super) fn frame(&self, fields: &mut HeaderMap) {
+    pub(crate) fn frame(&self, fields: &mut HeaderMap) {
         if self.rest.is_none() && self.trailers.is_none() {
             fields.remove(TRANSFER_ENCODING);
             fields.insert(CONTENT_LENGTH, HeaderValue::from(self.begun.len()));
@@ -331,7 +331,7 @@ impl Upload {
     }
 
     /// The body as it goes up.
-    pub(super) fn into_body(self) -> RequestBody {
+    pub(crate) fn into_body(self) -> RequestBody {
         Sending(self).boxed()
     }
 }
@@ -410,19 +410,19 @@ impl Body for Sending {
 
 impl Progress {
     /// What was wrong with the body, if anything.
-    pub(super) fn fault(&self) -> Option<BodyFault> {
+    pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault.get().copied()
     }
 
     /// Whether all of it has been handed to the connection.
-    pub(super) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Relaxed)
     }
 
     /// Whether the upstream may be waited for once more before it has answered:
     /// the client is waited for, or some of the body has been sent since this
     /// was last asked.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         let moved = self.moved.swap(false, Relaxed);
         let waits = self.waits.load(Relaxed);
         // A client that is waited for has its own deadline.

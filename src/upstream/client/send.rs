@@ -11,20 +11,20 @@ use http::{HeaderValue, Request, StatusCode};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::admission::limit_report;
-use super::answer::{self, Answer, is_no_such_route};
-use super::attempts::{Course, NextAttempt};
-use super::cause::{self, Cause, is_settled};
-use super::connection::{Connection, SendPath};
-use super::endpoint::{Endpoint, Permit};
-use super::keys::KeyCheckResult;
-use super::keys::{BudgetPermit, Denied, Refused, Suspicion};
-use super::response_body;
-use super::retry::pause;
-use super::streamed::{RequestBody, no_body};
-use super::tally::Reason;
-use super::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 use crate::identify::Client;
+use crate::upstream::admission::limit_report;
+use crate::upstream::answer::{self, Answer, is_no_such_route};
+use crate::upstream::client::attempts::{Course, NextAttempt};
+use crate::upstream::client::cause::{self, Cause, is_settled};
+use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::client::response_body;
+use crate::upstream::client::retry_budget::pause;
+use crate::upstream::client::streamed::{RequestBody, no_body};
+use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::keys::KeyCheckResult;
+use crate::upstream::keys::{BudgetPermit, Denied, Refused, Suspicion};
+use crate::upstream::tally::Reason;
+use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 
 /// Answers of late that the time of a hedge is taken from, at the least.
 const LEAST_SAMPLES: u64 = 20;
@@ -34,10 +34,10 @@ const LEAST_HEDGE: Duration = Duration::from_millis(5);
 const KEY_CHECK: Duration = Duration::from_secs(5);
 
 /// How an attempt has failed.
-pub(super) struct Failed {
-    pub(super) failure: Failure,
+pub(crate) struct Failed {
+    pub(crate) failure: Failure,
     /// The connection that has failed beneath it, if one has.
-    pub(super) lost: Option<Connection>,
+    pub(crate) lost: Option<Connection>,
 }
 
 /// The permit of a request whose target was refused, and the status.
@@ -145,7 +145,7 @@ impl Upstream {
 
     /// The way on for a request that has failed at an endpoint; none where it
     /// has failed for good.
-    pub(super) async fn goes_on(
+    pub(crate) async fn goes_on(
         &self,
         course: &mut Course,
         Failed { failure, lost }: &Failed,
@@ -364,7 +364,7 @@ impl Upstream {
     }
 
     /// 410: an alarm, and others are asked.
-    pub(super) fn note_retirement(&self, passage: &Permit, failure: Option<&Failure>) {
+    pub(crate) fn note_retirement(&self, passage: &Permit, failure: Option<&Failure>) {
         if failure == Some(&Failure::Retired) && passage.endpoint().retire() {
             tracing::error!(
                 endpoint = passage.endpoint().name(),
