@@ -10,7 +10,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
-use ordgate::cache::store::{Store, StoredResponse};
+use ordgate::cache::metadata::{ClientFreshness, Metadata};
+use ordgate::cache::sequence::CheckedSequence;
+use ordgate::cache::store::Store;
+use ordgate::cache::{Attached, StoredResponse};
 use ordgate::clock::Moment;
 
 #[global_allocator]
@@ -21,7 +24,10 @@ const BODY: usize = 600;
 
 fn main() {
     let store = Store::new(4 << 30);
-    let fields = Arc::default();
+    let metadata = Metadata::of(
+        http::HeaderValue::from_static("application/json"),
+        ClientFreshness::For(Duration::from_secs(10)),
+    );
     let before = resident();
     for n in 0..ENTRIES {
         let mut key = Key::begin(0);
@@ -32,18 +38,17 @@ fn main() {
         let stored = Arc::new(StoredResponse {
             status: http::StatusCode::OK,
             etag: etag(&body),
-            fields: Arc::clone(&fields),
+            metadata: Arc::clone(&metadata),
             received: Moment::default(),
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
-            standing: None,
-            page: None,
-            seen: ordgate::cache::store::CheckedSequence::default(),
+            checked: CheckedSequence::default(),
+            attached: Attached::default(),
             body,
         });
         store.insert(key, stored);
     }
-    store.sweep(Moment::default(), |_| None);
+    store.sweep(Moment::default(), |_| Duration::ZERO);
     let grown = resident().saturating_sub(before);
     let size = store.size();
     divan::black_box(&store);

@@ -15,9 +15,10 @@ use http_body::{Body, Frame};
 use http_body_util::Empty;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
+use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::policy::{Mode, Policy};
-use ordgate::cache::store::StoredResponse;
-use ordgate::cache::{Cache, Lookup};
+use ordgate::cache::sequence::CheckedSequence;
+use ordgate::cache::{Attached, Cache, Lookup, StoredResponse};
 use ordgate::chain::Chain;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
@@ -145,13 +146,15 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
             status: http::StatusCode::OK,
             body: Bytes::from(vec![b'x'; 600]),
             etag: HeaderValue::from_static("\"e\""),
-            fields: Arc::default(),
+            metadata: Metadata::of(
+                HeaderValue::from_static("application/json"),
+                ClientFreshness::Nothing,
+            ),
             received: clock.now(),
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
-            standing: None,
-            page: None,
-            seen: ordgate::cache::store::CheckedSequence::default(),
+            checked: CheckedSequence::default(),
+            attached: Attached::default(),
         };
         cache.store().insert(key(n), Arc::new(stored));
     }

@@ -5,6 +5,7 @@
 //! keeper only asks them. [`Cache::look_up`] hands the walk a [`Lookup`], which
 //! says all that it may do.
 
+mod attached;
 pub mod date;
 pub mod delta;
 pub mod directives;
@@ -15,17 +16,21 @@ pub mod hop;
 pub mod invalidate;
 pub mod key;
 mod list;
+pub mod metadata;
 pub mod outcome;
 pub mod policy;
 pub mod purge;
 pub mod range;
+mod removals;
 pub mod reuse;
+pub mod sequence;
 pub mod status;
 pub mod storable;
 pub mod store;
-mod stored;
+pub mod stored;
 pub mod targeted;
 pub mod validator;
+pub mod variant;
 pub mod vary;
 
 #[cfg(test)]
@@ -34,9 +39,10 @@ mod tests_model;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use attached::{Attached, StoredResponse};
 use key::Key;
 use policy::{Mode, Policy, Usable, usable};
-use store::{Store, StoredResponse, Variants};
+use store::{Store, Variants};
 
 use crate::chain::{Chain, Freshness};
 use crate::clock::Moment;
@@ -79,7 +85,7 @@ pub enum Lookup {
 /// The cache.
 #[derive(Clone)]
 pub struct Cache {
-    store: Store,
+    store: Store<Attached>,
     chain: Arc<Chain>,
 }
 
@@ -132,7 +138,7 @@ impl Cache {
     /// What a stored response is good for: by the chain where it stands towards
     /// one, by its time otherwise.
     pub fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
-        match &stored.standing {
+        match stored.stamp() {
             Some(standing) => self
                 .chain
                 .judge(standing, stored.received, stored.lifetime, now),
@@ -146,19 +152,19 @@ impl Cache {
     /// The `age` of a stored response, given what it is good for: the time since
     /// the upstream's answer was received or shown to be unchanged.
     pub fn age(&self, stored: &StoredResponse, judged: Freshness, now: Moment) -> Duration {
-        match &stored.standing {
+        match stored.stamp() {
             Some(standing) => self.chain.age(standing, stored.received, judged, now),
             None => now.since(stored.received),
         }
     }
 
     /// What there is for a key of a route in mode `respect`, newest last.
-    pub fn variants(&self, key: &Key) -> Option<Variants> {
+    pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
         self.store.variants(key)
     }
 
     /// Where it stores.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &Store<Attached> {
         &self.store
     }
 }
@@ -179,13 +185,15 @@ mod tests {
             status: StatusCode::OK,
             body: "{}".into(),
             etag: HeaderValue::from_static("\"e\""),
-            fields: Arc::default(),
+            metadata: metadata::Metadata::of(
+                HeaderValue::from_static("application/json"),
+                metadata::ClientFreshness::Nothing,
+            ),
             received,
             lifetime: Duration::from_secs(10),
             took: Duration::ZERO,
-            standing: None,
-            page: None,
-            seen: store::CheckedSequence::default(),
+            checked: sequence::CheckedSequence::default(),
+            attached: Attached::default(),
         };
         let mut policy = Policy {
             mode: Mode::Override,

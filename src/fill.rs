@@ -30,20 +30,18 @@ mod plan;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
-use http::header::CONTENT_TYPE;
 use tokio::time::Instant;
 
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
+use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::store::{CheckedSequence, PurgeSequence, StoredResponse};
-use crate::cache::{Cache, Lookup};
+use crate::cache::sequence::{CheckedSequence, PurgeSequence};
+use crate::cache::{Attached, Cache, Lookup, StoredResponse};
 use crate::chain::ledger::Epoch;
 use crate::chain::{Chain, Freshness};
 use crate::clock::Clock;
 use crate::collapse::{Below, ClientLevel, Collapse, ExchangeLevel, FetchError, Lead, Wait};
-use crate::respond::{ClientFreshness, Responder};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
@@ -68,8 +66,6 @@ pub struct Fill {
     pub collapse: Arc<Collapse<FillResult>>,
     /// The upstreams that routes and tips ask.
     pub upstreams: Arc<Upstreams>,
-    /// How answers are said.
-    pub respond: Arc<Responder>,
     /// What time it is.
     pub clock: Clock,
     /// Which routes' pages are cut from windows just now.
@@ -118,7 +114,6 @@ impl Fill {
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        respond: Arc<Responder>,
         lapses: failure_backoff::Settings,
         clock: Clock,
     ) -> Arc<Self> {
@@ -132,7 +127,6 @@ impl Fill {
             chain,
             collapse: Collapse::new(),
             upstreams,
-            respond,
             clock,
         })
     }
@@ -145,7 +139,6 @@ impl Fill {
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        respond: Arc<Responder>,
         lapses: failure_backoff::Settings,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -158,7 +151,6 @@ impl Fill {
             chain,
             collapse: self.collapse.clone(),
             upstreams,
-            respond,
             clock: self.clock.clone(),
         })
     }
@@ -218,8 +210,7 @@ impl Fill {
     /// asked since.
     fn is_overtaken(&self, stored: &StoredResponse, since: Epoch) -> bool {
         let is_older = stored
-            .standing
-            .as_ref()
+            .stamp()
             .is_some_and(|standing| standing.class.ends_with_epoch() && standing.epoch() < since);
         is_older
             && !matches!(
@@ -231,7 +222,7 @@ impl Fill {
     /// Nor is what was purged before a request began: its leader may have asked
     /// before that, and have handed it over only now.
     fn is_of_before(&self, key: &Key, stored: &StoredResponse, began: u64) -> bool {
-        if stored.seen.number() >= began {
+        if stored.checked.number() >= began {
             return false;
         }
         let own = self.route(key).map(|route| own_key(key, route, stored));
@@ -322,7 +313,7 @@ impl Fill {
     /// Asks the upstream alone: for routes that neither store nor collapse.
     pub async fn pass(&self, key: &Key, wish: RequestPriority) -> FillResult {
         let answer = self.ask(key, wish).await?;
-        let mark = self.cache.store().mark();
+        let mark = self.cache.store().sequence();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, mark)),
             from: AnswerSource::Upstream { stored: false },
@@ -388,7 +379,7 @@ impl Fill {
     /// has.
     async fn fetch(&self, key: &Key, policy: &Policy, wish: RequestPriority) -> FillResult {
         for _ in 0..OVERTAKEN {
-            let mark = self.cache.store().mark();
+            let mark = self.cache.store().sequence();
             let answer = self.ask(key, wish).await?;
             let lifetime = match policy.mode {
                 Mode::Override => policy.times.lifetime(answer.status, answer.empty),
@@ -435,14 +426,13 @@ impl Fill {
         StoredResponse {
             status: answer.status,
             etag: etag(&answer.body),
-            fields: self.respond.template(answer.content_type, promise),
+            metadata: Metadata::of(answer.content_type, promise),
             received: self.clock.now(),
             lifetime: lifetime.unwrap_or_default(),
             took: answer.took,
             body: answer.body,
-            standing: None,
-            page: None,
-            seen: CheckedSequence::until(mark),
+            checked: CheckedSequence::until(mark),
+            attached: Attached::default(),
         }
     }
 }
@@ -454,10 +444,4 @@ impl From<FetchError> for Failure {
             FetchError::TooLate => Self::TimedOut(TimedOut::Whole),
         }
     }
-}
-
-/// The content type of what is stored.
-fn content_type(stored: &StoredResponse) -> HeaderValue {
-    let content_type = stored.fields.get(CONTENT_TYPE).cloned();
-    content_type.unwrap_or(HeaderValue::from_static("application/json"))
 }

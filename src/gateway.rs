@@ -31,11 +31,11 @@ use hyper::body::Body as _;
 use tokio::time::Instant;
 
 use crate::access_log::{AccessLog, LogEntry};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::status::Forward;
-use crate::cache::store::StoredResponse;
 use crate::cache::{Cache, Lookup};
 use crate::chain::{Freshness, TipSnapshot};
 use crate::clock::{Clock, Moment};
@@ -335,7 +335,7 @@ impl Gateway {
         }
         if self.looks_ahead
             && way.request_id.is_one_in(look_ahead::SAMPLE)
-            && let Some(standing) = &stored.standing
+            && let Some(standing) = stored.stamp()
         {
             standing.warm(1);
         }
@@ -813,7 +813,10 @@ impl Gateway {
                 .store(limit.prune() as u64, Relaxed);
         }
         self.cache.store().sweep(self.clock.now(), |route| {
-            self.routes.get(route).map(|route| route.cache.clone())
+            self.routes.get(route).map_or(Duration::ZERO, |route| {
+                let policy = &route.cache;
+                policy.stale_while_revalidate.max(policy.stale_if_error)
+            })
         });
     }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
-use crate::cache::store::StoredResponse;
 use crate::chain::finality::Class;
 use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
@@ -24,7 +24,7 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     }
     let mut hot: Vec<(u32, Key)> = Vec::new();
     fill.cache.store().each(|key, stored| {
-        let Some(standing) = &stored.standing else {
+        let Some(standing) = stored.stamp() else {
             return;
         };
         let may_change = matches!(standing.class, Class::Live | Class::Recent);
@@ -56,7 +56,7 @@ pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
 fn next(fill: &Fill, key: &Key, stored: &StoredResponse) -> Option<Key> {
     let size = u64::from(fill.route(key)?.pages?.get());
     let (limit, offset) = page_of(key)?;
-    let total = stored.page.as_ref()?.total;
+    let total = stored.page()?.total;
     let next = (offset + limit).next_multiple_of(size);
     // A walk has begun before this page, and goes on behind it.
     let is_walk = offset > 0 && next < total;

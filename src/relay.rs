@@ -39,10 +39,11 @@ use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::{Decision, Origin, StaleBounds, decide};
+use crate::cache::sequence::PurgeSequence;
 use crate::cache::status::Forward;
-use crate::cache::store::{PurgeSequence, Variant};
 use crate::cache::targeted::TargetList;
 use crate::cache::validator::make_conditional;
+use crate::cache::variant::Variant;
 use crate::cache::{Cache, date, hop};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead};
@@ -280,7 +281,7 @@ impl Fetch {
         let wish = RequestPriority::of(self.ask.caller, priority);
         // It is to be JSON, and whether it is shows only at its end.
         let whole = (route.headers == Headers::Typed).then(|| most_stored(relay, route));
-        let mark = relay.cache.store().mark();
+        let mark = relay.cache.store().sequence();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
             .upstreams
@@ -672,7 +673,7 @@ const CONDITIONS: [HeaderName; 2] = [IF_NONE_MATCH, IF_MODIFIED_SINCE];
 /// Bytes of an answer's body that are stored at the most.
 fn most_stored(relay: &Relay, route: &Route) -> u64 {
     let settings = relay.upstreams.get(route.upstream).settings();
-    settings.max_body_bytes.min(relay.cache.store().most_body())
+    settings.max_body_bytes.min(relay.cache.store().max_body())
 }
 
 fn has_conditions(fields: &HeaderMap) -> bool {

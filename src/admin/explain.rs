@@ -17,9 +17,10 @@ use serde_json::{Map, Value, json};
 
 use super::purge::paths;
 use super::{asked, public_target};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::{Mode, Policy};
-use crate::cache::store::{StoredResponse, Variant};
+use crate::cache::variant::Variant;
 use crate::cache::{Lookup, date};
 use crate::chain::Freshness;
 use crate::clock::Moment;
@@ -238,7 +239,7 @@ fn filled(gateway: &Gateway, route: &Route, key: Key, now: Moment, said: &mut Ma
 }
 
 fn fresh(stored: Option<&StoredResponse>, ttl: u64) -> String {
-    let class = stored.and_then(|stored| stored.standing.as_ref());
+    let class = stored.and_then(|stored| stored.stamp());
     match class.map(|standing| standing.class) {
         Some(class) if class.ends_with_epoch() => format!(
             "It is stored and fresh: {}, in the present epoch, and no more than {ttl} s are promised",
@@ -316,14 +317,11 @@ fn description(
     };
     // Judging may show that it holds in the present epoch.
     let judged = gateway.cache.judge(stored, now);
-    let epoch = stored
-        .standing
-        .as_ref()
-        .map(crate::chain::ChainStamp::epoch);
+    let epoch = stored.stamp().map(crate::chain::ChainStamp::epoch);
     let mut said = json!({
         "status": stored.status.as_u16(),
         "bytes": stored.body.len(),
-        "content_type": text(stored.fields.get(CONTENT_TYPE)),
+        "content_type": text(Some(&stored.metadata.content_type)),
         "etag": text(Some(&stored.etag)),
         "received": wall(gateway, stored.received),
         "age_seconds": gateway.cache.age(stored, judged, now).as_secs_f64(),
@@ -331,7 +329,7 @@ fn description(
         "upstream_took_seconds": stored.took.as_secs_f64(),
         "freshness": freshness(gateway, stored, &route.cache, now),
     });
-    if let Some(standing) = &stored.standing {
+    if let Some(standing) = stored.stamp() {
         said["class"] = standing.class.name().into();
         said["epoch"] = json!({
             "stored": epoch,
@@ -342,7 +340,7 @@ fn description(
             .map(|(from, to)| json!({ "from": from, "to": to }))
             .into();
     }
-    if let Some(page) = stored.page.as_deref() {
+    if let Some(page) = stored.page() {
         said["tags"] = tags(page);
     }
     let ticker = route.places.ticker.and_then(|at| segment(key.target(), at));

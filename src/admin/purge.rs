@@ -23,6 +23,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{asked, browser, invalid, of_a_browser, problem, public_target, typed};
+use crate::cache::Attached;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
@@ -236,7 +237,7 @@ fn purge(gateway: &Gateway, selectors: &[Selector]) -> Result<Value, Invalid> {
 }
 
 /// Purges; and answers with what was.
-fn carry_out(aim: Aim, routes: &RouteTable, chain: &Chain, store: &Store) -> Vec<Purge> {
+fn carry_out(aim: Aim, routes: &RouteTable, chain: &Chain, store: &Store<Attached>) -> Vec<Purge> {
     let mut done = aim.certain;
     for purge in &done {
         store.purge(purge.clone());

@@ -1,12 +1,13 @@
-//! Purging: what is to be answered with no more, whenever it was stored and
-//! even where it is still on its way from the upstream.
+//! Purges: records that make stored responses, and answers still on their way
+//! from the upstream, unusable.
 //!
-//! A purge is a record with a number, and is complete once the record is
-//! written. Each stored response knows the last number that it has survived; a
-//! hit compares that with the last number there is, and only where they differ
-//! are the records between looked through. So a purge of anything takes the
-//! same short time, holds on all runtimes at once, and reaches the fills under
-//! way: what they bring bears the number of their beginning.
+//! A purge is a numbered record, and is complete once the record is written.
+//! Each stored response has the number of the last purge it was checked against
+//! ([`CheckedSequence`](super::sequence::CheckedSequence)). A hit compares that
+//! with the last number, and checks the records in between only where they
+//! differ. So every purge takes the same short time, applies to all runtimes at
+//! once, and also applies to fetches under way, whose answers have the number
+//! that was current when the fetch began.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,23 +16,22 @@ use std::sync::{PoisonError, RwLock};
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
-use crate::chain::ChainStamp;
 
-/// What is purged.
+/// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// Everything.
     All,
-    /// What a route has stored.
+    /// All responses of a route.
     Route(u16),
-    /// What a route has stored of one target.
+    /// One target of a route.
     Target {
         /// The route.
         route: u16,
         /// The canonical target, query included.
         target: Box<str>,
     },
-    /// What a route has stored of the paths that have a value in a place.
+    /// All paths of a route with a given value in one segment.
     Segment {
         /// The route.
         route: u16,
@@ -40,61 +40,70 @@ pub enum Purge {
         /// Its canonical value.
         value: Box<str>,
     },
-    /// What a route has stored of one path, whatever the query.
+    /// One path of a route, whatever the query.
     Path {
         /// The route.
         route: u16,
         /// The canonical path.
         path: Box<str>,
     },
-    /// What names a block of an indexer between two heights, both included.
+    /// Responses that name a block between two heights, both included.
     Heights {
-        /// The indexer's tip; `None` for any.
+        /// The tip whose blocks are meant; `None` for any.
         tip: Option<u16>,
-        /// The lowest.
+        /// The lowest height.
         from: u32,
-        /// The highest.
+        /// The highest height.
         to: u32,
     },
-    /// What has this text in its target or its body: the hexadecimal form of a
-    /// block's hash or of a transaction's id.
+    /// Responses with this text in their target or body: the hexadecimal hash of
+    /// a block or id of a transaction.
     Text(Box<str>),
 }
 
-/// What a purge sees of a stored response.
-pub struct PurgeSubject<'s> {
+/// The blocks that a response names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// The tip by which it was fetched.
+    pub tip: u16,
+    /// The lowest height.
+    pub lowest: u32,
+    /// The highest height.
+    pub highest: u32,
+}
+
+/// The parts of a stored response that purges match.
+pub(crate) struct PurgeSubject<'s> {
     /// Its key.
-    pub key: &'s [u8],
-    /// How it stands towards the chain.
-    pub standing: Option<&'s ChainStamp>,
-    /// Its bodies.
-    pub bodies: Vec<&'s [u8]>,
+    pub(crate) key: &'s [u8],
+    /// The blocks that it names, if any.
+    pub(crate) blocks: Option<BlockRange>,
+    /// Its bodies: one for each variant.
+    pub(crate) bodies: Vec<&'s [u8]>,
 }
 
 impl Purge {
-    /// Whether it means a stored response.
-    pub fn matches(&self, sight: &PurgeSubject<'_>) -> bool {
+    /// Whether it matches a stored response.
+    fn matches(&self, subject: &PurgeSubject<'_>) -> bool {
+        let of_route = |route: &u16| route_of(subject.key) == *route;
         match self {
             Self::All => true,
-            Self::Route(route) => route_of(sight.key) == *route,
+            Self::Route(route) => of_route(route),
             Self::Target { route, target } => {
-                route_of(sight.key) == *route && *target_of(sight.key) == **target
+                of_route(route) && *target_of(subject.key) == **target
             }
             Self::Segment { route, at, value } => {
-                let own = path_of(sight.key).split('/').nth(at + 1);
-                route_of(sight.key) == *route && own == Some(value)
+                let segment = path_of(subject.key).split('/').nth(at + 1);
+                of_route(route) && segment == Some(value)
             }
-            Self::Path { route, path } => {
-                route_of(sight.key) == *route && *path_of(sight.key) == **path
-            }
-            Self::Heights { tip, from, to } => sight.standing.is_some_and(|standing| {
-                let here = tip.is_none_or(|tip| tip == standing.tip);
-                let named = standing.heights();
-                here && named.is_some_and(|(lowest, highest)| *from <= highest && lowest <= *to)
+            Self::Path { route, path } => of_route(route) && *path_of(subject.key) == **path,
+            Self::Heights { tip, from, to } => subject.blocks.is_some_and(|blocks| {
+                let same_tip = tip.is_none_or(|tip| tip == blocks.tip);
+                same_tip && *from <= blocks.highest && blocks.lowest <= *to
             }),
             Self::Text(text) => {
                 let has = |bytes: &[u8]| memmem::find(bytes, text.as_bytes()).is_some();
-                has(sight.key) || sight.bodies.iter().any(|body| has(body))
+                has(subject.key) || subject.bodies.iter().any(|body| has(body))
             }
         }
     }
@@ -105,74 +114,73 @@ fn path_of(key: &[u8]) -> &str {
     target.split('?').next().unwrap_or(target)
 }
 
-/// The purges there were, by number.
+/// The purge records, by number.
 #[derive(Debug, Default)]
-pub struct Purges {
+pub(super) struct Purges {
     last: AtomicU64,
-    /// Those that are remembered, with the highest number last. What has not
-    /// been looked at since before the oldest counts as purged.
+    /// The remembered records, oldest first. A response that was last checked
+    /// before the oldest counts as purged.
     records: RwLock<VecDeque<Purge>>,
 }
 
-/// Purges that are remembered. The store is swept soon after each, so that
-/// only what comes late from the upstream is ever compared with old ones.
+/// How many purges are remembered. The store is swept soon after each purge, so
+/// old records are compared only with late answers from the upstream.
 const REMEMBERED: usize = 4096;
 
 impl Purges {
     /// The number of the last purge.
-    pub fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Adds one; it holds when this returns. Answers with its number.
-    pub fn push(&self, purge: Purge) -> u64 {
+    /// Adds a purge, which applies once this returns. Returns its number.
+    pub(super) fn push(&self, purge: Purge) -> u64 {
         let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
         records.push_back(purge);
         if records.len() > REMEMBERED {
             records.pop_front();
         }
-        // The lock orders the writers; readers go by this number alone.
+        // The lock orders writers; readers look at this number only.
         let number = self.last.load(Ordering::Relaxed) + 1;
         self.last.store(number, Ordering::Release);
         number
     }
 
-    /// Whether any purge after `since` means what is seen, but for one.
-    pub fn strike(&self, sight: &PurgeSubject<'_>, since: u64, except: Option<u64>) -> bool {
+    /// Whether any purge after `since` matches, apart from number `except`.
+    pub(super) fn any_matches(
+        &self,
+        subject: &PurgeSubject<'_>,
+        since: u64,
+        except: Option<u64>,
+    ) -> bool {
         self.any(since, |number, purge| {
-            Some(number) != except && purge.matches(sight)
+            Some(number) != except && purge.matches(subject)
         })
     }
 
-    /// Whether any purge after `since` may mean what is stored under a key, of
-    /// which the body is not known.
-    pub fn may_strike(&self, key: &[u8], since: u64) -> bool {
-        let sight = PurgeSubject {
+    /// Whether any purge after `since` may match an answer whose body is not yet
+    /// known. A purge of a text may match any body.
+    pub(super) fn may_match(&self, key: &[u8], since: u64) -> bool {
+        let subject = PurgeSubject {
             key,
-            standing: None,
+            blocks: None,
             bodies: Vec::new(),
         };
-        self.any(since, |_, purge| match purge {
-            Purge::Text(_) => true,
-            Purge::All
-            | Purge::Route(_)
-            | Purge::Target { .. }
-            | Purge::Segment { .. }
-            | Purge::Path { .. }
-            | Purge::Heights { .. } => purge.matches(&sight),
+        self.any(since, |_, purge| {
+            matches!(purge, Purge::Text(_)) || purge.matches(&subject)
         })
     }
 
-    fn any(&self, since: u64, strikes: impl Fn(u64, &Purge) -> bool) -> bool {
+    fn any(&self, since: u64, matches: impl Fn(u64, &Purge) -> bool) -> bool {
         let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
         let last = self.last.load(Ordering::Relaxed);
-        let remembered = last.saturating_sub(records.len() as u64);
-        if since < remembered {
+        let forgotten = last.saturating_sub(records.len() as u64);
+        if since < forgotten {
             return true;
         }
-        let numbered = (remembered + 1..).zip(&*records);
+        let numbered = (forgotten + 1..).zip(&*records);
         let mut later = numbered.filter(|(number, _)| *number > since);
-        later.any(|(number, purge)| strikes(number, purge))
+        later.any(|(number, purge)| matches(number, purge))
     }
 }
 
@@ -180,7 +188,6 @@ impl Purges {
 mod tests {
     use super::*;
     use crate::cache::key::Key;
-    use crate::chain::finality::Class;
 
     fn key(route: u16, target: &str) -> Key {
         let mut key = Key::begin(route);
@@ -189,14 +196,17 @@ mod tests {
     }
 
     #[test]
-    fn what_purges_mean() {
+    fn purges_match_by_target_block_or_text() {
         let hash = "0".repeat(64);
         let body = format!("{{\"block_hash\":\"{hash}\"}}");
         let key = key(3, "/blocks/840000/activity?limit=20&offset=0");
-        let standing = ChainStamp::new(Class::Recent, 1, Some((840_000, 840_002)), 5);
-        let sight = PurgeSubject {
+        let subject = PurgeSubject {
             key: key.as_bytes(),
-            standing: Some(&standing),
+            blocks: Some(BlockRange {
+                tip: 1,
+                lowest: 840_000,
+                highest: 840_002,
+            }),
             bodies: vec![body.as_bytes()],
         };
         let path = |route, path: &str| Purge::Path {
@@ -213,7 +223,7 @@ mod tests {
             value: value.into(),
         };
         let heights = |tip, from, to| Purge::Heights { tip, from, to };
-        for (purge, strikes) in [
+        for (purge, expected) in [
             (Purge::All, true),
             (Purge::Route(3), true),
             (Purge::Route(2), false),
@@ -241,36 +251,35 @@ mod tests {
             (Purge::Text("840000/activity".into()), true),
             (Purge::Text("1".repeat(64).into()), false),
         ] {
-            assert_eq!(purge.matches(&sight), strikes, "{purge:?}");
+            assert_eq!(purge.matches(&subject), expected, "{purge:?}");
         }
-        let none = ChainStamp::new(Class::Live, 1, None, 5);
-        let sight = PurgeSubject {
-            standing: Some(&none),
-            ..sight
+        let subject = PurgeSubject {
+            blocks: None,
+            ..subject
         };
-        assert!(!heights(None, 0, u32::MAX).matches(&sight));
+        assert!(!heights(None, 0, u32::MAX).matches(&subject));
     }
 
     #[test]
-    fn purges_concern_what_was_there_before_them() {
+    fn a_purge_matches_only_what_was_checked_before_it() {
         let purges = Purges::default();
         let key = key(1, "/a");
-        let sight = PurgeSubject {
+        let subject = PurgeSubject {
             key: key.as_bytes(),
-            standing: None,
+            blocks: None,
             bodies: Vec::new(),
         };
         assert_eq!(purges.last(), 0);
         assert_eq!(purges.push(Purge::Route(1)), 1);
-        assert!(purges.strike(&sight, 0, None));
-        assert!(!purges.strike(&sight, 1, None));
-        assert!(!purges.strike(&sight, 0, Some(1)), "its own cause");
+        assert!(purges.any_matches(&subject, 0, None));
+        assert!(!purges.any_matches(&subject, 1, None));
+        assert!(!purges.any_matches(&subject, 0, Some(1)), "its own cause");
         assert_eq!(purges.push(Purge::Route(2)), 2);
-        assert!(!purges.strike(&sight, 1, None));
+        assert!(!purges.any_matches(&subject, 1, None));
         for _ in 0..REMEMBERED {
             purges.push(Purge::Route(9));
         }
-        assert!(purges.strike(&sight, 1, None), "forgotten is purged");
-        assert!(!purges.strike(&sight, purges.last(), None));
+        assert!(purges.any_matches(&subject, 1, None), "forgotten is purged");
+        assert!(!purges.any_matches(&subject, purges.last(), None));
     }
 }

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use super::{Fill, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::store::StoredResponse;
 use crate::collapse::Lead;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
@@ -50,7 +50,7 @@ impl Fill {
         let height = self
             .doubtful(key, route)
             .into_iter()
-            .find_map(|stored| self.chain.anchor(stored.standing.as_ref()?))?;
+            .find_map(|stored| self.chain.anchor(stored.stamp()?))?;
         let (anchor, source) = self.block_key(route.cache.tip, height)?;
         // To fetch the very thing is as good.
         (anchor != *key && self.is_sliceable(anchor.route())).then_some((anchor, source))

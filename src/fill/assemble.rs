@@ -18,10 +18,12 @@ use futures_util::future::join_all;
 use http::StatusCode;
 
 use super::ingest::promise;
-use super::{AnswerSource, Fill, FillAnswer, FillResult, content_type};
+use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::store::{CheckedSequence, StoredResponse};
+use crate::cache::metadata::Metadata;
+use crate::cache::sequence::CheckedSequence;
+use crate::cache::{Attached, StoredResponse};
 use crate::chain::ChainStamp;
 use crate::chain::finality::Class;
 use crate::chain::runs::TransactionLocation;
@@ -184,7 +186,7 @@ impl Fill {
                 Err(failure) => return ControlFlow::Break(Err(failure)),
             };
             // One part that is neither a page nor nothing answers for all.
-            if let Some(odd) = parts.iter().find(|part| part.page.is_none()) {
+            if let Some(odd) = parts.iter().find(|part| part.page().is_none()) {
                 let stored = odd.clone();
                 self.keep_for_list(list, &stored);
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
@@ -269,7 +271,7 @@ impl Fill {
                 from = found.from;
             }
             let is_page = part.status == StatusCode::OK;
-            match (&part.page, is_page) {
+            match (part.page(), is_page) {
                 (Some(page), true) => {
                     if let Err(why) = check_window(page, offset, list.size) {
                         return Ok(Err(Unfit::NoWindow(why.to_string())));
@@ -339,7 +341,7 @@ impl Fill {
             .flatten()
             .filter_map(|offset| self.fresh_window(list, offset))
             .find(|part| {
-                let window = part.page.as_deref().map(|page| window(part, page));
+                let window = part.page().map(|page| window(part, page));
                 window.is_some_and(|window| ends_before(window, list.offset)) || refuses_list(part)
             })
     }
@@ -369,7 +371,7 @@ impl Fill {
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
         }
-        let names_blocks = stored.page.as_ref().is_some_and(|p| !p.blocks().is_empty());
+        let names_blocks = stored.page().is_some_and(|p| !p.blocks().is_empty());
         let key = match list.route.places.block {
             // Where its height is known by now, it is stored under that; unless it
             // is of a time when there was nothing of the block.
@@ -390,8 +392,7 @@ impl Fill {
             return None;
         }
         // What lies past the end says nothing more.
-        let is_empty =
-            |part: &&Arc<StoredResponse>| part.page.as_ref().is_some_and(|p| p.is_empty());
+        let is_empty = |part: &&Arc<StoredResponse>| part.page().is_some_and(|p| p.is_empty());
         let within: Parts = parts.iter().filter(|p| !is_empty(p)).cloned().collect();
         let parts = match within.is_empty() {
             true => parts,
@@ -411,18 +412,17 @@ impl Fill {
     /// What is made of parts is as settled as the least settled of them, and as
     /// old as the oldest.
     fn assembled(&self, parts: &[Arc<StoredResponse>], body: Vec<u8>) -> Option<StoredResponse> {
-        let class =
-            |part: &&Arc<StoredResponse>| part.standing.as_ref().map(|standing| standing.class);
+        let class = |part: &&Arc<StoredResponse>| part.stamp().map(|standing| standing.class);
         let least = parts.iter().min_by_key(class)?;
-        let standing = least.standing.as_ref()?;
+        let standing = least.stamp()?;
         // The epoch of what is final says nothing.
-        let standings = parts.iter().filter_map(|part| part.standing.as_ref());
+        let standings = parts.iter().filter_map(|part| part.stamp());
         let ending = standings.filter(|standing| standing.class.ends_with_epoch());
         let epoch = ending.map(ChainStamp::epoch).min();
         let epoch = epoch.unwrap_or_else(|| standing.epoch());
         let heights = parts
             .iter()
-            .filter_map(|part| part.standing.as_ref()?.heights())
+            .filter_map(|part| part.stamp()?.heights())
             .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
         let (class, tip) = (standing.class, standing.tip);
         let time = self.chain.promise(class, tip, self.clock.now());
@@ -430,14 +430,16 @@ impl Fill {
         Some(StoredResponse {
             status: least.status,
             etag: etag(&body),
-            fields: self.respond.template(content_type(least), promise),
+            metadata: Metadata::of(least.metadata.content_type.clone(), promise),
             received: parts.iter().map(|part| part.received).min()?,
             lifetime: parts.iter().map(|part| part.lifetime).min()?,
             took: parts.iter().map(|part| part.took).max()?,
-            page: Page::read(&body).map(Box::new),
+            attached: Attached {
+                stamp: Some(ChainStamp::new(class, tip, heights, epoch).promising(time)),
+                page: Page::read(&body).map(Box::new),
+            },
             body: Box::<[u8]>::from(body).into(),
-            standing: Some(ChainStamp::new(class, tip, heights, epoch).promising(time)),
-            seen: CheckedSequence::at(parts.iter().map(|part| part.seen.number()).min()?),
+            checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }
 
@@ -464,7 +466,7 @@ impl Fill {
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(place.offset)?];
         let edges = |part: &Arc<StoredResponse>| {
-            let page = part.page.as_deref()?;
+            let page = part.page()?;
             touches(window(part, page), &tx)
         };
         // The run may go on in the windows beside it, as far as those are here.
@@ -528,7 +530,7 @@ impl<'k> List<'k> {
     /// Whether what is stored for a window is one, or what the upstream says in
     /// place of any page.
     fn fits(&self, part: &StoredResponse, offset: u64) -> bool {
-        match (&part.page, part.status == StatusCode::OK) {
+        match (part.page(), part.status == StatusCode::OK) {
             (Some(page), true) => check_window(page, offset, self.size).is_ok(),
             (None, is_page) => !is_page,
             (Some(_), false) => true,
@@ -537,7 +539,7 @@ impl<'k> List<'k> {
 
     /// How many items the list has, as a window within it says.
     fn total(&self, part: &StoredResponse) -> Option<u64> {
-        let page = part.page.as_ref()?;
+        let page = part.page()?;
         (!page.is_empty()).then_some(page.total)
     }
 }
@@ -560,7 +562,7 @@ fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
     let Some(cut) = cut(parts) else {
         return false;
     };
-    let standings = || parts.iter().filter_map(|part| part.standing.as_ref());
+    let standings = || parts.iter().filter_map(|part| part.stamp());
     let is_open = standings().any(|standing| standing.class == Class::Live);
     let names_blocks = cut.iter().any(|window| !window.page.blocks().is_empty());
     match (is_open, names_blocks) {
@@ -577,6 +579,6 @@ fn is_one_moment(parts: &[Arc<StoredResponse>]) -> bool {
 fn cut(parts: &[Arc<StoredResponse>]) -> Option<Vec<Window<'_>>> {
     parts
         .iter()
-        .map(|part| Some(window(part, part.page.as_deref()?)))
+        .map(|part| Some(window(part, part.page()?)))
         .collect()
 }

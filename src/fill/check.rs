@@ -13,8 +13,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
-use crate::cache::store::StoredResponse;
 use crate::chain::finality::Class;
 use crate::clock::Moment;
 use crate::collapse::Lead;
@@ -96,8 +96,7 @@ impl Fill {
         let keys = self.check_keys.of(route.cache.tip)?;
         let stands_for_it = |other: &&Key| {
             let stored = self.cache.store().get(other);
-            let since =
-                stored.and_then(|stored| Some(stored.standing.as_ref()?.since(stored.received)));
+            let since = stored.and_then(|stored| Some(stored.stamp()?.since(stored.received)));
             let is_as_old = since.is_some_and(|since| since <= known);
             is_as_old && self.unchecked(other).is_some()
         };
@@ -110,7 +109,7 @@ impl Fill {
     /// it is live, too old, and may be checked.
     fn unchecked(&self, key: &Key) -> Option<Moment> {
         let stored = self.cache.store().get(key)?;
-        let standing = stored.standing.as_ref()?;
+        let standing = stored.stamp()?;
         let now = self.clock.now();
         self.chain
             .may_be_checked(standing, stored.received, stored.lifetime, now)
@@ -120,13 +119,13 @@ impl Fill {
     /// is set against what is stored already.
     pub(super) fn compare(&self, key: &Key, new: &mut StoredResponse, sent: Moment) {
         let may_be = |class| matches!(class, Class::Live | Class::Absent);
-        let Some(standing) = new.standing.as_mut().filter(|s| may_be(s.class)) else {
+        let Some(standing) = new.attached.stamp.as_mut().filter(|s| may_be(s.class)) else {
             return;
         };
         let Some(old) = self.cache.store().get(key) else {
             return;
         };
-        let Some(before) = old.standing.as_ref().filter(|s| s.class == Class::Live) else {
+        let Some(before) = old.stamp().filter(|s| s.class == Class::Live) else {
             return;
         };
         let same = old.status == new.status && old.body == new.body;

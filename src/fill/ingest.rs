@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, OVERTAKEN, content_type};
+use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, OVERTAKEN};
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
-use crate::cache::purge::{Purge, PurgeSubject};
-use crate::cache::store::{CheckedSequence, PurgeSequence, StoredResponse};
+use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::{BlockRange, Purge, PurgeSubject};
+use crate::cache::sequence::{CheckedSequence, PurgeSequence};
+use crate::cache::{Attached, StoredResponse};
 use crate::chain::ChainStamp;
 use crate::chain::finality::{Class, Says, classify};
 use crate::chain::ledger::{Facts, Told, Verdict};
 use crate::chain::runs::TransactionLocation;
 use crate::pages::{Page, check_window, hash};
-use crate::respond::ClientFreshness;
 use crate::route::Route;
 use crate::route::canonical::{BlockReference, block, is_whole_list, page, segment, with_segment};
 use crate::upstream::answer::Answer;
@@ -71,7 +72,7 @@ impl Fill {
         let Some(BlockReference::Hash(asked)) = block(by_hash.target(), at) else {
             return true;
         };
-        let named = stored.page.as_ref().map_or(&[][..], |page| page.blocks());
+        let named = stored.page().map_or(&[][..], Page::blocks);
         match named {
             [block] => block.hash == asked,
             // It names none, being empty: then the two have to be one still.
@@ -99,7 +100,7 @@ impl Fill {
             let Some(start) = self.chain.start(tip) else {
                 return Err(Failure::Abandoned);
             };
-            let mark = self.cache.store().mark();
+            let mark = self.cache.store().sequence();
             let sent = self.clock.now();
             let answer = self.ask(key, wish).await?;
             let page = match answer.status {
@@ -108,10 +109,13 @@ impl Fill {
             };
             let says = says(key, route, &answer, page.as_ref());
             let heights = heights(says, &answer, page.as_ref());
-            let unclassed = ChainStamp::new(Class::Live, tip, heights, 0);
             let sight = PurgeSubject {
                 key: key.as_bytes(),
-                standing: Some(&unclassed),
+                blocks: heights.map(|(lowest, highest)| BlockRange {
+                    tip,
+                    lowest,
+                    highest,
+                }),
                 bodies: vec![&answer.body],
             };
             // What is purged tells nothing: it is of before.
@@ -195,20 +199,22 @@ impl Fill {
         StoredResponse {
             status: answer.status,
             etag: etag(&answer.body),
-            fields: self.respond.template(answer.content_type, promise),
+            metadata: Metadata::of(answer.content_type, promise),
             received: self.clock.now(),
             lifetime: self.chain.times().lifetime(standing.class),
             took: answer.took,
             body: answer.body,
-            standing: Some(standing),
-            page: page.map(Box::new),
-            seen: CheckedSequence::until(mark),
+            checked: CheckedSequence::until(mark),
+            attached: Attached {
+                stamp: Some(standing),
+                page: page.map(Box::new),
+            },
         }
     }
 
     /// Stores as final what has become so since it was stored.
     pub fn mark_revalidated(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
-        let standing = stored.standing.as_ref().map(|standing| {
+        let standing = stored.stamp().map(|standing| {
             let (class, epoch) = (Class::Final, standing.epoch());
             ChainStamp::new(class, standing.tip, standing.heights(), epoch)
         });
@@ -219,13 +225,15 @@ impl Fill {
             status: stored.status,
             body: stored.body.clone(),
             etag: stored.etag.clone(),
-            fields: self.respond.template(content_type(stored), promise),
+            metadata: Metadata::of(stored.metadata.content_type.clone(), promise),
             received: stored.received,
             lifetime: self.chain.times().final_ttl,
             took: stored.took,
-            standing,
-            page: stored.page.clone(),
-            seen: CheckedSequence::at(stored.seen.number()),
+            checked: CheckedSequence::at(stored.checked.number()),
+            attached: Attached {
+                stamp: standing,
+                page: stored.attached.page.clone(),
+            },
         });
         self.cache.store().insert(key.clone(), settled.clone());
         settled
@@ -233,7 +241,7 @@ impl Fill {
 
     /// Notes which transactions are seen in a window of their block.
     fn note_runs(&self, key: &Key, route: &Route, stored: &StoredResponse) {
-        let (Some(page), Some(size)) = (&stored.page, route.pages) else {
+        let (Some(page), Some(size)) = (stored.page(), route.pages) else {
             return;
         };
         let size = u64::from(size.get());
@@ -262,7 +270,7 @@ pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key 
         let Some(BlockReference::Hash(asked)) = block(key.target(), at) else {
             return None;
         };
-        match stored.page.as_ref()?.blocks() {
+        match stored.page()?.blocks() {
             [block] if block.hash == asked => with_segment(key, at, &block.height.to_string()),
             _ => None,
         }

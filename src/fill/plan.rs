@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::Fill;
 use super::assemble::List;
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::cache::store::StoredResponse;
 use crate::chain::runs::TransactionLocation;
 use crate::upstream::{Priority, RequestPriority};
 
@@ -81,7 +81,7 @@ impl Fill {
         let parts: Vec<Arc<StoredResponse>> =
             wanted.into_iter().filter_map(|(_, part)| part).collect();
         // One part that is neither a page nor nothing answers for all.
-        let is_odd = parts.iter().any(|part| part.page.is_none());
+        let is_odd = parts.iter().any(|part| part.page().is_none());
         match is_odd || self.cut_page(&list, &parts).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {

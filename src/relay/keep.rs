@@ -18,10 +18,11 @@ use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identi
 use crate::cache::freshness::Heuristic;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
+use crate::cache::sequence::PurgeSequence;
 use crate::cache::storable::{
     Exchange as Stores, SetCookie, is_for_everyone, storable, stored_fields,
 };
-use crate::cache::store::{PurgeSequence, Variant};
+use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
 use crate::route::{Headers, Route};

@@ -14,7 +14,7 @@ use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::{Decision, Origin, decide};
 use crate::cache::status::Forward;
-use crate::cache::store::Variant;
+use crate::cache::variant::Variant;
 use crate::cache::{reuse, validator};
 use crate::clock::Moment;
 use crate::route::Route;

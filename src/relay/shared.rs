@@ -21,9 +21,10 @@ use super::{Came, Fetch, Recall, Relay, Went, bounds, forwarded, has_conditions}
 use crate::cache::directives::{RequestDirectives, Scope};
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::reuse::{Decision, Origin, decide};
+use crate::cache::sequence::PurgeSequence;
 use crate::cache::status::Forward;
-use crate::cache::store::{PurgeSequence, Variant};
 use crate::cache::validator;
+use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::collapse::{ClientLevel, FetchError, Lead, Wait};
 use crate::route::{Headers, Route};

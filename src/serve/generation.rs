@@ -86,13 +86,11 @@ pub fn gateway(
     let upstreams = Upstreams::new(&config.upstreams, keys, names, &clock, stand_in)?;
     let limit = Limit::new(&config.limit, clock.clone());
     let routes = Arc::new(config.routes.clone());
-    let respond = respond(&config, limit.as_ref());
     let fill = Fill::new(
         routes.clone(),
         cache.clone(),
         chain,
         upstreams,
-        respond.clone(),
         config.lapses,
         clock,
     );
@@ -157,16 +155,10 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
-    let respond = respond(&config, limit.as_ref());
     let lapses = config.lapses;
-    let fill = before.fill.after(
-        routes.clone(),
-        cache.clone(),
-        chain,
-        upstreams,
-        respond,
-        lapses,
-    );
+    let fill = before
+        .fill
+        .after(routes.clone(), cache.clone(), chain, upstreams, lapses);
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
@@ -215,7 +207,7 @@ fn numbers(
     Ok(numbers)
 }
 
-fn respond(config: &Config, limit: Option<&Limit>) -> Arc<Responder> {
+fn responder(config: &Config, limit: Option<&Limit>) -> Arc<Responder> {
     let policy = limit.map(|limit| limit.policy().clone());
     Arc::new(Responder::new(&config.respond, policy))
 }
@@ -233,6 +225,7 @@ fn assemble(
     identity: Identity,
 ) -> Arc<Gateway> {
     let text = Bytes::from(openapi::document(&config.routes).to_string());
+    let respond = responder(&config, limit.as_ref());
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
@@ -247,7 +240,7 @@ fn assemble(
             upstreams: fill.upstreams.clone(),
             stale_wait: config.stale_wait,
             missing_routes: MissingRoutes::default(),
-            respond: fill.respond.clone(),
+            respond: respond.clone(),
             trust: config.trust,
             targets: targets(config.targeted),
             clock: fill.clock.clone(),
@@ -264,7 +257,7 @@ fn assemble(
         }],
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
-        respond: fill.respond.clone(),
+        respond,
         routes: fill.routes.clone(),
         stale_wait: config.stale_wait,
         clock: fill.clock.clone(),

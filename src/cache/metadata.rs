@@ -1,0 +1,109 @@
+//! What the header fields of a stored response are made from.
+//!
+//! The store keeps these inputs and not the fields: `respond` renders them, with
+//! the configuration that is current when the response is served. Responses with
+//! the same inputs share one [`Metadata`], whose number lets `respond` find the
+//! fields it has prepared.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+
+/// How long clients may reuse a response: its `cache-control`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClientFreshness {
+    /// Not at all: `no-store`.
+    Nothing,
+    /// For this long after it was received, in whole seconds: `max-age`.
+    For(Duration),
+    /// For this long, and it does not change meanwhile: `immutable` (RFC 8246).
+    Immutable(Duration),
+}
+
+/// Content type and client freshness of stored responses.
+#[derive(Debug)]
+pub struct Metadata {
+    pub(crate) content_type: HeaderValue,
+    pub(crate) client_freshness: ClientFreshness,
+    number: usize,
+}
+
+/// How many different [`Metadata`] are shared and numbered. An upstream has one
+/// or two content types and a route a few lifetimes; the bound protects against
+/// an upstream that sends a new content type in every answer.
+pub(crate) const NUMBERED: usize = 1024;
+
+/// The shared metadata.
+#[derive(Default)]
+struct Table(HashMap<(HeaderValue, ClientFreshness), Arc<Metadata>>);
+
+/// Process-wide, so that numbers stay valid across reloads.
+static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(Mutex::default);
+
+impl Table {
+    fn metadata(&mut self, content_type: HeaderValue, freshness: ClientFreshness) -> Arc<Metadata> {
+        let key = (content_type, freshness);
+        if let Some(metadata) = self.0.get(&key) {
+            return metadata.clone();
+        }
+        let metadata = Arc::new(Metadata {
+            content_type: key.0.clone(),
+            client_freshness: freshness,
+            number: self.0.len(),
+        });
+        if metadata.number < NUMBERED {
+            self.0.insert(key, metadata.clone());
+        }
+        metadata
+    }
+}
+
+impl Metadata {
+    /// The shared metadata of these inputs, or metadata of its own once the table
+    /// is full.
+    pub fn of(content_type: HeaderValue, client_freshness: ClientFreshness) -> Arc<Self> {
+        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        table.metadata(content_type, client_freshness)
+    }
+
+    /// A number that no other metadata has, or [`NUMBERED`] where it is not
+    /// shared.
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Bytes that a response which does not share its metadata adds.
+    pub(super) fn weight(&self) -> usize {
+        match self.number < NUMBERED {
+            true => 0,
+            false => size_of::<Self>() + self.content_type.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_inputs_share_one_number() {
+        let json = HeaderValue::from_static("application/json");
+        let mut table = Table::default();
+        let mut of = |seconds| {
+            let freshness = ClientFreshness::For(Duration::from_secs(seconds));
+            table.metadata(json.clone(), freshness)
+        };
+        let one = of(7);
+        assert!(Arc::ptr_eq(&one, &of(7)));
+        assert_ne!(one.number(), of(8).number());
+        assert_eq!(one.weight(), 0);
+        // Beyond the bound, each response has metadata of its own.
+        let last = (0..NUMBERED as u64 + 9).map(&mut of).last().unwrap();
+        assert_eq!(last.number(), NUMBERED);
+        assert!(last.weight() > 0);
+        assert!(!Arc::ptr_eq(&last, &of(NUMBERED as u64 + 8)));
+        assert!(Arc::ptr_eq(&one, &of(7)));
+    }
+}

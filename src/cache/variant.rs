@@ -1,0 +1,43 @@
+//! A stored response of a route in mode `respect`. A target may have several,
+//! which `Vary` distinguishes (RFC 9111 §4.1).
+
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use super::reuse;
+use super::vary::{Nominated, SecondaryKey};
+
+/// One of the stored responses of a target.
+#[derive(Clone, Debug)]
+pub struct Variant {
+    /// The upstream's status.
+    pub status: StatusCode,
+    /// The stored fields, without those of the connection.
+    pub fields: HeaderMap,
+    /// The whole body.
+    pub body: Bytes,
+    /// The request fields that its `Vary` nominates.
+    pub nominated: Nominated,
+    /// The values that its request had in those fields.
+    pub secondary: SecondaryKey,
+    /// The facts that decide its reuse.
+    pub reuse: reuse::StoredFacts,
+    /// When it was received.
+    pub received: SystemTime,
+}
+
+impl Variant {
+    /// Bytes that it takes.
+    pub(super) fn weight(&self) -> usize {
+        // A field takes a slot in the map and an allocation, beside its text.
+        const FIELD: usize = 160;
+        let fields: usize = self
+            .fields
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
+            .sum();
+        self.body.len() + fields + self.secondary.as_bytes().len() + size_of::<Self>()
+    }
+}

@@ -1,0 +1,152 @@
+//! Templates: the header fields of stored responses, prepared once for each
+//! [`Metadata`] under the current configuration.
+//!
+//! A hit clones its template and sets the fields that differ between requests,
+//! in their order, without a look-up by name.
+
+use std::sync::OnceLock;
+
+use http::header::{AGE, CACHE_CONTROL, CACHE_STATUS, CONTENT_TYPE, ETAG};
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::EMPTY;
+use crate::cache::metadata::{ClientFreshness, Metadata, NUMBERED};
+use crate::wire::{RATELIMIT, X_REQUEST_ID};
+
+/// The fields that responses with the same metadata have in common.
+pub(super) struct Template {
+    /// The fields; those that differ between requests are empty.
+    pub(super) fields: HeaderMap,
+    /// The role of each field, in their order.
+    pub(super) roles: Box<[FieldRole]>,
+}
+
+/// What sets a field of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldRole {
+    /// The template itself.
+    Constant,
+    /// The stored response's ETag.
+    Etag,
+    /// The stored response's age.
+    Age,
+    /// The outcome of the request.
+    CacheStatus,
+    /// The request's id.
+    RequestId,
+    /// What is left of the client's rate limit.
+    RateLimit,
+}
+
+impl FieldRole {
+    fn of(name: &HeaderName) -> Self {
+        match name {
+            name if name == ETAG => Self::Etag,
+            name if name == AGE => Self::Age,
+            name if name == CACHE_STATUS => Self::CacheStatus,
+            name if name == X_REQUEST_ID => Self::RequestId,
+            name if name == RATELIMIT => Self::RateLimit,
+            _ => Self::Constant,
+        }
+    }
+}
+
+impl Template {
+    /// Renders the fields of a stored response. `add_constant` adds those that
+    /// every response has.
+    pub(super) fn new(metadata: &Metadata, add_constant: impl FnOnce(&mut HeaderMap)) -> Self {
+        let mut fields = HeaderMap::with_capacity(12);
+        fields.insert(CONTENT_TYPE, metadata.content_type.clone());
+        fields.insert(CACHE_CONTROL, cache_control(metadata.client_freshness));
+        fields.insert(ETAG, EMPTY);
+        fields.insert(AGE, EMPTY);
+        fields.insert(CACHE_STATUS, EMPTY);
+        add_constant(&mut fields);
+        Self {
+            roles: fields.keys().map(FieldRole::of).collect(),
+            fields,
+        }
+    }
+}
+
+fn cache_control(freshness: ClientFreshness) -> HeaderValue {
+    let text = match freshness {
+        ClientFreshness::Nothing => return HeaderValue::from_static("no-store"),
+        ClientFreshness::For(time) => format!("public, max-age={}", time.as_secs()),
+        ClientFreshness::Immutable(time) => {
+            format!("public, max-age={}, immutable", time.as_secs())
+        }
+    };
+    HeaderValue::try_from(text).unwrap_or(EMPTY)
+}
+
+/// The templates of one configuration, by the number of their metadata. Each is
+/// made when it is first used.
+pub(super) struct Templates(Box<[OnceLock<Box<Template>>]>);
+
+impl Templates {
+    /// No templates yet.
+    pub(super) fn new() -> Self {
+        Self((0..NUMBERED).map(|_| OnceLock::new()).collect())
+    }
+
+    /// The template of a metadata; `None` if the metadata has no number.
+    pub(super) fn get(
+        &self,
+        metadata: &Metadata,
+        make: impl FnOnce() -> Template,
+    ) -> Option<&Template> {
+        let slot = self.0.get(metadata.number())?;
+        Some(slot.get_or_init(|| Box::new(make())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn metadata(content_type: &'static str) -> std::sync::Arc<Metadata> {
+        let content_type = HeaderValue::from_static(content_type);
+        Metadata::of(content_type, ClientFreshness::Nothing)
+    }
+
+    #[test]
+    fn cache_control_says_how_long_a_client_may_reuse_a_response() {
+        let time = Duration::from_millis(7_900);
+        for (freshness, expected) in [
+            (ClientFreshness::Nothing, "no-store"),
+            (ClientFreshness::For(time), "public, max-age=7"),
+            (
+                ClientFreshness::Immutable(time),
+                "public, max-age=7, immutable",
+            ),
+        ] {
+            assert_eq!(cache_control(freshness), expected);
+        }
+    }
+
+    #[test]
+    fn roles_are_in_the_order_of_the_fields_of_a_copy() {
+        let template = Template::new(&metadata("application/json"), |fields| {
+            fields.insert(X_REQUEST_ID, EMPTY);
+            fields.insert("x-constant", HeaderValue::from_static("1"));
+        });
+        let copy = template.fields.clone();
+        assert_eq!((copy.len(), template.roles.len()), (7, 7));
+        for ((name, value), role) in copy.iter().zip(&template.roles) {
+            assert_eq!(value.is_empty(), *role != FieldRole::Constant, "{name}");
+            assert_eq!(*role, FieldRole::of(name));
+        }
+    }
+
+    #[test]
+    fn a_template_is_made_once() {
+        let (templates, metadata) = (Templates::new(), metadata("text/x-once"));
+        let make = || Template::new(&metadata, |_| ());
+        let first: *const Template = templates.get(&metadata, make).unwrap();
+        let again = templates.get(&metadata, || panic!("it is made already"));
+        assert!(std::ptr::eq(first, again.unwrap()));
+    }
+}
