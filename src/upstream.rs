@@ -13,13 +13,13 @@
 pub mod admission;
 pub mod answer;
 pub mod client;
+pub mod counters;
 pub mod endpoint;
 mod failure;
 pub mod keys;
 mod missing_routes;
 mod set;
 mod settings;
-pub mod tally;
 
 use std::hash::BuildHasher;
 use std::path::Path;
@@ -29,9 +29,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use admission::UnreadableFields;
-use admission::queue::{AdmissionQueue, Hold, Slot, Until};
-use admission::shared_budget::{Budgets, Payer};
-pub use admission::{ClientShare, LEAST_SHARED, Priority, Rate, Rates, RequestPriority};
+use admission::queue::{AdmissionQueue, AdmissionRetry, ClientSlot, NotAdmitted};
+use admission::shared_budget::{BudgetOwner, Budgets};
+pub use admission::{ClientUsage, LEAST_SHARED, Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
 use client::attempts::Course;
 use client::chance::Chance;
@@ -43,6 +43,7 @@ use client::retry_budget::RetryBudget;
 pub use client::streamed::{BodyPermit, RequestBody, ResponseBody, StreamedAnswer, no_body};
 pub use client::tls::TlsError;
 use client::upload::Uploads;
+use counters::Counters;
 use endpoint::heights::{Heights, highest_at};
 use endpoint::selection::{Condition, EndpointSelection, Switch};
 use endpoint::{Endpoint, EndpointSnapshot, Permit};
@@ -54,7 +55,6 @@ use keys::{ApiKey, BudgetPermit, Denied, Host, KeySnapshot, KeySnapshotAtHost, K
 pub use missing_routes::MissingRoutes;
 pub use set::{ProviderKeys, Upstreams};
 pub use settings::{DEFAULT, Hedge, Retry, Settings, SetupError};
-use tally::Tally;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -144,11 +144,11 @@ pub struct Upstream {
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
     /// Whose budget requests without a key count in.
-    server: Payer,
+    server: BudgetOwner,
     line: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
     chance: Arc<Mutex<Chance>>,
-    tally: Arc<Tally>,
+    tally: Arc<Counters>,
     unreadable: UnreadableFields,
     uploads: Arc<Uploads>,
     /// What key checks ask.
@@ -274,7 +274,7 @@ impl Upstream {
         for endpoint in &self.endpoints {
             endpoint.bound(&settings.breaker, settings.in_flight());
         }
-        self.line.bound(settings.max_queue.get() as usize);
+        self.line.set_capacity(settings.max_queue.get() as usize);
         self.retries().bound(settings.retry.share);
         let rates = settings.rates(!keys.is_empty());
         let sent = sent_keys(settings, keys);
@@ -318,7 +318,7 @@ impl Upstream {
     /// Whether another asks at some server that this one asks at: they have one
     /// origin (RFC 9110 §4.3.1), whatever paths stand before their targets.
     pub fn has_origin_of(&self, other: &Self) -> bool {
-        let server = |url: &Uri| (url.scheme().cloned(), Payer::server(url));
+        let server = |url: &Uri| (url.scheme().cloned(), BudgetOwner::server(url));
         let others = || other.settings.urls.iter().map(server);
         self.name() == other.name()
             || self
@@ -331,8 +331,8 @@ impl Upstream {
     /// Keeps a share of the budget for so many probes of the tip a minute from
     /// now on.
     pub fn keep_for_probes(&self, probes: u32) {
-        let ways = u32::try_from(self.keys.ways()).unwrap_or(u32::MAX).max(1);
-        self.keys.keep_for_probes(probes.div_ceil(ways));
+        let ways = u32::try_from(self.keys.count()).unwrap_or(u32::MAX).max(1);
+        self.keys.set_probes(probes.div_ceil(ways));
     }
 
     /// Sets the status paths that key checks ask.
@@ -372,7 +372,7 @@ impl Upstream {
     ) -> Result<(Permit, BudgetPermit), Failure> {
         let admitted = self
             .line
-            .pass(wish, patience, |slot| self.try_admit_in(slot, wish, course))
+            .admit(wish, patience, |slot| self.try_admit_in(slot, wish, course))
             .await;
         if let Err(failure) = &admitted {
             self.tally.refuse(failure);
@@ -384,7 +384,7 @@ impl Upstream {
     /// Counts a refusal as one for a client's share, where another client could
     /// have gone.
     fn count_share(&self, wish: RequestPriority, failure: &Failure) {
-        if wish.caller.is_none() {
+        if wish.client.is_none() {
             return;
         }
         let is_spent = matches!(failure, Failure::Spent { .. });
@@ -392,7 +392,7 @@ impl Upstream {
         if is_spent && self.keys.denied_at(host, Priority::Miss).is_none() {
             self.tally.count_over_budget_share();
         }
-        if *failure == Failure::TooManyInFlight && !self.line.may_hold(wish.caller) {
+        if *failure == Failure::TooManyInFlight && !self.line.may_take_slot(wish.client) {
             self.tally.count_over_slot_share();
         }
     }
@@ -402,16 +402,16 @@ impl Upstream {
         &self,
         wish: RequestPriority,
         course: &Course,
-    ) -> Result<(Permit, BudgetPermit), Hold> {
-        self.try_admit_in(self.line.slot(wish), wish, course)
+    ) -> Result<(Permit, BudgetPermit), NotAdmitted> {
+        self.try_admit_in(self.line.client_slot(wish), wish, course)
     }
 
     fn try_admit_in(
         &self,
-        slot: Option<Slot>,
+        slot: Option<ClientSlot>,
         wish: RequestPriority,
         course: &Course,
-    ) -> Result<(Permit, BudgetPermit), Hold> {
+    ) -> Result<(Permit, BudgetPermit), NotAdmitted> {
         let present = self.look();
         let at = course.next().unwrap_or(present);
         let passage =
@@ -421,8 +421,8 @@ impl Upstream {
                     at if at == present => hold,
                     // The others in the line wait for the one that is asked: who waited
                     // at their head for a place elsewhere would hold them up.
-                    _ => Hold {
-                        until: Until::Never,
+                    _ => NotAdmitted {
+                        retry: AdmissionRetry::Never,
                         ..hold
                     },
                 })?;
@@ -473,7 +473,7 @@ impl Upstream {
             let condition = endpoint.condition(&heights.best, most, now);
             // Longer than that, no request waits for a key.
             let patience = self.settings.queue_timeout;
-            let refuses = self.keys.all_rest_at(endpoint.host(), patience);
+            let refuses = self.keys.all_unusable_at(endpoint.host(), patience);
             let signs = [
                 unbelieved.map(|_| Condition::Implausible),
                 refuses.then_some(Condition::Refusing),
@@ -563,7 +563,7 @@ impl Upstream {
     pub fn search<'a>(&self, parts: impl IntoIterator<Item = &'a [u8]>) -> Result<(), Failure> {
         match parts
             .into_iter()
-            .find_map(|part| self.keys.given_away(part))
+            .find_map(|part| self.keys.find_key_in(part))
         {
             None => Ok(()),
             Some(name) => {
@@ -606,7 +606,7 @@ impl Upstream {
     }
 
     /// What has been sent and what came of it.
-    pub fn tally(&self) -> &Tally {
+    pub fn tally(&self) -> &Counters {
         &self.tally
     }
 
@@ -617,7 +617,7 @@ impl Upstream {
 
     /// How its keys stand.
     pub fn standings(&self) -> Vec<KeySnapshot> {
-        let mut standings = self.keys.standings();
+        let mut standings = self.keys.snapshots();
         // A host that is named no more may have refused one.
         let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());
         for standing in &mut standings {
@@ -657,21 +657,21 @@ impl Upstream {
 }
 
 /// Why one cannot pass for want of a key.
-fn hold(denied: Denied) -> Hold {
+fn hold(denied: Denied) -> NotAdmitted {
     match denied {
-        Denied::For(retry_after) => Hold {
-            why: Failure::Spent { retry_after },
-            until: Until::After(retry_after),
+        Denied::For(retry_after) => NotAdmitted {
+            failure: Failure::Spent { retry_after },
+            retry: AdmissionRetry::After(retry_after),
         },
-        Denied::UntilOneEnds => Hold {
-            why: Failure::Spent {
+        Denied::UntilRequestEnds => NotAdmitted {
+            failure: Failure::Spent {
                 retry_after: Duration::from_secs(1),
             },
-            until: Until::OneEnds,
+            retry: AdmissionRetry::WhenRequestEnds,
         },
-        Denied::Refused(status) => Hold {
-            why: Failure::KeyRefused(status),
-            until: Until::Never,
+        Denied::Refused(status) => NotAdmitted {
+            failure: Failure::KeyRefused(status),
+            retry: AdmissionRetry::Never,
         },
     }
 }
@@ -685,9 +685,9 @@ fn sent_keys(settings: &Settings, keys: Vec<ApiKey>) -> Vec<ApiKey> {
 }
 
 /// Whose budget requests without a key count in.
-fn server(settings: &Settings) -> Payer {
+fn server(settings: &Settings) -> BudgetOwner {
     let url = settings.urls.first();
-    url.map_or(Payer::Server("".into()), Payer::server)
+    url.map_or(BudgetOwner::Server("".into()), BudgetOwner::server)
 }
 
 /// The endpoints of these settings; those that are known go on.

@@ -9,12 +9,12 @@ use super::Admin;
 use crate::cache::date;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
-use crate::upstream::ClientShare;
+use crate::upstream::ClientUsage;
 use crate::upstream::client::upload::BodyFault;
+use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::{EndpointSnapshot, LastFailure};
 use crate::upstream::keys::{Host, KeySnapshotAtHost};
-use crate::upstream::tally::Reason;
 use crate::upstream::{Priority, Upstream};
 
 /// So many of the clients that have had the most of the budget are listed.
@@ -107,16 +107,16 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     let keys = upstream.standings().into_iter().map(|standing| {
         json!({
             "name": standing.name,
-            "budget_left": standing.left,
+            "budget_left": standing.remaining,
             "budget": standing.per_minute,
-            "cooling_seconds": standing.worst().cooling.as_secs_f64(),
+            "cooling_seconds": standing.worst().unusable_for.as_secs_f64(),
             "state": standing.worst().state(),
             "hosts": standing.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
     let mut breaker = present.map_or(Value::Null, |fare| stance(fare.stance));
     breaker["refused"] = tally.broken.load(Relaxed).into();
-    let sent = Reason::ALL.map(|reason| {
+    let sent = SendReason::ALL.map(|reason| {
         let name = reason.name().replace('-', "_");
         (name, tally.sent_for(reason).into())
     });
@@ -130,14 +130,14 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
         "request_bodies": request_bodies(upstream),
         "sent": tally.sent(),
         "sent_for": Map::from_iter(sent),
-        "retried": tally.sent_for(Reason::Retry),
+        "retried": tally.sent_for(SendReason::Retry),
         "answered": tally.answered.load(Relaxed),
         "failed": tally.failed.load(Relaxed),
         "spent": tally.spent.load(Relaxed),
         "crowded": tally.crowded.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
-        "clients": upstream.line().clients(),
+        "clients": upstream.line().active_clients(),
         "heaviest_clients": heaviest(upstream),
         "retries_refused": tally.unretried.load(Relaxed),
         "breaker": breaker,
@@ -150,7 +150,7 @@ fn key_at((host, standing): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
         "state": standing.state(),
-        "cooling_seconds": standing.cooling.as_secs_f64(),
+        "cooling_seconds": standing.unusable_for.as_secs_f64(),
     })
 }
 
@@ -197,8 +197,8 @@ fn stance(stance: BreakerState) -> Value {
 /// The clients that spend the budget: how much each has had of late, by which
 /// their turns go, and what each wants.
 fn heaviest(upstream: &Upstream) -> Vec<Value> {
-    let shares = upstream.line().heaviest(HEAVIEST).into_iter();
-    let share = |share: ClientShare| {
+    let shares = upstream.line().busiest_clients(HEAVIEST).into_iter();
+    let share = |share: ClientUsage| {
         json!({
             "client": share.client.map(|client| client.to_string()),
             "recent": (share.recent * 10.0).round() / 10.0,
@@ -214,7 +214,7 @@ fn queue(upstream: &Upstream) -> Value {
     let line = upstream.line();
     let waited = Priority::ALL.map(|priority| {
         let name = priority.name().replace('-', "_");
-        (name, quantiles(line.waited_of_late(priority)))
+        (name, quantiles(line.recent_wait_quantiles(priority)))
     });
     json!({ "waiting": line.len(), "waited_seconds": Map::from_iter(waited) })
 }

@@ -14,7 +14,7 @@ mod request_priority;
 pub mod shared_budget;
 mod unreadable;
 
-pub use fair_order::{ClientShare, LEAST_SHARED};
+pub use fair_order::{ClientUsage, LEAST_SHARED};
 pub use rates::{Rate, Rates};
 pub use request_priority::{Priority, RequestPriority};
 pub(super) use unreadable::UnreadableFields;

@@ -48,9 +48,9 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         // target, which clients choose; it must not cost us the key.
         403 if says_html(fields) => return Err(Failure::UnexpectedStatus(status)),
         // So says GitHub that a window is spent, and when it ends.
-        403 if limit_report::is_spent(fields, wall) => {
+        403 if limit_report::is_window_exhausted(fields, wall) => {
             return Err(Failure::Throttled {
-                retry_after: limit_report::throttled(fields, wall),
+                retry_after: limit_report::wait_after_429(fields, wall),
             });
         }
         401 | 403 => return Err(Failure::KeyRefused(status)),
@@ -58,7 +58,7 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         // The limit is on us, not on our client.
         429 => {
             return Err(Failure::Throttled {
-                retry_after: limit_report::throttled(fields, wall),
+                retry_after: limit_report::wait_after_429(fields, wall),
             });
         }
         // These speak of how we have asked; they are nothing to a client.
@@ -67,7 +67,7 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         503 => {
             return Err(Failure::ServerError {
                 status,
-                retry_after: limit_report::wait(fields, wall),
+                retry_after: limit_report::retry_after(fields, wall),
             });
         }
         500..=599 => {

@@ -14,7 +14,7 @@ use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::upstream::admission::queue::AdmissionQueue;
-use crate::upstream::admission::shared_budget::{Budgets, Payer};
+use crate::upstream::admission::shared_budget::{BudgetOwner, Budgets};
 use crate::upstream::client::connection::{Connection, SendPath};
 
 /// How long an answer takes.
@@ -48,11 +48,11 @@ impl World {
         let clock = Clock::manual();
         let rate = |n| NonZeroU32::new(n).unwrap().into();
         let line = AdmissionQueue::new(1024, clock.clone());
-        line.share_slots(32);
+        line.set_slots(32);
         let keys = Keys::new(
             "default",
             ApiKey::list("a-key").unwrap(),
-            Payer::Server("server:80".into()),
+            BudgetOwner::Server("server:80".into()),
             Rates {
                 per_minute: rate(per_minute),
                 per_second: rate(per_second),
@@ -61,7 +61,7 @@ impl World {
             line.clone(),
             clock.clone(),
         );
-        keys.keep_for_probes(PROBES);
+        keys.set_probes(PROBES);
         Arc::new(Self {
             begun: clock.now(),
             clock,
@@ -77,19 +77,19 @@ impl World {
 
     async fn ask(self: Arc<Self>, wish: RequestPriority, client: Arc<QueuedClient>) {
         client.asked.fetch_add(1, Relaxed);
-        let passed = self.line.pass(wish, PATIENCE, |slot| {
+        let passed = self.line.admit(wish, PATIENCE, |slot| {
             let grant = self.keys.take(wish).map_err(hold)?;
             let slot = slot.map(|mut slot| {
-                slot.used();
+                slot.mark_used();
                 slot
             });
             Ok((slot, grant))
         });
         if let Ok((slot, mut grant)) = passed.await {
             self.sent.lock().unwrap().push(self.now());
-            grant.send(SendPath::known(Connection::default()), &Arc::default());
+            grant.mark_sent(SendPath::known(Connection::default()), &Arc::default());
             tokio::time::sleep(TAKES).await;
-            grant.settle();
+            grant.mark_resolved();
             drop((slot, grant));
             client.served.fetch_add(1, Relaxed);
         }

@@ -34,7 +34,7 @@ pub use permit::{InFlightSlot, Permit};
 use super::keys::Host;
 use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
-use crate::upstream::admission::queue::{AdmissionQueue, Hold, Slot, Until};
+use crate::upstream::admission::queue::{AdmissionQueue, AdmissionRetry, ClientSlot, NotAdmitted};
 use crate::upstream::client::cause::Cause;
 use crate::upstream::endpoint::breaker::{Breaker, BreakerState, RequestOutcome};
 use crate::upstream::endpoint::concurrency::Concurrency;
@@ -217,8 +217,11 @@ impl Endpoint {
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
-    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, Hold> {
-        self.admit_in(priority, self.line.slot(RequestPriority::own(priority)))
+    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, NotAdmitted> {
+        self.admit_in(
+            priority,
+            self.line.client_slot(RequestPriority::own(priority)),
+        )
     }
 
     /// Lets a request go there, in a slot that counts as its client's. Probes
@@ -231,8 +234,8 @@ impl Endpoint {
     pub fn admit_in(
         self: &Arc<Self>,
         priority: Priority,
-        slot: Option<Slot>,
-    ) -> Result<Permit, Hold> {
+        slot: Option<ClientSlot>,
+    ) -> Result<Permit, NotAdmitted> {
         let now = self.clock.now();
         let is_capped = self.state().concurrency.is_capped();
         let slot = slot.or_else(|| is_capped.then(|| self.line.probe_slot()));
@@ -241,22 +244,22 @@ impl Endpoint {
         let pass = state
             .breaker
             .admit(now, is_spare)
-            .map_err(|retry_after| Hold {
-                why: Failure::BreakerOpen { retry_after },
-                until: Until::Never,
+            .map_err(|retry_after| NotAdmitted {
+                failure: Failure::BreakerOpen { retry_after },
+                retry: AdmissionRetry::Never,
             })?;
         if slot.is_some() && state.in_flight >= state.concurrency.limit() {
             state.concurrency.wanted(now);
         }
         let limit = state.concurrency.limit();
         if slot.is_some() {
-            self.line.share_slots(limit);
+            self.line.set_slots(limit);
         }
         if slot.is_some() && state.in_flight >= limit {
             state.breaker.end(pass, RequestOutcome::Unknown, now);
-            return Err(Hold {
-                why: Failure::TooManyInFlight,
-                until: Until::OneEnds,
+            return Err(NotAdmitted {
+                failure: Failure::TooManyInFlight,
+                retry: AdmissionRetry::WhenRequestEnds,
             });
         }
         let place = slot.map(|slot| {

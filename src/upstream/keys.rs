@@ -17,18 +17,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 pub use budget_permit::BudgetPermit;
-pub(super) use budget_permit::{Refused, Suspicion};
+pub(super) use budget_permit::{RefusalCause, RefusalCheck};
 pub use denied::Denied;
 pub use snapshot::{KeySnapshot, KeySnapshotAtHost};
 use tokio::sync::watch;
 use unanswered::Unanswered;
 
-use super::admission::budget::Keep;
+use super::admission::budget::Reserve;
 use super::admission::queue::AdmissionQueue;
-use super::admission::shared_budget::{Budgets, Counted, Holder, Payer, REMEMBERED, Terms, Wait};
+use super::admission::shared_budget::{
+    BudgetDemand, BudgetHandle, BudgetOwner, BudgetWait, Budgets, Counted, REMEMBERED,
+};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
-pub(crate) use api_key::Traces;
+pub(crate) use api_key::KeyPatterns;
 pub use api_key::{ApiKey, BadKeys};
 use cooldown::{Cooldown, CooldownReason};
 pub(crate) use refusals::KeyCheckResult;
@@ -42,11 +44,11 @@ use refusals::Refusals;
 pub struct Keys {
     /// The name of the upstream, for logs.
     upstream: Box<str>,
-    pool: RwLock<Arc<Pool>>,
+    pool: RwLock<Arc<KeyPool>>,
     budgets: Arc<Budgets>,
     clock: Clock,
     /// Those who wait for budget.
-    line: Arc<AdmissionQueue>,
+    queue: Arc<AdmissionQueue>,
     /// So many probes a minute have a share kept for them.
     probes: AtomicU32,
     /// Whether there are several hosts to ask.
@@ -57,29 +59,29 @@ pub struct Keys {
 
 /// The keys as of the last reload.
 #[derive(Default)]
-struct Pool {
-    slots: Box<[Arc<Slot>]>,
+struct KeyPool {
+    keys: Box<[Arc<PooledKey>]>,
     /// Those that were withdrawn lately, and when: what was said of one still
     /// holds when it comes back.
-    withdrawn: Vec<(Moment, Arc<Slot>)>,
+    withdrawn: Vec<(Moment, Arc<PooledKey>)>,
     /// What gives a key away, and whose it is.
-    traces: Arc<Traces>,
+    patterns: Arc<KeyPatterns>,
 }
 
 /// So many withdrawn keys are remembered at the most.
 const MOST_WITHDRAWN: usize = 1024;
 
-struct Slot {
+struct PooledKey {
     key: Option<ApiKey>,
-    payer: Payer,
-    holder: Arc<Holder>,
+    owner: BudgetOwner,
+    budget: Arc<BudgetHandle>,
     hosts: Arc<Mutex<Vec<Arc<KeyAtHost>>>>,
 }
 
 /// A key at one host of the upstream.
 struct KeyAtHost {
     host: Host,
-    state: Mutex<State>,
+    state: Mutex<KeyState>,
     /// Requests that are not answered, and those of them that were given up and
     /// may still arrive.
     unanswered: AtomicUsize,
@@ -91,11 +93,11 @@ pub type Host = Arc<str>;
 
 /// What a host of this upstream has said of a key.
 #[derive(Default)]
-struct State {
+struct KeyState {
     /// No request before then: the host has said so.
-    cool_until: Moment,
+    throttled_until: Moment,
     /// Where the key is out of service.
-    rest: Option<Cooldown>,
+    cooldown: Option<Cooldown>,
     refusals: Refusals,
     /// Receives the verdict of the key check under way.
     checking: Option<watch::Receiver<Option<KeyCheckResult>>>,
@@ -106,7 +108,7 @@ impl Keys {
     pub fn new(
         upstream: &str,
         keys: Vec<ApiKey>,
-        server: Payer,
+        server: BudgetOwner,
         rates: Rates,
         budgets: Arc<Budgets>,
         line: Arc<AdmissionQueue>,
@@ -117,7 +119,7 @@ impl Keys {
             pool: RwLock::default(),
             budgets,
             clock,
-            line,
+            queue: line,
             probes: AtomicU32::new(0),
             has_several_hosts: AtomicBool::new(false),
             shares_connections: AtomicBool::new(false),
@@ -129,29 +131,29 @@ impl Keys {
     /// Puts other keys in the place of these, or rates. A key that stays has
     /// spent what it has spent; one that goes finishes what is under way with
     /// it.
-    pub fn replace(&self, keys: Vec<ApiKey>, server: Payer, rates: Rates) {
+    pub fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
         let now = self.clock.now();
         let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
-        let hold = |payer: &Payer| self.budgets.hold(payer, &self.line, now);
+        let hold = |payer: &BudgetOwner| self.budgets.handle(payer, &self.queue, now);
         let next = pool.next(keys, server, hold, now);
-        let terms = Terms {
+        let terms = BudgetDemand {
             rates,
             probes: self.probes.load(Ordering::Relaxed),
         };
-        for slot in &next.slots {
-            slot.holder.join(terms);
+        for slot in &next.keys {
+            slot.budget.join(terms);
             // Whoever brings a key back, or takes it elsewhere, wants it tried.
-            let stays = pool.slots.iter().any(|before| before.payer == slot.payer);
+            let stays = pool.keys.iter().any(|before| before.owner == slot.owner);
             for at_host in slot.hosts().iter().filter(|_| !stays) {
                 let mut state = at_host.state();
-                if matches!(state.rest, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)))
+                if matches!(state.cooldown, Some(rest) if matches!(rest.reason, CooldownReason::Refused(_)))
                 {
-                    state.rest = None;
+                    state.cooldown = None;
                 }
             }
         }
         for (_, gone) in &next.withdrawn {
-            gone.holder.leave();
+            gone.budget.leave();
         }
         let next = Arc::new(next);
         let before = std::mem::replace(&mut *pool, next.clone());
@@ -162,13 +164,13 @@ impl Keys {
 
     /// There may be more to take: of these keys or, for other upstreams, of those
     /// that were withdrawn.
-    fn wake(&self, pool: &Pool) {
+    fn wake(&self, pool: &KeyPool) {
         let withdrawn = pool.withdrawn.iter().map(|(_, slot)| slot);
-        for slot in pool.slots.iter().chain(withdrawn) {
-            slot.holder.wake_others();
+        for slot in pool.keys.iter().chain(withdrawn) {
+            slot.budget.wake_others();
         }
-        self.line.share_second(pool.a_second());
-        self.line.wake();
+        self.queue.set_budget_per_second(pool.max_per_second());
+        self.queue.wake();
     }
 
     /// The keys of another server, none as yet. Who waits for one of these is not
@@ -178,13 +180,13 @@ impl Keys {
         let pool = self.pool();
         Arc::new(Self {
             upstream: self.upstream.clone(),
-            pool: RwLock::new(Arc::new(Pool {
-                withdrawn: pool.gone(self.clock.now()),
-                ..Pool::default()
+            pool: RwLock::new(Arc::new(KeyPool {
+                withdrawn: pool.all_withdrawn(self.clock.now()),
+                ..KeyPool::default()
             })),
             budgets: self.budgets.clone(),
             clock: self.clock.clone(),
-            line: self.line.clone(),
+            queue: self.queue.clone(),
             probes: AtomicU32::new(self.probes.load(Ordering::Relaxed)),
             has_several_hosts: AtomicBool::new(self.has_several_hosts.load(Ordering::Relaxed)),
             shares_connections: AtomicBool::new(self.shares_connections.load(Ordering::Relaxed)),
@@ -195,22 +197,22 @@ impl Keys {
     /// for others that have its keys. What waits still may go.
     pub fn retire(&self) {
         let pool = self.pool();
-        for slot in &pool.slots {
-            slot.holder.leave();
+        for slot in &pool.keys {
+            slot.budget.leave();
         }
         self.wake(&pool);
     }
 
-    fn pool(&self) -> Arc<Pool> {
+    fn pool(&self) -> Arc<KeyPool> {
         let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
         pool.clone()
     }
 
     /// Keeps a share for so many probes a minute from now on.
-    pub fn keep_for_probes(&self, probes: u32) {
+    pub fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
-        for slot in &self.pool().slots {
-            slot.holder.keep_for_probes(probes);
+        for slot in &self.pool().keys {
+            slot.budget.set_probes(probes);
         }
     }
 
@@ -225,40 +227,40 @@ impl Keys {
         wish: impl Into<RequestPriority>,
     ) -> Result<BudgetPermit, Denied> {
         let wish = wish.into();
-        let (now, keep) = (self.clock.now(), self.keep(wish));
+        let (now, keep) = (self.clock.now(), self.reserve(wish));
         let pool = self.pool();
         // It changes as other upstreams come and go that have the same keys.
-        self.line.share_second(pool.a_second());
-        let at_hosts: Vec<_> = pool.slots.iter().map(|slot| slot.at(host)).collect();
-        let rank = |(at, slot): (usize, &Arc<Slot>)| {
+        self.queue.set_budget_per_second(pool.max_per_second());
+        let at_hosts: Vec<_> = pool.keys.iter().map(|slot| slot.at(host)).collect();
+        let rank = |(at, slot): (usize, &Arc<PooledKey>)| {
             // A key that has rested is tried, or it would never be used again.
-            let rest = at_hosts[at].state().rest;
-            let is_due = rest.is_some_and(|rest| rest.is_over(now));
-            let left = slot.holder.left(now).unwrap_or(usize::MAX);
+            let rest = at_hosts[at].state().cooldown;
+            let is_due = rest.is_some_and(|rest| rest.is_trial_due(now));
+            let left = slot.budget.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
-        let mut order: Vec<_> = pool.slots.iter().enumerate().map(rank).collect();
+        let mut order: Vec<_> = pool.keys.iter().enumerate().map(rank).collect();
         order.sort_unstable();
         let mut best = None;
         for (.., at) in order {
-            let (slot, at_host) = (&pool.slots[at], &at_hosts[at]);
+            let (slot, at_host) = (&pool.keys[at], &at_hosts[at]);
             let taken = match self.is_held_up(slot, at_host) {
-                true => Err(Denied::UntilOneEnds),
+                true => Err(Denied::UntilRequestEnds),
                 false => slot.take(at_host, now, keep),
             };
             let unfit = match taken {
                 Ok(counted) => {
-                    if wish.caller.is_some() {
-                        self.line.charge(wish.caller);
+                    if wish.client.is_some() {
+                        self.queue.charge(wish.client);
                     }
                     return Ok(BudgetPermit {
                         keys: self.clone(),
-                        slot: slot.clone(),
+                        key: slot.clone(),
                         at_host: at_host.clone(),
                         counted,
-                        client: wish.caller,
+                        client: wish.client,
                         unanswered: Some(Unanswered::new(at_host)),
-                        out: None,
+                        sent: None,
                         has_ended: false,
                     });
                 }
@@ -266,19 +268,19 @@ impl Keys {
             };
             best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
         }
-        Err(best.unwrap_or(Denied::UntilOneEnds))
+        Err(best.unwrap_or(Denied::UntilRequestEnds))
     }
 
     /// Why no request can be sent to a host just now; `None` where one can.
     pub fn denied_at(&self, host: &Host, wish: impl Into<RequestPriority>) -> Option<Denied> {
-        let (now, keep) = (self.clock.now(), self.keep(wish.into()));
+        let (now, keep) = (self.clock.now(), self.reserve(wish.into()));
         let pool = self.pool();
-        let each = pool.slots.iter();
+        let each = pool.keys.iter();
         let denied = each.map(|slot| {
             let at_host = slot.at(host);
             let is_held_up = self.is_held_up(slot, &at_host);
-            let denied = slot.may(&at_host.state(), now, keep).err();
-            denied.or(is_held_up.then_some(Denied::UntilOneEnds))
+            let denied = slot.check(&at_host.state(), now, keep).err();
+            denied.or(is_held_up.then_some(Denied::UntilRequestEnds))
         });
         // One that is not denied is as good as it gets.
         denied.reduce(|one, other| Some(one?.better(other?)))?
@@ -287,71 +289,71 @@ impl Keys {
     /// Whether a host takes none of the keys for longer than this, whatever is
     /// left of their budgets; or has not answered so many that were given up that
     /// no more are sent.
-    pub fn all_rest_at(&self, host: &Host, longer_than: Duration) -> bool {
+    pub fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
         let pool = self.pool();
-        let rests = |slot: &Arc<Slot>| {
+        let rests = |slot: &Arc<PooledKey>| {
             let at_host = slot.at(host);
             let state = at_host.state();
-            let is_tried = state.rest.is_some_and(|rest| rest.is_tried());
-            let rests = is_tried || state.cooling(now) > longer_than;
+            let is_tried = state.cooldown.is_some_and(|rest| rest.is_in_trial());
+            let rests = is_tried || state.unusable_for(now) > longer_than;
             drop(state);
             rests || self.is_full(slot, &at_host, |at| &at.given_up)
         };
-        !pool.slots.is_empty() && pool.slots.iter().all(rests)
+        !pool.keys.is_empty() && pool.keys.iter().all(rests)
     }
 
     /// What a request leaves for others. The reserve is for clients that have
     /// had little of late: between clients, that decides, and not the priority.
-    fn keep(&self, wish: RequestPriority) -> Keep {
+    fn reserve(&self, wish: RequestPriority) -> Reserve {
         // For how many, the budget knows: those of all upstreams that hold it.
         let probes = 0;
-        match (wish.priority, wish.caller) {
-            (Priority::Probe, _) => Keep::Nothing,
-            (Priority::LookAhead, _) => Keep::Half,
+        match (wish.priority, wish.client) {
+            (Priority::Probe, _) => Reserve::Nothing,
+            (Priority::LookAhead, _) => Reserve::Half,
             (Priority::Miss | Priority::Revalidation, Some(caller)) => {
-                match self.line.is_light(caller) {
-                    true => Keep::ForProbes(probes),
-                    false => Keep::ForMisses(probes),
+                match self.queue.is_light(caller) {
+                    true => Reserve::Probes(probes),
+                    false => Reserve::ProbesAndLightClients(probes),
                 }
             }
-            (Priority::Miss, None) => Keep::ForProbes(probes),
-            (Priority::Revalidation, None) => Keep::ForMisses(probes),
+            (Priority::Miss, None) => Reserve::Probes(probes),
+            (Priority::Revalidation, None) => Reserve::ProbesAndLightClients(probes),
         }
     }
 
     /// How each key stands.
-    pub fn standings(&self) -> Vec<KeySnapshot> {
+    pub fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
-        let standing = |slot: &Arc<Slot>| {
+        let standing = |slot: &Arc<PooledKey>| {
             let at_hosts = slot.hosts();
             let hosts = at_hosts.iter().map(|at_host| {
                 let state = at_host.state();
                 let at = KeySnapshotAtHost {
-                    cooling: state.cooling(now),
-                    rests: state.rest.map(|rest| rest.why),
+                    unusable_for: state.unusable_for(now),
+                    reason: state.cooldown.map(|rest| rest.reason),
                 };
                 (at_host.host.clone(), at)
             });
             KeySnapshot {
                 name: slot.name().to_owned(),
-                left: slot.holder.left(now),
-                per_minute: slot.holder.per_minute(),
+                remaining: slot.budget.remaining(now),
+                per_minute: slot.budget.per_minute(),
                 hosts: hosts.collect(),
             }
         };
-        self.pool().slots.iter().map(standing).collect()
+        self.pool().keys.iter().map(standing).collect()
     }
 
     /// The name of a key that some bytes give away, where they do.
-    pub fn given_away(&self, bytes: &[u8]) -> Option<Arc<str>> {
+    pub fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
         let pool = self.pool();
-        pool.traces.find(bytes).map(|trace| trace.name.clone())
+        pool.patterns.find(bytes).map(|trace| trace.name.clone())
     }
 
     /// What gives a key away: of those in service, and of those withdrawn lately.
-    pub(super) fn traces(&self) -> Arc<Traces> {
-        self.pool().traces.clone()
+    pub(super) fn patterns(&self) -> Arc<KeyPatterns> {
+        self.pool().patterns.clone()
     }
 
     /// What holds the budgets of all keys.
@@ -360,28 +362,28 @@ impl Keys {
     }
 
     /// In how many ways the upstream can be asked.
-    pub fn ways(&self) -> usize {
-        self.pool().slots.len()
+    pub fn count(&self) -> usize {
+        self.pool().keys.len()
     }
 
     /// Whether requests carry a key.
     pub fn are_there(&self) -> bool {
-        self.pool().slots.iter().any(|slot| slot.key.is_some())
+        self.pool().keys.iter().any(|slot| slot.key.is_some())
     }
 }
 
-impl Pool {
+impl KeyPool {
     /// How many requests of this upstream a second takes that are not answered,
     /// with all keys.
-    fn a_second(&self) -> u32 {
-        let of = |slot: &Arc<Slot>| slot.holder.most_in_a_second().unwrap_or(usize::MAX);
-        let requests = self.slots.iter().map(of).fold(0, usize::saturating_add);
+    fn max_per_second(&self) -> u32 {
+        let of = |slot: &Arc<PooledKey>| slot.budget.max_per_second().unwrap_or(usize::MAX);
+        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
         u32::try_from(requests).unwrap_or(u32::MAX)
     }
 
     /// The keys that are gone where all of these are.
-    fn gone(&self, now: Moment) -> Vec<(Moment, Arc<Slot>)> {
-        let present = self.slots.iter().map(|slot| (now, slot.clone()));
+    fn all_withdrawn(&self, now: Moment) -> Vec<(Moment, Arc<PooledKey>)> {
+        let present = self.keys.iter().map(|slot| (now, slot.clone()));
         let before = self.withdrawn.iter().cloned();
         let before = before.filter(|(at, _)| now.since(*at) < REMEMBERED);
         present.chain(before).take(MOST_WITHDRAWN).collect()
@@ -391,84 +393,88 @@ impl Pool {
     fn next(
         &self,
         keys: Vec<ApiKey>,
-        server: Payer,
-        hold: impl Fn(&Payer) -> Arc<Holder>,
+        server: BudgetOwner,
+        hold: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
         now: Moment,
     ) -> Self {
-        let before = self.gone(now);
-        let slot = |payer: Payer, key: Option<ApiKey>| {
-            let known = before.iter().find(|(_, slot)| slot.payer == payer);
+        let before = self.all_withdrawn(now);
+        let slot = |payer: BudgetOwner, key: Option<ApiKey>| {
+            let known = before.iter().find(|(_, slot)| slot.owner == payer);
             let (holder, hosts) = match known {
-                Some((_, slot)) => (slot.holder.clone(), slot.hosts.clone()),
+                Some((_, slot)) => (slot.budget.clone(), slot.hosts.clone()),
                 None => (hold(&payer), Arc::default()),
             };
-            Arc::new(Slot {
+            Arc::new(PooledKey {
                 key,
-                payer,
-                holder,
+                owner: payer,
+                budget: holder,
                 hosts,
             })
         };
         let slots: Box<[_]> = match keys.is_empty() {
             true => Box::from([slot(server, None)]),
             false => {
-                let of = |key: ApiKey| slot(Payer::Key(key.value.clone()), Some(key));
+                let of = |key: ApiKey| slot(BudgetOwner::Key(key.value.clone()), Some(key));
                 keys.into_iter().map(of).collect()
             }
         };
         let mut withdrawn = before;
-        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.payer == gone.payer));
+        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.owner == gone.owner));
         let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
         let traces = known
             .filter_map(|slot| slot.key.as_ref())
-            .flat_map(ApiKey::traces);
+            .flat_map(ApiKey::patterns);
         Self {
-            traces: Arc::new(traces.collect()),
-            slots,
+            patterns: Arc::new(traces.collect()),
+            keys: slots,
             withdrawn,
         }
     }
 }
 
-impl State {
+impl KeyState {
     /// How long there is to be no request.
-    fn cooling(&self, now: Moment) -> Duration {
-        let resting = self.rest.map_or(Duration::ZERO, |rest| rest.left(now));
-        resting.max(self.cool_until.since(now))
+    fn unusable_for(&self, now: Moment) -> Duration {
+        let resting = self
+            .cooldown
+            .map_or(Duration::ZERO, |rest| rest.remaining(now));
+        resting.max(self.throttled_until.since(now))
     }
 }
 
-impl Slot {
+impl PooledKey {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
-    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Keep) -> Result<Counted, Denied> {
+    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Reserve) -> Result<Counted, Denied> {
         let mut state = at_host.state();
-        if state.rest.is_some() || state.cool_until > now {
-            self.may(&state, now, keep)?;
+        if state.cooldown.is_some() || state.throttled_until > now {
+            self.check(&state, now, keep)?;
         }
-        let counted = self.holder.take(now, keep)?;
-        if let Some(rest) = &mut state.rest {
+        let counted = self.budget.take(now, keep)?;
+        if let Some(rest) = &mut state.cooldown {
             rest.begin_trial(counted.number());
         }
         Ok(counted)
     }
 
     /// Whether a request may be taken.
-    fn may(&self, state: &State, now: Moment, keep: Keep) -> Result<(), Denied> {
-        if let Some(rest) = &state.rest {
-            match rest.why {
-                CooldownReason::Refused(status) if !rest.is_over(now) => {
+    fn check(&self, state: &KeyState, now: Moment, keep: Reserve) -> Result<(), Denied> {
+        if let Some(rest) = &state.cooldown {
+            match rest.reason {
+                CooldownReason::Refused(status) if !rest.is_trial_due(now) => {
                     return Err(Denied::Refused(status));
                 }
-                CooldownReason::QuotaSpent if rest.is_tried() => return Err(Denied::UntilOneEnds),
+                CooldownReason::QuotaSpent if rest.is_in_trial() => {
+                    return Err(Denied::UntilRequestEnds);
+                }
                 CooldownReason::Refused(_) | CooldownReason::QuotaSpent => {}
             }
         }
-        let cooling = state.cooling(now);
-        match self.holder.wait(now, keep) {
-            Some(Wait::For(spent)) => Err(Denied::For(cooling.max(spent))),
+        let cooling = state.unusable_for(now);
+        match self.budget.wait(now, keep) {
+            Some(BudgetWait::For(spent)) => Err(Denied::For(cooling.max(spent))),
             _ if !cooling.is_zero() => Err(Denied::For(cooling)),
-            Some(Wait::UntilOneEnds) => Err(Denied::UntilOneEnds),
+            Some(BudgetWait::UntilRequestEnds) => Err(Denied::UntilRequestEnds),
             None => Ok(()),
         }
     }
@@ -499,7 +505,7 @@ impl Slot {
 }
 
 impl KeyAtHost {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, KeyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

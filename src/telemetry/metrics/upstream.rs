@@ -13,11 +13,11 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::{family, labels};
 use crate::gateway::Gateway;
 use crate::upstream::client::upload::BodyFault;
+use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::selection::Condition;
 use crate::upstream::endpoint::{EndpointSnapshot, Histogram};
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
-use crate::upstream::tally::Reason;
 use crate::upstream::{Priority, Upstream};
 
 type Cells<T> = Vec<(Vec<(String, String)>, T)>;
@@ -123,8 +123,9 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         "Requests that were not sent since their client had had its share: of the budget (some was left for clients that had had less), or of the slots (one was free for clients that held fewer); part of results spent and crowded",
         by(all, "cause", causes),
     )?;
-    let reasons =
-        |one: &Upstream| Reason::ALL.map(|reason| (reason.name(), one.tally().sent_for(reason)));
+    let reasons = |one: &Upstream| {
+        SendReason::ALL.map(|reason| (reason.name(), one.tally().sent_for(reason)))
+    };
     counter(
         to,
         "ordgate_upstream_requests",
@@ -156,10 +157,10 @@ fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         to,
         "ordgate_upstream_clients",
         "Clients that have had some of the budget of late, or want some; /status lists those that have had most",
-        each(all, |one| one.line().clients() as f64),
+        each(all, |one| one.line().active_clients() as f64),
     )?;
     let heaviest = |one: &Upstream| {
-        let heaviest = one.line().heaviest(1);
+        let heaviest = one.line().busiest_clients(1);
         heaviest.first().map_or(0.0, |share| share.recent)
     };
     gauge(
@@ -169,9 +170,9 @@ fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         each(all, heaviest),
     )?;
     let waited = |one: &Upstream| {
-        let waited = one.line().waited();
+        let waited = one.line().wait_times();
         Priority::ALL.map(|priority| {
-            let buckets = waited[priority.rank()].buckets();
+            let buckets = waited[priority.index()].buckets();
             (priority.name(), Counted(buckets))
         })
     };
@@ -315,7 +316,7 @@ fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
         to,
         "ordgate_upstream_budget_left",
         "Requests left in this minute, for each key by name; absent where the budget is unlimited",
-        each(|key| key.per_minute.and(key.left).map(|left| left as f64)),
+        each(|key| key.per_minute.and(key.remaining).map(|left| left as f64)),
     )?;
     gauge(
         to,
@@ -327,7 +328,7 @@ fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
         to,
         "ordgate_upstream_cooling_seconds",
         "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name, at the host where it is the longest",
-        each(|key| Some(key.worst().cooling.as_secs_f64())),
+        each(|key| Some(key.worst().unusable_for.as_secs_f64())),
     )?;
     let states = standings.iter().flat_map(|(upstream, key)| {
         KeySnapshotAtHost::STATES.map(|state| {

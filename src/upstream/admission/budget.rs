@@ -49,15 +49,15 @@ use crate::clock::Moment;
 /// clock may run slower by 1 in 1,000 (two clocks that are each corrected as fast
 /// as an operating system does it, 500 ppm), which is 1 ms; and it may tick only
 /// every 4 ms, as the coarse clock of Linux does at 250 Hz.
-pub const SECOND: Duration = Duration::from_millis(1005);
+pub const SECOND_WINDOW: Duration = Duration::from_millis(1005);
 
 /// How long a request that has ended counts in the minute. Clocks that differ by
 /// 750 ppm, and a tick of 4 ms, take 49 ms of the 50.
-const MINUTE: Duration = Duration::from_millis(60_050);
+const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
 
 /// For so long a request that was given up may still be on its way to a server
 /// that runs.
-pub const LATE: Duration = Duration::from_secs(1);
+pub const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
 /// So many ends are kept of a window that is not limited.
 const REMEMBERED: usize = 1024;
@@ -71,7 +71,7 @@ const STEPS: u32 = 240;
 pub struct Budget {
     minute: SlidingWindow,
     second: SlidingWindow,
-    told: ReportedLimits,
+    reported: ReportedLimits,
     /// Requests taken so far, and how many of them have ended.
     sent: u64,
     ended: u64,
@@ -79,17 +79,17 @@ pub struct Budget {
     given_up: VecDeque<Moment>,
     /// When the next request goes that keeps a share for probes, and that keeps
     /// one for others beside.
-    next: [Moment; 2],
+    next_paced: [Moment; 2],
 }
 
 /// Where in the order of things a request was sent.
 #[derive(Clone, Copy, Debug)]
-pub struct BudgetSlot {
+pub struct BudgetEntry {
     sent: u64,
     ended: u64,
 }
 
-impl BudgetSlot {
+impl BudgetEntry {
     /// Its number among all that were sent.
     pub const fn number(self) -> u64 {
         self.sent
@@ -99,26 +99,26 @@ impl BudgetSlot {
 /// The share of a window that a request has to leave for those that are more
 /// urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum Reserve {
     /// None.
     Nothing,
     /// For so many probes of the tip a minute.
-    ForProbes(u32),
+    Probes(u32),
     /// For them, and a tenth for others that come first: clients that have had
     /// little of the budget of late, or misses.
-    ForMisses(u32),
+    ProbesAndLightClients(u32),
     /// Half.
     Half,
 }
 
-impl Keep {
+impl Reserve {
     /// The same, where the tips are probed so many times a minute.
     #[must_use]
     pub const fn with_probes(self, probes: u32) -> Self {
         match self {
             Self::Nothing => Self::Nothing,
-            Self::ForProbes(_) => Self::ForProbes(probes),
-            Self::ForMisses(_) => Self::ForMisses(probes),
+            Self::Probes(_) => Self::Probes(probes),
+            Self::ProbesAndLightClients(_) => Self::ProbesAndLightClients(probes),
             Self::Half => Self::Half,
         }
     }
@@ -128,18 +128,18 @@ impl Keep {
     /// misses a tenth beside.
     pub fn of_minute(self, most: u64) -> u64 {
         match self {
-            Self::Nothing | Self::ForProbes(0) => 0,
-            Self::ForProbes(probes) => u64::from(probes).min(most / 4).max(most / 20),
-            Self::ForMisses(probes) => Self::ForProbes(probes).of_minute(most) + most / 10,
+            Self::Nothing | Self::Probes(0) => 0,
+            Self::Probes(probes) => u64::from(probes).min(most / 4).max(most / 20),
+            Self::ProbesAndLightClients(probes) => Self::Probes(probes).of_minute(most) + most / 10,
             Self::Half => most / 2,
         }
     }
 
     /// Which of the two paces holds for it, if one does.
-    const fn class(self) -> Option<usize> {
+    const fn pace(self) -> Option<usize> {
         match self {
-            Self::ForProbes(_) => Some(0),
-            Self::ForMisses(_) => Some(1),
+            Self::Probes(_) => Some(0),
+            Self::ProbesAndLightClients(_) => Some(1),
             Self::Nothing | Self::Half => None,
         }
     }
@@ -147,9 +147,9 @@ impl Keep {
     /// What is to be left of a second: probes come one at a time.
     pub fn of_second(self, most: u64) -> u64 {
         match self {
-            Self::Nothing | Self::ForProbes(0) => 0,
-            Self::ForProbes(_) => most / 20,
-            Self::ForMisses(probes) => Self::ForProbes(probes).of_second(most) + most / 10,
+            Self::Nothing | Self::Probes(0) => 0,
+            Self::Probes(_) => most / 20,
+            Self::ProbesAndLightClients(probes) => Self::Probes(probes).of_second(most) + most / 10,
             Self::Half => most / 2,
         }
     }
@@ -159,20 +159,20 @@ impl Budget {
     /// A budget of which nothing is spent.
     pub fn new(rates: Rates) -> Self {
         Self {
-            minute: SlidingWindow::new(rates.per_minute, MINUTE),
-            second: SlidingWindow::new(rates.per_second, SECOND),
-            told: ReportedLimits::default(),
+            minute: SlidingWindow::new(rates.per_minute, MINUTE_WINDOW),
+            second: SlidingWindow::new(rates.per_second, SECOND_WINDOW),
+            reported: ReportedLimits::default(),
             sent: 0,
             ended: 0,
             given_up: VecDeque::new(),
-            next: Default::default(),
+            next_paced: Default::default(),
         }
     }
 
     /// Holds to these from now on; what is spent stays spent.
-    pub fn bound(&mut self, rates: Rates) {
-        self.minute.bound(rates.per_minute);
-        self.second.bound(rates.per_second);
+    pub fn set_rates(&mut self, rates: Rates) {
+        self.minute.set_rate(rates.per_minute);
+        self.second.set_rate(rates.per_second);
     }
 
     /// Takes a request out of the budget, as long as the share that is kept for
@@ -181,52 +181,52 @@ impl Budget {
     /// # Errors
     /// Where none is left: how long that lasts at the least, and no longer
     /// where nothing is under way.
-    pub fn take(&mut self, now: Moment, keep: Keep) -> Result<(), Duration> {
+    pub fn take(&mut self, now: Moment, keep: Reserve) -> Result<(), Duration> {
         if let Some(wait) = self.wait(now, keep) {
             return Err(wait);
         }
-        self.minute.under_way += 1;
-        self.second.under_way += 1;
-        self.told.take();
+        self.minute.in_flight += 1;
+        self.second.in_flight += 1;
+        self.reported.take();
         self.sent += 1;
-        if let Some(class) = keep.class() {
-            let kept = self.minute.kept(|most| keep.of_minute(most));
-            let interval = self.minute.interval(now, kept);
+        if let Some(class) = keep.pace() {
+            let kept = self.minute.reserved(|most| keep.of_minute(most));
+            let interval = self.minute.pace_interval(now, kept);
             // A request that goes a little late delays none of those after it.
-            self.next[class] = self.next[class].max(now.before(interval)) + interval;
+            self.next_paced[class] = self.next_paced[class].max(now.before(interval)) + interval;
         }
         Ok(())
     }
 
     /// How long there will be nothing for a request that leaves this share;
     /// `None` where there is.
-    pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
-        self.settle(now);
-        let minute = self.minute.kept(|most| keep.of_minute(most));
-        let second = self.second.kept(|most| keep.of_second(most));
+    pub fn wait(&mut self, now: Moment, keep: Reserve) -> Option<Duration> {
+        self.end_given_up(now);
+        let minute = self.minute.reserved(|most| keep.of_minute(most));
+        let second = self.second.reserved(|most| keep.of_second(most));
         let waits = [
             self.minute.wait(now, minute),
             self.second.wait(now, second),
-            self.told.wait(now, keep),
-            self.pause(now, keep),
+            self.reported.wait(now, keep),
+            self.pace_wait(now, keep),
         ];
         waits.into_iter().flatten().max()
     }
 
     /// How long the pace holds a request back; not while two fifths of the minute
     /// are left.
-    fn pause(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
-        let pause = self.next[keep.class()?].since(now);
+    fn pace_wait(&mut self, now: Moment, keep: Reserve) -> Option<Duration> {
+        let pause = self.next_paced[keep.pace()?].since(now);
         if pause.is_zero() {
             return None;
         }
-        let paced = self.minute.paced()?.saturating_sub(1);
+        let paced = self.minute.pace_below()?.saturating_sub(1);
         Some(pause.min(self.minute.wait(now, paced)?))
     }
 
     /// The place of the request that was taken last.
-    pub fn place(&self) -> BudgetSlot {
-        BudgetSlot {
+    pub fn last_entry(&self) -> BudgetEntry {
+        BudgetEntry {
             sent: self.sent,
             ended: self.ended,
         }
@@ -234,33 +234,33 @@ impl Budget {
 
     /// Takes in what the upstream has said in its answer to a request, which
     /// has not ended yet.
-    pub fn hear(&mut self, words: &[ReportedLimit], place: BudgetSlot, now: Moment) {
-        self.settle(now);
-        let others = self.minute.under_way.saturating_sub(1) as u64;
+    pub fn apply_report(&mut self, words: &[ReportedLimit], place: BudgetEntry, now: Moment) {
+        self.end_given_up(now);
+        let others = self.minute.in_flight.saturating_sub(1) as u64;
         let hearing = ReportContext {
-            asked: place.sent,
+            request: place.sent,
             sent: self.sent,
             uncounted: self.ended - place.ended + others,
         };
         for word in words {
-            self.told.take_report(word, hearing, now);
+            self.reported.take_report(word, hearing, now);
         }
     }
 
     /// Says that a request which was taken has been answered, or never sent.
     pub fn end(&mut self, now: Moment) {
-        self.settle(now);
+        self.end_given_up(now);
         self.end_at(now);
     }
 
     /// Says that a request which was sent has been given up unanswered.
     pub fn give_up(&mut self, now: Moment) {
-        self.settle(now);
-        self.given_up.push_back(now + LATE);
+        self.end_given_up(now);
+        self.given_up.push_back(now + ARRIVAL_LIMIT);
     }
 
     /// Those that were given up long enough ago have ended.
-    fn settle(&mut self, now: Moment) {
+    fn end_given_up(&mut self, now: Moment) {
         while let Some(end) = self.given_up.pop_front_if(|end| *end <= now) {
             self.end_at(end);
         }
@@ -283,24 +283,24 @@ impl Budget {
     }
 
     /// Whether a request that was taken has not ended yet.
-    pub fn is_under_way(&self) -> bool {
-        self.minute.under_way > 0
+    pub fn has_in_flight(&self) -> bool {
+        self.minute.in_flight > 0
     }
 
     /// Whether a request is under way, or counts in the minute still.
-    pub fn is_spent_from(&mut self, now: Moment) -> bool {
-        self.settle(now);
+    pub fn is_in_use(&mut self, now: Moment) -> bool {
+        self.end_given_up(now);
         let last = self.minute.ended.back();
-        self.is_under_way() || last.is_some_and(|end| *end + self.minute.span > now)
+        self.has_in_flight() || last.is_some_and(|end| *end + self.minute.span > now)
     }
 
     /// How many requests this minute's window still holds, and the upstream
     /// still takes; `None` where nothing limits them.
-    pub fn left(&mut self, now: Moment) -> Option<usize> {
-        self.settle(now);
-        let told = self.told.left(now);
+    pub fn remaining(&mut self, now: Moment) -> Option<usize> {
+        self.end_given_up(now);
+        let told = self.reported.remaining(now);
         let told = told.map(|left| usize::try_from(left).unwrap_or(usize::MAX));
-        let own = self.minute.left(now);
+        let own = self.minute.remaining(now);
         own.into_iter().chain(told).min()
     }
 }
@@ -310,7 +310,7 @@ struct SlidingWindow {
     /// `None` for any number.
     most: Option<usize>,
     span: Duration,
-    under_way: usize,
+    in_flight: usize,
     /// When the requests of the last span ended, oldest first; the last
     /// [`REMEMBERED`] of all where the window is not limited.
     ended: VecDeque<Moment>,
@@ -321,13 +321,13 @@ impl SlidingWindow {
         Self {
             most: most(rate),
             span,
-            under_way: 0,
+            in_flight: 0,
             ended: VecDeque::new(),
         }
     }
 
     /// Holds to this from now on.
-    fn bound(&mut self, rate: Rate) {
+    fn set_rate(&mut self, rate: Rate) {
         let before = std::mem::replace(&mut self.most, most(rate));
         match (before, self.most) {
             // What was forgotten ended no later than what was not.
@@ -352,12 +352,12 @@ impl SlidingWindow {
     }
 
     /// What is kept of so many requests as it takes; nothing is of any number.
-    fn kept(&self, of: impl Fn(u64) -> u64) -> usize {
+    fn reserved(&self, of: impl Fn(u64) -> u64) -> usize {
         let kept = self.most.map_or(0, |most| of(most as u64));
         usize::try_from(kept).unwrap_or(usize::MAX)
     }
 
-    fn left(&mut self, now: Moment) -> Option<usize> {
+    fn remaining(&mut self, now: Moment) -> Option<usize> {
         let most = self.most?;
         while self
             .ended
@@ -366,14 +366,14 @@ impl SlidingWindow {
         {
             self.ended.pop_front();
         }
-        Some(most.saturating_sub(self.under_way + self.ended.len()))
+        Some(most.saturating_sub(self.in_flight + self.ended.len()))
     }
 
     /// How long there will be nothing for a request that leaves so many.
     fn wait(&mut self, now: Moment, keep: usize) -> Option<Duration> {
-        let (left, most) = (self.left(now)?, self.most?);
+        let (left, most) = (self.remaining(now)?, self.most?);
         // After a change for the less, more may be spent than there is.
-        let over = (self.under_way + self.ended.len()).saturating_sub(most);
+        let over = (self.in_flight + self.ended.len()).saturating_sub(most);
         let short = keep.checked_sub(left)? + over;
         // So many more than one have to leave the window.
         Some(match self.ended.get(short) {
@@ -385,7 +385,7 @@ impl SlidingWindow {
     }
 
     /// With fewer left than this, requests are paced.
-    fn paced(&self) -> Option<usize> {
+    fn pace_below(&self) -> Option<usize> {
         Some(self.most? * 2 / 5)
     }
 
@@ -393,8 +393,8 @@ impl SlidingWindow {
     /// is never short of one: at each of so many moments up to the end of the
     /// window, no more will have gone than were left beside the share that is
     /// kept, and had come back until just before.
-    fn interval(&mut self, now: Moment, kept: usize) -> Duration {
-        let (Some(left), Some(paced)) = (self.left(now), self.paced()) else {
+    fn pace_interval(&mut self, now: Moment, kept: usize) -> Duration {
+        let (Some(left), Some(paced)) = (self.remaining(now), self.pace_below()) else {
             return Duration::ZERO;
         };
         if left >= paced {
@@ -413,7 +413,7 @@ impl SlidingWindow {
     }
 
     fn end(&mut self, now: Moment) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.ended.push_back(now);
         if self.most.is_none() {
             self.forget();

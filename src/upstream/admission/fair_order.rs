@@ -45,58 +45,58 @@ pub const LEAST_SHARED: u32 = 4;
 
 /// The requests that wait, and what their clients have had.
 #[derive(Debug)]
-pub struct Queue {
-    probes: VecDeque<Number>,
-    clients: HashMap<Option<Client>, QueuedClient, RandomState>,
+pub struct FairOrder {
+    probes: VecDeque<Ticket>,
+    clients: HashMap<Option<Client>, ClientRecord, RandomState>,
     /// The clients that wait, in the order in which they go.
-    order: BTreeMap<Rank, Option<Client>>,
+    order: BTreeMap<ClientRank, Option<Client>>,
     /// Requests that wait, probes among them.
     waiting: usize,
-    most: usize,
+    capacity: usize,
     /// The next number, of a request or of a rank.
     next: u64,
     /// Slots held, and clients that hold or wait for some.
-    held: u32,
-    wanting: u32,
+    slots_in_use: u32,
+    competing: u32,
     /// The moment at which a request counts as one; a later one counts as more,
     /// so that nothing has to be lowered as time goes by.
-    since: Moment,
+    base: Moment,
     /// The most that a client has had.
-    heaviest: f64,
+    highest_usage: f64,
 }
 
 /// A number that no other request in the queue has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Number(u64);
+pub struct Ticket(u64);
 
 /// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct QueueFull;
 
 /// A waiting client's position: by what it has had, then by how long it has
 /// waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+struct ClientRank {
     /// The bits of a number that is not negative, which sort as it does.
-    had: u64,
-    turn: u64,
+    usage: u64,
+    sequence: u64,
 }
 
 #[derive(Debug, Default)]
-struct QueuedClient {
+struct ClientRecord {
     /// Its waiting requests by priority.
-    lines: [VecDeque<Number>; Priority::ALL.len()],
+    waiting: [VecDeque<Ticket>; Priority::ALL.len()],
     /// Its position, while it waits.
-    rank: Option<Rank>,
+    rank: Option<ClientRank>,
     /// What it has had of the budget, in requests as of [`Queue::since`].
-    had: f64,
+    usage: f64,
     /// Slots that it holds.
-    held: u32,
+    slots: u32,
 }
 
 /// What a client has and wants, for `/status`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClientShare {
+pub struct ClientUsage {
     /// The client; `None` for ordgate itself, and for all clients beyond those
     /// that are told apart.
     pub client: Option<Client>,
@@ -108,21 +108,21 @@ pub struct ClientShare {
     pub in_flight: u32,
 }
 
-impl QueuedClient {
+impl ClientRecord {
     fn waiting(&self) -> usize {
-        self.lines.iter().map(VecDeque::len).sum()
+        self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    fn wants(&self) -> bool {
-        self.rank.is_some() || self.held > 0
+    fn competes(&self) -> bool {
+        self.rank.is_some() || self.slots > 0
     }
 
-    fn first(&self) -> Option<Number> {
-        self.lines.iter().find_map(|line| line.front().copied())
+    fn first(&self) -> Option<Ticket> {
+        self.waiting.iter().find_map(|line| line.front().copied())
     }
 }
 
-impl Queue {
+impl FairOrder {
     /// An empty queue with room for so many requests.
     pub fn new(most: usize) -> Self {
         Self {
@@ -130,23 +130,23 @@ impl Queue {
             clients: HashMap::default(),
             order: BTreeMap::new(),
             waiting: 0,
-            most,
+            capacity: most,
             next: 0,
-            held: 0,
-            wanting: 0,
-            since: Moment::default(),
-            heaviest: 0.0,
+            slots_in_use: 0,
+            competing: 0,
+            base: Moment::default(),
+            highest_usage: 0.0,
         }
     }
 
     /// Holds so many from now on; requests that wait already stay.
-    pub fn bound(&mut self, most: usize) {
-        self.most = most;
+    pub fn set_capacity(&mut self, most: usize) {
+        self.capacity = most;
     }
 
     /// The client under which a request counts: the one that sent it or, where
     /// too many are told apart already, one that stands for all others.
-    pub fn account(&self, caller: Option<Client>) -> Option<Client> {
+    pub fn tracked(&self, caller: Option<Client>) -> Option<Client> {
         let is_known = self.clients.len() < MOST_CLIENTS || self.clients.contains_key(&caller);
         caller.filter(|_| is_known)
     }
@@ -155,50 +155,52 @@ impl Queue {
     ///
     /// # Errors
     /// Where there is no room, and none that would have to go before this one.
-    pub fn enter(&mut self, wish: RequestPriority) -> Result<(Number, Option<Number>), Full> {
-        let out = match self.waiting < self.most {
+    pub fn push(&mut self, wish: RequestPriority) -> Result<(Ticket, Option<Ticket>), QueueFull> {
+        let out = match self.waiting < self.capacity {
             true => None,
-            false => Some(self.drop_last(wish)?),
+            false => Some(self.displace(wish)?),
         };
-        let number = Number(self.number());
+        let number = Ticket(self.next_number());
         self.waiting += 1;
         if wish.priority == Priority::Probe {
             self.probes.push_back(number);
             return Ok((number, out));
         }
-        let turn = self.number();
-        self.change(wish.caller, |client, order| {
-            client.lines[wish.priority.rank()].push_back(number);
+        let turn = self.next_number();
+        self.update_client(wish.client, |client, order| {
+            client.waiting[wish.priority.index()].push_back(number);
             if client.rank.is_none() {
-                client.place(wish.caller, turn, order);
+                client.place(wish.client, turn, order);
             }
         });
         Ok((number, out))
     }
 
     /// The request that goes next, given how many slots there are.
-    pub fn first(&self, slots: u32) -> Option<Number> {
+    pub fn first(&self, slots: u32) -> Option<Ticket> {
         let probe = self.probes.front().copied();
         probe.or_else(|| self.clients.get(&self.first_client(slots)?)?.first())
     }
 
     fn first_client(&self, slots: u32) -> Option<Option<Client>> {
         let mut order = self.order.values();
-        order.find(|client| self.may_hold(**client, slots)).copied()
+        order
+            .find(|client| self.may_take_slot(**client, slots))
+            .copied()
     }
 
     /// Whether a request that has just come goes before all that wait.
     pub fn goes_first(&self, wish: RequestPriority, slots: u32) -> bool {
         match wish.priority {
             Priority::Probe => self.probes.is_empty(),
-            Priority::LookAhead => self.waiting == 0 && self.may_hold(wish.caller, slots),
+            Priority::LookAhead => self.waiting == 0 && self.may_take_slot(wish.client, slots),
             Priority::Miss | Priority::Revalidation => {
                 self.probes.is_empty()
-                    && self.may_hold(wish.caller, slots)
+                    && self.may_take_slot(wish.client, slots)
                     && match self.first_client(slots) {
                         None => true,
-                        Some(first) if first == wish.caller => self.is_urgent(wish),
-                        Some(first) => self.had(wish.caller) < self.had(first),
+                        Some(first) if first == wish.client => self.is_urgent(wish),
+                        Some(first) => self.usage(wish.client) < self.usage(first),
                     }
             }
         }
@@ -206,33 +208,33 @@ impl Queue {
 
     /// Whether its own client has nothing as urgent that waits.
     fn is_urgent(&self, wish: RequestPriority) -> bool {
-        let own = self.clients.get(&wish.caller);
+        let own = self.clients.get(&wish.client);
         own.is_none_or(|client| {
-            let mut before = client.lines[..=wish.priority.rank()].iter();
+            let mut before = client.waiting[..=wish.priority.index()].iter();
             before.all(VecDeque::is_empty)
         })
     }
 
     /// Removes a request that has waited: served, so that it is the next
     /// client's turn, or given up.
-    pub fn leave(&mut self, wish: RequestPriority, number: Number, served: bool) {
+    pub fn remove(&mut self, wish: RequestPriority, number: Ticket, served: bool) {
         if wish.priority == Priority::Probe {
             let before = self.probes.len();
             self.probes.retain(|other| *other != number);
             self.waiting -= before - self.probes.len();
             return;
         }
-        let turn = self.number();
+        let turn = self.next_number();
         let mut left = 0;
-        self.change(wish.caller, |client, order| {
-            let line = &mut client.lines[wish.priority.rank()];
+        self.update_client(wish.client, |client, order| {
+            let line = &mut client.waiting[wish.priority.index()];
             let before = line.len();
             line.retain(|other| *other != number);
             left = before - line.len();
             if client.first().is_none() {
                 client.withdraw(order);
             } else if served && left > 0 {
-                client.place(wish.caller, turn, order);
+                client.place(wish.client, turn, order);
             }
         });
         self.waiting -= left;
@@ -245,66 +247,66 @@ impl Queue {
     /// has fewer than are free (so that one alone has half of them at the most,
     /// and two a third each), more than a quarter is free for clients that have
     /// none, and it has less than an even share of the slots if others wait.
-    pub fn may_hold(&self, client: Option<Client>, slots: u32) -> bool {
+    pub fn may_take_slot(&self, client: Option<Client>, slots: u32) -> bool {
         let (own, waits) = match self.clients.get(&client) {
-            Some(client) => (client.held, usize::from(client.rank.is_some())),
+            Some(client) => (client.slots, usize::from(client.rank.is_some())),
             None => (0, 0),
         };
         if own == 0 {
             return true;
         }
         let others_wait = self.order.len() > waits;
-        if others_wait && own >= (slots / self.wanting.max(1)).max(1) {
+        if others_wait && own >= (slots / self.competing.max(1)).max(1) {
             return false;
         }
-        let free = slots.saturating_sub(self.held);
+        let free = slots.saturating_sub(self.slots_in_use);
         slots < LEAST_SHARED || own < free && free > slots / 4
     }
 
     /// Whether the client that would go first may not, since it holds its share
     /// of the slots.
-    pub fn holds_back(&self, slots: u32) -> bool {
+    pub fn is_first_over_its_share(&self, slots: u32) -> bool {
         let mut order = self.order.values();
         order
             .next()
-            .is_some_and(|client| !self.may_hold(*client, slots))
+            .is_some_and(|client| !self.may_take_slot(*client, slots))
     }
 
     /// A client's request takes a slot.
-    pub fn hold(&mut self, client: Option<Client>) {
-        self.held += 1;
-        self.change(client, |client, _order| client.held += 1);
+    pub fn take_slot(&mut self, client: Option<Client>) {
+        self.slots_in_use += 1;
+        self.update_client(client, |client, _order| client.slots += 1);
     }
 
     /// It gives the slot back.
-    pub fn release(&mut self, client: Option<Client>) {
-        self.held = self.held.saturating_sub(1);
-        self.change(client, |client, _order| {
-            client.held = client.held.saturating_sub(1);
+    pub fn release_slot(&mut self, client: Option<Client>) {
+        self.slots_in_use = self.slots_in_use.saturating_sub(1);
+        self.update_client(client, |client, _order| {
+            client.slots = client.slots.saturating_sub(1);
         });
     }
 
     /// Counts a request that is paid from the budget for a client.
     pub fn charge(&mut self, caller: Option<Client>, now: Moment) {
-        let (caller, weight) = (self.account(caller), self.weight(now));
+        let (caller, weight) = (self.tracked(caller), self.weight(now));
         let mut had = 0.0;
-        self.change(caller, |client, order| {
-            client.had += weight;
-            had = client.had;
+        self.update_client(caller, |client, order| {
+            client.usage += weight;
+            had = client.usage;
             if let Some(rank) = client.rank {
-                client.place(caller, rank.turn, order);
+                client.place(caller, rank.sequence, order);
             }
         });
         // What ordgate asks for itself takes nothing from any client's share.
         if caller.is_some() {
-            self.heaviest = self.heaviest.max(had);
+            self.highest_usage = self.highest_usage.max(had);
         }
     }
 
     /// Whether a client has had at most `LIGHT` of what the one has had that has
     /// had the most: a reserve is kept for such clients.
     pub fn is_light(&self, caller: Option<Client>) -> bool {
-        self.had(self.account(caller)) <= self.heaviest * LIGHT
+        self.usage(self.tracked(caller)) <= self.highest_usage * LIGHT
     }
 
     /// How many requests wait.
@@ -318,18 +320,18 @@ impl Queue {
     }
 
     /// How many clients have had some of the budget of late, or want some.
-    pub fn clients(&self) -> usize {
+    pub fn active_clients(&self) -> usize {
         self.clients.len()
     }
 
     /// The clients that have had the most of late, so many of them.
-    pub fn heaviest(&self, most: usize, now: Moment) -> Vec<ClientShare> {
-        let scale = weight(self.since, now);
-        let shares = self.clients.iter().map(|(client, share)| ClientShare {
+    pub fn busiest_clients(&self, most: usize, now: Moment) -> Vec<ClientUsage> {
+        let scale = weight(self.base, now);
+        let shares = self.clients.iter().map(|(client, share)| ClientUsage {
             client: *client,
-            recent: share.had / scale,
+            recent: share.usage / scale,
             waiting: share.waiting(),
-            in_flight: share.held,
+            in_flight: share.slots,
         });
         let mut shares: Vec<_> = shares.collect();
         shares.sort_by(|one, other| other.recent.total_cmp(&one.recent));
@@ -337,11 +339,11 @@ impl Queue {
         shares
     }
 
-    fn had(&self, client: Option<Client>) -> f64 {
-        self.clients.get(&client).map_or(0.0, |client| client.had)
+    fn usage(&self, client: Option<Client>) -> f64 {
+        self.clients.get(&client).map_or(0.0, |client| client.usage)
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
@@ -349,27 +351,27 @@ impl Queue {
     /// What a request counts now. Forgets clients now and then, which keeps this
     /// from growing without bound.
     fn weight(&mut self, now: Moment) -> f64 {
-        if now.since(self.since) < FORGET {
-            return weight(self.since, now);
+        if now.since(self.base) < FORGET {
+            return weight(self.base, now);
         }
-        let scale = weight(self.since, now);
-        self.since = now;
-        self.heaviest = 0.0;
+        let scale = weight(self.base, now);
+        self.base = now;
+        self.highest_usage = 0.0;
         let least = 1.0 / weight(now, now + FORGET);
         self.order.clear();
         let mut gone = 0;
         self.clients.retain(|_, client| {
-            client.had /= scale;
-            let stays = client.wants() || client.had >= least;
+            client.usage /= scale;
+            let stays = client.competes() || client.usage >= least;
             gone += usize::from(!stays);
             stays
         });
         for (caller, client) in &mut self.clients {
             if let Some(rank) = client.rank.take() {
-                client.place(*caller, rank.turn, &mut self.order);
+                client.place(*caller, rank.sequence, &mut self.order);
             }
             if caller.is_some() {
-                self.heaviest = self.heaviest.max(client.had);
+                self.highest_usage = self.highest_usage.max(client.usage);
             }
         }
         if gone > self.clients.len() {
@@ -379,17 +381,17 @@ impl Queue {
     }
 
     /// Changes what is known of a client.
-    fn change(
+    fn update_client(
         &mut self,
         caller: Option<Client>,
-        change: impl FnOnce(&mut QueuedClient, &mut BTreeMap<Rank, Option<Client>>),
+        change: impl FnOnce(&mut ClientRecord, &mut BTreeMap<ClientRank, Option<Client>>),
     ) {
         let client = self.clients.entry(caller).or_default();
-        let wanted = client.wants();
+        let wanted = client.competes();
         change(client, &mut self.order);
-        let wants = client.wants();
-        let is_unknown = !wants && client.had <= 0.0;
-        self.wanting = self.wanting + u32::from(wants) - u32::from(wanted);
+        let wants = client.competes();
+        let is_unknown = !wants && client.usage <= 0.0;
+        self.competing = self.competing + u32::from(wants) - u32::from(wanted);
         if is_unknown {
             self.clients.remove(&caller);
         }
@@ -398,51 +400,58 @@ impl Queue {
     /// Makes room for a request: the client with the most in the queue loses its
     /// last, and of that the least urgent. A client that would have the most
     /// itself makes room with its own less urgent ones, or not at all.
-    fn drop_last(&mut self, wish: RequestPriority) -> Result<Number, Full> {
+    fn displace(&mut self, wish: RequestPriority) -> Result<Ticket, QueueFull> {
         let is_probe = wish.priority == Priority::Probe;
         let own = match is_probe {
             true => None,
-            false => self.clients.get(&wish.caller),
+            false => self.clients.get(&wish.client),
         };
-        let own = own.map_or(0, QueuedClient::waiting);
+        let own = own.map_or(0, ClientRecord::waiting);
         let waiting =
-            |caller: &Option<Client>| self.clients.get(caller).map_or(0, QueuedClient::waiting);
+            |caller: &Option<Client>| self.clients.get(caller).map_or(0, ClientRecord::waiting);
         let most = self.order.values().max_by_key(|caller| waiting(caller));
-        let most = most.copied().ok_or(Full)?;
+        let most = most.copied().ok_or(QueueFull)?;
         let (caller, least) = match is_probe || waiting(&most) > own + 1 {
-            true => (most, Priority::Probe.rank()),
-            false => (wish.caller, wish.priority.rank()),
+            true => (most, Priority::Probe.index()),
+            false => (wish.client, wish.priority.index()),
         };
-        let client = self.clients.get(&caller).ok_or(Full)?;
+        let client = self.clients.get(&caller).ok_or(QueueFull)?;
         let mut less_urgent = Priority::ALL[least + 1..].iter().rev();
         let found = less_urgent.find_map(|priority| {
-            let last = client.lines[priority.rank()].back().copied()?;
+            let last = client.waiting[priority.index()].back().copied()?;
             Some((*priority, last))
         });
-        let (priority, last) = found.ok_or(Full)?;
-        self.leave(RequestPriority { priority, caller }, last, false);
+        let (priority, last) = found.ok_or(QueueFull)?;
+        self.remove(
+            RequestPriority {
+                priority,
+                client: caller,
+            },
+            last,
+            false,
+        );
         Ok(last)
     }
 }
 
-impl QueuedClient {
+impl ClientRecord {
     /// Puts it where it belongs in the order.
     fn place(
         &mut self,
         caller: Option<Client>,
         turn: u64,
-        order: &mut BTreeMap<Rank, Option<Client>>,
+        order: &mut BTreeMap<ClientRank, Option<Client>>,
     ) {
         self.withdraw(order);
-        let rank = Rank {
-            had: self.had.to_bits(),
-            turn,
+        let rank = ClientRank {
+            usage: self.usage.to_bits(),
+            sequence: turn,
         };
         self.rank = Some(rank);
         order.insert(rank, caller);
     }
 
-    fn withdraw(&mut self, order: &mut BTreeMap<Rank, Option<Client>>) {
+    fn withdraw(&mut self, order: &mut BTreeMap<ClientRank, Option<Client>>) {
         if let Some(rank) = self.rank.take() {
             order.remove(&rank);
         }

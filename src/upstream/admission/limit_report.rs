@@ -21,15 +21,15 @@ mod times;
 
 use std::time::{Duration, SystemTime};
 
-use dialects::{BUCKET, ENDS, Part, WAITS};
+use dialects::{BUCKET, ENDS, FieldMeaning, WAITS};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use structured::{Item, RATELIMIT};
-use times::{Clocks, MOST_SPAN};
+use structured::{RATELIMIT, ServiceLimit};
+use times::{Clocks, MAX_WINDOW};
 
 /// The longest wait.
-pub const MOST_WAIT: Duration = Duration::from_secs(3600);
+pub const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// What is waited where it says something that cannot be read.
-pub const LEAST_WAIT: Duration = Duration::from_secs(1);
+pub const MIN_WAIT: Duration = Duration::from_secs(1);
 /// How long to wait where the upstream refuses and says until when, but not so
 /// that it can be read: its windows last a minute or less in most cases.
 pub const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
@@ -79,17 +79,17 @@ pub struct ReportedLimit {
     /// Which window.
     pub window: LimitWindow,
     /// How many requests it still takes.
-    pub left: u64,
+    pub remaining: u64,
     /// How long that holds, within our bounds.
-    pub lasts: Duration,
+    pub valid_for: Duration,
     /// Whether it has said when the window ends; else it is the longest that
     /// it can be.
-    pub told: bool,
+    pub end_is_known: bool,
 }
 
 /// A field that reports limits and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableField {
     /// Its name, one of those that are listed.
     pub field: HeaderName,
     /// What it says, which may be anything, an API key among it.
@@ -98,23 +98,23 @@ pub struct Unreadable {
 
 /// All that an answer says of limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reported {
+pub struct LimitReport {
     /// Of each window that is spoken of.
-    pub words: Vec<ReportedLimit>,
+    pub limits: Vec<ReportedLimit>,
     /// Where it is a quota that is spent, and not a minute: how long to ask for
     /// nothing, before one request sees how things stand.
     pub quota_spent: Option<Duration>,
     /// Whether the answer refuses the key, or has had enough of it (401, 403, 429).
     pub refuses_key: bool,
     /// What cannot be read.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableField>,
 }
 
-impl Reported {
+impl LimitReport {
     /// For how long there is nothing left, by what it says.
-    fn empty_for(&self) -> Duration {
-        let empty = self.words.iter().filter(|word| word.left == 0);
-        let spans = empty.map(|word| word.lasts).chain(self.quota_spent);
+    fn exhausted_for(&self) -> Duration {
+        let empty = self.limits.iter().filter(|word| word.remaining == 0);
+        let spans = empty.map(|word| word.valid_for).chain(self.quota_spent);
         spans.max().unwrap_or_default()
     }
 
@@ -124,31 +124,31 @@ impl Reported {
         let ends = end.unwrap_or(longest);
         let lasts = bounded(ends);
         let long =
-            ends > MOST_WAIT.as_secs() || matches!(window, LimitWindow::Day | LimitWindow::Month);
+            ends > MAX_WAIT.as_secs() || matches!(window, LimitWindow::Day | LimitWindow::Month);
         if left == 0 && long {
             self.quota_spent = self.quota_spent.max(Some(lasts));
         }
-        self.words.push(ReportedLimit {
+        self.limits.push(ReportedLimit {
             window,
-            left,
-            lasts,
-            told: end.is_some(),
+            remaining: left,
+            valid_for: lasts,
+            end_is_known: end.is_some(),
         });
     }
 }
 
 /// Reads an answer's head. `wall` is the present time, for dates in it where it
 /// does not say its own.
-pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reported {
-    let found = Found::of(fields, wall);
-    let mut reported = Reported::default();
-    let unsaid = match found.unreadable.is_empty() || found.when().is_some() {
-        true => LEAST_WAIT,
+pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitReport {
+    let found = ParsedFields::of(fields, wall);
+    let mut reported = LimitReport::default();
+    let unsaid = match found.unreadable.is_empty() || found.seconds_to_retry().is_some() {
+        true => MIN_WAIT,
         false => UNREADABLE_WAIT,
     };
     for limit in found.unnamed() {
-        let other = || found.unnamed().find_map(Limit::plausible_end);
-        match (limit.left, limit.plausible_end().or_else(other)) {
+        let other = || found.unnamed().find_map(DialectLimit::plausible_end);
+        match (limit.remaining, limit.plausible_end().or_else(other)) {
             (Some(left), Some(end)) => reported.add(LimitWindow::Unnamed, left, Some(end), end),
             // Of what kind of window nobody knows, but that there is nothing
             // left in it.
@@ -158,33 +158,33 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
     }
     for (window, _, longest) in NAMED {
         let limits = || found.limits.iter().filter(|limit| limit.window == window);
-        let Some(left) = limits().filter_map(|limit| limit.left).min() else {
+        let Some(left) = limits().filter_map(|limit| limit.remaining).min() else {
             continue;
         };
-        let own = limits().filter_map(Limit::plausible_end).max();
+        let own = limits().filter_map(DialectLimit::plausible_end).max();
         // An end without a name is this window's where the number without a
         // name is this one's too, or where there is none.
         let shared = || {
-            let unnamed = found.unnamed().find_map(|limit| limit.left);
+            let unnamed = found.unnamed().find_map(|limit| limit.remaining);
             let same = unnamed.is_none_or(|unnamed| unnamed == left);
-            let end = found.unnamed().find_map(Limit::plausible_end);
+            let end = found.unnamed().find_map(DialectLimit::plausible_end);
             end.filter(|end| same && *end <= longest)
         };
         reported.add(window, left, own.or_else(shared), longest);
     }
     for item in &found.items {
-        let end = item.end.filter(|end| *end <= MOST_SPAN);
-        let longest = item.longest.filter(|longest| *longest <= MOST_SPAN);
-        match (item.left, end.or(longest)) {
+        let end = item.end.filter(|end| *end <= MAX_WINDOW);
+        let longest = item.longest.filter(|longest| *longest <= MAX_WINDOW);
+        match (item.remaining, end.or(longest)) {
             (left, Some(longest)) => reported.add(item.window, left, end, longest),
             (0, None) => reported.add(item.window, 0, None, unsaid.as_secs()),
             (_, None) => {}
         }
     }
     if status == StatusCode::TOO_MANY_REQUESTS
-        && found.wait.is_some_and(|wait| wait > MOST_WAIT.as_secs())
+        && found.wait.is_some_and(|wait| wait > MAX_WAIT.as_secs())
     {
-        reported.quota_spent = Some(MOST_WAIT);
+        reported.quota_spent = Some(MAX_WAIT);
     }
     let refuses = [
         StatusCode::TOO_MANY_REQUESTS,
@@ -199,42 +199,44 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Reporte
 }
 
 /// Whether a refusal says that nothing is left of a window, and when that ends.
-pub fn is_spent(fields: &HeaderMap, wall: SystemTime) -> bool {
-    let words = read(StatusCode::FORBIDDEN, fields, wall).words;
-    words.iter().any(|word| word.left == 0 && word.told)
+pub fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool {
+    let words = read(StatusCode::FORBIDDEN, fields, wall).limits;
+    words
+        .iter()
+        .any(|word| word.remaining == 0 && word.end_is_known)
 }
 
 /// How long to wait after a 429: `retry-after`, or else until the window ends;
 /// and as long as something is spent.
-pub fn throttled(fields: &HeaderMap, wall: SystemTime) -> Duration {
-    let found = Found::of(fields, wall);
-    bounded(found.when().unwrap_or(0))
-        .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).empty_for())
+pub fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
+    let found = ParsedFields::of(fields, wall);
+    bounded(found.seconds_to_retry().unwrap_or(0))
+        .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).exhausted_for())
 }
 
 /// `retry-after` and its like, within our bounds; `None` where there is none.
-pub fn wait(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
-    let found = Found::of(fields, wall);
+pub fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+    let found = ParsedFields::of(fields, wall);
     let wait = found.wait.map(bounded);
     wait.or_else(|| found.has_wait.then_some(UNREADABLE_WAIT))
 }
 
 fn bounded(seconds: u64) -> Duration {
-    Duration::from_secs(seconds).clamp(LEAST_WAIT, MOST_WAIT)
+    Duration::from_secs(seconds).clamp(MIN_WAIT, MAX_WAIT)
 }
 
 /// What the fields of one dialect say of a window.
 #[derive(Debug)]
-struct Limit {
+struct DialectLimit {
     dialect: usize,
     window: LimitWindow,
     /// The fewest, where several lines differ.
-    left: Option<u64>,
+    remaining: Option<u64>,
     /// The latest, of each field that says it.
     ends: [Option<u64>; ENDS],
 }
 
-impl Limit {
+impl DialectLimit {
     /// In how many seconds it ends, by the best field that says it.
     fn end(&self) -> Option<u64> {
         self.ends.iter().find_map(|end| *end)
@@ -242,24 +244,24 @@ impl Limit {
 
     /// The same, where a window can be as long.
     fn plausible_end(&self) -> Option<u64> {
-        self.end().filter(|end| *end <= MOST_SPAN)
+        self.end().filter(|end| *end <= MAX_WINDOW)
     }
 }
 
 /// What fields say, each on its own.
 #[derive(Debug, Default)]
-struct Found {
+struct ParsedFields {
     /// In the order of the dialects.
-    limits: Vec<Limit>,
-    items: Vec<Item>,
+    limits: Vec<DialectLimit>,
+    items: Vec<ServiceLimit>,
     /// In how many seconds to ask again: the latest, where several differ.
     wait: Option<u64>,
     /// Whether a field says how long to wait, readable or not.
     has_wait: bool,
-    unreadable: Vec<Unreadable>,
+    unreadable: Vec<UnreadableField>,
 }
 
-impl Found {
+impl ParsedFields {
     fn of(fields: &HeaderMap, wall: SystemTime) -> Self {
         let clocks = Clocks::of(fields, wall);
         let mut found = Self::default();
@@ -294,16 +296,16 @@ impl Found {
     fn add(
         &mut self,
         clocks: Clocks,
-        (dialect, window, part): (usize, LimitWindow, Part),
+        (dialect, window, part): (usize, LimitWindow, FieldMeaning),
         name: &HeaderName,
         value: &HeaderValue,
     ) -> bool {
-        let is_it = |limit: &Limit| limit.dialect == dialect && limit.window == window;
+        let is_it = |limit: &DialectLimit| limit.dialect == dialect && limit.window == window;
         let at = self.limits.iter().position(is_it).unwrap_or_else(|| {
-            self.limits.push(Limit {
+            self.limits.push(DialectLimit {
                 dialect,
                 window,
-                left: None,
+                remaining: None,
                 ends: [None; ENDS],
             });
             self.limits.len() - 1
@@ -312,7 +314,7 @@ impl Found {
         let text = value.to_str().unwrap_or("");
         let mut is_read = true;
         match part {
-            Part::Left => {
+            FieldMeaning::Remaining => {
                 for part in text.split(',') {
                     let left = match name.as_str() {
                         BUCKET => left_in_bucket(part),
@@ -320,10 +322,10 @@ impl Found {
                         _ => times::count(part.split(';').next().unwrap_or("")),
                     };
                     is_read &= left.is_some();
-                    limit.left = limit.left.into_iter().chain(left).min();
+                    limit.remaining = limit.remaining.into_iter().chain(left).min();
                 }
             }
-            Part::End(rank) => {
+            FieldMeaning::End(rank) => {
                 // A date of HTTP's has a comma.
                 let parts = match clocks.seconds_until(text) {
                     Some(end) => vec![Some(end)],
@@ -333,7 +335,7 @@ impl Found {
                         .collect(),
                 };
                 for end in parts {
-                    is_read &= end.is_some_and(|end| end <= MOST_SPAN);
+                    is_read &= end.is_some_and(|end| end <= MAX_WINDOW);
                     limit.ends[rank] = limit.ends[rank].max(end);
                 }
             }
@@ -343,7 +345,7 @@ impl Found {
 
     fn note(&mut self, is_read: bool, field: &HeaderName, value: &HeaderValue) {
         if !is_read {
-            self.unreadable.push(Unreadable {
+            self.unreadable.push(UnreadableField {
                 field: field.clone(),
                 value: value.clone(),
             });
@@ -352,14 +354,14 @@ impl Found {
 
     /// In how many seconds to come back, or when a window ends, where either is
     /// said.
-    fn when(&self) -> Option<u64> {
+    fn seconds_to_retry(&self) -> Option<u64> {
         let listed = || self.items.iter().filter_map(|item| item.end).min();
-        let unnamed = || self.unnamed().find_map(Limit::end);
+        let unnamed = || self.unnamed().find_map(DialectLimit::end);
         self.wait.or_else(unnamed).or_else(listed)
     }
 
     /// What is said without a window's name.
-    fn unnamed(&self) -> impl Iterator<Item = &Limit> {
+    fn unnamed(&self) -> impl Iterator<Item = &DialectLimit> {
         let limits = self.limits.iter();
         limits.filter(|limit| limit.window == LimitWindow::Unnamed)
     }

@@ -14,40 +14,42 @@
 
 use std::time::Duration;
 
-use super::budget::Keep;
+use super::budget::Reserve;
 use super::limit_report::{LimitWindow, ReportedLimit};
 use crate::clock::Moment;
 
 /// So many words are held; of more, the one that is farthest from mattering
 /// goes.
-const MOST_WORDS: usize = 8;
+const MAX_LIMITS: usize = 8;
 
 /// The upstream's words, of which none holds longer than another that is
 /// stricter.
 #[derive(Debug, Default)]
 pub struct ReportedLimits {
-    words: Vec<Held>,
+    limits: Vec<HeldLimit>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLimit {
     window: LimitWindow,
-    left: u64,
+    remaining: u64,
     /// What was left at first, of which shares are kept.
-    most: u64,
+    initial: u64,
     until: Moment,
-    told: bool,
+    end_is_known: bool,
     /// How many requests had been sent when it was heard.
-    heard: u64,
+    sent_when_reported: u64,
 }
 
-impl Held {
+impl HeldLimit {
     /// Whether it holds for as long as another, and is as strict. One whose end
     /// is not known may be over before: it stands for its like alone, which is
     /// over then as well.
-    fn stands_for(&self, other: &Self) -> bool {
-        let alike = self.window == other.window && !other.told;
-        self.left <= other.left && self.until >= other.until && (self.told || alike)
+    fn covers(&self, other: &Self) -> bool {
+        let alike = self.window == other.window && !other.end_is_known;
+        self.remaining <= other.remaining
+            && self.until >= other.until
+            && (self.end_is_known || alike)
     }
 }
 
@@ -55,7 +57,7 @@ impl Held {
 #[derive(Clone, Copy, Debug)]
 pub struct ReportContext {
     /// How many requests had been sent when the one was that brought it.
-    pub asked: u64,
+    pub request: u64,
     /// How many have been sent now.
     pub sent: u64,
     /// How many it may not have counted.
@@ -65,77 +67,80 @@ pub struct ReportContext {
 impl ReportedLimits {
     /// Takes a word in.
     pub fn take_report(&mut self, word: &ReportedLimit, hearing: ReportContext, now: Moment) {
-        self.forget(now);
+        self.remove_ended(now);
         // A window as short as a second is over before what is under way
         // could be counted twice; to doubt it would stop us for good.
-        let doubt = match word.lasts > Duration::from_secs(1) {
+        let doubt = match word.valid_for > Duration::from_secs(1) {
             true => hearing.uncounted,
             false => 0,
         };
-        let left = word.left.saturating_sub(doubt);
-        let until = now + word.lasts;
-        self.words.retain(|held| {
-            let of_it = held.window == word.window && !held.told && !word.told;
-            !(of_it && left > held.left && hearing.asked > held.heard)
+        let left = word.remaining.saturating_sub(doubt);
+        let until = now + word.valid_for;
+        self.limits.retain(|held| {
+            let of_it = held.window == word.window && !held.end_is_known && !word.end_is_known;
+            !(of_it && left > held.remaining && hearing.request > held.sent_when_reported)
         });
-        let heard = Held {
+        let heard = HeldLimit {
             window: word.window,
-            left,
-            most: left,
+            remaining: left,
+            initial: left,
             until,
-            told: word.told,
-            heard: hearing.sent,
+            end_is_known: word.end_is_known,
+            sent_when_reported: hearing.sent,
         };
-        if self.words.iter().any(|held| held.stands_for(&heard)) {
+        if self.limits.iter().any(|held| held.covers(&heard)) {
             return;
         }
         let mut most = left;
-        self.words.retain(|held| {
-            let replaced = heard.stands_for(held);
+        self.limits.retain(|held| {
+            let replaced = heard.covers(held);
             if replaced && held.window == word.window {
-                most = most.max(held.most);
+                most = most.max(held.initial);
             }
             !replaced
         });
-        self.words.push(Held { most, ..heard });
-        if self.words.len() > MOST_WORDS {
-            let loosest = (0..self.words.len()).max_by_key(|at| self.words[*at].left);
-            self.words.swap_remove(loosest.unwrap_or(0));
+        self.limits.push(HeldLimit {
+            initial: most,
+            ..heard
+        });
+        if self.limits.len() > MAX_LIMITS {
+            let loosest = (0..self.limits.len()).max_by_key(|at| self.limits[*at].remaining);
+            self.limits.swap_remove(loosest.unwrap_or(0));
         }
     }
 
     /// How long there will be nothing for a request that leaves this share.
-    pub fn wait(&mut self, now: Moment, keep: Keep) -> Option<Duration> {
-        self.forget(now);
-        let short = self.words.iter().filter(|held| {
+    pub fn wait(&mut self, now: Moment, keep: Reserve) -> Option<Duration> {
+        self.remove_ended(now);
+        let short = self.limits.iter().filter(|held| {
             let kept = match held.window {
-                LimitWindow::Second => keep.of_second(held.most),
+                LimitWindow::Second => keep.of_second(held.initial),
                 LimitWindow::Unnamed
                 | LimitWindow::Minute
                 | LimitWindow::Hour
                 | LimitWindow::Day
-                | LimitWindow::Month => keep.of_minute(held.most),
+                | LimitWindow::Month => keep.of_minute(held.initial),
             };
-            held.left <= kept
+            held.remaining <= kept
         });
         short.map(|held| held.until.since(now)).max()
     }
 
     /// Counts a request.
     pub fn take(&mut self) {
-        for held in &mut self.words {
-            held.left = held.left.saturating_sub(1);
+        for held in &mut self.limits {
+            held.remaining = held.remaining.saturating_sub(1);
         }
     }
 
     /// How many requests are left; `None` where nothing was said.
-    pub fn left(&mut self, now: Moment) -> Option<u64> {
-        self.forget(now);
-        self.words.iter().map(|held| held.left).min()
+    pub fn remaining(&mut self, now: Moment) -> Option<u64> {
+        self.remove_ended(now);
+        self.limits.iter().map(|held| held.remaining).min()
     }
 
-    fn forget(&mut self, now: Moment) {
-        self.words.retain(|held| held.until > now);
+    fn remove_ended(&mut self, now: Moment) {
+        self.limits.retain(|held| held.until > now);
     }
 }
 
@@ -152,15 +157,15 @@ mod tests {
     fn word(left: u64, seconds: u64, told: bool) -> ReportedLimit {
         ReportedLimit {
             window: LimitWindow::Minute,
-            left,
-            lasts: Duration::from_secs(seconds),
-            told,
+            remaining: left,
+            valid_for: Duration::from_secs(seconds),
+            end_is_known: told,
         }
     }
 
     fn hearing(asked: u64, sent: u64, uncounted: u64) -> ReportContext {
         ReportContext {
-            asked,
+            request: asked,
             sent,
             uncounted,
         }
@@ -169,33 +174,33 @@ mod tests {
     #[test]
     fn a_word_holds_until_its_end() {
         let mut told = ReportedLimits::default();
-        assert_eq!(told.wait(at(0), Keep::Half), None);
+        assert_eq!(told.wait(at(0), Reserve::Half), None);
         told.take_report(&word(2, 30, true), hearing(1, 1, 0), at(0));
-        assert_eq!(told.left(at(0)), Some(2));
+        assert_eq!(told.remaining(at(0)), Some(2));
         told.take();
         told.take();
         assert_eq!(
-            told.wait(at(10_000), Keep::Nothing),
+            told.wait(at(10_000), Reserve::Nothing),
             Some(Duration::from_secs(20))
         );
         // More of the same window does not loosen it, nor does another.
         told.take_report(&word(400, 19, true), hearing(3, 3, 0), at(11_000));
         told.take_report(&word(400, 60, true), hearing(3, 3, 0), at(11_000));
-        assert_eq!(told.left(at(11_000)), Some(0));
-        assert_eq!(told.left(at(30_000)), Some(400));
-        assert_eq!(told.left(at(71_000)), None);
+        assert_eq!(told.remaining(at(11_000)), Some(0));
+        assert_eq!(told.remaining(at(30_000)), Some(400));
+        assert_eq!(told.remaining(at(71_000)), None);
     }
 
     #[test]
     fn what_it_may_not_have_counted_counts() {
         let mut told = ReportedLimits::default();
         told.take_report(&word(10, 30, true), hearing(1, 5, 4), at(0));
-        assert_eq!(told.left(at(0)), Some(6));
+        assert_eq!(told.remaining(at(0)), Some(6));
         told.take_report(&word(3, 60, true), hearing(1, 5, 4), at(0));
-        assert_eq!(told.left(at(0)), Some(0));
+        assert_eq!(told.remaining(at(0)), Some(0));
         let mut told = ReportedLimits::default();
         told.take_report(&word(3, 1, true), hearing(1, 5, 4), at(0));
-        assert_eq!(told.left(at(0)), Some(3), "a second is short");
+        assert_eq!(told.remaining(at(0)), Some(3), "a second is short");
     }
 
     #[test]
@@ -204,10 +209,10 @@ mod tests {
         told.take_report(&word(3, 60, false), hearing(1, 1, 0), at(0));
         // That one was sent before the word came, so that it proves nothing.
         told.take_report(&word(9, 60, false), hearing(1, 2, 0), at(100));
-        assert_eq!(told.left(at(100)), Some(3));
+        assert_eq!(told.remaining(at(100)), Some(3));
         told.take_report(&word(499, 60, false), hearing(3, 3, 0), at(200));
-        assert_eq!(told.left(at(200)), Some(499));
-        assert_eq!(told.left(at(60_200)), None);
+        assert_eq!(told.remaining(at(200)), Some(499));
+        assert_eq!(told.remaining(at(60_200)), None);
     }
 
     #[test]
@@ -223,9 +228,9 @@ mod tests {
             for word in words {
                 told.take_report(&word, hearing(1, 1, 0), at(0));
             }
-            assert_eq!(told.left(at(0)), Some(3));
+            assert_eq!(told.remaining(at(0)), Some(3));
             told.take_report(&minute(499), hearing(2, 2, 0), at(100));
-            assert_eq!(told.left(at(100)), Some(5), "{told:?}");
+            assert_eq!(told.remaining(at(100)), Some(5), "{told:?}");
         }
     }
 
@@ -234,16 +239,16 @@ mod tests {
         let mut told = ReportedLimits::default();
         told.take_report(&word(40, 30, true), hearing(1, 1, 0), at(0));
         for _ in 0..20 {
-            assert_eq!(told.wait(at(0), Keep::Half), None);
+            assert_eq!(told.wait(at(0), Reserve::Half), None);
             told.take();
         }
-        assert!(told.wait(at(0), Keep::Half).is_some());
+        assert!(told.wait(at(0), Reserve::Half).is_some());
         for _ in 0..18 {
-            assert_eq!(told.wait(at(0), Keep::ForProbes(1)), None);
+            assert_eq!(told.wait(at(0), Reserve::Probes(1)), None);
             told.take();
         }
-        assert!(told.wait(at(0), Keep::ForProbes(1)).is_some());
-        assert_eq!(told.wait(at(0), Keep::Nothing), None);
+        assert!(told.wait(at(0), Reserve::Probes(1)).is_some());
+        assert_eq!(told.wait(at(0), Reserve::Nothing), None);
     }
 
     proptest! {
@@ -268,10 +273,10 @@ mod tests {
                     said.push((left, now + seconds * 1000));
                 }
                 let least = said.iter().map(|(left, _)| *left).min();
-                if said.len() <= MOST_WORDS {
-                    prop_assert!(told.left(at(now)) == least, "{told:?} {said:?}");
+                if said.len() <= MAX_LIMITS {
+                    prop_assert!(told.remaining(at(now)) == least, "{told:?} {said:?}");
                 }
-                if asks && told.wait(at(now), Keep::Nothing).is_none() {
+                if asks && told.wait(at(now), Reserve::Nothing).is_none() {
                     told.take();
                     sent += 1;
                     for (left, _) in &mut said {
@@ -279,7 +284,7 @@ mod tests {
                         *left -= 1;
                     }
                 }
-                prop_assert!(told.words.len() <= MOST_WORDS);
+                prop_assert!(told.limits.len() <= MAX_LIMITS);
             }
         }
     }

@@ -22,7 +22,7 @@ impl Priority {
     pub const ALL: [Self; 4] = [Self::Probe, Self::Miss, Self::Revalidation, Self::LookAhead];
 
     /// Its place among them.
-    pub const fn rank(self) -> usize {
+    pub const fn index(self) -> usize {
         self as usize
     }
 
@@ -43,7 +43,7 @@ pub struct RequestPriority {
     /// How urgent it is.
     pub priority: Priority,
     /// Whose turn it takes; `None` for ordgate's own.
-    pub caller: Option<Client>,
+    pub client: Option<Client>,
 }
 
 impl RequestPriority {
@@ -51,7 +51,7 @@ impl RequestPriority {
     pub const fn own(priority: Priority) -> Self {
         Self {
             priority,
-            caller: None,
+            client: None,
         }
     }
 
@@ -59,7 +59,7 @@ impl RequestPriority {
     pub const fn of(caller: Client, priority: Priority) -> Self {
         Self {
             priority,
-            caller: Some(caller),
+            client: Some(caller),
         }
     }
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, Uri};
 
-use super::budget::{Budget, BudgetSlot, Keep, LATE, SECOND};
+use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, Reserve, SECOND_WINDOW};
 use super::limit_report::ReportedLimit;
 use super::queue::AdmissionQueue;
 use super::rates::Rates;
@@ -41,12 +41,12 @@ const MOST: usize = 1024;
 /// All budgets. A process has one of these.
 #[derive(Default)]
 pub struct Budgets {
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<BudgetRecord>>,
 }
 
 /// A budget that is in use, or was lately.
-struct Known {
-    payer: Payer,
+struct BudgetRecord {
+    owner: BudgetOwner,
     budget: Arc<SharedBudget>,
     /// Since when nobody is known to hold it.
     released: Option<Moment>,
@@ -54,7 +54,7 @@ struct Known {
 
 /// Whose budget a request counts against.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Payer {
+pub enum BudgetOwner {
     /// An API key's.
     Key(HeaderValue),
     /// That of asking a server without a key: host and port.
@@ -63,24 +63,24 @@ pub enum Payer {
 
 /// A budget, and the upstreams that send requests out of it.
 struct SharedBudget {
-    inner: Mutex<Inner>,
+    inner: Mutex<SharedState>,
 }
 
-struct Inner {
+struct SharedState {
     budget: Budget,
-    holders: Vec<Held>,
+    shares: Vec<UpstreamShare>,
     /// The number of the next holder.
     next: u64,
 }
 
 /// What is known of one holder.
-struct Held {
+struct UpstreamShare {
     number: u64,
     /// The requests of this upstream that wait.
-    line: Weak<AdmissionQueue>,
+    queue: Weak<AdmissionQueue>,
     /// `None` where the upstream sends no more with this key, but for what it
     /// had admitted.
-    terms: Option<Terms>,
+    demand: Option<BudgetDemand>,
     unanswered: usize,
     /// Until when slow requests count that have ended, the first first.
     slow: VecDeque<Moment>,
@@ -88,7 +88,7 @@ struct Held {
 
 /// What an upstream wants of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct BudgetDemand {
     /// How much of it there is.
     pub rates: Rates,
     /// Its probes of tips a minute, which a share is kept for.
@@ -97,7 +97,7 @@ pub struct Terms {
 
 /// One upstream's part in a budget. The upstream has let go of it when this is
 /// dropped.
-pub struct Holder {
+pub struct BudgetHandle {
     budget: Arc<SharedBudget>,
     number: u64,
 }
@@ -105,7 +105,7 @@ pub struct Holder {
 /// A request that is counted.
 #[derive(Clone, Copy, Debug)]
 pub struct Counted {
-    place: BudgetSlot,
+    place: BudgetEntry,
     at: Moment,
 }
 
@@ -118,14 +118,14 @@ impl Counted {
 
 /// Until when no request can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
+pub enum BudgetWait {
     /// For so long, unless one of the upstream's own ends before.
     For(Duration),
     /// Until one of the upstream's own has ended.
-    UntilOneEnds,
+    UntilRequestEnds,
 }
 
-impl Payer {
+impl BudgetOwner {
     /// A server, as a base URL names it.
     pub fn server(url: &Uri) -> Self {
         let host = url.host().unwrap_or_default().to_ascii_lowercase();
@@ -138,7 +138,7 @@ impl Payer {
     }
 }
 
-impl fmt::Debug for Payer {
+impl fmt::Debug for BudgetOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Key(_) => f.write_str("a key [redacted]"),
@@ -155,21 +155,26 @@ impl Budgets {
 
     /// An upstream's part in the budget of a payer; it has no say in it before
     /// it [joins](Holder::join). Requests of it wait in this line.
-    pub fn hold(&self, payer: &Payer, line: &Arc<AdmissionQueue>, now: Moment) -> Arc<Holder> {
+    pub fn handle(
+        &self,
+        payer: &BudgetOwner,
+        line: &Arc<AdmissionQueue>,
+        now: Moment,
+    ) -> Arc<BudgetHandle> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         forget(&mut known, now);
-        let found = known.iter().find(|known| known.payer == *payer);
+        let found = known.iter().find(|known| known.owner == *payer);
         let budget = found.map(|known| known.budget.clone());
         let budget = budget.unwrap_or_else(|| {
             let budget = Arc::new(SharedBudget {
-                inner: Mutex::new(Inner {
+                inner: Mutex::new(SharedState {
                     budget: Budget::new(Rates::UNLIMITED),
-                    holders: Vec::new(),
+                    shares: Vec::new(),
                     next: 0,
                 }),
             });
-            known.push(Known {
-                payer: payer.clone(),
+            known.push(BudgetRecord {
+                owner: payer.clone(),
                 budget: budget.clone(),
                 released: None,
             });
@@ -178,15 +183,15 @@ impl Budgets {
         let mut inner = budget.inner();
         let number = inner.next;
         inner.next += 1;
-        inner.holders.push(Held {
+        inner.shares.push(UpstreamShare {
             number,
-            line: Arc::downgrade(line),
-            terms: None,
+            queue: Arc::downgrade(line),
+            demand: None,
             unanswered: 0,
             slow: VecDeque::new(),
         });
         drop(inner);
-        Arc::new(Holder { budget, number })
+        Arc::new(BudgetHandle { budget, number })
     }
 
     /// How many are remembered.
@@ -198,7 +203,7 @@ impl Budgets {
 
 /// Forgets the budgets that nobody has held for long; and more, where there are
 /// too many.
-fn forget(known: &mut Vec<Known>, now: Moment) {
+fn forget(known: &mut Vec<BudgetRecord>, now: Moment) {
     for known in &mut *known {
         // Whoever holds it may send yet.
         match Arc::strong_count(&known.budget) {
@@ -209,10 +214,10 @@ fn forget(known: &mut Vec<Known>, now: Moment) {
     // Those that may go, the one first that was released first.
     let mut order: Vec<_> = (0..known.len()).collect();
     order.retain(|at| {
-        let Known {
+        let BudgetRecord {
             budget, released, ..
         } = &known[*at];
-        released.is_some() && !budget.inner().budget.is_spent_from(now)
+        released.is_some() && !budget.inner().budget.is_in_use(now)
     });
     order.sort_by_key(|at| known[*at].released);
     let mut too_many = (known.len() + 1).saturating_sub(MOST);
@@ -231,16 +236,16 @@ fn forget(known: &mut Vec<Known>, now: Moment) {
     });
 }
 
-impl Holder {
+impl BudgetHandle {
     /// Sends with this key from now on, on these terms.
-    pub fn join(&self, terms: Terms) {
-        self.change(|held| held.terms = Some(terms));
+    pub fn join(&self, terms: BudgetDemand) {
+        self.change(|held| held.demand = Some(terms));
     }
 
     /// Keeps a share for so many probes a minute, where it has a say.
-    pub fn keep_for_probes(&self, probes: u32) {
+    pub fn set_probes(&self, probes: u32) {
         self.change(|held| {
-            if let Some(terms) = &mut held.terms {
+            if let Some(terms) = &mut held.demand {
                 terms.probes = probes;
             }
         });
@@ -249,21 +254,21 @@ impl Holder {
     /// Sends with it no more, but for what was admitted. Others that hold it may
     /// have more of it then: [wake](Self::wake_others) them.
     pub fn leave(&self) {
-        self.change(|held| held.terms = None);
+        self.change(|held| held.demand = None);
     }
 
     /// Takes a request out of the budget.
     ///
     /// # Errors
     /// Where there is nothing for one that leaves this share.
-    pub fn take(&self, now: Moment, keep: Keep) -> Result<Counted, Wait> {
+    pub fn take(&self, now: Moment, keep: Reserve) -> Result<Counted, BudgetWait> {
         let mut inner = self.inner();
         if let Some(wait) = inner.wait(self.number, now, keep) {
             return Err(wait);
         }
         let keep = keep.with_probes(inner.probes());
-        inner.budget.take(now, keep).map_err(Wait::For)?;
-        let place = inner.budget.place();
+        inner.budget.take(now, keep).map_err(BudgetWait::For)?;
+        let place = inner.budget.last_entry();
         if let Some(held) = inner.held(self.number) {
             held.unanswered += 1;
         }
@@ -272,14 +277,14 @@ impl Holder {
 
     /// Until when there is nothing for a request that leaves this share; `None`
     /// where there is.
-    pub fn wait(&self, now: Moment, keep: Keep) -> Option<Wait> {
+    pub fn wait(&self, now: Moment, keep: Reserve) -> Option<BudgetWait> {
         self.inner().wait(self.number, now, keep)
     }
 
     /// Takes in what the upstream has said in its answer to a request, which
     /// has not ended yet.
-    pub fn hear(&self, words: &[ReportedLimit], counted: Counted, now: Moment) {
-        self.inner().budget.hear(words, counted.place, now);
+    pub fn apply_report(&self, words: &[ReportedLimit], counted: Counted, now: Moment) {
+        self.inner().budget.apply_report(words, counted.place, now);
     }
 
     /// Says that a request has been answered, or never sent.
@@ -299,8 +304,8 @@ impl Holder {
     }
 
     /// How many requests are left; `None` where nothing limits them.
-    pub fn left(&self, now: Moment) -> Option<usize> {
-        self.inner().budget.left(now)
+    pub fn remaining(&self, now: Moment) -> Option<usize> {
+        self.inner().budget.remaining(now)
     }
 
     /// How many requests a minute takes; `None` for any number.
@@ -310,15 +315,15 @@ impl Holder {
 
     /// How many requests this upstream may have in a second that are not
     /// answered; `None` for any number.
-    pub fn most_in_a_second(&self) -> Option<usize> {
+    pub fn max_per_second(&self) -> Option<usize> {
         let inner = self.inner();
-        let own = inner.most_unanswered(self.number);
+        let own = inner.max_unanswered_of(self.number);
         own.into_iter().chain(inner.budget.per_second()).min()
     }
 
     /// How many of all requests may be unanswered; `None` for any number.
-    pub fn most_unanswered(&self) -> Option<usize> {
-        self.inner().stricter()
+    pub fn max_unanswered(&self) -> Option<usize> {
+        self.inner().smaller_rate()
     }
 
     /// Has the other upstreams that hold this budget look again whether one of
@@ -326,68 +331,68 @@ impl Holder {
     pub fn wake_others(&self) {
         let others = {
             let inner = self.inner();
-            let others = inner.holders.iter();
+            let others = inner.shares.iter();
             let others = others.filter(|held| held.number != self.number);
-            others.map(|held| held.line.clone()).collect::<Vec<_>>()
+            others.map(|held| held.queue.clone()).collect::<Vec<_>>()
         };
         for line in others.iter().filter_map(Weak::upgrade) {
             line.wake();
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Held)) {
+    fn change(&self, change: impl FnOnce(&mut UpstreamShare)) {
         let mut inner = self.inner();
         if let Some(held) = inner.held(self.number) {
             change(held);
         }
-        inner.bound();
+        inner.apply_demands();
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, SharedState> {
         self.budget.inner()
     }
 }
 
-impl Drop for Holder {
+impl Drop for BudgetHandle {
     fn drop(&mut self) {
         let mut inner = self.inner();
-        inner.holders.retain(|held| held.number != self.number);
-        inner.bound();
+        inner.shares.retain(|held| held.number != self.number);
+        inner.apply_demands();
         drop(inner);
         self.wake_others();
     }
 }
 
 impl SharedBudget {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, SharedState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
-    fn held(&mut self, number: u64) -> Option<&mut Held> {
-        self.holders.iter_mut().find(|held| held.number == number)
+impl SharedState {
+    fn held(&mut self, number: u64) -> Option<&mut UpstreamShare> {
+        self.shares.iter_mut().find(|held| held.number == number)
     }
 
     /// Holds to the strictest of the rates. Where nobody has a say any more, what
     /// is still sent holds to the last ones.
-    fn bound(&mut self) {
-        let rates = self.holders.iter().filter_map(|held| held.terms);
+    fn apply_demands(&mut self) {
+        let rates = self.shares.iter().filter_map(|held| held.demand);
         let rates = rates.map(|terms| terms.rates).reduce(Rates::stricter);
         if let Some(rates) = rates {
-            self.budget.bound(rates);
+            self.budget.set_rates(rates);
         }
     }
 
     /// How many probes a minute a share is kept for.
     fn probes(&self) -> u32 {
-        let terms = self.holders.iter().filter_map(|held| held.terms);
+        let terms = self.shares.iter().filter_map(|held| held.demand);
         terms.fold(0, |sum, terms| terms.probes.saturating_add(sum))
     }
 
     /// How many requests a second takes, or a minute where that is fewer; `None`
     /// where both take any number.
-    fn stricter(&self) -> Option<usize> {
+    fn smaller_rate(&self) -> Option<usize> {
         let rates = [self.budget.per_second(), self.budget.per_minute()];
         rates.into_iter().flatten().min()
     }
@@ -395,43 +400,43 @@ impl Inner {
     /// How many unanswered requests a holder may have, such that a quarter of a
     /// second, and of a minute, is left where all others have as many; one at the
     /// least. `None` where it is alone, or both take any number.
-    fn most_unanswered(&self, number: u64) -> Option<usize> {
-        let most = self.stricter()?;
+    fn max_unanswered_of(&self, number: u64) -> Option<usize> {
+        let most = self.smaller_rate()?;
         let others = self
-            .holders
+            .shares
             .iter()
-            .filter(|held| held.number != number && (held.terms.is_some() || held.counts() > 0));
+            .filter(|held| held.number != number && (held.demand.is_some() || held.counts() > 0));
         match others.count() {
             0 => None,
             others => Some((most * 3 / (4 * others)).max(1)),
         }
     }
 
-    fn wait(&mut self, number: u64, now: Moment, keep: Keep) -> Option<Wait> {
-        for held in &mut self.holders {
-            held.settle(now);
+    fn wait(&mut self, number: u64, now: Moment, keep: Reserve) -> Option<BudgetWait> {
+        for held in &mut self.shares {
+            held.remove_ended(now);
         }
         let keep = keep.with_probes(self.probes());
         let spent = self.budget.wait(now, keep);
-        let unanswered = self.wait_for_answers(number, now, keep);
+        let unanswered = self.unanswered_wait(number, now, keep);
         match (spent, unanswered) {
-            (Some(one), Some(Wait::For(other))) => Some(Wait::For(one.max(other))),
-            (Some(wait), _) => Some(Wait::For(wait)),
+            (Some(one), Some(BudgetWait::For(other))) => Some(BudgetWait::For(one.max(other))),
+            (Some(wait), _) => Some(BudgetWait::For(wait)),
             (None, unanswered) => unanswered,
         }
     }
 
     /// Until when a holder has too many unanswered requests.
-    fn wait_for_answers(&mut self, number: u64, now: Moment, keep: Keep) -> Option<Wait> {
-        let most = self.most_unanswered(number)?;
-        let all = self.stricter()? as u64;
+    fn unanswered_wait(&mut self, number: u64, now: Moment, keep: Reserve) -> Option<BudgetWait> {
+        let most = self.max_unanswered_of(number)?;
+        let all = self.smaller_rate()? as u64;
         let kept = usize::try_from(keep.of_second(all)).unwrap_or(usize::MAX);
         let kept = kept.min(most / 4);
         let held = self.held(number)?;
         let short = (held.counts() + kept + 1).checked_sub(most + 1)?;
         Some(match held.slow.get(short) {
-            Some(until) => Wait::For(until.since(now)),
-            None => Wait::UntilOneEnds,
+            Some(until) => BudgetWait::For(until.since(now)),
+            None => BudgetWait::UntilRequestEnds,
         })
     }
 
@@ -439,19 +444,19 @@ impl Inner {
         if let Some(held) = self.held(number) {
             held.unanswered = held.unanswered.saturating_sub(1);
             if is_slow {
-                held.slow.push_back(now + LATE + SECOND);
+                held.slow.push_back(now + ARRIVAL_LIMIT + SECOND_WINDOW);
             }
         }
     }
 }
 
-impl Held {
+impl UpstreamShare {
     /// How many of its requests are unanswered, or were for long.
     fn counts(&self) -> usize {
         self.unanswered + self.slow.len()
     }
 
-    fn settle(&mut self, now: Moment) {
+    fn remove_ended(&mut self, now: Moment) {
         while self.slow.pop_front_if(|until| *until <= now).is_some() {}
     }
 }

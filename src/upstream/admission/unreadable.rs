@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use http::HeaderName;
 
-use super::limit_report::{Reported, Unreadable};
+use super::limit_report::{LimitReport, UnreadableField};
 use crate::upstream::Upstream;
 use crate::upstream::endpoint::Endpoint;
 
@@ -39,12 +39,12 @@ impl UnreadableFields {
 impl Upstream {
     /// Logs what an endpoint reports of limits and cannot be read, where that is
     /// news.
-    pub(crate) fn report_unreadable(&self, endpoint: &Endpoint, reported: &Reported) {
-        for Unreadable { field, value } in &reported.unreadable {
+    pub(crate) fn log_unreadable(&self, endpoint: &Endpoint, reported: &LimitReport) {
+        for UnreadableField { field, value } in &reported.unreadable {
             if !self.unreadable.add(endpoint.name(), field) {
                 continue;
             }
-            let value = match self.keys.given_away(value.as_bytes()) {
+            let value = match self.keys.find_key_in(value.as_bytes()) {
                 Some(_key) => "(withheld: an API key is in it)".to_owned(),
                 None => {
                     let shown = value.as_bytes().iter().take(MOST_VALUE);

@@ -79,7 +79,7 @@ impl Upstream {
         // An upstream's words are in some of them, such as a certificate's names.
         texts(error, |text| {
             let has_target = target.len() > 1 && text.contains(target);
-            has_target || self.keys.given_away(text.as_bytes()).is_some()
+            has_target || self.keys.find_key_in(text.as_bytes()).is_some()
         })
     }
 }

@@ -17,7 +17,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
 use crate::upstream::client::response_body::Framed;
-use crate::upstream::keys::{ApiKey, Traces};
+use crate::upstream::keys::{ApiKey, KeyPatterns};
 use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
@@ -49,7 +49,7 @@ impl Upstream {
         let (mut head, body) = answer.into_parts();
         // The reason phrase among them: HTTP/2 has none, and nobody needs it.
         head.extensions.clear();
-        let traces = self.keys.traces();
+        let traces = self.keys.patterns();
         search_fields(&traces, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
         if !traces.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
             tracing::error!(
@@ -75,7 +75,7 @@ fn is_coded(fields: &HeaderMap) -> bool {
 }
 
 /// Searches field names, which are in lower case by now, and values.
-fn search_fields(traces: &Traces, fields: &HeaderMap) -> Result<(), KeyEchoed> {
+fn search_fields(traces: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEchoed> {
     if traces.is_empty() {
         return Ok(());
     }
@@ -105,7 +105,7 @@ pub(crate) fn echoed(name: &str) -> KeyEchoed {
 pub struct SearchedBody<B = Framed<Incoming>> {
     body: B,
     /// Empty: nothing is searched for.
-    traces: Arc<Traces>,
+    traces: Arc<KeyPatterns>,
     /// The end of what has come, where a key may begin with it; shorter than the
     /// longest trace.
     held: Bytes,
@@ -117,11 +117,11 @@ pub struct SearchedBody<B = Framed<Incoming>> {
 impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
     pub fn of(body: B, keys: &[ApiKey]) -> Self {
-        let traces = keys.iter().flat_map(ApiKey::traces).collect();
+        let traces = keys.iter().flat_map(ApiKey::patterns).collect();
         Self::new(body, Arc::new(traces))
     }
 
-    fn new(body: B, traces: Arc<Traces>) -> Self {
+    fn new(body: B, traces: Arc<KeyPatterns>) -> Self {
         Self {
             body,
             traces,
@@ -145,7 +145,10 @@ impl<B> SearchedBody<B> {
         if let Some(trace) = self.traces.find(&whole) {
             return Err(echoed(&trace.name));
         }
-        let begun = self.traces.iter().map(|trace| trace.begun_by(&whole));
+        let begun = self
+            .traces
+            .iter()
+            .map(|trace| trace.prefix_at_end_of(&whole));
         let passed = whole.len() - begun.max().unwrap_or(0);
         // A copy: a slice would hold on to the whole frame.
         self.held = Bytes::copy_from_slice(&whole[passed..]);

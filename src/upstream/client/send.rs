@@ -20,10 +20,10 @@ use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::client::response_body;
 use crate::upstream::client::retry_budget::pause;
 use crate::upstream::client::streamed::{RequestBody, no_body};
+use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, Permit};
 use crate::upstream::keys::KeyCheckResult;
-use crate::upstream::keys::{BudgetPermit, Denied, Refused, Suspicion};
-use crate::upstream::tally::Reason;
+use crate::upstream::keys::{BudgetPermit, Denied, RefusalCause, RefusalCheck};
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 
 /// Answers of late that the time of a hedge is taken from, at the least.
@@ -70,7 +70,7 @@ impl Upstream {
         let Ok((mut passage, grant)) = self.admit(wish, &course, patience).await else {
             return;
         };
-        let reason = Reason::Wished(wish.priority);
+        let reason = SendReason::First(wish.priority);
         // The target means nothing to the upstream, so that a refusal says
         // nothing of the key.
         let mut refused = None;
@@ -95,7 +95,7 @@ impl Upstream {
         let mut admitted = self.admit(wish, &course, patience).await?;
         let deadline = Instant::now() + self.settings.timeout;
         self.retries().deposit(self.clock.now());
-        let mut reason = Reason::Wished(wish.priority);
+        let mut reason = SendReason::First(wish.priority);
         loop {
             let (mut passage, grant) = admitted;
             let at = self.place_of(passage.endpoint());
@@ -108,7 +108,7 @@ impl Upstream {
                     self.hedged(
                         target,
                         (passage, grant),
-                        (reason, wish.caller),
+                        (reason, wish.client),
                         deadline,
                         after,
                     )
@@ -127,7 +127,7 @@ impl Upstream {
                 self.tally.count_failed();
                 return Err(self.when_again(failed.failure, wish));
             };
-            (admitted, reason) = (next, Reason::Retry);
+            (admitted, reason) = (next, SendReason::Retry);
         }
     }
 
@@ -164,7 +164,7 @@ impl Upstream {
             let conditions = self.conditions();
             self.choice().another(&conditions, &been)
         };
-        let (keys, most) = (self.keys.ways(), self.settings.retry.limit);
+        let (keys, most) = (self.keys.count(), self.settings.retry.limit);
         let again = course.fail(failure, at, another, keys, most)?;
         // One that was turned away costs no more than a place: the limit of
         // requests under way has fallen, and it waits until it fits.
@@ -214,7 +214,7 @@ impl Upstream {
         &self,
         target: &str,
         (passage, grant): (Permit, BudgetPermit),
-        (reason, client): (Reason, Option<Client>),
+        (reason, client): (SendReason, Option<Client>),
         deadline: Instant,
         after: Duration,
     ) -> Result<Answer, Failed> {
@@ -233,7 +233,7 @@ impl Upstream {
         let Some((passage, grant)) = beside else {
             return first.await;
         };
-        let second = self.attempt(target, passage, grant, Reason::Hedge, deadline);
+        let second = self.attempt(target, passage, grant, SendReason::Hedge, deadline);
         tokio::pin!(second);
         match select(first, second).await {
             Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
@@ -262,7 +262,7 @@ impl Upstream {
         target: &str,
         mut passage: Permit,
         grant: BudgetPermit,
-        reason: Reason,
+        reason: SendReason,
         deadline: Instant,
     ) -> Result<Answer, Failed> {
         let mut refused = None;
@@ -296,8 +296,8 @@ impl Upstream {
         status: StatusCode,
     ) -> Failure {
         let path = self.status_path(target);
-        let refused = match grant.suspect(target, status, path.is_some()) {
-            Suspicion::Check(check) => {
+        let refused = match grant.check_refusal(target, status, path.is_some()) {
+            RefusalCheck::Send(check) => {
                 let path = path.as_deref().unwrap_or(target);
                 let verdict = self.check_key(path, endpoint, &mut grant).await;
                 if verdict == KeyCheckResult::Accepted {
@@ -309,19 +309,19 @@ impl Upstream {
                     );
                 }
                 check.finish(verdict);
-                grant.conclude(verdict, target, status)
+                grant.refusal_cause(verdict, target, status)
             }
-            Suspicion::Wait(mut verdict) => {
+            RefusalCheck::Wait(mut verdict) => {
                 // One that was given up has shown nothing.
                 let verdict = verdict.wait_for(Option::is_some).await;
                 let verdict = verdict.map_or(None, |verdict| *verdict);
-                grant.conclude(verdict.unwrap_or(KeyCheckResult::Unclear), target, status)
+                grant.refusal_cause(verdict.unwrap_or(KeyCheckResult::Unclear), target, status)
             }
-            Suspicion::Known(refused) => refused,
+            RefusalCheck::Decided(refused) => refused,
         };
         match refused {
-            Refused::Key => Failure::KeyRefused(status),
-            Refused::Target => Failure::TargetRefused(status),
+            RefusalCause::Key => Failure::KeyRefused(status),
+            RefusalCause::Target => Failure::TargetRefused(status),
         }
     }
 
@@ -347,7 +347,7 @@ impl Upstream {
             return KeyCheckResult::NotSent;
         };
         // Stays empty: a refusal by a status path is recorded against the key.
-        let (reason, mut refused) = (Reason::KeyCheck, None);
+        let (reason, mut refused) = (SendReason::KeyCheck, None);
         let asked = self.ask_once(path, &mut passage, grant, reason, &mut refused);
         let asked = timeout(KEY_CHECK, asked).await;
         let asked = asked.unwrap_or(Err(Failure::TimedOut(TimedOut::FirstByte)));
@@ -378,7 +378,7 @@ impl Upstream {
         target: &str,
         passage: &mut Permit,
         mut grant: BudgetPermit,
-        reason: Reason,
+        reason: SendReason,
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
         let begun = self.clock.now();
@@ -386,8 +386,8 @@ impl Upstream {
         let way = SendPath::of(&mut request, self.settings.http2);
         passage.send(way.clone());
         // Several clients may wait for the answer, and none of them ends this.
-        grant.not_by_client();
-        grant.send(way, passage.endpoint().lates());
+        grant.detach_client();
+        grant.mark_sent(way, passage.endpoint().lates());
         self.tally.send(reason);
         let head = timeout(
             self.settings.first_byte_timeout,
@@ -395,8 +395,8 @@ impl Upstream {
         );
         let head = head.await;
         match &head {
-            Ok(Ok(_)) => grant.answered(),
-            Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.settle(),
+            Ok(Ok(_)) => grant.mark_answered(),
+            Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.mark_resolved(),
             Ok(Err(_)) | Err(_) => {}
         }
         let response = match head {
@@ -409,21 +409,21 @@ impl Upstream {
         let wall = self.clock.wall_as_set();
         let judged = answer::judge_head(head.status, &head.headers, wall);
         let said = limit_report::read(head.status, &head.headers, wall);
-        self.report_unreadable(passage.endpoint(), &said);
-        grant.hear(&said);
+        self.log_unreadable(passage.endpoint(), &said);
+        grant.apply_report(&said);
         match &judged {
             // A quota that is spent has its own rest.
             Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
                 if said.quota_spent.is_some() => {}
             // No status path: it says nothing of the key.
-            Ok(()) if reason == Reason::KeyCheck && head.status != StatusCode::OK => {}
-            Ok(()) => grant.accepted(),
+            Ok(()) if reason == SendReason::KeyCheck && head.status != StatusCode::OK => {}
+            Ok(()) => grant.mark_accepted(),
             Err(Failure::Throttled { retry_after }) => {
-                grant.accepted();
-                grant.cool(*retry_after);
+                grant.mark_accepted();
+                grant.throttle(*retry_after);
             }
             Err(Failure::KeyRefused(status)) if self.is_status_path(target) => {
-                grant.refused(*status);
+                grant.mark_refused(*status);
             }
             Err(Failure::KeyRefused(status)) => {
                 *refused = Some((grant, *status));

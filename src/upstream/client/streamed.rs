@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::upstream::admission::limit_report::{self, Reported};
+use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::judge_head;
 use crate::upstream::client::attempts::Course;
 use crate::upstream::client::cause::is_settled;
@@ -20,10 +20,10 @@ use crate::upstream::client::pools::{RelayConnection, RelayConnectionBody};
 use crate::upstream::client::response_body;
 use crate::upstream::client::send::Failed;
 use crate::upstream::client::upload::Upload;
+use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::{Endpoint, InFlightSlot, Permit};
 use crate::upstream::keys::BudgetPermit;
-use crate::upstream::tally::Reason;
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 use crate::wire::body::BodyError;
 
@@ -129,7 +129,7 @@ impl Upstream {
         let mut admitted = self.admit(wish, &course, patience).await?;
         let deadline = Instant::now() + self.settings.timeout;
         self.retries().deposit(self.clock.now());
-        let mut reason = Reason::Wished(wish.priority);
+        let mut reason = SendReason::First(wish.priority);
         let is_repeatable = body.is_none() && method.is_safe();
         let mut asked = (method, fields, body);
         loop {
@@ -187,7 +187,7 @@ impl Upstream {
                 return Err(failure);
             };
             (admitted, asked) = next;
-            reason = Reason::Retry;
+            reason = SendReason::Retry;
         }
     }
 
@@ -237,7 +237,7 @@ impl Upstream {
         let declared = fields.get(CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
         let limits = &self.settings.request_body;
-        let received = self.uploads.receive(body, declared, wish.caller, limits);
+        let received = self.uploads.receive(body, declared, wish.client, limits);
         let upload = received.await.map_err(Failure::RequestBody)?;
         upload.frame(fields);
         Ok(upload)
@@ -249,7 +249,7 @@ impl Upstream {
         (mut passage, grant): (Permit, BudgetPermit),
         target: &str,
         (method, fields, body): Asked,
-        reason: Reason,
+        reason: SendReason,
     ) -> Result<(Response<Incoming>, BodyPermit, RelayConnection), Failed> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let lane = self.connections.lane();
@@ -303,7 +303,7 @@ impl Upstream {
         lane: &RelayConnection,
         target: &str,
         (method, fields, body): Asked,
-        reason: Reason,
+        reason: SendReason,
     ) -> Result<Response<Incoming>, Failure> {
         let progress = body.as_ref().map(|upload| upload.progress().clone());
         let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
@@ -318,15 +318,15 @@ impl Upstream {
         if is_streamed {
             passage.untimed();
         }
-        grant.send(way, passage.endpoint().lates());
+        grant.mark_sent(way, passage.endpoint().lates());
         self.tally.send(reason);
         let mut answered = lane.request(request);
         let response = loop {
             let head = timeout(self.settings.first_byte_timeout, &mut answered);
             let head = head.await;
             match &head {
-                Ok(Ok(_)) => grant.answered(),
-                Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.settle(),
+                Ok(Ok(_)) => grant.mark_answered(),
+                Ok(Err(error)) if is_settled(error, passage.has_ended()) => grant.mark_resolved(),
                 Ok(Err(_)) | Err(_) => {}
             }
             let upload = progress.as_ref();
@@ -335,7 +335,7 @@ impl Upstream {
                 Ok(Err(error)) => {
                     let fault = upload.and_then(|upload| upload.fault());
                     let Some(fault) = fault else {
-                        grant.not_by_client();
+                        grant.detach_client();
                         return Err(self.failure(passage, target, &error));
                     };
                     return Err(Failure::RequestBody(fault));
@@ -343,7 +343,7 @@ impl Upstream {
                 // A long body may take its time as long as it moves.
                 Err(_elapsed) if upload.is_some_and(|upload| upload.goes_on()) => {}
                 Err(_elapsed) => {
-                    grant.not_by_client();
+                    grant.detach_client();
                     return Err(Failure::TimedOut(TimedOut::FirstByte));
                 }
             }
@@ -375,14 +375,14 @@ impl Upstream {
         if grant.header().is_some() {
             let wall = self.clock.wall_as_set();
             let said = limit_report::read(status, fields, wall);
-            self.report_unreadable(endpoint, &said);
+            self.log_unreadable(endpoint, &said);
             let spent = said.quota_spent.is_some();
-            grant.hear(&Reported {
+            grant.apply_report(&LimitReport {
                 quota_spent: None,
                 ..said
             });
             if status.is_success() && !spent {
-                grant.accepted();
+                grant.mark_accepted();
             }
         }
     }

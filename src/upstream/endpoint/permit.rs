@@ -10,7 +10,7 @@ use http::StatusCode;
 
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
-use crate::upstream::admission::queue::Slot;
+use crate::upstream::admission::queue::ClientSlot;
 use crate::upstream::client::cause::Cause;
 use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::endpoint::breaker::{BreakerPermit, Change, RequestOutcome};
@@ -20,13 +20,13 @@ use crate::upstream::{Failure, TimedOut};
 /// when its slot is dropped, which is after this.
 pub struct InFlightSlot {
     endpoint: Arc<Endpoint>,
-    slot: Slot,
+    slot: ClientSlot,
 }
 
 impl InFlightSlot {
     /// A place in a slot, which the endpoint has counted.
-    pub(super) fn new(endpoint: &Arc<Endpoint>, mut slot: Slot) -> Self {
-        slot.used();
+    pub(super) fn new(endpoint: &Arc<Endpoint>, mut slot: ClientSlot) -> Self {
+        slot.mark_used();
         Self {
             endpoint: endpoint.clone(),
             slot,
@@ -108,7 +108,7 @@ impl Permit {
     /// not told: who backs out is the one whose turn it is.
     pub fn back_out(mut self) {
         if let Some(place) = &mut self.place {
-            place.slot.unused();
+            place.slot.mark_unused();
         }
     }
 
@@ -151,7 +151,7 @@ impl Permit {
         if let Some(sent) = self.sent {
             let now = self.endpoint.clock.now();
             let took = now.since(sent.at);
-            let holds_back = self.endpoint.line.holds_back();
+            let holds_back = self.endpoint.line.is_first_over_its_share();
             let mut state = self.endpoint.state();
             state.latency.record(took, now);
             if holds_back {

@@ -23,7 +23,7 @@ fn endpoint() -> Arc<Endpoint> {
 }
 
 /// A request of this priority that is sent, if it is let in.
-fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Permit, Hold> {
+fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Permit, NotAdmitted> {
     let mut passage = endpoint.admit(priority)?;
     passage.send(SendPath::known(Connection::default()));
     Ok(passage)
@@ -43,8 +43,8 @@ fn a_probe_takes_a_place_where_a_cap_is_known() {
     // The server takes one.
     let hold = send(&endpoint, Priority::Probe)
         .err()
-        .map(|hold| hold.until);
-    assert_eq!(hold, Some(Until::OneEnds));
+        .map(|hold| hold.retry);
+    assert_eq!(hold, Some(AdmissionRetry::WhenRequestEnds));
     drop(first.end(None));
     let probe = send(&endpoint, Priority::Probe).unwrap();
     assert_eq!(endpoint.in_flight(), 1);

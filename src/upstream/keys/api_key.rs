@@ -79,9 +79,9 @@ impl ApiKey {
     /// What gives it away: itself, and as others spell it. A JSON string has the
     /// escapes that must be, and those that some writers add; a URL and an HTML
     /// page have their own.
-    pub(crate) fn traces(&self) -> Vec<Trace> {
+    pub(crate) fn patterns(&self) -> Vec<KeyPattern> {
         let plain = self.value.as_bytes();
-        if plain.len() < LEAST_SEARCHED {
+        if plain.len() < MIN_SEARCHED {
             return Vec::new();
         }
         let spellings = [
@@ -100,31 +100,31 @@ impl ApiKey {
                 forms.push(form);
             }
         }
-        let trace = |form| Trace {
+        let trace = |form| KeyPattern {
             name: self.name.clone(),
-            form,
+            text: form,
         };
         forms.into_iter().map(trace).collect()
     }
 }
 
 /// A text that gives a key away, and whose it is.
-pub(crate) struct Trace {
+pub(crate) struct KeyPattern {
     pub(crate) name: Arc<str>,
-    form: HeaderValue,
+    text: HeaderValue,
 }
 
-impl Trace {
+impl KeyPattern {
     /// Whether a field name has it in it: those are in lower case by now.
     pub(crate) fn is_in_name(&self, name: &str) -> bool {
-        let form = self.form.as_bytes();
+        let form = self.text.as_bytes();
         let mut parts = name.as_bytes().windows(form.len());
         parts.any(|part| part.eq_ignore_ascii_case(form))
     }
 
     /// How many of its first bytes some bytes end with; not all of them.
-    pub(crate) fn begun_by(&self, bytes: &[u8]) -> usize {
-        let form = self.form.as_bytes();
+    pub(crate) fn prefix_at_end_of(&self, bytes: &[u8]) -> usize {
+        let form = self.text.as_bytes();
         let most = bytes.len().min(form.len() - 1);
         let begins = |length: &usize| bytes.ends_with(&form[..*length]);
         (1..=most).rev().find(begins).unwrap_or(0)
@@ -135,8 +135,8 @@ impl Trace {
 /// text however many keys there are. As Wu and Manber do it, without their prefix
 /// table: two bytes say how far the search may go on.
 #[derive(Default)]
-pub(crate) struct Traces {
-    all: Box<[Trace]>,
+pub(crate) struct KeyPatterns {
+    all: Box<[KeyPattern]>,
     /// The length of the shortest.
     shortest: usize,
     /// By two bytes: how far before the end of some trace's first `shortest`
@@ -144,25 +144,25 @@ pub(crate) struct Traces {
     shifts: Zeroizing<Box<[u8]>>,
 }
 
-impl std::ops::Deref for Traces {
-    type Target = [Trace];
+impl std::ops::Deref for KeyPatterns {
+    type Target = [KeyPattern];
 
-    fn deref(&self) -> &[Trace] {
+    fn deref(&self) -> &[KeyPattern] {
         &self.all
     }
 }
 
-impl FromIterator<Trace> for Traces {
-    fn from_iter<T: IntoIterator<Item = Trace>>(traces: T) -> Self {
+impl FromIterator<KeyPattern> for KeyPatterns {
+    fn from_iter<T: IntoIterator<Item = KeyPattern>>(traces: T) -> Self {
         let all: Box<[_]> = traces.into_iter().collect();
-        let Some(shortest) = all.iter().map(|trace| trace.form.len()).min() else {
+        let Some(shortest) = all.iter().map(|trace| trace.text.len()).min() else {
             return Self::default();
         };
         let shift = |far: usize| u8::try_from(far).unwrap_or(u8::MAX);
         let table = vec![shift(shortest - 1); PAIRS].into_boxed_slice();
         let mut shifts = Zeroizing::new(table);
         for trace in &all {
-            let pairs = trace.form.as_bytes()[..shortest].windows(2);
+            let pairs = trace.text.as_bytes()[..shortest].windows(2);
             for (at, two) in pairs.enumerate() {
                 let entry = &mut shifts[pair(two[0], two[1])];
                 *entry = shift(shortest - 2 - at).min(*entry);
@@ -183,9 +183,9 @@ fn pair(one: u8, two: u8) -> usize {
     (usize::from(one) ^ (usize::from(two) << 4)) & (PAIRS - 1)
 }
 
-impl Traces {
+impl KeyPatterns {
     /// A trace that some bytes have in them, where they do.
-    pub(crate) fn find(&self, bytes: &[u8]) -> Option<&Trace> {
+    pub(crate) fn find(&self, bytes: &[u8]) -> Option<&KeyPattern> {
         let mut start = 0;
         while let Some(part) = bytes.get(start..start + self.shortest) {
             let [.., one, two] = part else {
@@ -196,7 +196,7 @@ impl Traces {
                 0 => {
                     let rest = &bytes[start..];
                     let mut all = self.all.iter();
-                    let found = all.find(|trace| rest.starts_with(trace.form.as_bytes()));
+                    let found = all.find(|trace| rest.starts_with(trace.text.as_bytes()));
                     if found.is_some() {
                         return found;
                     }
@@ -211,7 +211,7 @@ impl Traces {
 
 /// The shortest key that is searched for: a shorter one would be found in
 /// answers by chance.
-const LEAST_SEARCHED: usize = 8;
+const MIN_SEARCHED: usize = 8;
 
 /// A header value that shares these bytes with its clones, without another copy;
 /// they are zeroed with the last. `None` where no field can carry them.
@@ -355,10 +355,10 @@ mod tests {
             let mut fields = http::HeaderMap::new();
             fields.insert("x-api-key", key.value.clone());
             assert_eq!(place(&fields["x-api-key"]), place(&key.value));
-            let traces = key.traces();
+            let traces = key.patterns();
             assert_eq!(traces.len(), forms);
-            assert_eq!(place(&traces[0].form), place(&key.value), "the plain form");
-            assert!(traces.iter().all(|trace| trace.form.is_sensitive()));
+            assert_eq!(place(&traces[0].text), place(&key.value), "the plain form");
+            assert!(traces.iter().all(|trace| trace.text.is_sensitive()));
         }
     }
 
@@ -372,7 +372,7 @@ mod tests {
             name: "key-1".into(),
             value,
         };
-        let traces: Traces = key.traces().into_iter().collect();
+        let traces: KeyPatterns = key.patterns().into_iter().collect();
         let mut fields = http::HeaderMap::new();
         fields.insert("x-api-key", key.value.clone());
         drop(key);
@@ -393,7 +393,7 @@ mod tests {
             text in "[abc]{0,24}",
         ) {
             let list = ApiKey::list(&keys.join(",")).unwrap();
-            let traces: Traces = list.iter().flat_map(ApiKey::traces).collect();
+            let traces: KeyPatterns = list.iter().flat_map(ApiKey::patterns).collect();
             let mut bytes = text.into_bytes();
             for (key, length) in parts {
                 let key = keys[key % keys.len()].as_bytes();
@@ -406,16 +406,16 @@ mod tests {
 
     #[test]
     fn where_no_key_is_nothing_is_found() {
-        let none: Traces = ApiKey::list("short").unwrap()[0]
-            .traces()
+        let none: KeyPatterns = ApiKey::list("short").unwrap()[0]
+            .patterns()
             .into_iter()
             .collect();
         for text in ["", "short", "a longer text"] {
             assert!(none.find(text.as_bytes()).is_none());
         }
         let long = "x".repeat(300);
-        let traces: Traces = ApiKey::list(&long).unwrap()[0]
-            .traces()
+        let traces: KeyPatterns = ApiKey::list(&long).unwrap()[0]
+            .patterns()
             .into_iter()
             .collect();
         assert!(traces.find(format!("yy{long}").as_bytes()).is_some());

@@ -11,11 +11,11 @@ use tokio::sync::watch;
 
 use super::cooldown::{Cooldown, CooldownReason};
 use super::refusals::KeyCheckResult;
-use super::{Denied, KeyAtHost, Keys, Slot, State, Unanswered};
+use super::{Denied, KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::units;
-use crate::upstream::admission::limit_report::{Reported, ReportedLimit};
+use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
 use crate::upstream::admission::shared_budget::Counted;
 use crate::upstream::client::connection::SendPath;
 use crate::upstream::endpoint::given_up::{GivenUpRequest, GivenUpRequests, Gone};
@@ -25,7 +25,7 @@ use crate::upstream::{Priority, RequestPriority};
 /// budget as under way until it is dropped.
 pub struct BudgetPermit {
     pub(super) keys: Arc<Keys>,
-    pub(super) slot: Arc<Slot>,
+    pub(super) key: Arc<PooledKey>,
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
     pub(super) counted: Counted,
@@ -34,21 +34,21 @@ pub struct BudgetPermit {
     /// That it is not answered; `None` once it is.
     pub(super) unanswered: Option<Unanswered>,
     /// Where its request is sent, as long as nothing has come of it.
-    pub(super) out: Option<Out>,
+    pub(super) sent: Option<SentRequest>,
     /// Whether its request has ended in the budget's count.
     pub(super) has_ended: bool,
 }
 
 /// A request on its way.
-pub(super) struct Out {
+pub(super) struct SentRequest {
     at: Moment,
     way: SendPath,
-    lates: Arc<GivenUpRequests>,
+    given_up: Arc<GivenUpRequests>,
 }
 
 /// What was refused by 401 or 403.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum Refused {
+pub(in crate::upstream) enum RefusalCause {
     /// The key, which is in quarantine.
     Key,
     /// The target.
@@ -56,20 +56,20 @@ pub(in crate::upstream) enum Refused {
 }
 
 /// What the refusal of a target says of the key that was sent.
-pub(in crate::upstream) enum Suspicion {
+pub(in crate::upstream) enum RefusalCheck {
     /// What was refused is known.
-    Known(Refused),
+    Decided(RefusalCause),
     /// A key check is to be sent.
-    Check(Check),
+    Send(KeyCheck),
     /// One is under way.
     Wait(watch::Receiver<Option<KeyCheckResult>>),
 }
 
 /// A key check; of each key there is one at a time.
-pub(in crate::upstream) struct Check {
+pub(in crate::upstream) struct KeyCheck {
     at_host: Arc<KeyAtHost>,
     clock: Clock,
-    verdict: watch::Sender<Option<KeyCheckResult>>,
+    result: watch::Sender<Option<KeyCheckResult>>,
 }
 
 impl BudgetPermit {
@@ -85,89 +85,89 @@ impl BudgetPermit {
 
     /// Its request is sent this way. Those of its endpoint that were given up are
     /// `lates`.
-    pub(in crate::upstream) fn send(&mut self, way: SendPath, lates: &Arc<GivenUpRequests>) {
-        self.out = Some(Out {
+    pub(in crate::upstream) fn mark_sent(&mut self, way: SendPath, lates: &Arc<GivenUpRequests>) {
+        self.sent = Some(SentRequest {
             at: self.keys.clock.now(),
             way,
-            lates: lates.clone(),
+            given_up: lates.clone(),
         });
     }
 
     /// If its request is given up, that is not its client's doing.
-    pub(in crate::upstream) fn not_by_client(&mut self) {
+    pub(in crate::upstream) fn detach_client(&mut self) {
         self.client = None;
     }
 
     /// An answer has come to its request: the upstream has counted it.
-    pub fn answered(&mut self) {
+    pub fn mark_answered(&mut self) {
         self.unanswered = None;
-        if let Some(out) = self.out.take() {
-            out.lates.answered(out.at);
+        if let Some(out) = self.sent.take() {
+            out.given_up.answered(out.at);
         }
     }
 
     /// The upstream has counted its request, or never will, though no answer has
     /// come.
-    pub fn settle(&mut self) {
+    pub fn mark_resolved(&mut self) {
         self.unanswered = None;
-        self.out = None;
+        self.sent = None;
     }
 
     /// Its request is given up: it counts until it can arrive no more.
-    fn give_up(&mut self, out: &Out, now: Moment) {
+    fn give_up(&mut self, out: &SentRequest, now: Moment) {
         let unanswered = self.unanswered.take();
-        let (holder, counted) = (&self.slot.holder, self.counted);
+        let (holder, counted) = (&self.key.budget, self.counted);
         let connection = out.way.connection();
         let Some(connection) = connection.filter(|connection| !connection.has_ended()) else {
             holder.end(counted, now);
             return;
         };
-        if holder.most_unanswered().is_none() {
+        if holder.max_unanswered().is_none() {
             holder.give_up(now);
             return;
         }
-        let (keys, slot) = (self.keys.clone(), self.slot.clone());
+        let (keys, slot) = (self.keys.clone(), self.key.clone());
         let unanswered = unanswered.map(Unanswered::given_up);
         // It has a place of its client's share as long: a client that breaks requests
         // off has no more of them than one that waits.
         let wish = self
             .client
             .map(|client| RequestPriority::of(client, Priority::Miss));
-        let held = wish.and_then(|wish| keys.line.slot(wish));
+        let held = wish.and_then(|wish| keys.queue.client_slot(wish));
         let late = GivenUpRequest::new(now, move |how| {
             drop((unanswered, held));
-            let (holder, now) = (&slot.holder, keys.clock.now());
+            let (holder, now) = (&slot.budget, keys.clock.now());
             match how {
                 Gone::Ended => holder.end(counted, now),
                 Gone::Soon => holder.give_up(now),
             }
-            keys.line.wake();
+            keys.queue.wake();
             holder.wake_others();
         });
-        out.lates.add(late.clone());
+        out.given_up.add(late.clone());
         connection.tell(late);
     }
 
     /// Holds the key to what the upstream has said of its limits, before the
     /// request ends. Where the answer refuses the key, that nothing is left holds
     /// for its host alone: another may take it.
-    pub fn hear(&self, reported: &Reported) {
+    pub fn apply_report(&self, reported: &LimitReport) {
         let now = self.keys.clock.now();
-        let words = reported.words.iter();
+        let words = reported.limits.iter();
         let (empty, words): (Vec<ReportedLimit>, Vec<ReportedLimit>) =
-            words.partition(|word| reported.refuses_key && word.left == 0);
-        self.slot.holder.hear(&words, self.counted, now);
-        if let Some(pause) = empty.iter().map(|word| word.lasts).max() {
-            self.cool(pause);
+            words.partition(|word| reported.refuses_key && word.remaining == 0);
+        self.key.budget.apply_report(&words, self.counted, now);
+        if let Some(pause) = empty.iter().map(|word| word.valid_for).max() {
+            self.throttle(pause);
         }
         let mut state = self.at_host.state();
         let Some(lasts) = reported.quota_spent else {
             return;
         };
         // What was sent before the key began to rest tells nothing new.
-        let news = state.rest.is_none();
+        let news = state.cooldown.is_none();
         if news || self.is_trial(&state) {
-            state.rest = Some(Cooldown::quota_spent(lasts, now));
+            state.cooldown = Some(Cooldown::quota_spent(lasts, now));
         }
         drop(state);
         if news {
@@ -182,7 +182,7 @@ impl BudgetPermit {
     }
 
     /// Puts the key in quarantine: the upstream has refused it.
-    pub fn refused(&self, status: StatusCode) {
+    pub fn mark_refused(&self, status: StatusCode) {
         if self.slot().key.is_none() {
             tracing::error!(
                 upstream = &*self.keys.upstream,
@@ -194,16 +194,16 @@ impl BudgetPermit {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let before = state.rest;
-        state.rest = Some(match before {
+        let before = state.cooldown;
+        state.cooldown = Some(match before {
             None => Cooldown::refused(status, now),
             Some(rest) if self.is_trial(&state) => rest.refused_again(status, now),
             // It was sent before the key began to rest.
             Some(rest) => rest,
         });
-        let pause = state.cooling(now);
-        let news = !matches!(before, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)))
-            && state.rest != before;
+        let pause = state.unusable_for(now);
+        let news = !matches!(before, Some(rest) if matches!(rest.reason, CooldownReason::Refused(_)))
+            && state.cooldown != before;
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
         if news {
@@ -221,55 +221,54 @@ impl BudgetPermit {
 
     /// What the refusal of a target with this status says of the key. `decides`:
     /// whether there is a status path to check the key with.
-    pub(in crate::upstream) fn suspect(
+    pub(in crate::upstream) fn check_refusal(
         &self,
         target: &str,
         status: StatusCode,
         decides: bool,
-    ) -> Suspicion {
+    ) -> RefusalCheck {
         if self.slot().key.is_none() {
-            self.refused(status);
-            return Suspicion::Known(Refused::Key);
+            self.mark_refused(status);
+            return RefusalCheck::Decided(RefusalCause::Key);
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let rests =
-            matches!(state.rest, Some(rest) if matches!(rest.why, CooldownReason::Refused(_)));
+        let rests = matches!(state.cooldown, Some(rest) if matches!(rest.reason, CooldownReason::Refused(_)));
         if rests && !self.is_trial(&state) {
             // It has been refused since this request was sent.
-            return Suspicion::Known(Refused::Key);
+            return RefusalCheck::Decided(RefusalCause::Key);
         }
         if !decides || (state.refusals.has_no_status() && !state.refusals.may_check(now)) {
             drop(state);
-            return Suspicion::Known(self.count_refusal(target, status));
+            return RefusalCheck::Decided(self.count_refusal(target, status));
         }
         if let Some(checking) = &state.checking {
-            return Suspicion::Wait(checking.clone());
+            return RefusalCheck::Wait(checking.clone());
         }
         if !state.refusals.may_check(now) {
-            return Suspicion::Known(Refused::Target);
+            return RefusalCheck::Decided(RefusalCause::Target);
         }
         let (verdict, checking) = watch::channel(None);
         state.checking = Some(checking);
-        Suspicion::Check(Check {
+        RefusalCheck::Send(KeyCheck {
             at_host: self.at_host.clone(),
             clock: self.keys.clock.clone(),
-            verdict,
+            result: verdict,
         })
     }
 
     /// What was refused, once a key check has ended.
-    pub(in crate::upstream) fn conclude(
+    pub(in crate::upstream) fn refusal_cause(
         &self,
         verdict: KeyCheckResult,
         target: &str,
         status: StatusCode,
-    ) -> Refused {
+    ) -> RefusalCause {
         match verdict {
-            KeyCheckResult::Refused => Refused::Key,
+            KeyCheckResult::Refused => RefusalCause::Key,
             KeyCheckResult::NoStatus => self.count_refusal(target, status),
             KeyCheckResult::Accepted | KeyCheckResult::Unclear | KeyCheckResult::NotSent => {
-                Refused::Target
+                RefusalCause::Target
             }
         }
     }
@@ -277,16 +276,16 @@ impl BudgetPermit {
     /// Counts the refusal of a target against the key, which is in quarantine
     /// where that is enough. A key that is tried after a quarantine needs no
     /// more than one.
-    fn count_refusal(&self, target: &str, status: StatusCode) -> Refused {
+    fn count_refusal(&self, target: &str, status: StatusCode) -> RefusalCause {
         let mut state = self.at_host.state();
         let target = FixedState::default().hash_one(target);
-        let enough = self.is_trial(&state) || state.refusals.count(target);
+        let enough = self.is_trial(&state) || state.refusals.count_target(target);
         drop(state);
         if !enough {
-            return Refused::Target;
+            return RefusalCause::Target;
         }
-        self.refused(status);
-        Refused::Key
+        self.mark_refused(status);
+        RefusalCause::Key
     }
 
     /// A further request out of the same key's budget, after this one has ended.
@@ -297,43 +296,43 @@ impl BudgetPermit {
     pub(in crate::upstream) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
         let (now, keep) = (
             self.keys.clock.now(),
-            self.keys.keep(RequestPriority::own(priority)),
+            self.keys.reserve(RequestPriority::own(priority)),
         );
-        let (slot, at_host) = (self.slot.clone(), self.at_host.clone());
+        let (slot, at_host) = (self.key.clone(), self.at_host.clone());
         let mut state = at_host.state();
         if !std::mem::replace(&mut self.has_ended, true) {
-            slot.holder.end(self.counted, now);
+            slot.budget.end(self.counted, now);
         }
-        let cooling = state.cool_until.since(now);
+        let cooling = state.throttled_until.since(now);
         if !cooling.is_zero() {
             return Err(Denied::For(cooling));
         }
-        let counted = slot.holder.take(now, keep)?;
+        let counted = slot.budget.take(now, keep)?;
         let unanswered = Some(Unanswered::new(&at_host));
         let is_trial = self.is_trial(&state);
-        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
+        if let Some(rest) = state.cooldown.as_mut().filter(|_| is_trial) {
             rest.begin_trial(counted.number());
         }
         drop(state);
         Ok(Self {
             keys: self.keys.clone(),
-            slot,
+            key: slot,
             at_host,
             counted,
             client: None,
             unanswered,
-            out: None,
+            sent: None,
             has_ended: false,
         })
     }
 
     /// Says that the upstream has accepted the key.
-    pub fn accepted(&self) {
+    pub fn mark_accepted(&self) {
         let mut state = self.at_host.state();
-        state.refusals.accepted();
+        state.refusals.record_acceptance();
         let rested = self.is_trial(&state);
         if rested {
-            state.rest = None;
+            state.cooldown = None;
         }
         drop(state);
         if rested {
@@ -350,38 +349,38 @@ impl BudgetPermit {
         &self.at_host.host
     }
 
-    fn slot(&self) -> &Slot {
-        &self.slot
+    fn slot(&self) -> &PooledKey {
+        &self.key
     }
 
     /// Whether it sees if the key works again, and nothing has been said of
     /// that yet.
-    fn is_trial(&self, state: &State) -> bool {
+    fn is_trial(&self, state: &KeyState) -> bool {
         let number = self.counted.number();
-        state.rest.is_some_and(|rest| rest.is_tried_by(number))
+        state.cooldown.is_some_and(|rest| rest.is_trial(number))
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
-    pub fn cool(&self, time: Duration) {
+    pub fn throttle(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
         let mut state = self.at_host.state();
-        state.cool_until = state.cool_until.max(until);
+        state.throttled_until = state.throttled_until.max(until);
     }
 }
 
-impl Check {
+impl KeyCheck {
     /// Tells all who wait what it has shown.
     pub(in crate::upstream) fn finish(self, verdict: KeyCheckResult) {
-        self.verdict.send_replace(Some(verdict));
+        self.result.send_replace(Some(verdict));
     }
 }
 
-impl Drop for Check {
+impl Drop for KeyCheck {
     fn drop(&mut self) {
         // One that is given up has shown nothing.
-        let verdict = self.verdict.borrow().unwrap_or(KeyCheckResult::Unclear);
+        let verdict = self.result.borrow().unwrap_or(KeyCheckResult::Unclear);
         let mut state = self.at_host.state();
-        state.refusals.checked(verdict, self.clock.now());
+        state.refusals.record_check(verdict, self.clock.now());
         state.checking = None;
     }
 }
@@ -389,21 +388,21 @@ impl Drop for Check {
 impl Drop for BudgetPermit {
     fn drop(&mut self) {
         let now = self.keys.clock.now();
-        match self.out.take() {
+        match self.sent.take() {
             _ if self.has_ended => {}
             Some(out) => self.give_up(&out, now),
-            None => self.slot.holder.end(self.counted, now),
+            None => self.key.budget.end(self.counted, now),
         }
         // Before those who wait look again.
         self.unanswered = None;
         let mut state = self.at_host.state();
         let is_trial = self.is_trial(&state);
-        if let Some(rest) = state.rest.as_mut().filter(|_| is_trial) {
-            rest.unsettled(now);
+        if let Some(rest) = state.cooldown.as_mut().filter(|_| is_trial) {
+            rest.end_trial_without_result(now);
         }
         drop(state);
-        self.keys.line.wake();
+        self.keys.queue.wake();
         // What it brought to light of the budget is the others' as well.
-        self.slot.holder.wake_others();
+        self.key.budget.wake_others();
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::StatusCode;
 
 use crate::clock::Moment;
-use crate::upstream::admission::limit_report::MOST_WAIT;
+use crate::upstream::admission::limit_report::MAX_WAIT;
 
 /// How soon a key is tried again where a trial ended without telling anything.
 const UNSETTLED: Duration = Duration::from_secs(60);
@@ -34,18 +34,18 @@ pub enum CooldownReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cooldown {
     /// Why.
-    pub why: CooldownReason,
+    pub reason: CooldownReason,
     /// The pause that is under way, or was the last.
     pause: Duration,
     until: Moment,
     /// The number of the request that is trying it.
-    tried: Option<u64>,
+    trial: Option<u64>,
 }
 
 impl Cooldown {
     /// A rest for so long, since its quota is spent.
     pub fn quota_spent(lasts: Duration, now: Moment) -> Self {
-        Self::new(CooldownReason::QuotaSpent, lasts.min(MOST_WAIT), now)
+        Self::new(CooldownReason::QuotaSpent, lasts.min(MAX_WAIT), now)
     }
 
     /// A quarantine, since the key was refused.
@@ -55,19 +55,19 @@ impl Cooldown {
 
     fn new(why: CooldownReason, pause: Duration, now: Moment) -> Self {
         Self {
-            why,
+            reason: why,
             pause,
             until: now + pause,
-            tried: None,
+            trial: None,
         }
     }
 
     /// The key was refused when it was tried.
     #[must_use]
     pub fn refused_again(self, status: StatusCode, now: Moment) -> Self {
-        match self.why {
+        match self.reason {
             CooldownReason::Refused(_) => {
-                let pause = self.pause.saturating_mul(2).min(MOST_WAIT);
+                let pause = self.pause.saturating_mul(2).min(MAX_WAIT);
                 Self::new(CooldownReason::Refused(status), pause, now)
             }
             CooldownReason::QuotaSpent => Self::refused(status, now),
@@ -75,34 +75,34 @@ impl Cooldown {
     }
 
     /// How long nobody may try the key.
-    pub fn left(&self, now: Moment) -> Duration {
+    pub fn remaining(&self, now: Moment) -> Duration {
         self.until.since(now)
     }
 
     /// Whether a request is trying the key.
-    pub fn is_tried(&self) -> bool {
-        self.tried.is_some()
+    pub fn is_in_trial(&self) -> bool {
+        self.trial.is_some()
     }
 
     /// Whether the request of this number is trying the key. Another may have
     /// tried it in a rest before this one, and be under way yet.
-    pub fn is_tried_by(&self, number: u64) -> bool {
-        self.tried == Some(number)
+    pub fn is_trial(&self, number: u64) -> bool {
+        self.trial == Some(number)
     }
 
     /// Whether a request may try the key.
-    pub fn is_over(&self, now: Moment) -> bool {
-        self.tried.is_none() && self.left(now).is_zero()
+    pub fn is_trial_due(&self, now: Moment) -> bool {
+        self.trial.is_none() && self.remaining(now).is_zero()
     }
 
     /// The request of this number tries the key.
     pub fn begin_trial(&mut self, number: u64) {
-        self.tried = Some(number);
+        self.trial = Some(number);
     }
 
     /// A trial has ended, and has told nothing of the key.
-    pub fn unsettled(&mut self, now: Moment) {
-        self.tried = None;
+    pub fn end_trial_without_result(&mut self, now: Moment) {
+        self.trial = None;
         self.until = now + UNSETTLED;
     }
 }
@@ -118,15 +118,15 @@ mod tests {
     #[test]
     fn one_request_tries_a_key_whose_quota_was_spent() {
         let mut rest = Cooldown::quota_spent(Duration::from_secs(1 << 30), at(0));
-        assert_eq!(rest.left(at(0)), MOST_WAIT);
-        assert!(!rest.is_over(at(3599)));
-        assert!(rest.is_over(at(3600)));
+        assert_eq!(rest.remaining(at(0)), MAX_WAIT);
+        assert!(!rest.is_trial_due(at(3599)));
+        assert!(rest.is_trial_due(at(3600)));
         rest.begin_trial(7);
-        assert!(rest.is_tried_by(7) && !rest.is_tried_by(6));
-        assert!(rest.is_tried() && !rest.is_over(at(3601)));
-        rest.unsettled(at(3610));
-        assert!(!rest.is_tried() && !rest.is_over(at(3669)));
-        assert!(rest.is_over(at(3670)));
+        assert!(rest.is_trial(7) && !rest.is_trial(6));
+        assert!(rest.is_in_trial() && !rest.is_trial_due(at(3601)));
+        rest.end_trial_without_result(at(3610));
+        assert!(!rest.is_in_trial() && !rest.is_trial_due(at(3669)));
+        assert!(rest.is_trial_due(at(3670)));
     }
 
     #[test]
@@ -135,17 +135,17 @@ mod tests {
         let mut rest = Cooldown::refused(unauthorized, at(0));
         let mut now = 0;
         for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
-            assert_eq!(rest.left(at(now)), Duration::from_secs(pause));
+            assert_eq!(rest.remaining(at(now)), Duration::from_secs(pause));
             now += pause;
-            assert!(rest.is_over(at(now)) && !rest.is_over(at(now - 1)));
+            assert!(rest.is_trial_due(at(now)) && !rest.is_trial_due(at(now - 1)));
             rest.begin_trial(1);
             rest = rest.refused_again(forbidden, at(now));
         }
-        assert_eq!(rest.why, CooldownReason::Refused(forbidden));
+        assert_eq!(rest.reason, CooldownReason::Refused(forbidden));
         // A trial that tells nothing lengthens nothing.
-        rest.unsettled(at(now));
-        assert!(rest.is_over(at(now + 60)));
-        let rest = Cooldown::quota_spent(MOST_WAIT, at(0)).refused_again(forbidden, at(5));
+        rest.end_trial_without_result(at(now));
+        assert!(rest.is_trial_due(at(now + 60)));
+        let rest = Cooldown::quota_spent(MAX_WAIT, at(0)).refused_again(forbidden, at(5));
         assert_eq!(rest, Cooldown::refused(forbidden, at(5)));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::upstream::admission::shared_budget::Wait;
+use crate::upstream::admission::shared_budget::BudgetWait;
 
 /// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,16 +13,16 @@ pub enum Denied {
     For(Duration),
     /// Nor until a request under way has ended: it tries the only key, or too
     /// many of this upstream are not answered.
-    UntilOneEnds,
+    UntilRequestEnds,
     /// The upstream has refused every key, with this status at last.
     Refused(StatusCode),
 }
 
-impl From<Wait> for Denied {
-    fn from(wait: Wait) -> Self {
+impl From<BudgetWait> for Denied {
+    fn from(wait: BudgetWait) -> Self {
         match wait {
-            Wait::For(time) => Self::For(time),
-            Wait::UntilOneEnds => Self::UntilOneEnds,
+            BudgetWait::For(time) => Self::For(time),
+            BudgetWait::UntilRequestEnds => Self::UntilRequestEnds,
         }
     }
 }
@@ -35,8 +35,8 @@ impl Denied {
             (Self::Refused(_), other) => other,
             (one, Self::Refused(_)) => one,
             (Self::For(one), Self::For(other)) => Self::For(one.min(other)),
-            (Self::UntilOneEnds, other) => other,
-            (one, Self::UntilOneEnds) => one,
+            (Self::UntilRequestEnds, other) => other,
+            (one, Self::UntilRequestEnds) => one,
         }
     }
 }

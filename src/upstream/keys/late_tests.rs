@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::admission::budget::{LATE, SECOND};
+use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::endpoint::given_up::GivenUpRequests;
 use crate::upstream::{Failure, Rate, hold};
@@ -32,7 +32,7 @@ impl At {
             per_second: rate(per_second),
         };
         let line = AdmissionQueue::new(10, clock.clone());
-        let server = Payer::Server("server:80".into());
+        let server = BudgetOwner::Server("server:80".into());
         let keys = ApiKey::list("a-key").unwrap();
         let (budgets, clock) = (budgets.clone(), clock.clone());
         let keys = Keys::new(
@@ -56,7 +56,7 @@ impl At {
     fn sent(&self) -> Option<(BudgetPermit, Connection)> {
         let mut grant = self.keys.take(Priority::Probe).ok()?;
         let connection = Connection::default();
-        grant.send(SendPath::known(connection.clone()), &self.lates);
+        grant.mark_sent(SendPath::known(connection.clone()), &self.lates);
         Some((grant, connection))
     }
 
@@ -71,7 +71,7 @@ impl At {
     fn answered(&self) -> usize {
         let sent = std::iter::from_fn(|| self.sent());
         let grants = sent.map(|(mut grant, _)| {
-            grant.answered();
+            grant.mark_answered();
             grant
         });
         grants.collect::<Vec<_>>().len()
@@ -87,18 +87,18 @@ fn what_was_given_up_counts_until_its_connection_has_ended() {
     assert!(at.sent().is_none(), "they may all arrive now");
     connections[0].ended();
     assert_eq!(at.lates.len(), 2);
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     let one = at.sent().expect("a second after it can have arrived");
     assert!(at.sent().is_none(), "the others may arrive yet");
     for connection in connections.iter().chain([&one.1]) {
         connection.ended();
     }
     drop(one);
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     assert_eq!((at.answered(), at.lates.len()), (3, 0));
-    assert_eq!(at.keys.standings()[0].left, Some(30 - 3 - 4));
+    assert_eq!(at.keys.snapshots()[0].remaining, Some(30 - 3 - 4));
     at.clock.advance(MINUTE);
-    assert_eq!(at.keys.standings()[0].left, Some(30));
+    assert_eq!(at.keys.snapshots()[0].remaining, Some(30));
 }
 
 #[test]
@@ -112,17 +112,17 @@ fn an_answer_to_a_later_request_shows_that_the_server_runs() {
         connection
     };
     let mut before = before;
-    before.answered();
+    before.mark_answered();
     drop(before);
     assert_eq!(at.lates.len(), 1, "that was sent before it was given up");
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     assert_eq!(at.answered(), 2);
     assert_eq!(at.lates.len(), 0, "those were sent later");
     // It may need a moment to read what it has.
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     assert_eq!(at.answered(), 2);
-    at.clock.advance(LATE);
-    at.clock.advance(SECOND);
+    at.clock.advance(ARRIVAL_LIMIT);
+    at.clock.advance(SECOND_WINDOW);
     assert_eq!(at.answered(), 3);
     connections.ended();
     assert_eq!(at.answered(), 0, "it has ended once, and not twice");
@@ -165,8 +165,8 @@ fn a_server_that_runs_frees_what_hangs_in_it() {
         drop(given_up);
         at.clock.advance(Duration::from_millis(1));
         assert_eq!(at.answered(), 2, "beside the one that hangs");
-        at.clock.advance(LATE);
-        at.clock.advance(SECOND);
+        at.clock.advance(ARRIVAL_LIMIT);
+        at.clock.advance(SECOND_WINDOW);
     }
     assert_eq!(at.lates.len(), 0);
 }
@@ -176,13 +176,13 @@ fn what_was_never_sent_has_ended_at_once() {
     let at = At::new(30, 3);
     let permits: Vec<_> = std::iter::from_fn(|| at.keys.take(Priority::Probe).ok()).collect();
     drop(permits);
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     // Nor is anything read of a connection that had ended before.
     let (given_up, connection) = at.sent().unwrap();
     connection.ended();
     drop(given_up);
     assert_eq!(at.lates.len(), 0);
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     assert_eq!(at.answered(), 3);
 }
 
@@ -202,9 +202,9 @@ fn a_connection_that_nobody_watches_counts_for_a_while_longer() {
     for connection in &connections {
         connection.left();
     }
-    at.clock.advance(SECOND);
+    at.clock.advance(SECOND_WINDOW);
     assert!(at.sent().is_none());
-    at.clock.advance(LATE);
+    at.clock.advance(ARRIVAL_LIMIT);
     assert_eq!(at.answered(), 3);
 }
 
@@ -222,12 +222,12 @@ async fn who_waits_is_woken_when_the_connections_end() {
     clock.advance(FREEZE);
     assert_eq!(
         at.keys.take(Priority::Probe).err(),
-        Some(Denied::UntilOneEnds)
+        Some(Denied::UntilRequestEnds)
     );
     let keys = at.keys.clone();
     let (line, wish) = (at.line.clone(), RequestPriority::own(Priority::Probe));
     let waiting = tokio::spawn(async move {
-        let passed = line.pass(wish, Duration::from_secs(30), |_slot| {
+        let passed = line.admit(wish, Duration::from_secs(30), |_slot| {
             keys.take(wish).map_err(hold)
         });
         passed.await.map(|_granted| tokio::time::Instant::now())
@@ -238,11 +238,11 @@ async fn who_waits_is_woken_when_the_connections_end() {
     // The other one is not held up.
     for _ in 0..3 {
         assert_eq!(other.answered(), 1);
-        clock.advance(SECOND);
+        clock.advance(SECOND_WINDOW);
     }
     let begun = tokio::time::Instant::now();
     connection.ended();
-    clock.advance(LATE + SECOND);
+    clock.advance(ARRIVAL_LIMIT + SECOND_WINDOW);
     at.line.wake();
     let passed = waiting.await.unwrap();
     assert_eq!(passed, Ok::<_, Failure>(begun));
@@ -259,7 +259,7 @@ fn what_was_given_up_outlives_a_reload() {
         per_minute: Rate::Limited(NonZeroU32::new(30).unwrap()),
         per_second: Rate::Limited(NonZeroU32::new(3).unwrap()),
     };
-    let server = || Payer::Server("server:80".into());
+    let server = || BudgetOwner::Server("server:80".into());
     at.keys.replace(other, server(), rates);
     clock.advance(2 * REMEMBERED);
     at.keys
@@ -274,7 +274,7 @@ fn what_was_given_up_outlives_a_reload() {
     for connection in connections {
         connection.ended();
     }
-    clock.advance(SECOND);
+    clock.advance(SECOND_WINDOW);
     assert_eq!(next.answered(), 3);
 }
 
@@ -291,25 +291,25 @@ fn a_host_that_hangs_leaves_budget_to_another() {
             let take = || at.keys.take_at(&host, Priority::Probe);
             let sent: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
             assert_eq!(sent.len(), part, "{host} of {per_second}");
-            let is_full = take().err() == Some(Denied::UntilOneEnds);
+            let is_full = take().err() == Some(Denied::UntilRequestEnds);
             assert_eq!(is_full, part > 0, "{host} of {per_second}");
             assert!(
-                !at.keys.all_rest_at(&host, Duration::ZERO),
+                !at.keys.all_unusable_at(&host, Duration::ZERO),
                 "they are under way"
             );
             for mut grant in sent {
                 let connection = Connection::default();
-                grant.send(SendPath::known(connection.clone()), &at.lates);
+                grant.mark_sent(SendPath::known(connection.clone()), &at.lates);
                 given_up.push(connection);
             }
-            let is_full = at.keys.all_rest_at(&host, Duration::ZERO);
+            let is_full = at.keys.all_unusable_at(&host, Duration::ZERO);
             assert_eq!(is_full, part > 0, "{host} of {per_second}");
         }
         for connection in given_up {
             connection.ended();
         }
-        at.clock.advance(SECOND);
-        assert!(!at.keys.all_rest_at(&"http://a".into(), Duration::ZERO));
+        at.clock.advance(SECOND_WINDOW);
+        assert!(!at.keys.all_unusable_at(&"http://a".into(), Duration::ZERO));
         assert_eq!(at.answered(), per_second as usize);
     }
     let alone = At::new(0, 3);

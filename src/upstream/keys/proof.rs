@@ -100,10 +100,10 @@ fn word() -> impl Strategy<Value = ReportedLimit> {
         let longest = longest(window);
         ReportedLimit {
             window,
-            left,
+            remaining: left,
             // Where no end is told it is the longest that it can be.
-            lasts: Duration::from_secs(if told { lasts.min(longest) } else { longest }),
-            told,
+            valid_for: Duration::from_secs(if told { lasts.min(longest) } else { longest }),
+            end_is_known: told,
         }
     };
     (0_usize..10, 0_u64..20, 1_u64..120, any::<bool>()).prop_map(word)
@@ -123,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
     let wish =
         (0_usize..4, proptest::option::of(0_u32..3)).prop_map(|(rank, client)| RequestPriority {
             priority: Priority::ALL[rank],
-            caller: client.map(Client::V4),
+            client: client.map(Client::V4),
         });
     // Most take a moment, some longer than any window.
     let takes = prop_oneof![6 => 0_u64..900, 2 => 0_u64..5_000, 1 => 0_u64..150_000];

@@ -47,7 +47,7 @@ pub(crate) struct Refusals {
     /// The targets that count against the key, as hashes.
     targets: Vec<u64>,
     /// Key checks in a row that did not count against the key.
-    row: u32,
+    consecutive: u32,
     last: Moment,
     /// No key check before then.
     next: Moment,
@@ -67,7 +67,7 @@ impl Refusals {
     }
 
     /// A key check has ended.
-    pub(crate) fn checked(&mut self, verdict: KeyCheckResult, now: Moment) {
+    pub(crate) fn record_check(&mut self, verdict: KeyCheckResult, now: Moment) {
         match verdict {
             KeyCheckResult::NotSent => return,
             KeyCheckResult::Refused => {
@@ -78,16 +78,16 @@ impl Refusals {
         }
         self.has_no_status = verdict == KeyCheckResult::NoStatus;
         if now.since(self.last) > QUIET {
-            self.row = 0;
+            self.consecutive = 0;
         }
-        let pause = PAUSE.saturating_mul(2_u32.saturating_pow(self.row));
+        let pause = PAUSE.saturating_mul(2_u32.saturating_pow(self.consecutive));
         self.next = now + pause.min(MOST_PAUSE);
-        self.row = self.row.saturating_add(1);
+        self.consecutive = self.consecutive.saturating_add(1);
         self.last = now;
     }
 
     /// Counts a target against the key; answers whether that is enough.
-    pub(crate) fn count(&mut self, target: u64) -> bool {
+    pub(crate) fn count_target(&mut self, target: u64) -> bool {
         if !self.targets.contains(&target) {
             self.targets.push(target);
         }
@@ -99,7 +99,7 @@ impl Refusals {
     }
 
     /// The key has been accepted for some target.
-    pub(crate) fn accepted(&mut self) {
+    pub(crate) fn record_acceptance(&mut self) {
         self.targets.clear();
     }
 }
@@ -118,7 +118,7 @@ mod tests {
         let due = seconds.filter(|second| {
             let may = refusals.may_check(at(*second));
             if may {
-                refusals.checked(KeyCheckResult::Accepted, at(*second));
+                refusals.record_check(KeyCheckResult::Accepted, at(*second));
             }
             may
         });
@@ -144,7 +144,7 @@ mod tests {
             (KeyCheckResult::NotSent, true),
         ] {
             let mut refusals = Refusals::default();
-            refusals.checked(verdict, at(0));
+            refusals.record_check(verdict, at(0));
             assert_eq!(refusals.may_check(at(0)), may_at_once, "{verdict:?}");
             assert!(refusals.may_check(at(1)), "{verdict:?}");
             let expected = verdict == KeyCheckResult::NoStatus;
@@ -156,13 +156,19 @@ mod tests {
     fn different_targets_in_a_row_speak_against_a_key() {
         let mut refusals = Refusals::default();
         for target in [1, 1, 2, 1, 2] {
-            assert!(!refusals.count(target), "the same ones say nothing new");
+            assert!(
+                !refusals.count_target(target),
+                "the same ones say nothing new"
+            );
         }
-        refusals.accepted();
+        refusals.record_acceptance();
         for target in [3, 4] {
-            assert!(!refusals.count(target), "one was accepted in between");
+            assert!(
+                !refusals.count_target(target),
+                "one was accepted in between"
+            );
         }
-        assert!(refusals.count(5));
-        assert!(!refusals.count(6), "it begins anew");
+        assert!(refusals.count_target(5));
+        assert!(!refusals.count_target(6), "it begins anew");
     }
 }

@@ -11,7 +11,7 @@ pub struct KeySnapshot {
     /// The key's name, or `none`.
     pub name: String,
     /// Requests left in this minute; `None` where nothing limits them.
-    pub left: Option<usize>,
+    pub remaining: Option<usize>,
     /// Requests that a minute takes; `None` for any number.
     pub per_minute: Option<usize>,
     /// How it stands at each host of the upstream.
@@ -22,16 +22,16 @@ pub struct KeySnapshot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeySnapshotAtHost {
     /// How long the host wants none at all.
-    pub cooling: Duration,
+    pub unusable_for: Duration,
     /// Why it is out of service, if it is.
-    pub rests: Option<CooldownReason>,
+    pub reason: Option<CooldownReason>,
 }
 
 impl KeySnapshot {
     /// How it stands at the host where it stands worst.
     pub fn worst(&self) -> KeySnapshotAtHost {
         let all = self.hosts.iter().map(|(_, at)| *at);
-        all.max_by_key(|at| (at.rank(), at.cooling))
+        all.max_by_key(|at| (at.rank(), at.unusable_for))
             .unwrap_or_default()
     }
 }
@@ -43,10 +43,10 @@ impl KeySnapshotAtHost {
     /// One of them.
     pub fn state(&self) -> &'static str {
         let [ready, cooling, quota_spent, quarantined] = Self::STATES;
-        match self.rests {
+        match self.reason {
             Some(CooldownReason::QuotaSpent) => quota_spent,
             Some(CooldownReason::Refused(_)) => quarantined,
-            None if self.cooling.is_zero() => ready,
+            None if self.unusable_for.is_zero() => ready,
             None => cooling,
         }
     }

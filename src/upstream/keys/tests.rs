@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use http::StatusCode;
 
 use super::*;
-use crate::upstream::admission::limit_report::{LimitWindow, Reported, ReportedLimit};
+use crate::upstream::admission::limit_report::{LimitReport, LimitWindow, ReportedLimit};
 use crate::upstream::{Failure, Rate, hold};
 
 /// 0 for any number.
@@ -31,8 +31,8 @@ impl Keys {
     }
 }
 
-fn server() -> Payer {
-    Payer::Server("server:80".into())
+fn server() -> BudgetOwner {
+    BudgetOwner::Server("server:80".into())
 }
 
 fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> Arc<Keys> {
@@ -74,7 +74,7 @@ fn a_key_is_never_shown() {
     let clock = Clock::manual();
     let pool = keys("s3cret-value", 1, 1, &clock);
     let keys = ApiKey::list("s3cret-value").unwrap();
-    let shown = format!("{keys:?} {:?} {:?}", pool.standings(), keys[0].value);
+    let shown = format!("{keys:?} {:?} {:?}", pool.snapshots(), keys[0].value);
     assert!(!shown.contains("s3cret"), "{shown}");
     assert!(shown.contains("key-1 [redacted]"));
     let panicked = std::panic::catch_unwind(|| panic!("with {:?}", ApiKey::list("s3cret-value")));
@@ -96,7 +96,7 @@ fn what_gives_a_key_away() {
         ("short", None),
         ("", None),
     ] {
-        assert_eq!(keys.given_away(text.as_bytes()).as_deref(), name, "{text}");
+        assert_eq!(keys.find_key_in(text.as_bytes()).as_deref(), name, "{text}");
     }
 }
 
@@ -132,14 +132,14 @@ fn a_cooling_key_is_left_alone() {
     keys.take(Priority::Miss)
         .ok()
         .unwrap()
-        .cool(Duration::from_secs(7));
+        .throttle(Duration::from_secs(7));
     for _ in 0..3 {
         assert_eq!(keys.take(Priority::Miss).ok().unwrap().name(), "key-2");
     }
     keys.take(Priority::Miss)
         .ok()
         .unwrap()
-        .cool(Duration::from_secs(9));
+        .throttle(Duration::from_secs(9));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(7000));
     clock.advance(Duration::from_secs(7));
@@ -170,7 +170,7 @@ fn what_a_key_has_spent_outlives_its_withdrawal() {
         replace(list);
         assert_eq!(take().as_deref(), expected, "{list}");
     }
-    let given_away = keys.given_away(b"second-key");
+    let given_away = keys.find_key_in(b"second-key");
     assert!(given_away.is_some(), "it may yet come back in an answer");
     let elsewhere = keys.elsewhere();
     elsewhere.replace(ApiKey::list("third-key").unwrap(), server(), rates(1, 1));
@@ -181,7 +181,7 @@ fn what_a_key_has_spent_outlives_its_withdrawal() {
     assert_eq!(take().as_deref(), Some("none"));
     clock.advance(REMEMBERED);
     replace("");
-    assert!(keys.given_away(b"second-key").is_none());
+    assert!(keys.find_key_in(b"second-key").is_none());
 }
 
 #[test]
@@ -190,29 +190,35 @@ fn a_key_that_was_refused_is_tried_by_one_request_at_a_time() {
     let keys = keys("a", 10, 10, &clock);
     let take = || keys.take(Priority::Miss);
     let (early, late) = (take().ok().unwrap(), take().ok().unwrap());
-    early.refused(StatusCode::UNAUTHORIZED);
+    early.mark_refused(StatusCode::UNAUTHORIZED);
     let refused = |status| Some(Denied::Refused(status));
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     // What was under way then neither heals nor hurts it.
-    late.accepted();
-    late.refused(StatusCode::FORBIDDEN);
-    assert_eq!(keys.standings()[0].worst().cooling, Duration::from_secs(60));
+    late.mark_accepted();
+    late.mark_refused(StatusCode::FORBIDDEN);
+    assert_eq!(
+        keys.snapshots()[0].worst().unusable_for,
+        Duration::from_secs(60)
+    );
     clock.advance(Duration::from_secs(60));
     let trial = take().ok().unwrap();
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
-    trial.refused(StatusCode::FORBIDDEN);
+    trial.mark_refused(StatusCode::FORBIDDEN);
     drop(trial);
     assert_eq!(
-        keys.standings()[0].worst().cooling,
+        keys.snapshots()[0].worst().unusable_for,
         Duration::from_secs(120)
     );
     clock.advance(Duration::from_secs(120));
     // One that is given up tells nothing, but has been a trial.
     drop(take().ok().unwrap());
-    assert_eq!(keys.standings()[0].worst().cooling, Duration::from_secs(60));
+    assert_eq!(
+        keys.snapshots()[0].worst().unusable_for,
+        Duration::from_secs(60)
+    );
     clock.advance(Duration::from_secs(60));
-    take().ok().unwrap().accepted();
-    assert_eq!(keys.standings()[0].worst().state(), "ready");
+    take().ok().unwrap().mark_accepted();
+    assert_eq!(keys.snapshots()[0].worst().state(), "ready");
     assert!(take().is_ok() && take().is_ok());
 }
 
@@ -235,21 +241,21 @@ fn a_trial_of_an_earlier_rest_says_nothing_of_a_later_one() {
         keys.replace(list, server(), rates(10, 10));
     };
     let take = || keys.take(Priority::Miss);
-    take().ok().unwrap().refused(StatusCode::FORBIDDEN);
+    take().ok().unwrap().mark_refused(StatusCode::FORBIDDEN);
     clock.advance(minute);
     let early = take().ok().unwrap();
     // The key is brought back, and is refused anew, while that is under way.
     replace("second-key");
     replace("first-key");
-    take().ok().unwrap().refused(StatusCode::FORBIDDEN);
+    take().ok().unwrap().mark_refused(StatusCode::FORBIDDEN);
     clock.advance(minute);
     let trial = take().ok().unwrap();
-    early.accepted();
-    assert_eq!(keys.standings()[0].worst().state(), "quarantined");
+    early.mark_accepted();
+    assert_eq!(keys.snapshots()[0].worst().state(), "quarantined");
     drop(early);
     clock.advance(minute);
     assert!(take().is_err(), "one tries it still");
-    trial.accepted();
+    trial.mark_accepted();
     assert!(take().is_ok());
 }
 
@@ -260,7 +266,7 @@ fn who_is_told_to_wait_for_a_cooling_key_is_told_of_its_budget_too() {
     keys.take(Priority::Miss)
         .ok()
         .unwrap()
-        .cool(Duration::from_secs(7));
+        .throttle(Duration::from_secs(7));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(60_050));
 }
@@ -284,47 +290,56 @@ fn a_request_under_way_outlives_the_memory_of_its_key() {
 /// The status path decides; where there is none, different targets do.
 #[test]
 fn what_a_refused_target_says_of_a_key() {
-    use Suspicion::{Check, Known, Wait};
+    use RefusalCheck::{Decided, Send, Wait};
     let clock = Clock::manual();
     let keys = keys("a", 100, 100, &clock);
     let forbidden = StatusCode::FORBIDDEN;
     let take = || keys.take(Priority::Miss).ok().unwrap();
-    let state = || keys.standings()[0].worst().state();
+    let state = || keys.snapshots()[0].worst().state();
 
     let (one, other) = (take(), take());
-    let Check(check) = one.suspect("/a", forbidden, true) else {
+    let Send(check) = one.check_refusal("/a", forbidden, true) else {
         panic!("the first is checked");
     };
-    assert!(matches!(other.suspect("/b", forbidden, true), Wait(_)));
+    assert!(matches!(
+        other.check_refusal("/b", forbidden, true),
+        Wait(_)
+    ));
     check.finish(KeyCheckResult::Accepted);
-    let suspicion = other.suspect("/b", forbidden, true);
+    let suspicion = other.check_refusal("/b", forbidden, true);
     assert!(
-        matches!(suspicion, Known(Refused::Target)),
+        matches!(suspicion, Decided(RefusalCause::Target)),
         "so soon after a check"
     );
     clock.advance(Duration::from_secs(1));
-    let Check(check) = other.suspect("/b", forbidden, true) else {
+    let Send(check) = other.check_refusal("/b", forbidden, true) else {
         panic!("it may be checked again");
     };
     // One that is given up makes way for the next, in its time.
     drop(check);
     assert!(matches!(
-        other.suspect("/b", forbidden, true),
-        Known(Refused::Target)
+        other.check_refusal("/b", forbidden, true),
+        Decided(RefusalCause::Target)
     ));
     assert_eq!(state(), "ready");
 
     for target in ["/a", "/a", "/b"] {
-        let suspicion = one.suspect(target, forbidden, false);
-        assert!(matches!(suspicion, Known(Refused::Target)), "{target}");
+        let suspicion = one.check_refusal(target, forbidden, false);
+        assert!(
+            matches!(suspicion, Decided(RefusalCause::Target)),
+            "{target}"
+        );
     }
     assert!(matches!(
-        one.suspect("/c", forbidden, false),
-        Known(Refused::Key)
+        one.check_refusal("/c", forbidden, false),
+        Decided(RefusalCause::Key)
     ));
     assert_eq!(state(), "quarantined");
-    let late = other.suspect("/d", forbidden, true);
-    assert!(matches!(late, Known(Refused::Key)), "it was sent before");
+    let late = other.check_refusal("/d", forbidden, true);
+    assert!(
+        matches!(late, Decided(RefusalCause::Key)),
+        "it was sent before"
+    );
 }
 
 /// A key check is paid for, and takes over from the request that tried the key.
@@ -337,27 +352,27 @@ fn a_key_check_is_a_request_of_the_same_key() {
     let check = first.renew(Priority::Miss).ok().unwrap();
     assert!(first.renew(Priority::Miss).is_err(), "two are counted");
     assert!(take().is_none());
-    check.refused(StatusCode::FORBIDDEN);
+    check.mark_refused(StatusCode::FORBIDDEN);
     drop((first, check));
     clock.advance(Duration::from_secs(61));
     let mut trial = take().unwrap();
     let check = trial.renew(Priority::Miss).ok().unwrap();
     drop(trial);
     assert_eq!(
-        keys.standings()[0].worst().cooling,
+        keys.snapshots()[0].worst().unusable_for,
         Duration::ZERO,
         "it is tried yet"
     );
-    check.refused(StatusCode::FORBIDDEN);
+    check.mark_refused(StatusCode::FORBIDDEN);
     assert_eq!(
-        keys.standings()[0].worst().cooling,
+        keys.snapshots()[0].worst().unusable_for,
         Duration::from_secs(120)
     );
     drop(check);
     clock.advance(Duration::from_secs(120));
     let mut trial = take().unwrap();
-    trial.renew(Priority::Miss).ok().unwrap().accepted();
-    assert_eq!(keys.standings()[0].worst().state(), "ready");
+    trial.renew(Priority::Miss).ok().unwrap().mark_accepted();
+    assert_eq!(keys.snapshots()[0].worst().state(), "ready");
 }
 
 /// The budget is a key's, whoever sends it; what an upstream says of a key is its
@@ -368,37 +383,37 @@ fn one_upstreams_refusals_leave_the_key_to_another() {
     let budgets = Budgets::new();
     let upstream = || upstream("a-key", rates(10, 20), &budgets, &clock);
     let (one, other) = (upstream(), upstream());
-    let left = |keys: &Keys| keys.standings()[0].left;
-    let state = |keys: &Keys| keys.standings()[0].worst().state();
+    let left = |keys: &Keys| keys.snapshots()[0].remaining;
+    let state = |keys: &Keys| keys.snapshots()[0].worst().state();
     let refused = one.take(Priority::Miss).ok().unwrap();
-    refused.refused(StatusCode::UNAUTHORIZED);
+    refused.mark_refused(StatusCode::UNAUTHORIZED);
     drop(refused);
     assert_eq!((state(&one), state(&other)), ("quarantined", "ready"));
     let throttled = other.take(Priority::Miss).ok().unwrap();
-    throttled.cool(Duration::from_secs(90));
+    throttled.throttle(Duration::from_secs(90));
     drop(throttled);
     clock.advance(Duration::from_secs(59));
     assert_eq!((state(&one), state(&other)), ("quarantined", "cooling"));
     assert_eq!((left(&one), left(&other)), (Some(8), Some(8)));
     clock.advance(Duration::from_secs(1));
     let accepted = one.take(Priority::Miss).ok().unwrap();
-    accepted.accepted();
+    accepted.mark_accepted();
     assert_eq!((state(&one), state(&other)), ("ready", "cooling"));
     // What it says is left of the key's windows holds for all.
-    accepted.hear(&said(LimitWindow::Minute, 3, 30, true));
+    accepted.apply_report(&said(LimitWindow::Minute, 3, 30, true));
     assert_eq!((left(&one), left(&other)), (Some(3), Some(3)));
 }
 
-fn said(window: LimitWindow, left: u64, seconds: u64, told: bool) -> Reported {
+fn said(window: LimitWindow, left: u64, seconds: u64, told: bool) -> LimitReport {
     let lasts = Duration::from_secs(seconds);
-    Reported {
-        words: vec![ReportedLimit {
+    LimitReport {
+        limits: vec![ReportedLimit {
             window,
-            left,
-            lasts,
-            told,
+            remaining: left,
+            valid_for: lasts,
+            end_is_known: told,
         }],
-        ..Reported::default()
+        ..LimitReport::default()
     }
 }
 
@@ -408,7 +423,7 @@ fn without_a_key_the_budget_is_the_servers() {
     let budgets = Budgets::new();
     let upstream = |url: &str, list: &str| {
         let (list, line) = (ApiKey::list(list), AdmissionQueue::new(10, clock.clone()));
-        let server = Payer::server(&url.parse().unwrap());
+        let server = BudgetOwner::server(&url.parse().unwrap());
         let (budgets, clock) = (budgets.clone(), clock.clone());
         let list = list.unwrap_or_default();
         Keys::new("default", list, server, rates(5, 0), budgets, line, clock)
@@ -422,7 +437,7 @@ fn without_a_key_the_budget_is_the_servers() {
         ("http://127.0.0.1:3000", "a-key", 5),
     ] {
         let other = upstream(url, list);
-        assert_eq!(other.standings()[0].left, Some(left), "{url} {list}");
+        assert_eq!(other.snapshots()[0].remaining, Some(left), "{url} {list}");
     }
 }
 
@@ -433,24 +448,27 @@ fn an_unlimited_budget_is_held_to_what_the_upstream_says() {
     let wish = RequestPriority::of(crate::identify::Client::V4(1), Priority::Revalidation);
     let mut under_way: Vec<_> = (0..3_000).map(|_| keys.take(wish).ok().unwrap()).collect();
     assert!(keys.take(Priority::LookAhead).is_ok());
-    let standing = &keys.standings()[0];
-    assert_eq!((standing.left, standing.per_minute), (None, None));
+    let standing = &keys.snapshots()[0];
+    assert_eq!((standing.remaining, standing.per_minute), (None, None));
     let last = under_way.pop().unwrap();
-    last.hear(&said(LimitWindow::Second, 2, 1, true));
+    last.apply_report(&said(LimitWindow::Second, 2, 1, true));
     drop((last, under_way));
-    assert_eq!(keys.standings()[0].left, Some(2));
+    assert_eq!(keys.snapshots()[0].remaining, Some(2));
     for _ in 0..2 {
         keys.take(wish).ok().unwrap();
     }
     assert_eq!(keys.take(wish).err(), Some(spent_for(1_000)));
     clock.advance(Duration::from_secs(1));
-    keys.take(wish).ok().unwrap().cool(Duration::from_secs(7));
+    keys.take(wish)
+        .ok()
+        .unwrap()
+        .throttle(Duration::from_secs(7));
     assert_eq!(keys.take(wish).err(), Some(spent_for(7_000)));
     // What was sent before there was a limit counts.
     keys.replace(ApiKey::list("a-key").unwrap(), server(), rates(2_000, 0));
-    assert_eq!(keys.standings()[0].left, Some(0));
+    assert_eq!(keys.snapshots()[0].remaining, Some(0));
     clock.advance(Duration::from_secs(61));
-    assert_eq!(keys.standings()[0].left, Some(2_000));
+    assert_eq!(keys.snapshots()[0].remaining, Some(2_000));
 }
 
 #[test]
@@ -459,10 +477,10 @@ fn who_is_gone_leaves_its_share() {
     let budgets = Budgets::new();
     let upstream = |rates| upstream("a-key", rates, &budgets, &clock);
     let (stays, goes) = (upstream(rates(100, 20)), upstream(rates(50, 10)));
-    assert_eq!(stays.standings()[0].per_minute, Some(50));
+    assert_eq!(stays.snapshots()[0].per_minute, Some(50));
     let late = goes.take(Priority::Probe).ok();
     goes.retire();
-    assert_eq!(stays.standings()[0].per_minute, Some(100));
+    assert_eq!(stays.snapshots()[0].per_minute, Some(100));
     let most = || {
         let takes = std::iter::from_fn(|| stays.take(Priority::Probe).ok());
         takes.collect::<Vec<_>>().len()
@@ -500,7 +518,7 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     let passes = |keys: Arc<Keys>, line: Arc<AdmissionQueue>| {
         let patience = Duration::from_secs(5);
         tokio::spawn(async move {
-            let passed = line.pass(wish, patience, |_slot| keys.take(wish).map_err(hold));
+            let passed = line.admit(wish, patience, |_slot| keys.take(wish).map_err(hold));
             passed.await.map(|_granted| begun.elapsed())
         })
     };
@@ -516,11 +534,11 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     one.take(wish)
         .ok()
         .unwrap()
-        .hear(&said(LimitWindow::Minute, 1, 3, false));
+        .apply_report(&said(LimitWindow::Minute, 1, 3, false));
     let last = other.take(wish).ok().unwrap();
     let waiting = passes(one.clone(), line.clone());
     waits(&line).await;
-    last.hear(&said(LimitWindow::Minute, 400, 60, false));
+    last.apply_report(&said(LimitWindow::Minute, 400, 60, false));
     drop(last);
     assert_eq!(waiting.await.unwrap(), at_once);
 
@@ -529,7 +547,7 @@ async fn what_one_upstream_learns_of_the_budget_wakes_anothers() {
     while let Ok(grant) = one.take(Priority::Probe) {
         hanging.push(grant);
     }
-    assert_eq!(one.take(wish).err(), Some(Denied::UntilOneEnds));
+    assert_eq!(one.take(wish).err(), Some(Denied::UntilRequestEnds));
     let waiting = passes(one.clone(), line.clone());
     waits(&line).await;
     other.retire();
@@ -542,8 +560,11 @@ fn what_one_host_says_of_a_key_holds_for_that_host() {
     let keys = keys("a-key", 4, 0, &clock);
     let [one, other] = ["http://one", "http://other"].map(host);
     let take = |host: &Host| keys.take_at(host, Priority::Miss);
-    take(&one).ok().unwrap().refused(StatusCode::UNAUTHORIZED);
-    take(&other).ok().unwrap().cool(Duration::from_secs(5));
+    take(&one)
+        .ok()
+        .unwrap()
+        .mark_refused(StatusCode::UNAUTHORIZED);
+    take(&other).ok().unwrap().throttle(Duration::from_secs(5));
     let denied = |host: &Host| take(host).err();
     assert_eq!(
         denied(&one),
@@ -553,12 +574,12 @@ fn what_one_host_says_of_a_key_holds_for_that_host() {
     for (host, seconds, rests) in [(&one, 59, true), (&one, 60, false), (&other, 4, true)] {
         let longer_than = Duration::from_secs(seconds);
         assert_eq!(
-            keys.all_rest_at(host, longer_than),
+            keys.all_unusable_at(host, longer_than),
             rests,
             "{host} {seconds}"
         );
     }
-    let standing = &keys.standings()[0];
+    let standing = &keys.snapshots()[0];
     assert_eq!(standing.worst().state(), "quarantined");
     let states = standing.hosts.iter().map(|(_, at)| at.state());
     assert_eq!(states.collect::<Vec<_>>(), ["quarantined", "cooling"]);
@@ -576,5 +597,5 @@ fn what_one_host_says_of_a_key_holds_for_that_host() {
     for list in ["another", "a-key"] {
         keys.replace(ApiKey::list(list).unwrap(), server(), rates(4, 0));
     }
-    assert!(!keys.all_rest_at(&one, Duration::ZERO));
+    assert!(!keys.all_unusable_at(&one, Duration::ZERO));
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{KeyAtHost, Keys, Slot};
+use super::{KeyAtHost, Keys, PooledKey};
 
 /// Where at least so many may be unanswered, one of them is left for later; or two,
 /// since the first may be a probe that is given up before it is answered.
@@ -60,14 +60,14 @@ impl Keys {
     /// answered.
     pub(super) fn is_full(
         &self,
-        slot: &Slot,
+        slot: &PooledKey,
         at_host: &KeyAtHost,
         of: impl Fn(&KeyAtHost) -> &AtomicUsize,
     ) -> bool {
         if !self.has_several_hosts.load(Ordering::Relaxed) {
             return false;
         }
-        let Some(most) = slot.holder.most_unanswered() else {
+        let Some(most) = slot.budget.max_unanswered() else {
             return false;
         };
         let at_others: usize = {
@@ -82,12 +82,12 @@ impl Keys {
     /// Whether one request more would leave too few for later. All that are on a
     /// silent connection may arrive for as long as nothing is answered: some are left
     /// to be sent on another connection, one at a time, once they are given up.
-    fn leaves_too_few(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
+    fn leaves_too_few(&self, slot: &PooledKey, at_host: &KeyAtHost) -> bool {
         if !self.shares_connections.load(Ordering::Relaxed) {
             return false;
         }
-        let holder = &slot.holder;
-        let rates = [holder.most_in_a_second(), holder.most_unanswered()];
+        let holder = &slot.budget;
+        let rates = [holder.max_per_second(), holder.max_unanswered()];
         let most = rates.into_iter().flatten().min();
         let unanswered = at_host.unanswered.load(Ordering::Relaxed);
         // A probe is given up sooner than its connection.
@@ -100,7 +100,7 @@ impl Keys {
 
     /// Whether a request to a host has to wait until one there is answered, or is
     /// given up.
-    pub(super) fn is_held_up(&self, slot: &Slot, at_host: &KeyAtHost) -> bool {
+    pub(super) fn is_held_up(&self, slot: &PooledKey, at_host: &KeyAtHost) -> bool {
         self.leaves_too_few(slot, at_host) || self.is_full(slot, at_host, |at| &at.unanswered)
     }
 }

@@ -26,55 +26,55 @@ fn at(millis: u64) -> Moment {
 #[test]
 fn a_minute_and_a_second() {
     let mut budget = budget(3, 2);
-    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
-    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+    assert_eq!(budget.take(at(0), Reserve::Nothing), Ok(()));
+    assert_eq!(budget.take(at(0), Reserve::Nothing), Ok(()));
     assert_eq!(
-        budget.take(at(0), Keep::Nothing),
+        budget.take(at(0), Reserve::Nothing),
         Err(Duration::from_millis(1005)),
         "however soon one of them ends"
     );
     budget.end(at(100));
     budget.end(at(200));
     assert_eq!(
-        budget.take(at(300), Keep::Nothing),
+        budget.take(at(300), Reserve::Nothing),
         Err(Duration::from_millis(805))
     );
-    assert_eq!(budget.take(at(1105), Keep::Nothing), Ok(()));
-    assert_eq!(budget.left(at(1105)), Some(0));
+    assert_eq!(budget.take(at(1105), Reserve::Nothing), Ok(()));
+    assert_eq!(budget.remaining(at(1105)), Some(0));
     assert_eq!(
-        budget.take(at(1205), Keep::Nothing),
+        budget.take(at(1205), Reserve::Nothing),
         Err(Duration::from_millis(58_945))
     );
     budget.end(at(1300));
-    assert_eq!(budget.take(at(60_150), Keep::Nothing), Ok(()));
+    assert_eq!(budget.take(at(60_150), Reserve::Nothing), Ok(()));
 }
 
 #[test]
 fn what_is_given_up_counts_for_longer() {
     let mut budget = budget(2, 1);
-    assert_eq!(budget.take(at(0), Keep::Nothing), Ok(()));
+    assert_eq!(budget.take(at(0), Reserve::Nothing), Ok(()));
     budget.give_up(at(100));
-    assert!(budget.take(at(2104), Keep::Nothing).is_err());
-    assert!(!budget.is_under_way());
-    assert_eq!(budget.take(at(2105), Keep::Nothing), Ok(()));
+    assert!(budget.take(at(2104), Reserve::Nothing).is_err());
+    assert!(!budget.has_in_flight());
+    assert_eq!(budget.take(at(2105), Reserve::Nothing), Ok(()));
     budget.end(at(2105));
-    assert_eq!(budget.left(at(61_149)), Some(0));
-    assert_eq!(budget.left(at(61_150)), Some(1));
+    assert_eq!(budget.remaining(at(61_149)), Some(0));
+    assert_eq!(budget.remaining(at(61_150)), Some(1));
 }
 
 #[test]
 fn what_is_spent_stays_spent_when_the_bounds_change() {
     let mut budget = budget(4, 10);
     for millis in [0, 10, 20, 30] {
-        assert_eq!(budget.take(at(millis), Keep::Nothing), Ok(()));
+        assert_eq!(budget.take(at(millis), Reserve::Nothing), Ok(()));
         budget.end(at(millis));
     }
-    budget.bound(rates(2, 10));
+    budget.set_rates(rates(2, 10));
     let wait = Duration::from_millis(60_050 + 20 - 40);
-    assert_eq!(budget.take(at(40), Keep::Nothing), Err(wait));
-    budget.bound(rates(5, 10));
-    assert_eq!(budget.take(at(40), Keep::Nothing), Ok(()));
-    assert_eq!(budget.left(at(40)), Some(0));
+    assert_eq!(budget.take(at(40), Reserve::Nothing), Err(wait));
+    budget.set_rates(rates(5, 10));
+    assert_eq!(budget.take(at(40), Reserve::Nothing), Ok(()));
+    assert_eq!(budget.remaining(at(40)), Some(0));
 }
 
 #[test]
@@ -89,28 +89,32 @@ fn a_limit_that_comes_late_counts_what_was_sent_before() {
         let mut budget = budget(0, 0);
         for nth in 0..sent {
             let millis = if nth < sent - 20 { 0 } else { 10_000 };
-            assert_eq!(budget.take(at(millis), Keep::Half), Ok(()));
+            assert_eq!(budget.take(at(millis), Reserve::Half), Ok(()));
             budget.end(at(millis));
-            assert_eq!(budget.left(at(millis)), None);
+            assert_eq!(budget.remaining(at(millis)), None);
         }
         let kept = budget.minute.ended.len().max(budget.second.ended.len());
         assert!(kept <= REMEMBERED, "{kept}");
-        budget.bound(rates(limit, 0));
+        budget.set_rates(rates(limit, 0));
         assert_eq!(
-            budget.left(at(10_000)),
+            budget.remaining(at(10_000)),
             Some(left_at_once),
             "{sent} {limit}"
         );
-        assert_eq!(budget.left(at(60_050)), Some(left_later), "{sent} {limit}");
-        assert_eq!(budget.left(at(70_050)), Some(limit as usize));
-        budget.bound(rates(0, 0));
-        assert_eq!(budget.wait(at(70_050), Keep::Half), None);
+        assert_eq!(
+            budget.remaining(at(60_050)),
+            Some(left_later),
+            "{sent} {limit}"
+        );
+        assert_eq!(budget.remaining(at(70_050)), Some(limit as usize));
+        budget.set_rates(rates(0, 0));
+        assert_eq!(budget.wait(at(70_050), Reserve::Half), None);
     }
 }
 
 /// How many go in each of so many spans of ten seconds, where one is wished
 /// for every 20 ms that leaves this share.
-fn taken(budget: &mut Budget, keep: Keep, from: u64, spans: usize) -> Vec<usize> {
+fn taken(budget: &mut Budget, keep: Reserve, from: u64, spans: usize) -> Vec<usize> {
     let tries = |span: u64| {
         let times = (0..500).map(move |nth| from + span * 10_000 + nth * 20);
         let takes = times.filter(|now| {
@@ -128,9 +132,12 @@ fn taken(budget: &mut Budget, keep: Keep, from: u64, spans: usize) -> Vec<usize>
 #[test]
 fn three_fifths_of_a_minute_go_at_once_and_the_rest_is_spread() {
     let mut budget = budget(500, 1000);
-    let first = taken(&mut budget, Keep::Nothing, 0, 6);
+    let first = taken(&mut budget, Reserve::Nothing, 0, 6);
     assert_eq!(first, [500, 0, 0, 0, 0, 0], "probes are not paced");
-    for (keep, all) in [(Keep::ForProbes(24), 475), (Keep::ForMisses(24), 425)] {
+    for (keep, all) in [
+        (Reserve::Probes(24), 475),
+        (Reserve::ProbesAndLightClients(24), 425),
+    ] {
         let mut budget = self::budget(500, 1000);
         let spans = taken(&mut budget, keep, 0, 30);
         let first: usize = spans[..6].iter().sum();
@@ -158,14 +165,17 @@ fn the_reserve_is_there_whatever_others_take() {
     for span in 0..180 {
         for nth in 0..50 {
             if budget
-                .take(at(span * 1000 + nth * 20), Keep::ForMisses(24))
+                .take(
+                    at(span * 1000 + nth * 20),
+                    Reserve::ProbesAndLightClients(24),
+                )
                 .is_ok()
             {
                 budget.end(at(span * 1000 + nth * 20));
             }
         }
         let now = at(span * 1000 + 999);
-        if budget.take(now, Keep::ForProbes(24)).is_ok() {
+        if budget.take(now, Reserve::Probes(24)).is_ok() {
             budget.end(now);
             light += 1;
         }
@@ -186,8 +196,8 @@ proptest! {
         for (gap, is_light) in gaps {
             now = now + Duration::from_millis(gap);
             let keep = match is_light {
-                true => Keep::ForProbes(0),
-                false => Keep::ForMisses(0),
+                true => Reserve::Probes(0),
+                false => Reserve::ProbesAndLightClients(0),
             };
             let Err(wait) = budget.take(now, keep) else {
                 budget.end(now);
@@ -220,7 +230,7 @@ proptest! {
             while under_way.first().is_some_and(|end| *end <= now) {
                 budget.end(at(under_way.remove(0)));
             }
-            if budget.take(at(now), Keep::Nothing).is_ok() {
+            if budget.take(at(now), Reserve::Nothing).is_ok() {
                 under_way.push(now + takes);
                 let at = (now + takes * share / 100) * millionths / 1_000_000;
                 reached.push(at / tick * tick);
@@ -240,11 +250,11 @@ proptest! {
         let mut budget = budget(10, 3);
         let mut now = 0;
         for _ in 0..sent {
-            match budget.take(at(now), Keep::Nothing) {
+            match budget.take(at(now), Reserve::Nothing) {
                 Ok(()) => budget.end(at(now)),
                 Err(wait) => {
                     now += u64::try_from(wait.as_millis()).unwrap();
-                    prop_assert!(budget.take(at(now), Keep::Nothing).is_ok());
+                    prop_assert!(budget.take(at(now), Reserve::Nothing).is_ok());
                     budget.end(at(now));
                 }
             }
@@ -255,7 +265,7 @@ proptest! {
 
 /// How many requests go in so many seconds, where there is always a next one and
 /// each is answered after the same time.
-fn gone(budget: &mut Budget, keep: Keep, latency: u64, seconds: (u64, u64)) -> usize {
+fn gone(budget: &mut Budget, keep: Reserve, latency: u64, seconds: (u64, u64)) -> usize {
     let micros = |micros: u64| Moment::from_nanos(1 << 50) + Duration::from_micros(micros);
     let (mut now, mut gone, mut under_way) = (0, 0, VecDeque::new());
     while now < seconds.1 * 1_000_000 {
@@ -281,7 +291,7 @@ fn gone(budget: &mut Budget, keep: Keep, latency: u64, seconds: (u64, u64)) -> u
 /// the README.
 #[test]
 fn what_can_be_used_falls_with_the_time_that_answers_take() {
-    let kept = |keep: Keep| (keep.of_minute(500) as f64, keep.of_second(20) as f64);
+    let kept = |keep: Reserve| (keep.of_minute(500) as f64, keep.of_second(20) as f64);
     for (latency, of_second, of_both) in [
         (5, 99, 100),
         (50, 95, 100),
@@ -296,7 +306,10 @@ fn what_can_be_used_falls_with_the_time_that_answers_take() {
         let percent = |gone: usize, whole: u32| gone as f64 / f64::from(whole) * 100.0;
         // Of 20 a second.
         let mut second = budget(0, 20);
-        let used = percent(gone(&mut second, Keep::Nothing, latency, (10, 210)), 4000);
+        let used = percent(
+            gone(&mut second, Reserve::Nothing, latency, (10, 210)),
+            4000,
+        );
         let most = 100.0 / (1.0 + seconds);
         assert!(
             used <= most + 0.5 && used >= most * 0.99,
@@ -308,9 +321,9 @@ fn what_can_be_used_falls_with_the_time_that_answers_take() {
         );
         // Of 500 a minute and 20 a second, less what is kept for others.
         for (keep, figure) in [
-            (Keep::Nothing, Some(of_both)),
-            (Keep::ForProbes(24), None),
-            (Keep::ForMisses(24), None),
+            (Reserve::Nothing, Some(of_both)),
+            (Reserve::Probes(24), None),
+            (Reserve::ProbesAndLightClients(24), None),
         ] {
             let mut budget = budget(500, 20);
             let used = percent(gone(&mut budget, keep, latency, (120, 420)), 2500);

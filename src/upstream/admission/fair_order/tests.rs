@@ -7,17 +7,20 @@ use super::*;
 fn wish(priority: Priority, caller: u32) -> RequestPriority {
     RequestPriority {
         priority,
-        caller: Some(Client::V4(caller)),
+        client: Some(Client::V4(caller)),
     }
 }
 
 /// Serves all that wait; answers with their order.
-fn served(queue: &mut Queue, waiting: &mut Vec<(Number, RequestPriority)>) -> Vec<RequestPriority> {
+fn served(
+    queue: &mut FairOrder,
+    waiting: &mut Vec<(Ticket, RequestPriority)>,
+) -> Vec<RequestPriority> {
     let mut order = Vec::new();
     while let Some(first) = queue.first(MANY) {
         let at = waiting.iter().position(|(number, _)| *number == first);
         let (number, wish) = waiting.remove(at.unwrap());
-        queue.leave(wish, number, true);
+        queue.remove(wish, number, true);
         order.push(wish);
     }
     assert!(queue.is_empty());
@@ -38,7 +41,7 @@ fn at(seconds: u64) -> Moment {
 
 #[test]
 fn clients_take_turns_whatever_the_priority_and_priority_counts_within_a_client() {
-    let mut queue = Queue::new(100);
+    let mut queue = FairOrder::new(100);
     let mut waiting = Vec::new();
     for wish in [
         wish(AGAIN, 1),
@@ -50,7 +53,7 @@ fn clients_take_turns_whatever_the_priority_and_priority_counts_within_a_client(
         wish(Priority::Probe, 4),
         wish(MISS, 5),
     ] {
-        waiting.push((queue.enter(wish).unwrap().0, wish));
+        waiting.push((queue.push(wish).unwrap().0, wish));
     }
     let order = served(&mut queue, &mut waiting);
     let expected = [
@@ -68,14 +71,14 @@ fn clients_take_turns_whatever_the_priority_and_priority_counts_within_a_client(
 
 #[test]
 fn the_client_that_has_had_least_goes_first_and_what_it_had_fades() {
-    let mut queue = Queue::new(100);
+    let mut queue = FairOrder::new(100);
     for _ in 0..8 {
         queue.charge(client(1), at(0));
     }
     queue.charge(client(2), at(0));
-    let greedy = queue.enter(wish(MISS, 1)).unwrap().0;
+    let greedy = queue.push(wish(MISS, 1)).unwrap().0;
     assert!(queue.goes_first(wish(AGAIN, 2), MANY));
-    let modest = queue.enter(wish(AGAIN, 2)).unwrap().0;
+    let modest = queue.push(wish(AGAIN, 2)).unwrap().0;
     assert_eq!(queue.first(MANY), Some(modest));
     assert!(queue.is_light(client(2)) && queue.is_light(client(3)));
     assert!(!queue.is_light(client(1)));
@@ -85,7 +88,7 @@ fn the_client_that_has_had_least_goes_first_and_what_it_had_fades() {
         queue.charge(client(2), at(60));
     }
     assert_eq!(queue.first(MANY), Some(greedy));
-    let shares = queue.heaviest(1, at(60));
+    let shares = queue.busiest_clients(1, at(60));
     assert_eq!(shares.len(), 1);
     assert_eq!((shares[0].client, shares[0].waiting), (client(2), 1));
     assert!((shares[0].recent - 3.25).abs() < 1e-9, "{shares:?}");
@@ -93,36 +96,40 @@ fn the_client_that_has_had_least_goes_first_and_what_it_had_fades() {
 
 #[test]
 fn clients_that_want_nothing_are_forgotten_in_time() {
-    let mut queue = Queue::new(100);
+    let mut queue = FairOrder::new(100);
     for number in 0..1000 {
         queue.charge(client(number), at(0));
     }
-    let waits = queue.enter(wish(MISS, 7)).unwrap().0;
-    queue.hold(client(8));
-    assert_eq!(queue.clients(), 1000);
+    let waits = queue.push(wish(MISS, 7)).unwrap().0;
+    queue.take_slot(client(8));
+    assert_eq!(queue.active_clients(), 1000);
     queue.charge(client(2000), at(130));
-    assert_eq!(queue.clients(), 3, "one waits, one holds, one is new");
-    queue.release(client(8));
-    queue.leave(wish(MISS, 7), waits, false);
+    assert_eq!(
+        queue.active_clients(),
+        3,
+        "one waits, one holds, one is new"
+    );
+    queue.release_slot(client(8));
+    queue.remove(wish(MISS, 7), waits, false);
     // An age later nothing overflows.
     queue.charge(client(1), at(10_000_000));
-    assert_eq!(queue.clients(), 1);
+    assert_eq!(queue.active_clients(), 1);
     assert!(!queue.is_light(client(1)) && queue.is_light(client(2)));
 }
 
 #[test]
 fn clients_beyond_those_that_are_told_apart_count_as_one() {
-    let mut queue = Queue::new(100);
+    let mut queue = FairOrder::new(100);
     for number in 0..2 * MOST_CLIENTS as u32 {
         queue.charge(client(number), at(0));
     }
     assert_eq!(
-        queue.clients(),
+        queue.active_clients(),
         MOST_CLIENTS + 1,
         "and the one for all others"
     );
-    assert_eq!(queue.account(client(1)), client(1));
-    assert_eq!(queue.account(client(u32::MAX)), None);
+    assert_eq!(queue.tracked(client(1)), client(1));
+    assert_eq!(queue.tracked(client(u32::MAX)), None);
 }
 
 #[test]
@@ -137,13 +144,13 @@ fn a_client_alone_holds_half_of_the_slots_and_the_others_what_is_fair() {
         (3, &[3, 0]),
         (1, &[1, 0]),
     ] {
-        let mut queue = Queue::new(100);
+        let mut queue = FairOrder::new(100);
         let mut taken = 0;
         for (at, expected) in expected.iter().enumerate() {
             let client = client(at as u32);
             let mut own = 0;
-            while taken < slots && queue.may_hold(client, slots) {
-                queue.hold(client);
+            while taken < slots && queue.may_take_slot(client, slots) {
+                queue.take_slot(client);
                 (own, taken) = (own + 1, taken + 1);
             }
             assert_eq!(own, *expected, "client {at} of {slots} slots");
@@ -153,67 +160,67 @@ fn a_client_alone_holds_half_of_the_slots_and_the_others_what_is_fair() {
 
 #[test]
 fn a_client_over_its_share_of_slots_holds_up_nobody() {
-    let mut queue = Queue::new(100);
+    let mut queue = FairOrder::new(100);
     for _ in 0..16 {
         assert!(queue.goes_first(wish(MISS, 1), 32));
-        queue.hold(client(1));
+        queue.take_slot(client(1));
     }
     assert!(!queue.goes_first(wish(MISS, 1), 32));
-    let greedy = queue.enter(wish(MISS, 1)).unwrap().0;
+    let greedy = queue.push(wish(MISS, 1)).unwrap().0;
     assert_eq!(queue.first(32), None);
-    assert!(queue.holds_back(32));
-    let modest = queue.enter(wish(MISS, 2)).unwrap().0;
+    assert!(queue.is_first_over_its_share(32));
+    let modest = queue.push(wish(MISS, 2)).unwrap().0;
     assert_eq!(queue.first(32), Some(modest), "it is passed over");
-    queue.leave(wish(MISS, 2), modest, true);
-    queue.hold(client(2));
+    queue.remove(wish(MISS, 2), modest, true);
+    queue.take_slot(client(2));
     // As long as others wait, an even share is the most.
     for _ in 0..6 {
-        queue.release(client(1));
+        queue.release_slot(client(1));
     }
     assert_eq!(queue.first(32), Some(greedy));
-    let others = [3, 4].map(|number| queue.enter(wish(MISS, number)).unwrap().0);
+    let others = [3, 4].map(|number| queue.push(wish(MISS, number)).unwrap().0);
     queue.charge(client(3), at(0));
     queue.charge(client(4), at(0));
     assert_eq!(queue.first(32), Some(others[0]), "four want some: 8 each");
-    queue.leave(wish(MISS, 3), others[0], false);
-    queue.leave(wish(MISS, 4), others[1], false);
+    queue.remove(wish(MISS, 3), others[0], false);
+    queue.remove(wish(MISS, 4), others[1], false);
     assert_eq!(queue.first(32), Some(greedy));
 }
 
 #[test]
 fn a_request_that_is_given_up_costs_nobody_a_turn() {
-    let mut queue = Queue::new(100);
-    let numbers = [1, 1, 2].map(|caller| queue.enter(wish(MISS, caller)).unwrap().0);
-    queue.leave(wish(MISS, 1), numbers[0], false);
+    let mut queue = FairOrder::new(100);
+    let numbers = [1, 1, 2].map(|caller| queue.push(wish(MISS, caller)).unwrap().0);
+    queue.remove(wish(MISS, 1), numbers[0], false);
     assert_eq!(queue.first(MANY), Some(numbers[1]));
-    queue.leave(wish(MISS, 1), numbers[0], false);
+    queue.remove(wish(MISS, 1), numbers[0], false);
     assert_eq!(queue.len(), 2, "it has gone already");
 }
 
 #[test]
 fn a_full_queue_drops_the_last_of_the_client_with_the_most() {
-    let mut queue = Queue::new(4);
+    let mut queue = FairOrder::new(4);
     for _ in 0..3 {
-        queue.enter(wish(MISS, 1)).unwrap();
+        queue.push(wish(MISS, 1)).unwrap();
     }
-    let again = queue.enter(wish(AGAIN, 1)).unwrap().0;
+    let again = queue.push(wish(AGAIN, 1)).unwrap().0;
     assert_eq!(
-        queue.enter(wish(AGAIN, 1)),
-        Err(Full),
+        queue.push(wish(AGAIN, 1)),
+        Err(QueueFull),
         "its own are the most"
     );
-    let (miss, out) = queue.enter(wish(MISS, 1)).unwrap();
+    let (miss, out) = queue.push(wish(MISS, 1)).unwrap();
     assert_eq!(out, Some(again), "its own that is less urgent");
-    assert_eq!(queue.enter(wish(MISS, 1)), Err(Full));
-    let (second, out) = queue.enter(wish(AGAIN, 2)).unwrap();
+    assert_eq!(queue.push(wish(MISS, 1)), Err(QueueFull));
+    let (second, out) = queue.push(wish(AGAIN, 2)).unwrap();
     assert_eq!(out, Some(miss), "whatever the priority");
-    let (_, out) = queue.enter(wish(Priority::Probe, 3)).unwrap();
+    let (_, out) = queue.push(wish(Priority::Probe, 3)).unwrap();
     assert!(out.is_some() && out != Some(second));
     assert_eq!(queue.len(), 4);
-    let mut probes = Queue::new(1);
-    probes.enter(wish(Priority::Probe, 1)).unwrap();
-    assert_eq!(probes.enter(wish(Priority::Probe, 1)), Err(Full));
-    assert_eq!(probes.enter(wish(MISS, 1)), Err(Full));
+    let mut probes = FairOrder::new(1);
+    probes.push(wish(Priority::Probe, 1)).unwrap();
+    assert_eq!(probes.push(wish(Priority::Probe, 1)), Err(QueueFull));
+    assert_eq!(probes.push(wish(MISS, 1)), Err(QueueFull));
 }
 
 proptest! {
@@ -224,22 +231,22 @@ proptest! {
     fn turns_are_even(
         steps in proptest::collection::vec((0_usize..3, 0_u32..4, 0_u8..4), 1..300),
     ) {
-        let mut queue = Queue::new(20);
-        let mut waiting: Vec<(Number, RequestPriority)> = Vec::new();
+        let mut queue = FairOrder::new(20);
+        let mut waiting: Vec<(Ticket, RequestPriority)> = Vec::new();
         for (priority, caller, act) in steps {
             let wish = wish(Priority::ALL[priority], caller);
             match act {
-                0 | 1 => match queue.enter(wish) {
+                0 | 1 => match queue.push(wish) {
                     Ok((number, out)) => {
                         waiting.retain(|(other, _)| Some(*other) != out);
                         waiting.push((number, wish));
                     }
-                    Err(Full) => prop_assert_eq!(queue.len(), 20),
+                    Err(QueueFull) => prop_assert_eq!(queue.len(), 20),
                 },
                 2 => {
                     if let Some(at) = waiting.iter().position(|(_, w)| *w == wish) {
                         let (number, wish) = waiting.remove(at);
-                        queue.leave(wish, number, false);
+                        queue.remove(wish, number, false);
                     }
                 }
                 _ => {
@@ -250,10 +257,10 @@ proptest! {
                         prop_assert!(
                             is_probe(&wish) || !waiting.iter().any(|(_, w)| is_probe(w))
                         );
-                        let own = waiting.iter().filter(|(_, w)| w.caller == wish.caller);
+                        let own = waiting.iter().filter(|(_, w)| w.client == wish.client);
                         let urgent = own.map(|(_, w)| w.priority).min();
                         prop_assert!(urgent.is_none_or(|urgent| wish.priority <= urgent));
-                        queue.leave(wish, number, true);
+                        queue.remove(wish, number, true);
                     }
                 }
             }
@@ -263,8 +270,8 @@ proptest! {
         let mut order = served(&mut queue, &mut waiting);
         order.retain(|wish| wish.priority != Priority::Probe);
         for (one, other) in [(0, 1), (1, 2), (2, 3)] {
-            let of = |w: &&RequestPriority| [client(one), client(other)].contains(&w.caller);
-            let turns: Vec<_> = order.iter().filter(of).map(|w| w.caller).collect();
+            let of = |w: &&RequestPriority| [client(one), client(other)].contains(&w.client);
+            let turns: Vec<_> = order.iter().filter(of).map(|w| w.client).collect();
             // Once one has no more, the rest is the other's.
             let last = |c: u32| turns.iter().rposition(|t| *t == client(c));
             let both = last(one).min(last(other)).unwrap_or(0);
@@ -280,8 +287,8 @@ proptest! {
         steps in proptest::collection::vec((0_u32..5, 0_u8..6, 0_u64..40), 1..200),
         slots in 1_u32..12,
     ) {
-        let mut queue = Queue::new(50);
-        let mut waiting: Vec<(Number, RequestPriority)> = Vec::new();
+        let mut queue = FairOrder::new(50);
+        let mut waiting: Vec<(Ticket, RequestPriority)> = Vec::new();
         let mut held: Vec<Option<Client>> = Vec::new();
         let mut now = 0;
         for (caller, act, pause) in steps {
@@ -289,7 +296,7 @@ proptest! {
             match act {
                 0 | 1 => {
                     let wish = wish(MISS, caller);
-                    waiting.push((queue.enter(wish).unwrap().0, wish));
+                    waiting.push((queue.push(wish).unwrap().0, wish));
                     if waiting.len() == 50 {
                         break;
                     }
@@ -298,36 +305,36 @@ proptest! {
                     if let Some(first) = queue.first(slots) {
                         let at = waiting.iter().position(|(n, _)| *n == first).unwrap();
                         let (number, wish) = waiting.remove(at);
-                        queue.hold(wish.caller);
-                        queue.charge(wish.caller, moment(now));
-                        held.push(wish.caller);
-                        queue.leave(wish, number, true);
+                        queue.take_slot(wish.client);
+                        queue.charge(wish.client, moment(now));
+                        held.push(wish.client);
+                        queue.remove(wish, number, true);
                     }
                 }
                 _ => {
                     if let Some(client) = held.pop() {
-                        queue.release(client);
+                        queue.release_slot(client);
                     }
                 }
             }
-            let clients = waiting.iter().map(|(_, w)| w.caller);
+            let clients = waiting.iter().map(|(_, w)| w.client);
             let mut wanting: Vec<_> = clients.chain(held.iter().copied()).collect();
             wanting.sort_by_key(|client| format!("{client:?}"));
             wanting.dedup();
-            prop_assert_eq!(queue.wanting as usize, wanting.len());
-            prop_assert_eq!(queue.held as usize, held.len());
-            let holds_none = |(_, w): &(Number, RequestPriority)| !held.contains(&w.caller);
+            prop_assert_eq!(queue.competing as usize, wanting.len());
+            prop_assert_eq!(queue.slots_in_use as usize, held.len());
+            let holds_none = |(_, w): &(Ticket, RequestPriority)| !held.contains(&w.client);
             if waiting.iter().any(holds_none) {
                 prop_assert!(queue.first(slots).is_some());
             }
         }
         for client in held {
-            queue.release(client);
+            queue.release_slot(client);
         }
         for (number, wish) in waiting {
-            queue.leave(wish, number, false);
+            queue.remove(wish, number, false);
         }
-        prop_assert_eq!((queue.wanting, queue.held, queue.order.len()), (0, 0, 0));
+        prop_assert_eq!((queue.competing, queue.slots_in_use, queue.order.len()), (0, 0, 0));
         prop_assert!(queue.is_empty());
     }
 }

@@ -241,17 +241,28 @@ fn dialects() {
         said.insert(http::header::DATE, date);
         let own = wall() - Duration::from_secs(5 * 3600);
         let read = read(StatusCode::OK, &said, own);
-        let found = read.words.iter();
-        let found = found.map(|word| (word.window, word.left, word.lasts.as_secs(), word.told));
+        let found = read.limits.iter();
+        let found = found.map(|word| {
+            (
+                word.window,
+                word.remaining,
+                word.valid_for.as_secs(),
+                word.end_is_known,
+            )
+        });
         assert_eq!(found.collect::<Vec<_>>(), *words, "{pairs:?}");
         assert_eq!(read.unreadable, Vec::new(), "{pairs:?}");
         let names = pairs.iter().filter_map(|(name, _)| dialects::find(name));
         tested.extend(names.map(|(at, _, part)| (at, part)));
     }
     for (at, dialect) in dialects::DIALECTS.iter().enumerate() {
-        let ends = (0..dialect.ends.len()).map(Part::End);
-        for part in ends.chain([Part::Left]) {
-            assert!(tested.contains(&(at, part)), "{} {part:?}", dialect.left);
+        let ends = (0..dialect.ends.len()).map(FieldMeaning::End);
+        for part in ends.chain([FieldMeaning::Remaining]) {
+            assert!(
+                tested.contains(&(at, part)),
+                "{} {part:?}",
+                dialect.remaining
+            );
         }
     }
 }
@@ -284,14 +295,14 @@ fn waits_in_all_spellings() {
             said.append(*name, value.parse().unwrap());
         }
         assert_eq!(
-            throttled(&said, wall()),
+            wait_after_429(&said, wall()),
             Duration::from_secs(seconds),
             "{pairs:?}"
         );
     }
-    assert_eq!(wait(&fields(&[]), wall()), None);
+    assert_eq!(retry_after(&fields(&[]), wall()), None);
     let unreadable = fields(&[("retry-after", "soon")]);
-    assert_eq!(wait(&unreadable, wall()), Some(UNREADABLE_WAIT));
+    assert_eq!(retry_after(&unreadable, wall()), Some(UNREADABLE_WAIT));
 }
 
 #[test]
@@ -321,7 +332,7 @@ fn what_cannot_be_read() {
         let said = fields(&[(name, value)]);
         let noted: Vec<_> = match is_read {
             true => Vec::new(),
-            false => vec![Unreadable {
+            false => vec![UnreadableField {
                 field: HeaderName::from_static(name),
                 value: value.parse().unwrap(),
             }],
@@ -336,9 +347,9 @@ fn what_cannot_be_read() {
             let status = StatusCode::from_u16(status).unwrap();
             let read = read(status, &said, wall());
             assert_eq!(read.unreadable, noted, "{name}: {value}");
-            let pauses = read.words.iter().any(|word| {
-                word.left == 0
-                    && word.lasts <= UNREADABLE_WAIT
+            let pauses = read.limits.iter().any(|word| {
+                word.remaining == 0
+                    && word.valid_for <= UNREADABLE_WAIT
                     && word.window == LimitWindow::Unnamed
             });
             assert_eq!(pauses, refuses && !is_read, "{status} {name}: {value}");

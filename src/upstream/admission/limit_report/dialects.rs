@@ -16,7 +16,7 @@ use super::LimitWindow;
 /// have them.
 pub(crate) struct Dialect {
     /// How many requests are left. `*` stands for the name of a window.
-    pub(crate) left: &'static str,
+    pub(crate) remaining: &'static str,
     /// When the window ends, the best first; at most [`ENDS`].
     pub(crate) ends: &'static [&'static str],
 }
@@ -32,7 +32,7 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
         // GitLab, user and IP rate limits; Hiro, response headers.
         // In drafts 0 to 6 an end is seconds to go; in draft-polli-ratelimit-headers
         // 00 and with GitLab it may be Unix time; with Hiro it is both.
-        left: "ratelimit-remaining",
+        remaining: "ratelimit-remaining",
         ends: &["ratelimit-reset"],
     },
     Dialect {
@@ -41,57 +41,57 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
         // Unix time, with fractions at Discord, which also has the seconds to go;
         // seconds to go at Envoy and Reddit, which has fractions of requests; a
         // date of ISO 8601 at Atlassian.
-        left: "x-ratelimit-remaining",
+        remaining: "x-ratelimit-remaining",
         ends: &["x-ratelimit-reset-after", "x-ratelimit-reset"],
     },
     Dialect {
         // X (Twitter), rate limits; IBM Security Verify, add-response-headers.
-        left: "x-rate-limit-remaining",
+        remaining: "x-rate-limit-remaining",
         ends: &["x-rate-limit-reset"],
     },
     Dialect {
         // Kong, rate limiting plugin, which says the end in `ratelimit-reset`.
-        left: "x-ratelimit-remaining-*",
+        remaining: "x-ratelimit-remaining-*",
         ends: &["x-ratelimit-reset-*"],
     },
     Dialect {
         // Kong's windows with the draft's prefix; met with.
-        left: "ratelimit-remaining-*",
+        remaining: "ratelimit-remaining-*",
         ends: &["ratelimit-reset-*"],
     },
     Dialect {
         // Hiro, response headers, Bitcoin services.
         // Ordinals and Runes are Bitcoin services there.
-        left: "x-ratelimit-remaining-bitcoin-*",
+        remaining: "x-ratelimit-remaining-bitcoin-*",
         ends: &["x-ratelimit-reset-bitcoin-*"],
     },
     Dialect {
         // Hiro, response headers, Stacks services.
-        left: "x-ratelimit-remaining-stacks-*",
+        remaining: "x-ratelimit-remaining-stacks-*",
         ends: &["x-ratelimit-reset-stacks-*"],
     },
     Dialect {
         // OpenAI, rate limits; Groq, rate limits.
         // Go's durations.
-        left: "x-ratelimit-remaining-requests",
+        remaining: "x-ratelimit-remaining-requests",
         ends: &["x-ratelimit-reset-requests"],
     },
     Dialect {
         // Cerebras, rate limits.
         // Seconds to go, with fractions.
-        left: "x-ratelimit-remaining-requests-*",
+        remaining: "x-ratelimit-remaining-requests-*",
         ends: &["x-ratelimit-reset-requests-*"],
     },
     Dialect {
         // Anthropic, rate limits.
         // A date of RFC 3339.
-        left: "anthropic-ratelimit-requests-remaining",
+        remaining: "anthropic-ratelimit-requests-remaining",
         ends: &["anthropic-ratelimit-requests-reset"],
     },
     Dialect {
         // Shopify, REST Admin API rate limits.
         // Of a leaky bucket: how full it is, of how much it holds. No end.
-        left: BUCKET,
+        remaining: BUCKET,
         ends: &[],
     },
 ];
@@ -113,24 +113,25 @@ pub(crate) const WAITS: [(&str, bool); 4] = [
 
 /// What a field says of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum FieldMeaning {
     /// How many requests are left.
-    Left,
+    Remaining,
     /// When it ends; the lower the better.
     End(usize),
 }
 
 /// Which dialect a field is of, which window it is about and what it says.
-pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, Part)> {
+pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, FieldMeaning)> {
     // Of the fields of a response hardly any has it.
     if !name.contains("limit") {
         return None;
     }
     DIALECTS.iter().enumerate().find_map(|(at, dialect)| {
-        let left = window(dialect.left, name).map(|window| (at, window, Part::Left));
+        let left =
+            window(dialect.remaining, name).map(|window| (at, window, FieldMeaning::Remaining));
         left.or_else(|| {
             let mut ends = dialect.ends.iter().enumerate();
-            ends.find_map(|(rank, end)| Some((at, window(end, name)?, Part::End(rank))))
+            ends.find_map(|(rank, end)| Some((at, window(end, name)?, FieldMeaning::End(rank))))
         })
     })
 }
@@ -150,18 +151,18 @@ mod tests {
     #[test]
     fn names_are_found() {
         for dialect in &DIALECTS {
-            assert!(dialect.ends.len() <= ENDS, "{}", dialect.left);
-            let (left, window) = match dialect.left.strip_suffix('*') {
+            assert!(dialect.ends.len() <= ENDS, "{}", dialect.remaining);
+            let (left, window) = match dialect.remaining.strip_suffix('*') {
                 Some(begin) => (format!("{begin}hour"), LimitWindow::Hour),
-                None => (dialect.left.to_owned(), LimitWindow::Unnamed),
+                None => (dialect.remaining.to_owned(), LimitWindow::Unnamed),
             };
             let (at, found, part) = find(&left).unwrap();
-            assert_eq!(DIALECTS[at].left, dialect.left);
-            assert_eq!((found, part), (window, Part::Left));
+            assert_eq!(DIALECTS[at].remaining, dialect.remaining);
+            assert_eq!((found, part), (window, FieldMeaning::Remaining));
             for (rank, end) in dialect.ends.iter().enumerate() {
                 let (at, found, part) = find(&end.replace('*', "hour")).unwrap();
-                assert_eq!(DIALECTS[at].left, dialect.left);
-                assert_eq!((found, part), (window, Part::End(rank)));
+                assert_eq!(DIALECTS[at].remaining, dialect.remaining);
+                assert_eq!((found, part), (window, FieldMeaning::End(rank)));
             }
         }
         for name in [

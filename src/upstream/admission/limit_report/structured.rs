@@ -19,11 +19,11 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// A service limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Item {
+pub(crate) struct ServiceLimit {
     /// The window that its policy has.
     pub(crate) window: LimitWindow,
     /// How many requests are left.
-    pub(crate) left: u64,
+    pub(crate) remaining: u64,
     /// In how many seconds the window ends.
     pub(crate) end: Option<u64>,
     /// How long the window is, in seconds, by its policy.
@@ -31,7 +31,7 @@ pub(crate) struct Item {
 }
 
 /// A quota policy.
-struct Policy {
+struct QuotaPolicy {
     name: String,
     window: Option<u64>,
     /// Whether it is about requests, and not about bytes, or requests at once
@@ -41,7 +41,7 @@ struct Policy {
 
 /// The service limits of a response that are about requests, and the lines that
 /// cannot be read as such.
-pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&HeaderValue>) {
+pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<ServiceLimit>, Vec<&HeaderValue>) {
     let (mut items, mut unreadable) = (Vec::new(), Vec::new());
     let lines = fields.get_all(RATELIMIT);
     if lines.iter().next().is_none() {
@@ -53,7 +53,7 @@ pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&Heade
     for line in lines {
         let mut is_read = true;
         match parse(line) {
-            Some(Parsed::Members(members)) => {
+            Some(RatelimitLine::Members(members)) => {
                 let member = |name: &str| members.get(name).and_then(number);
                 let (line_left, line_end) = (member("remaining"), member("reset"));
                 is_read = line_left.is_some() || !members.contains_key("remaining");
@@ -61,7 +61,7 @@ pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&Heade
                 left = left.into_iter().chain(line_left.map(floor)).min();
                 end = end.max(line_end.map(|end| until(end, clocks)));
             }
-            Some(Parsed::Limits(limits)) => {
+            Some(RatelimitLine::Limits(limits)) => {
                 for (name, parameters) in limits {
                     let policy = policies.iter().find(|policy| policy.name == name);
                     if policy.is_some_and(|policy| !policy.counts_requests) {
@@ -80,9 +80,9 @@ pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&Heade
         }
     }
     if let Some(left) = left {
-        items.push(Item {
+        items.push(ServiceLimit {
             window: LimitWindow::Unnamed,
-            left,
+            remaining: left,
             end,
             longest: None,
         });
@@ -91,14 +91,14 @@ pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<Item>, Vec<&Heade
 }
 
 /// A line of `ratelimit`.
-enum Parsed {
+enum RatelimitLine {
     /// Draft 7.
     Members(Dictionary),
     /// Draft 8 and later: names and parameters.
     Limits(Vec<(String, Parameters)>),
 }
 
-fn parse(line: &HeaderValue) -> Option<Parsed> {
+fn parse(line: &HeaderValue) -> Option<RatelimitLine> {
     let members: Result<Dictionary, _> = Parser::new(line.as_bytes()).parse();
     let is_draft_7 = |members: &Dictionary| {
         let names = ["limit", "remaining", "reset"];
@@ -107,21 +107,25 @@ fn parse(line: &HeaderValue) -> Option<Parsed> {
     if let Ok(members) = members
         && is_draft_7(&members)
     {
-        return Some(Parsed::Members(members));
+        return Some(RatelimitLine::Members(members));
     }
     let list: List = Parser::new(line.as_bytes()).parse().ok()?;
     let limits = list.into_iter().map(|entry| match entry {
         ListEntry::Item(item) => Some((name(&item.bare_item)?, item.params)),
         ListEntry::InnerList(_) => None,
     });
-    Some(Parsed::Limits(limits.collect::<Option<_>>()?))
+    Some(RatelimitLine::Limits(limits.collect::<Option<_>>()?))
 }
 
-fn item(policy: Option<&Policy>, parameters: &Parameters, clocks: Clocks) -> Option<Item> {
+fn item(
+    policy: Option<&QuotaPolicy>,
+    parameters: &Parameters,
+    clocks: Clocks,
+) -> Option<ServiceLimit> {
     let longest = policy.and_then(|policy| policy.window);
-    Some(Item {
+    Some(ServiceLimit {
         window: longest.map_or(LimitWindow::Unnamed, LimitWindow::lasting),
-        left: floor(parameters.get("r").and_then(thousandths)?),
+        remaining: floor(parameters.get("r").and_then(thousandths)?),
         end: (parameters.get("t").and_then(thousandths)).map(|end| until(end, clocks)),
         longest,
     })
@@ -129,11 +133,11 @@ fn item(policy: Option<&Policy>, parameters: &Parameters, clocks: Clocks) -> Opt
 
 /// The policies that have names. One that cannot be read says nothing: it only
 /// completes what `ratelimit` says.
-fn policies(fields: &HeaderMap) -> Vec<Policy> {
+fn policies(fields: &HeaderMap) -> Vec<QuotaPolicy> {
     let lines = fields.get_all(POLICY).iter();
     let lists = lines.filter_map(|line| Parser::new(line.as_bytes()).parse::<List>().ok());
     let policy = |entry: ListEntry| match entry {
-        ListEntry::Item(item) => Some(Policy {
+        ListEntry::Item(item) => Some(QuotaPolicy {
             name: name(&item.bare_item)?,
             window: item.params.get("w").and_then(thousandths).map(ceil),
             counts_requests: match item.params.get("qu") {
@@ -307,7 +311,7 @@ mod tests {
         for (limits, policies, expected, unreadable) in rows {
             let fields = fields(limits, policies);
             let (items, lines) = read(&fields, clocks());
-            let limit = |item: &Item| (item.window, item.left, item.end, item.longest);
+            let limit = |item: &ServiceLimit| (item.window, item.remaining, item.end, item.longest);
             let found: Vec<Limit> = items.iter().map(limit).collect();
             assert_eq!(found, *expected, "{limits:?} {policies:?}");
             assert_eq!(lines.len(), *unreadable, "{limits:?} {policies:?}");
@@ -321,7 +325,7 @@ mod tests {
             let own = format!("\"default\";r={left};t={end}");
             let said = fields(&[&own, &other], &[&other]);
             let (items, unreadable) = read(&said, clocks());
-            let is_it = |item: &Item| item.left == u64::from(left) && item.end == Some(end);
+            let is_it = |item: &ServiceLimit| item.remaining == u64::from(left) && item.end == Some(end);
             prop_assert!(items.iter().any(is_it));
             prop_assert!(unreadable.len() <= 1);
         }

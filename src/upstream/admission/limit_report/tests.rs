@@ -8,7 +8,7 @@ use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::admission::budget::{Budget, Keep};
+use crate::upstream::admission::budget::{Budget, Reserve};
 use crate::upstream::{Rate, Rates};
 
 /// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
@@ -180,12 +180,12 @@ fn what_is_said_of_windows() {
         let read = read(StatusCode::OK, &fields(pairs), wall());
         let word = |(window, left, lasts, told): &(LimitWindow, u64, u64, bool)| ReportedLimit {
             window: *window,
-            left: *left,
-            lasts: Duration::from_secs(*lasts),
-            told: *told,
+            remaining: *left,
+            valid_for: Duration::from_secs(*lasts),
+            end_is_known: *told,
         };
         let expected: Vec<_> = words.iter().map(word).collect();
-        assert_eq!(read.words, expected, "{pairs:?}");
+        assert_eq!(read.limits, expected, "{pairs:?}");
         assert_eq!(
             read.quota_spent,
             quota.map(Duration::from_secs),
@@ -208,7 +208,7 @@ fn a_wait_of_more_than_an_hour_is_a_quotas() {
     ] {
         let status = StatusCode::from_u16(status).unwrap();
         let read = read(status, &fields(&[("retry-after", value)]), wall());
-        let expected = spent.then_some(MOST_WAIT);
+        let expected = spent.then_some(MAX_WAIT);
         assert_eq!(read.quota_spent, expected, "{status} {value}");
     }
 }
@@ -231,7 +231,7 @@ fn a_throttled_key_waits_for_what_is_spent() {
             50,
         ),
     ] {
-        let wait = throttled(&fields(pairs), wall());
+        let wait = wait_after_429(&fields(pairs), wall());
         assert_eq!(wait, Duration::from_secs(seconds), "{pairs:?}");
     }
 }
@@ -284,9 +284,9 @@ proptest! {
     #[test]
     fn every_wait_is_within_bounds(status in 100_u16..600, said in any_fields()) {
         let read = read(StatusCode::from_u16(status).unwrap(), &said, wall());
-        let spans = read.words.iter().map(|word| word.lasts).chain(read.quota_spent);
-        for span in spans.chain([throttled(&said, wall())]).chain(wait(&said, wall())) {
-            prop_assert!((LEAST_WAIT..=MOST_WAIT).contains(&span), "{span:?}");
+        let spans = read.limits.iter().map(|word| word.valid_for).chain(read.quota_spent);
+        for span in spans.chain([wait_after_429(&said, wall())]).chain(retry_after(&said, wall())) {
+            prop_assert!((MIN_WAIT..=MAX_WAIT).contains(&span), "{span:?}");
         }
     }
 }
@@ -314,20 +314,20 @@ proptest! {
         for (pause, status, keep, said) in steps {
             now = now + Duration::from_millis(pause);
             let keep = match keep {
-                0 => Keep::Half,
-                1 => Keep::ForMisses(2),
-                2 => Keep::ForProbes(2),
-                _ => Keep::Nothing,
+                0 => Reserve::Half,
+                1 => Reserve::ProbesAndLightClients(2),
+                2 => Reserve::Probes(2),
+                _ => Reserve::Nothing,
             };
             if heard.take(now, keep).is_err() {
                 continue;
             }
             prop_assert!(deaf.take(now, keep).is_ok());
-            let place = heard.place();
+            let place = heard.last_entry();
             if let Some(said) = said {
                 let status = [200, 404, 429, 503][usize::from(status)];
                 let status = StatusCode::from_u16(status).unwrap();
-                heard.hear(&read(status, &said, wall()).words, place, now);
+                heard.apply_report(&read(status, &said, wall()).limits, place, now);
             }
             heard.end(now);
             deaf.end(now);

@@ -15,7 +15,7 @@ use http::header::{AGE, DATE, HeaderName};
 
 /// A window that ends later than this is none: its end is nonsense, or in
 /// another unit.
-pub(crate) const MOST_SPAN: u64 = 400 * 86_400;
+pub(crate) const MAX_WINDOW: u64 = 400 * 86_400;
 
 /// Above this a bare number is no number of seconds to go, but Unix time.
 const UNIX_TIME: u64 = 1_000_000_000;
@@ -59,7 +59,7 @@ impl Clocks {
 
     /// Whole seconds until a date, rounded up; none where it has passed.
     fn until(self, date: SystemTime) -> u64 {
-        let span = Duration::from_secs(MOST_SPAN);
+        let span = Duration::from_secs(MAX_WINDOW);
         let is_near = |clock: &SystemTime| {
             let ahead = date.duration_since(*clock);
             ahead.unwrap_or_else(|behind| behind.duration()) <= span

@@ -8,16 +8,16 @@ use crate::identify::Client;
 fn wish(priority: Priority, caller: u32) -> RequestPriority {
     RequestPriority {
         priority,
-        caller: Some(Client::V4(caller)),
+        client: Some(Client::V4(caller)),
     }
 }
 
-fn hold(until: Until) -> Hold {
-    Hold {
-        why: Failure::Spent {
+fn hold(until: AdmissionRetry) -> NotAdmitted {
+    NotAdmitted {
+        failure: Failure::Spent {
             retry_after: Duration::from_secs(9),
         },
-        until,
+        retry: until,
     }
 }
 
@@ -27,12 +27,14 @@ const LONG: Duration = Duration::from_secs(5);
 struct Permits(AtomicU32);
 
 impl Permits {
-    fn attempt(&self) -> Result<(), Hold> {
+    fn attempt(&self) -> Result<(), NotAdmitted> {
         let less = |n: u32| n.checked_sub(1);
         let taken = self
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-        taken.map(drop).map_err(|_none| hold(Until::OneEnds))
+        taken
+            .map(drop)
+            .map_err(|_none| hold(AdmissionRetry::WhenRequestEnds))
     }
 }
 
@@ -56,7 +58,7 @@ async fn who_waits_passes_in_turns_as_there_is_room() {
             let line = line.clone();
             async move {
                 let wish = wish(priority, caller);
-                line.pass(wish, LONG, |_slot| permits.attempt())
+                line.admit(wish, LONG, |_slot| permits.attempt())
                     .await
                     .unwrap();
                 order.lock().unwrap().push(caller);
@@ -83,10 +85,10 @@ async fn who_waits_passes_in_turns_as_there_is_room() {
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_longer_than_its_patience() {
     let line = AdmissionQueue::new(100, Clock::manual());
-    let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
+    let never = |_slot| Err::<(), _>(hold(AdmissionRetry::WhenRequestEnds));
     let began = Instant::now();
-    let first = line.pass(wish(Priority::Miss, 1), LONG, never);
-    let second = line.pass(wish(Priority::Miss, 2), LONG / 2, never);
+    let first = line.admit(wish(Priority::Miss, 1), LONG, never);
+    let second = line.admit(wish(Priority::Miss, 2), LONG / 2, never);
     let (first, second) = tokio::join!(first, second);
     let spent = |left| Failure::Spent {
         retry_after: Duration::from_secs(left),
@@ -101,13 +103,13 @@ async fn nobody_waits_longer_than_its_patience() {
 async fn waiting_that_is_of_no_use_is_not_done() {
     let line = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
-    for until in [Until::Never, Until::After(LONG * 2)] {
+    for until in [AdmissionRetry::Never, AdmissionRetry::After(LONG * 2)] {
         let held = |_slot| Err::<(), _>(hold(until));
-        let passed = line.pass(wish(Priority::Miss, 1), LONG, held).await;
+        let passed = line.admit(wish(Priority::Miss, 1), LONG, held).await;
         assert!(passed.is_err(), "{until:?}");
     }
-    let held = |_slot| Err::<(), _>(hold(Until::OneEnds));
-    let ahead = line.pass(wish(Priority::LookAhead, 1), LONG, held).await;
+    let held = |_slot| Err::<(), _>(hold(AdmissionRetry::WhenRequestEnds));
+    let ahead = line.admit(wish(Priority::LookAhead, 1), LONG, held).await;
     assert!(ahead.is_err(), "it does not wait");
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
@@ -117,10 +119,12 @@ async fn a_pause_that_is_known_is_waited_for() {
     let line = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
     let attempt = |_slot| match began.elapsed() < Duration::from_secs(2) {
-        true => Err(hold(Until::After(Duration::from_secs(2) - began.elapsed()))),
+        true => Err(hold(AdmissionRetry::After(
+            Duration::from_secs(2) - began.elapsed(),
+        ))),
         false => Ok(()),
     };
-    let passed = line.pass(wish(Priority::Miss, 1), LONG, attempt).await;
+    let passed = line.admit(wish(Priority::Miss, 1), LONG, attempt).await;
     assert_eq!(passed, Ok(()));
     assert!(began.elapsed() < Duration::from_millis(2010));
 }
@@ -128,22 +132,22 @@ async fn a_pause_that_is_known_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn who_has_to_go_is_told_at_once() {
     let line = AdmissionQueue::new(2, Clock::manual());
-    let never = |_slot| Err::<(), _>(hold(Until::OneEnds));
+    let never = |_slot| Err::<(), _>(hold(AdmissionRetry::WhenRequestEnds));
     let began = Instant::now();
     let greedy = wish(Priority::Miss, 1);
-    let (one, other) = (line.pass(greedy, LONG, never), async {
-        let out = line.pass(greedy, LONG, never).await;
+    let (one, other) = (line.admit(greedy, LONG, never), async {
+        let out = line.admit(greedy, LONG, never).await;
         (out, began.elapsed())
     });
     let late = async {
         tokio::task::yield_now().await;
-        line.pass(wish(Priority::Miss, 2), LONG, never).await
+        line.admit(wish(Priority::Miss, 2), LONG, never).await
     };
     let (_, (out, after), _) = tokio::join!(one, other, late);
     assert!(out.is_err());
     assert_eq!(after, Duration::ZERO);
     // One that is dropped leaves as well.
-    let dropped = line.pass(greedy, LONG, never);
+    let dropped = line.admit(greedy, LONG, never);
     assert!(tokio::time::timeout(LONG / 5, dropped).await.is_err());
     assert!(line.is_empty());
 }

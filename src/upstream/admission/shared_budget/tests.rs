@@ -14,9 +14,9 @@ fn at(millis: u64) -> Moment {
 }
 
 /// 0 for any number.
-fn terms(per_minute: u32, per_second: u32) -> Terms {
+fn terms(per_minute: u32, per_second: u32) -> BudgetDemand {
     let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
-    Terms {
+    BudgetDemand {
         rates: Rates {
             per_minute: rate(per_minute),
             per_second: rate(per_second),
@@ -25,15 +25,15 @@ fn terms(per_minute: u32, per_second: u32) -> Terms {
     }
 }
 
-fn payer(name: &str) -> Payer {
-    Payer::Key(HeaderValue::from_str(name).unwrap())
+fn payer(name: &str) -> BudgetOwner {
+    BudgetOwner::Key(HeaderValue::from_str(name).unwrap())
 }
 
 /// Upstreams that have a key, so many of them.
-fn sharing(upstreams: usize, terms: Terms) -> Vec<Arc<Holder>> {
+fn sharing(upstreams: usize, terms: BudgetDemand) -> Vec<Arc<BudgetHandle>> {
     let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let holder = |_| {
-        let holder = budgets.hold(&payer("a-key"), &line, at(0));
+        let holder = budgets.handle(&payer("a-key"), &line, at(0));
         holder.join(terms);
         holder
     };
@@ -41,8 +41,8 @@ fn sharing(upstreams: usize, terms: Terms) -> Vec<Arc<Holder>> {
 }
 
 /// How many requests an upstream can take at a moment.
-fn taken(holder: &Holder, now: Moment) -> usize {
-    let takes = std::iter::from_fn(|| holder.take(now, Keep::Nothing).ok());
+fn taken(holder: &BudgetHandle, now: Moment) -> usize {
+    let takes = std::iter::from_fn(|| holder.take(now, Reserve::Nothing).ok());
     takes.take(10_000).count()
 }
 
@@ -55,8 +55,8 @@ fn whose_budget_a_server_without_a_key_is() {
         ("http://api.example:443", "api.example:443"),
         ("http://[::1]:3999", "[::1]:3999"),
     ] {
-        let payer = Payer::server(&url.parse().unwrap());
-        assert_eq!(payer, Payer::Server(expected.into()), "{url}");
+        let payer = BudgetOwner::server(&url.parse().unwrap());
+        assert_eq!(payer, BudgetOwner::Server(expected.into()), "{url}");
     }
     let shown = format!("{:?}", payer("s3cret"));
     assert_eq!(shown, "a key [redacted]");
@@ -115,54 +115,54 @@ fn an_upstream_that_hangs_waits_for_its_own() {
     let [hangs, answers] = &holders[..] else {
         panic!("there are two");
     };
-    let first = hangs.take(at(0), Keep::Nothing).unwrap();
+    let first = hangs.take(at(0), Reserve::Nothing).unwrap();
     for _ in 0..2 {
-        hangs.take(at(0), Keep::Nothing).unwrap();
+        hangs.take(at(0), Reserve::Nothing).unwrap();
     }
-    let wait = |holder: &Holder, now| holder.wait(at(now), Keep::Nothing);
-    assert_eq!(wait(hangs, 5_000), Some(Wait::UntilOneEnds));
-    let quick = answers.take(at(5_000), Keep::Nothing).unwrap();
+    let wait = |holder: &BudgetHandle, now| holder.wait(at(now), Reserve::Nothing);
+    assert_eq!(wait(hangs, 5_000), Some(BudgetWait::UntilRequestEnds));
+    let quick = answers.take(at(5_000), Reserve::Nothing).unwrap();
     answers.end(quick, at(5_100));
     assert_eq!(
         wait(answers, 5_100),
-        Some(Wait::For(Duration::from_millis(1_005)))
+        Some(BudgetWait::For(Duration::from_millis(1_005)))
     );
     // One that is given up, or comes late, counts for as long as it may be in
     // the second's window.
     hangs.give_up(at(6_000));
     assert_eq!(
         wait(hangs, 6_500),
-        Some(Wait::For(Duration::from_millis(1_505)))
+        Some(BudgetWait::For(Duration::from_millis(1_505)))
     );
     assert_eq!(wait(answers, 6_500), None);
-    assert!(hangs.take(at(8_005), Keep::Nothing).is_ok());
+    assert!(hangs.take(at(8_005), Reserve::Nothing).is_ok());
     hangs.end(first, at(9_000));
-    assert!(hangs.take(at(11_004), Keep::Nothing).is_err());
-    assert!(hangs.take(at(11_005), Keep::Nothing).is_ok());
+    assert!(hangs.take(at(11_004), Reserve::Nothing).is_err());
+    assert!(hangs.take(at(11_005), Reserve::Nothing).is_ok());
 }
 
 #[test]
 fn what_others_leave_is_there_when_they_are_gone() {
     let mut holders = sharing(3, terms(500, 20));
     assert_eq!(taken(&holders[0], at(0)), 7);
-    assert_eq!(holders[0].most_in_a_second(), Some(7));
+    assert_eq!(holders[0].max_per_second(), Some(7));
     // One that is gone counts for as long as its requests do.
-    let late = holders[1].take(at(0), Keep::Nothing).unwrap();
+    let late = holders[1].take(at(0), Reserve::Nothing).unwrap();
     holders[1].leave();
     assert_eq!(taken(&holders[0], at(0)), 0);
     holders[1].end(late, at(100));
     assert_eq!(taken(&holders[0], at(100)), 8);
     holders.truncate(1);
     assert_eq!(taken(&holders[0], at(100)), 4);
-    assert_eq!(holders[0].most_in_a_second(), Some(20));
+    assert_eq!(holders[0].max_per_second(), Some(20));
 }
 
 #[test]
 fn the_stricter_rates_hold() {
     let holders = sharing(2, terms(0, 0));
-    assert_eq!(holders[0].left(at(0)), None);
+    assert_eq!(holders[0].remaining(at(0)), None);
     holders[1].join(terms(30, 0));
-    assert_eq!(holders[0].left(at(0)), Some(30));
+    assert_eq!(holders[0].remaining(at(0)), Some(30));
     holders[0].join(terms(50, 2));
     assert_eq!(holders[1].per_minute(), Some(30));
     assert_eq!(taken(&holders[0], at(0)), 1);
@@ -177,25 +177,25 @@ fn the_stricter_rates_hold() {
 fn the_probes_of_all_upstreams_have_a_share() {
     let holders = sharing(2, terms(100, 0));
     for (holder, probes) in holders.iter().zip([4, 6]) {
-        holder.keep_for_probes(probes);
+        holder.set_probes(probes);
     }
     let mut now = 0;
     let mut count = 0;
     while now < 59_000 {
-        if let Ok(counted) = holders[0].take(at(now), Keep::ForProbes(0)) {
+        if let Ok(counted) = holders[0].take(at(now), Reserve::Probes(0)) {
             holders[0].end(counted, at(now));
             count += 1;
         }
         now += 10;
     }
-    assert_eq!((count, holders[1].left(at(now))), (90, Some(10)));
+    assert_eq!((count, holders[1].remaining(at(now))), (90, Some(10)));
 }
 
 #[test]
 fn a_budget_outlives_its_holders_by_an_hour() {
     let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let hold = |name: &str, millis| {
-        let holder = budgets.hold(&payer(name), &line, at(millis));
+        let holder = budgets.handle(&payer(name), &line, at(millis));
         holder.join(terms(20, 0));
         holder
     };
@@ -209,11 +209,15 @@ fn a_budget_outlives_its_holders_by_an_hour() {
         (hour, "first", 0),
         (hour + 1, "third", 20),
     ] {
-        assert_eq!(hold(name, millis).left(at(millis)), Some(left), "{name}");
+        assert_eq!(
+            hold(name, millis).remaining(at(millis)),
+            Some(left),
+            "{name}"
+        );
     }
     // The first has a request under way, so that it is never forgotten.
     hold("fourth", 9 * hour);
-    assert_eq!(hold("first", 9 * hour).left(at(9 * hour)), Some(0));
+    assert_eq!(hold("first", 9 * hour).remaining(at(9 * hour)), Some(0));
     hold("fourth", 20 * hour);
     hold("fourth", 21 * hour);
     assert_eq!(budgets.len(), 2, "the others are forgotten");
@@ -223,20 +227,20 @@ fn a_budget_outlives_its_holders_by_an_hour() {
 fn there_are_no_more_budgets_than_so_many() {
     let (budgets, line) = (Budgets::new(), AdmissionQueue::new(10, Clock::manual()));
     let hold = |name: usize, millis| {
-        let holder = budgets.hold(&payer(&name.to_string()), &line, at(millis));
+        let holder = budgets.handle(&payer(&name.to_string()), &line, at(millis));
         holder.join(terms(20, 0));
         holder
     };
     for name in 0..MOST + 50 {
         let holder = hold(name, name as u64);
         if name < 10 {
-            let counted = holder.take(at(name as u64), Keep::Nothing).unwrap();
+            let counted = holder.take(at(name as u64), Reserve::Nothing).unwrap();
             holder.end(counted, at(name as u64));
         }
     }
     assert_eq!(budgets.len(), MOST);
     for (name, left) in [(0, 19), (9, 19), (MOST, 20)] {
-        assert_eq!(hold(name, 2_000).left(at(2_000)), Some(left), "{name}");
+        assert_eq!(hold(name, 2_000).remaining(at(2_000)), Some(left), "{name}");
     }
 }
 
@@ -262,7 +266,7 @@ proptest! {
             while now < then {
                 now += 10;
                 for (holder, hung) in hanging.iter().zip(&mut hung) {
-                    while let Ok(counted) = holder.take(at(now), Keep::Nothing) {
+                    while let Ok(counted) = holder.take(at(now), Reserve::Nothing) {
                         hung.push(counted);
                     }
                 }
@@ -272,7 +276,7 @@ proptest! {
                         (asked, under_way) = (now, None);
                     }
                     Some(_) => {}
-                    None => match answers.take(at(now), Keep::ForProbes(0)) {
+                    None => match answers.take(at(now), Reserve::Probes(0)) {
                         Ok(counted) => under_way = Some((counted, now + takes)),
                         Err(wait) => prop_assert!(
                             now - asked <= 1_005,

@@ -11,10 +11,10 @@ use proptest::test_runner::TestCaseError;
 use super::{Fate, Said, Step};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
-use crate::upstream::admission::budget::{LATE, SECOND};
-use crate::upstream::admission::limit_report::{LimitWindow, Reported};
+use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
+use crate::upstream::admission::limit_report::{LimitReport, LimitWindow};
 use crate::upstream::admission::queue::AdmissionQueue;
-use crate::upstream::admission::shared_budget::{Budgets, Payer, REMEMBERED};
+use crate::upstream::admission::shared_budget::{BudgetOwner, Budgets, REMEMBERED};
 use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::endpoint::given_up::GivenUpRequests;
 use crate::upstream::keys::{ApiKey, BudgetPermit, Denied, Keys};
@@ -45,8 +45,8 @@ fn list(bits: u8) -> Vec<ApiKey> {
     ApiKey::list(&names.join(",")).unwrap_or_default()
 }
 
-fn server(number: usize) -> Payer {
-    Payer::Server(format!("server-{number}:80").into())
+fn server(number: usize) -> BudgetOwner {
+    BudgetOwner::Server(format!("server-{number}:80").into())
 }
 
 /// 0 for any number.
@@ -199,7 +199,7 @@ impl World {
             line,
             clock,
         );
-        keys.keep_for_probes(PROBES);
+        keys.set_probes(PROBES);
         self.places[place] = Some(self.upstreams.len());
         self.upstreams.push(Upstream {
             keys,
@@ -255,7 +255,7 @@ impl World {
     fn hear_answer(&mut self, at: usize) {
         let now = self.now();
         let one = &mut self.under_way[at];
-        one.grant.answered();
+        one.grant.mark_answered();
         let (at, answers) = (one.at, &self.history[one.at]);
         let (upstream, server, from) = (answers.upstream, answers.server, answers.from);
         let arrived = self.given_up.extract_if(.., |late| {
@@ -273,7 +273,7 @@ impl World {
 
     /// One that was given up is counted about now, if at all.
     fn arrives_soon(&mut self, at: usize, now: u64) {
-        let late = u64::try_from(LATE.as_millis()).unwrap();
+        let late = u64::try_from(ARRIVAL_LIMIT.as_millis()).unwrap();
         let sent = &mut self.history[at];
         (sent.to, sent.unanswered) = (Some(now + late), Some(now + slow()));
     }
@@ -281,7 +281,7 @@ impl World {
     /// One has failed since its connection was ended by the server, or was
     /// never sent.
     fn fail(&mut self, at: usize) {
-        self.under_way[at].grant.settle();
+        self.under_way[at].grant.mark_resolved();
         self.end(at);
     }
 
@@ -454,7 +454,7 @@ impl World {
             0 => asked.shared[server].clone(),
             _ => Connection::default(),
         };
-        grant.send(SendPath::known(connection.clone()), &asked.lates[server]);
+        grant.mark_sent(SendPath::known(connection.clone()), &asked.lates[server]);
         self.history.push(Sent {
             value,
             upstream,
@@ -482,7 +482,7 @@ impl World {
             let having = self.upstreams.iter().filter(|one| one.has(value));
             let probes = having.count() * PROBES as usize;
             let for_probes = (minute / 20).max(probes.min(minute / 4));
-            let kept = match (wish.priority, wish.caller) {
+            let kept = match (wish.priority, wish.client) {
                 (Priority::Probe, _) => 0,
                 (Priority::Revalidation, None) => for_probes + minute / 10,
                 // A client that has had little may take what is kept for such.
@@ -537,31 +537,31 @@ impl World {
                 if words.len() + said.len() > MOST_WORDS {
                     return;
                 }
-                one.grant.hear(&Reported {
-                    words: said.clone(),
-                    ..Reported::default()
+                one.grant.apply_report(&LimitReport {
+                    limits: said.clone(),
+                    ..LimitReport::default()
                 });
                 for word in said {
                     // What has no named end ends where its like says more.
                     let like = |held: &Held| held.window == word.window && !held.told;
-                    words.retain(|held| word.told || !like(held));
-                    let doubt = if word.lasts > Duration::from_secs(1) {
+                    words.retain(|held| word.end_is_known || !like(held));
+                    let doubt = if word.valid_for > Duration::from_secs(1) {
                         others
                     } else {
                         0
                     };
                     words.push(Held {
-                        left: word.left.saturating_sub(doubt),
-                        until: now + u64::try_from(word.lasts.as_millis()).unwrap(),
+                        left: word.remaining.saturating_sub(doubt),
+                        until: now + u64::try_from(word.valid_for.as_millis()).unwrap(),
                         window: word.window,
-                        told: word.told,
+                        told: word.end_is_known,
                     });
                 }
             }
             Said::QuotaSpent(seconds) => {
-                one.grant.hear(&Reported {
+                one.grant.apply_report(&LimitReport {
                     quota_spent: Some(Duration::from_secs(*seconds)),
-                    ..Reported::default()
+                    ..LimitReport::default()
                 });
                 if known.rest.as_ref().is_none_or(tries) {
                     known.rest = Some(Resting {
@@ -572,11 +572,11 @@ impl World {
                 }
             }
             Said::TooOften(seconds) => {
-                one.grant.cool(Duration::from_secs(*seconds));
+                one.grant.throttle(Duration::from_secs(*seconds));
                 known.cool_until = known.cool_until.max(now + seconds * 1_000);
             }
             Said::Refused => {
-                one.grant.refused(StatusCode::FORBIDDEN);
+                one.grant.mark_refused(StatusCode::FORBIDDEN);
                 if value < KEYS.len() && known.rest.as_ref().is_none_or(tries) {
                     known.rest = Some(Resting {
                         until: now + 60_000,
@@ -586,7 +586,7 @@ impl World {
                 }
             }
             Said::Accepted => {
-                one.grant.accepted();
+                one.grant.mark_accepted();
                 if known.rest.as_ref().is_some_and(tries) {
                     known.rest = None;
                 }
@@ -704,7 +704,7 @@ impl World {
         let lates = self.upstreams.iter().flat_map(|one| &one.lates);
         assert!(lates.into_iter().all(|lates| lates.len() == 0));
         // What an answer has shown to arrive has arrived by then.
-        self.clock.advance(LATE);
+        self.clock.advance(ARRIVAL_LIMIT);
     }
 
     /// What is told to who is refused is true where nobody else asks.
@@ -735,5 +735,5 @@ impl World {
 
 /// How long a request counts as unanswered that was slow, or was given up.
 fn slow() -> u64 {
-    u64::try_from((LATE + SECOND).as_millis()).unwrap()
+    u64::try_from((ARRIVAL_LIMIT + SECOND_WINDOW).as_millis()).unwrap()
 }

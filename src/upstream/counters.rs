@@ -6,9 +6,9 @@ use super::{Failure, Priority};
 
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum SendReason {
     /// It is wished so.
-    Wished(Priority),
+    First(Priority),
     /// The one before has failed.
     Retry,
     /// The one before is slow.
@@ -17,13 +17,13 @@ pub enum Reason {
     KeyCheck,
 }
 
-impl Reason {
+impl SendReason {
     /// All of them.
     pub const ALL: [Self; 7] = [
-        Self::Wished(Priority::Probe),
-        Self::Wished(Priority::Miss),
-        Self::Wished(Priority::Revalidation),
-        Self::Wished(Priority::LookAhead),
+        Self::First(Priority::Probe),
+        Self::First(Priority::Miss),
+        Self::First(Priority::Revalidation),
+        Self::First(Priority::LookAhead),
         Self::Retry,
         Self::Hedge,
         Self::KeyCheck,
@@ -32,7 +32,7 @@ impl Reason {
     /// Its word in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Wished(priority) => priority.name(),
+            Self::First(priority) => priority.name(),
             Self::Retry => "retry",
             Self::Hedge => "hedge",
             Self::KeyCheck => "key-check",
@@ -41,7 +41,7 @@ impl Reason {
 
     const fn index(self) -> usize {
         match self {
-            Self::Wished(priority) => priority.rank(),
+            Self::First(priority) => priority.index(),
             Self::Retry => Priority::ALL.len(),
             Self::Hedge => Priority::ALL.len() + 1,
             Self::KeyCheck => Priority::ALL.len() + 2,
@@ -51,8 +51,8 @@ impl Reason {
 
 /// What has been sent and what came of it.
 #[derive(Debug, Default)]
-pub struct Tally {
-    sent: [AtomicU64; Reason::ALL.len()],
+pub struct Counters {
+    sent: [AtomicU64; SendReason::ALL.len()],
     /// Answers that could be handed on.
     pub answered: AtomicU64,
     /// Failures after sending, those that a retry made good not among them.
@@ -75,14 +75,14 @@ pub struct Tally {
     pub switches: AtomicU64,
 }
 
-impl Tally {
+impl Counters {
     /// A request is sent.
-    pub fn send(&self, reason: Reason) {
+    pub fn send(&self, reason: SendReason) {
         self.sent[reason.index()].fetch_add(1, Relaxed);
     }
 
     /// Requests sent for a reason.
-    pub fn sent_for(&self, reason: Reason) -> u64 {
+    pub fn sent_for(&self, reason: SendReason) -> u64 {
         self.sent[reason.index()].load(Relaxed)
     }
 
