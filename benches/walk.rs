@@ -24,12 +24,12 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::{ResponseFuture, Session};
 use ordgate::sandbox::{Sandbox, Settings};
-use ordgate::serve::{Fresh, Options, Server};
-use ordgate::supervisor::{Handed, Supervisor};
+use ordgate::serve::{LoadedConfig, Options, Server};
+use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{ProviderKeys, SearchedBody};
 use ordgate::wire::activity::Activity;
-use ordgate::wire::head::{HeadBounds, Scan};
+use ordgate::wire::head::{HeadBounds, RequestScanner};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -55,7 +55,7 @@ fn scan_a_head(bencher: divan::Bencher<'_, '_>, fields: usize) {
         target: 8_192,
         fields: 100,
     };
-    let mut scan = Scan::new(bounds);
+    let mut scan = RequestScanner::new(bounds);
     bencher.bench_local(|| scan.scan(divan::black_box(head.as_bytes())));
 }
 
@@ -180,27 +180,27 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
          [limit]\nenabled = {limited}\nrequests_per_minute = 60000000\nburst = 60000000\n"
     );
     let server = Server::start(Options {
-        fresh: Fresh {
+        loaded: LoadedConfig {
             config: Config::parse("bench", &text).expect("a valid configuration"),
             keys: ProviderKeys::default(),
             admin_token: None,
         },
         config_name: "bench".to_owned(),
-        reread: Box::new(|| Err(Vec::new())),
+        load: Box::new(|| Err(Vec::new())),
         sandbox: Some(Sandbox::new(Settings::default())),
         names: ordgate::upstream::client::resolver::Names::default(),
         // It stands still, so that what is stored stays fresh.
         clock: Clock::manual(),
-        handed: Handed::default(),
+        sockets: InheritedSockets::default(),
         supervisor: Supervisor::default(),
     })
     .expect("the server starts");
-    let gateway = server.gateway().clone();
+    let gateway = server.first_gateway().clone();
     let session = Arc::new(Session {
         peer: [127, 0, 0, 1].into(),
         connection: 1,
         requests: AtomicU64::new(0),
-        pulse: Arc::new(Activity::new(gateway.clock.now())),
+        activity: Arc::new(Activity::new(gateway.clock.now())),
     });
     let request = || {
         let request = Request::get("/ordinals/v1/brc-20/tokens/ordi").header("host", "127.0.0.1");

@@ -42,7 +42,7 @@ use tokio::sync::Notify;
 use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
-use crate::listener::{Current, Drain, is_of_the_connection};
+use crate::listener::{Current, Drain, is_connection_error};
 use crate::reload::Reloads;
 use crate::telemetry;
 use crate::validate::{Invalid, decode};
@@ -131,7 +131,7 @@ impl Admin {
                 Err(error) => {
                     // One that was reset before it was accepted holds up nobody; a
                     // lack of descriptors passes when some connection ends.
-                    if !is_of_the_connection(&error) {
+                    if !is_connection_error(&error) {
                         tracing::warn!(%error, "an admin connection could not be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }

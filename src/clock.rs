@@ -111,19 +111,19 @@ struct Slew {
 /// How fast the wall's time catches up where it is behind: an hour in a minute.
 /// While it is behind, a date soon to come seems far away and answers seem
 /// younger than they are.
-const AHEAD: i128 = 60;
+const CATCH_UP_RATE: i128 = 60;
 /// How much slower it goes where it is ahead: by one part in so many. Ages go on
 /// growing then; and while it is ahead, answers seem older than they are, which
 /// costs requests and nothing else.
-const BACK: i128 = 10;
+const SLOW_DOWN_DIVISOR: i128 = 10;
 
 impl Slew {
     /// The correction at a moment.
     fn at(&self, moment: Moment) -> i128 {
         let passed = i128::from(moment.0.saturating_sub(self.since.0));
         match self.to >= self.from {
-            true => self.to.min(self.from + passed * AHEAD),
-            false => self.to.max(self.from - passed / BACK),
+            true => self.to.min(self.from + passed * CATCH_UP_RATE),
+            false => self.to.max(self.from - passed / SLOW_DOWN_DIVISOR),
         }
     }
 }
@@ -153,7 +153,7 @@ impl Wall {
     }
 
     /// The wall clock says `real` at a moment.
-    fn follow(&self, moment: Moment, real: SystemTime) {
+    fn correct_to(&self, moment: Moment, real: SystemTime) {
         let of = |duration: Duration| i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 2);
         let since_began = match real.duration_since(self.began) {
             Ok(after) => of(after),
@@ -208,7 +208,7 @@ impl Clock {
         clippy::disallowed_methods,
         reason = "this is the one place that reads the machine's clock"
     )]
-    pub fn wall_as_set(&self) -> SystemTime {
+    pub fn system_time(&self) -> SystemTime {
         match &self.source {
             Source::Machine(_) => SystemTime::now(),
             Source::Manual(_) => {
@@ -224,9 +224,9 @@ impl Clock {
         clippy::disallowed_methods,
         reason = "this is the one place that reads the machine's clock"
     )]
-    pub fn follow(&self) {
+    pub fn follow_system_clock(&self) {
         match &self.source {
-            Source::Machine(_) => self.wall.follow(self.now(), SystemTime::now()),
+            Source::Machine(_) => self.wall.correct_to(self.now(), SystemTime::now()),
             Source::Manual(_) => {}
         }
     }
@@ -234,7 +234,7 @@ impl Clock {
     /// Takes up that the wall clock says this now, as [`follow`](Self::follow)
     /// does.
     pub fn set_wall(&self, real: SystemTime) {
-        self.wall.follow(self.now(), real);
+        self.wall.correct_to(self.now(), real);
     }
 
     /// The present moment.

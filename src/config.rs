@@ -30,8 +30,8 @@ pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
 use crate::admin::host;
 use crate::chain::{TipSource, finality};
 use crate::fill::failure_backoff;
-use crate::identify::Trust;
-use crate::route::{Headers, RouteTable};
+use crate::identify::TrustedProxies;
+use crate::route::{HeaderMode, RouteTable};
 use crate::upstream::DEFAULT;
 use crate::validate::HASH_DIGITS;
 use crate::{access_log, chain, limit, listener, respond, telemetry};
@@ -49,7 +49,7 @@ pub struct Config {
     /// The admin side.
     pub admin: Admin,
     /// Whose forwarding fields are believed.
-    pub trust: Trust,
+    pub trust: TrustedProxies,
     /// What is said to clients.
     pub respond: respond::Settings,
     /// What each client may ask.
@@ -191,7 +191,7 @@ impl Config {
             None => shipped_routes(&mut tips, &mut upstreams),
         };
         for route in routes.routes() {
-            if route.headers == Headers::All
+            if route.headers == HeaderMode::All
                 && let Some(settings) = upstreams.get_mut(usize::from(route.upstream))
             {
                 settings.passes_all = true;
@@ -342,15 +342,15 @@ fn admin(table: Table<'_>) -> Admin {
     admin
 }
 
-fn trust(table: Table<'_>) -> Trust {
+fn trust(table: Table<'_>) -> TrustedProxies {
     let network = |text: &str| {
         text.parse::<IpNet>()
             .ok()
             .or_else(|| Some(IpNet::from(text.parse::<IpAddr>().ok()?)))
     };
     let allowed = "an address or a network, such as \"10.0.0.0/8\"";
-    let trust = Trust {
-        proxies: table
+    let trust = TrustedProxies {
+        networks: table
             .strings("trusted_proxies", allowed, network)
             .unwrap_or_default(),
     };
@@ -396,7 +396,7 @@ fn limits(table: Table<'_>) -> (limit::Settings, listener::PerClient) {
         requests_per_minute: count(&table, "requests_per_minute", 60_000_000, 3000),
         burst: count(&table, "burst", 60_000_000, 3000),
         misses_per_minute: integer(&table, "misses_per_minute", 0..=60_000_000, 1200),
-        max_callers: count(&table, "max_callers", 100_000_000, 100_000),
+        max_clients: count(&table, "max_callers", 100_000_000, 100_000),
     };
     let per_client = listener::PerClient {
         connections: integer(&table, "connections", 1..=10_000_000, 512),

@@ -41,14 +41,14 @@ use crate::chain::{Freshness, TipSnapshot};
 use crate::clock::{Clock, Moment};
 use crate::collapse::Wait;
 use crate::fill::{AnswerSource, Fill, FillAnswer, FillResult, LookupKey};
-use crate::identify::{Client, Trust};
-use crate::limit::{Limit, Permit};
+use crate::identify::{Client, TrustedProxies};
+use crate::limit::{Limit, RequestPermit};
 use crate::look_ahead;
 use crate::meter::Meter;
 use crate::refusal::Refusal;
 use crate::relay::{self, ClientRequest, Recall, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
-use crate::route::{Headers, Methods, Route, RouteTable};
+use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstreams};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
@@ -60,7 +60,7 @@ pub struct Gateway {
     /// Which requests there are.
     pub routes: Arc<RouteTable>,
     /// Whose word is taken for who asks.
-    pub trust: Trust,
+    pub trust: TrustedProxies,
     /// What each caller may ask; `None` without limit.
     pub limit: Option<Limit>,
     /// What is in memory.
@@ -112,7 +112,7 @@ pub struct Session {
     /// Requests so far.
     pub requests: AtomicU64,
     /// Its signs of life.
-    pub pulse: Arc<Activity>,
+    pub activity: Arc<Activity>,
 }
 
 /// What is known of a request on its way.
@@ -124,7 +124,7 @@ struct RequestContext {
     /// Its place in the table.
     route: Option<u16>,
     key: Option<u64>,
-    permit: Option<Permit>,
+    permit: Option<RequestPermit>,
 }
 
 /// Where the walk has come to without waiting.
@@ -156,7 +156,7 @@ impl Gateway {
         B: hyper::body::Body<Data = Bytes> + Send + Sync + 'static,
         B::Error: Into<BodyError>,
     {
-        let now = session.pulse.last();
+        let now = session.activity.last();
         if request.uri().authority().is_some() {
             origin_form(&mut request);
         }
@@ -184,7 +184,7 @@ impl Gateway {
                 let (gateway, session) = (self.clone(), session.clone());
                 let fields = request.into_parts().0.headers;
                 ResponseFuture::Under(Box::pin(async move {
-                    let _working = session.pulse.work();
+                    let _working = session.activity.begin_request();
                     gateway.answer_miss(&session, way, errand, fields).await
                 }))
             }
@@ -194,7 +194,7 @@ impl Gateway {
                 errand.ask.fields = head.headers;
                 errand.ask.body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
                 ResponseFuture::Under(Box::pin(async move {
-                    let _working = session.pulse.work();
+                    let _working = session.activity.begin_request();
                     gateway.relay(&session, way, *errand).await
                 }))
             }
@@ -236,7 +236,7 @@ impl Gateway {
         }
         let method = request.method();
         if method.as_str() == REFUSED
-            && let Some(fault) = session.pulse.fault()
+            && let Some(fault) = session.activity.fault()
         {
             return Err(Refusal::Head(fault));
         }
@@ -247,7 +247,7 @@ impl Gateway {
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, way);
         };
-        way.route = Some(found.place);
+        way.route = Some(found.index);
         let takes = match *method {
             Method::OPTIONS if found.route.methods != Methods::Any => {
                 let response = self
@@ -262,7 +262,7 @@ impl Gateway {
                 allow: found.route.allow(),
             });
         }
-        if !request.body().is_end_stream() && found.route.headers == Headers::Typed {
+        if !request.body().is_end_stream() && found.route.headers == HeaderMode::Typed {
             return Err(Refusal::Body);
         }
         let key = found
@@ -274,7 +274,7 @@ impl Gateway {
             way.key = Some(FixedState::default().hash_one(key.as_bytes()));
         }
         let route = found.route;
-        if route.headers == Headers::All || route.cache.mode == Mode::Respect {
+        if route.headers == HeaderMode::All || route.cache.mode == Mode::Respect {
             return self.recall(session, route, request, key, way, now);
         }
         let asking = match route.cache.mode {
@@ -422,16 +422,16 @@ impl Gateway {
             }
         };
         let now = self.clock.now();
-        session.pulse.record(now);
+        session.activity.record(now);
         let said = way.said(&fields);
         let (response, outcome) = match went {
             Ok((mut response, outcome)) => {
                 if let Body::Streamed(reader) = response.body_mut() {
                     // As long as it lasts the connection is neither idle nor
                     // done.
-                    reader.serve(&session.pulse);
+                    reader.serve(&session.activity);
                 }
-                if route == Some(Headers::Typed) {
+                if route == Some(HeaderMode::Typed) {
                     self.respond.add_own_fields(response.headers_mut(), &said);
                 }
                 (response, outcome)
@@ -446,7 +446,7 @@ impl Gateway {
 
     /// Adds ordgate's own fields where the route has them.
     fn dress(&self, route: &Route, response: &mut Response<Body>, said: &ResponseContext<'_>) {
-        if route.headers == Headers::Typed {
+        if route.headers == HeaderMode::Typed {
             self.respond.add_own_fields(response.headers_mut(), said);
         }
     }
@@ -543,7 +543,7 @@ impl Gateway {
             look_ahead::next_window(&self.fill, &asking.key, &found.stored);
         }
         let now = self.clock.now();
-        session.pulse.record(now);
+        session.activity.record(now);
         let said = way.said(&fields);
         let forwarded = |status, stored| Outcome::Forwarded {
             why: errand.why,
@@ -623,7 +623,7 @@ impl Gateway {
     /// answered after all.
     fn give_back_miss(&self, caller: Client) {
         if let Some(limit) = &self.limit {
-            limit.give_back_miss(caller);
+            limit.refund_miss(caller);
         }
     }
 
@@ -713,7 +713,7 @@ impl Gateway {
         mut response: Response<Body>,
         now: Moment,
     ) -> Response<Body> {
-        if session.pulse.is_draining() {
+        if session.activity.is_draining() {
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));

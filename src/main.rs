@@ -17,7 +17,7 @@ use ordgate::clock::Clock;
 use ordgate::config::{self, Config, UrlOverrides, base_url};
 use ordgate::sandbox::{self, Api, Sandbox};
 use ordgate::secrets::{self, Secret};
-use ordgate::serve::{Fresh, Options, Server, StartError, bind};
+use ordgate::serve::{LoadedConfig, Options, Server, StartError, bind};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::keys::ApiKey;
@@ -291,12 +291,12 @@ fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<str>, Vec<U
 }
 
 /// Adds the secrets to a configuration, and fits it to this machine.
-fn equip(mut config: Config) -> Result<Fresh> {
+fn equip(mut config: Config) -> Result<LoadedConfig> {
     fit_connections(&mut config);
     for warning in unused_key_variables(&config) {
         tracing::warn!("{warning}");
     }
-    Ok(Fresh {
+    Ok(LoadedConfig {
         keys: provider_keys(&config)?,
         admin_token: admin_token(config.admin.token_file.as_deref())?,
         config,
@@ -304,7 +304,7 @@ fn equip(mut config: Config) -> Result<Fresh> {
 }
 
 /// Reads all of it again; or says all that is wrong with it, a line each.
-fn reread(flags: &Serve) -> Result<Fresh, Vec<String>> {
+fn reread(flags: &Serve) -> Result<LoadedConfig, Vec<String>> {
     let fresh = effective(flags).and_then(|(config, _)| equip(config));
     fresh.map_err(|error| match error.downcast_ref::<Invalid>() {
         Some(Invalid(problems)) => problems.clone(),
@@ -326,7 +326,7 @@ impl std::fmt::Display for Invalid {
 
 fn serve(flags: Serve) -> Result<ExitCode> {
     // Before there are threads.
-    let handed = supervisor::handed()?;
+    let handed = supervisor::inherited_sockets()?;
     let (config, config_name) = effective(&flags)?;
     telemetry::begin(&config.log)?;
     let sandbox = flags.sandbox.then(|| {
@@ -337,15 +337,15 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         Sandbox::new(settings)
     });
     let examples = sandbox.as_ref().map(Sandbox::examples);
-    let supervisor = Supervisor::of_environment();
+    let supervisor = Supervisor::from_env();
     let server = Server::start(Options {
-        fresh: equip(config)?,
+        loaded: equip(config)?,
         config_name,
-        reread: Box::new(move || reread(&flags)),
+        load: Box::new(move || reread(&flags)),
         sandbox,
         names: Names::default(),
         clock: Clock::machine(),
-        handed,
+        sockets: handed,
         supervisor: supervisor.clone(),
     })?;
     let public = server.public();
@@ -368,7 +368,7 @@ fn serve(flags: Serve) -> Result<ExitCode> {
         // Who reads this may send a signal at once.
         say(&ready)?;
         supervisor.ready(&format!("serving on {public}, admin on {admin}"));
-        tokio::spawn(supervisor.clone().reassure(server.runtimes()));
+        tokio::spawn(supervisor.clone().run_watchdog(server.runtimes()));
         let interrupted = loop {
             tokio::select! {
                 _ = terminate.recv() => break false,
@@ -634,7 +634,7 @@ fn unused_key_variables(config: &Config) -> Vec<String> {
         let mut named = names.filter(|name| ***name != *upstream::DEFAULT);
         named.any(|name| key_variable(name) == *variable)
     };
-    let mut unused = secrets::variables(&key_variable(""));
+    let mut unused = secrets::variables_with_prefix(&key_variable(""));
     unused.retain(|variable| !is_used(variable));
     let warning = |variable: String| {
         format!("{variable} has no effect: no route asks an upstream of that name")

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use http::StatusCode;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
-use crate::unsent::Unsent;
+use crate::unsent::UnsentBytes;
 
 /// Classes of status: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -43,7 +43,7 @@ pub struct Totals {
     /// slowly.
     pub too_slow: AtomicU64,
     /// Answers that clients have not taken yet.
-    pub unsent: Arc<Unsent>,
+    pub unsent: Arc<UnsentBytes>,
     /// Callers in the limiter's table, as of its last pruning.
     pub callers: AtomicU64,
 }

@@ -5,7 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
-use crate::validate::{HASH_DIGITS, Kind};
+use crate::validate::{HASH_DIGITS, ParameterType};
 
 /// Where the document is.
 pub const PATH: &str = "/openapi.json";
@@ -119,14 +119,16 @@ fn operation(route: &Route, method: &str) -> Value {
 
 fn parameter(parameter: &Parameter, place: &str) -> Value {
     let mut schema = match &parameter.kind {
-        Kind::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
-        Kind::Block { zeros } => {
+        ParameterType::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
+        ParameterType::Block { zeros } => {
             json!({ "type": "string", "pattern": format!("^([0-9]{{1,10}}|{})$", hash(*zeros)) })
         }
-        Kind::Ticker => json!({ "type": "string", "minLength": 1, "maxLength": 100 }),
-        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::Enumeration(values) => json!({ "type": "string", "enum": values }),
-        Kind::Text { min, max, pattern } => {
+        ParameterType::Ticker => json!({ "type": "string", "minLength": 1, "maxLength": 100 }),
+        ParameterType::Integer { min, max } => {
+            json!({ "type": "integer", "minimum": min, "maximum": max })
+        }
+        ParameterType::Enumeration(values) => json!({ "type": "string", "enum": values }),
+        ParameterType::Text { min, max, pattern } => {
             let mut schema = json!({ "type": "string", "minLength": min, "maxLength": max });
             if let Some((pattern, _)) = pattern {
                 schema["pattern"] = json!(format!("^(?:{pattern})$"));
@@ -135,7 +137,8 @@ fn parameter(parameter: &Parameter, place: &str) -> Value {
         }
     };
     if let Some(default) = &parameter.default {
-        let number = matches!(parameter.kind, Kind::Integer { .. }).then(|| default.parse::<u64>());
+        let number =
+            matches!(parameter.kind, ParameterType::Integer { .. }).then(|| default.parse::<u64>());
         schema["default"] = match number {
             Some(Ok(number)) => json!(number),
             _ => json!(default),

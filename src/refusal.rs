@@ -11,7 +11,7 @@ use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
-use crate::limit::{TooMany, TooManyMisses};
+use crate::limit::{TooManyMisses, TooManyRequests};
 use crate::upstream::client::upload::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::validate::Invalid;
@@ -38,7 +38,7 @@ pub enum Refusal {
     /// A parameter does not validate.
     Invalid(Invalid),
     /// The caller has asked too often.
-    TooMany(TooMany),
+    TooMany(TooManyRequests),
     /// The client's requests have gone to the upstream too often.
     TooManyMisses(TooManyMisses),
     /// There are more connections than are served.
@@ -470,7 +470,7 @@ mod tests {
                 "allow: GET",
             ),
             (
-                Refusal::TooMany(TooMany { retry_after: 3 }),
+                Refusal::TooMany(TooManyRequests { retry_after: 3 }),
                 429,
                 "ratelimit: \"default\";r=0;t=3, retry-after: 3",
             ),

@@ -47,10 +47,10 @@ use crate::cache::variant::Variant;
 use crate::cache::{Cache, date, hop};
 use crate::clock::Clock;
 use crate::collapse::{Collapse, Lead};
-use crate::identify::{Client, Trust};
+use crate::identify::{Client, TrustedProxies};
 use crate::refusal::Refusal;
 use crate::respond::Responder;
-use crate::route::{Headers, Route, RouteTable};
+use crate::route::{HeaderMode, Route, RouteTable};
 use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
 use crate::upstream::{
     Failure, MissingRoutes, Priority, RequestBody, RequestPriority, StreamedAnswer, Upstream,
@@ -133,7 +133,7 @@ pub struct Relay {
     /// How answers are said.
     pub respond: Arc<Responder>,
     /// Whose reports of a client's address are believed.
-    pub trust: Trust,
+    pub trust: TrustedProxies,
     /// Whose cache directives are obeyed.
     pub targets: TargetList,
     /// What time it is.
@@ -271,8 +271,8 @@ impl Fetch {
         let (fields, conditional) = self.fields_up(relay, route, unconditional, had_body);
         let method = match route.headers {
             // A typed route asks GET: HEAD costs the upstream as much.
-            Headers::Typed => Method::GET,
-            Headers::All => self.ask.method.clone(),
+            HeaderMode::Typed => Method::GET,
+            HeaderMode::All => self.ask.method.clone(),
         };
         let priority = match self.chosen {
             Some(_) => Priority::Revalidation,
@@ -280,7 +280,7 @@ impl Fetch {
         };
         let wish = RequestPriority::of(self.ask.caller, priority);
         // It is to be JSON, and whether it is shows only at its end.
-        let whole = (route.headers == Headers::Typed).then(|| most_stored(relay, route));
+        let whole = (route.headers == HeaderMode::Typed).then(|| most_stored(relay, route));
         let mark = relay.cache.store().sequence();
         let requested = relay.clock.wall(relay.clock.now());
         let exchanged = relay
@@ -328,8 +328,8 @@ impl Fetch {
         has_body: bool,
     ) -> (HeaderMap, bool) {
         let mut fields = match route.headers {
-            Headers::All => self.ask.fields.clone(),
-            Headers::Typed => {
+            HeaderMode::All => self.ask.fields.clone(),
+            HeaderMode::Typed => {
                 let mut fields = HeaderMap::new();
                 fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
                 fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -343,7 +343,7 @@ impl Fetch {
         // The upstream's own host is asked; hyper says 100 to a client itself.
         fields.remove(HOST);
         fields.remove(EXPECT);
-        if route.headers == Headers::All {
+        if route.headers == HeaderMode::All {
             replace_forwarding(relay, route, &self.ask, &mut fields);
         }
         hop::add_via(&mut fields, self.ask.version, &relay.pseudonym);
@@ -467,7 +467,7 @@ impl Fetch {
         let status = head.status;
         let mut fields = head.headers;
         let fails = |failure| self.failed(relay, route, failure, Origin::Disconnected);
-        let typed = route.headers == Headers::Typed;
+        let typed = route.headers == HeaderMode::Typed;
         if typed && let Err(failure) = judge_head(status, &fields, times.received) {
             return fails(failure);
         }

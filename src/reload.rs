@@ -1,9 +1,8 @@
-//! Reloads, as the operator sees them: one at a time, each told in the log, to
-//! who has asked for it, to the supervisor, and in `/status`.
+//! Runs reloads, one at a time, and reports each in the log, to whoever requested
+//! it, to the supervisor, and in `/status`.
 //!
-//! `serve` says what a reload does, the admin side and a signal ask for one.
-//!
-//! Deliberately absent: what is taken up, and what is kept; that is `serve`'s.
+//! The admin listener and SIGHUP request reloads; `serve` does what a reload
+//! consists of.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -13,22 +12,22 @@ use crate::cache::date;
 use crate::clock::{Clock, Moment};
 use crate::supervisor::Supervisor;
 
-/// What a reload has taken up.
+/// What a reload has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Done {
-    /// The routes that are as they were, with what is stored under them.
+pub struct ReloadReport {
+    /// Routes that keep their stored responses.
     pub kept: Vec<String>,
-    /// The routes that are new, or mean something else than before.
+    /// Routes that are new, or have another meaning than before.
     pub begun: Vec<String>,
-    /// The routes that are no more.
+    /// Routes that no longer exist.
     pub gone: Vec<String>,
-    /// What the operator should know beside, such as what takes a restart.
+    /// What else the operator should know, such as settings that need a restart.
     pub notes: Vec<String>,
 }
 
-impl Done {
-    /// As answers and `/status` say it.
-    pub fn value(&self) -> Value {
+impl ReloadReport {
+    /// The report as JSON, for answers and `/status`.
+    pub(crate) fn value(&self) -> Value {
         json!({
             "routes": { "kept": self.kept, "begun": self.begun, "gone": self.gone },
             "notes": self.notes,
@@ -36,61 +35,61 @@ impl Done {
     }
 }
 
-/// What a reload came to: what it has taken up, or all that is wrong with what
-/// it should have.
-pub type Reloaded = Result<Done, Vec<String>>;
+/// What a reload has changed, or everything that is wrong with the new
+/// configuration.
+pub type ReloadResult = Result<ReloadReport, Vec<String>>;
 
-/// Has a reload done.
-pub type Apply = Box<dyn Fn() -> Reloaded + Send + Sync>;
+/// Does a reload.
+pub(crate) type Apply = Box<dyn Fn() -> ReloadResult + Send + Sync>;
 
-/// The reloads of a process.
+/// The reloads of the process.
 pub struct Reloads {
     apply: Apply,
     clock: Clock,
     supervisor: Supervisor,
-    turn: Mutex<()>,
-    past: Mutex<Past>,
+    running: Mutex<()>,
+    history: Mutex<ReloadHistory>,
 }
 
 #[derive(Default)]
-struct Past {
+struct ReloadHistory {
     done: u64,
     refused: u64,
-    last: Option<(Moment, Reloaded)>,
+    last: Option<(Moment, ReloadResult)>,
 }
 
 impl Reloads {
-    /// None so far.
-    pub fn new(apply: Apply, clock: Clock, supervisor: Supervisor) -> Self {
+    /// No reload so far.
+    pub(crate) fn new(apply: Apply, clock: Clock, supervisor: Supervisor) -> Self {
         Self {
             apply,
             clock,
             supervisor,
-            turn: Mutex::default(),
-            past: Mutex::default(),
+            running: Mutex::default(),
+            history: Mutex::default(),
         }
     }
 
-    /// Reloads. It reads files, and so belongs on no thread that serves.
+    /// Reloads. This reads files, so it must not run on a thread that serves.
     ///
     /// # Errors
-    /// All that is wrong with what there is to take up; everything goes on as
-    /// before then.
-    pub fn run(&self) -> Reloaded {
-        let turn = lock(&self.turn);
+    /// Everything that is wrong with the new configuration and secrets; nothing
+    /// has changed then.
+    pub fn run(&self) -> ReloadResult {
+        let running = lock(&self.running);
         self.supervisor.reloading();
-        let reloaded = (self.apply)();
-        // Who reads of it in the log finds it counted.
-        self.keep(&reloaded);
-        match &reloaded {
-            Ok(done) => {
+        let result = (self.apply)();
+        // Before the log, so that whoever reads the log finds it counted.
+        self.record(&result);
+        match &result {
+            Ok(report) => {
                 tracing::info!(
-                    kept = done.kept.join(", "),
-                    begun = done.begun.join(", "),
-                    gone = done.gone.join(", "),
-                    "reloaded: the new configuration serves"
+                    kept = report.kept.join(", "),
+                    begun = report.begun.join(", "),
+                    gone = report.gone.join(", "),
+                    "reloaded: the new configuration is in use"
                 );
-                for note in &done.notes {
+                for note in &report.notes {
                     tracing::warn!("reloaded, but: {note}");
                 }
                 self.supervisor
@@ -100,56 +99,55 @@ impl Reloads {
                 for problem in problems {
                     tracing::error!("not reloaded: {problem}");
                 }
-                tracing::error!("not reloaded: the configuration from before goes on");
+                tracing::error!("not reloaded: the previous configuration stays in use");
                 let why = problems.first().map_or("", |problem| &**problem);
                 self.supervisor.ready(&format!(
                     "serving as before: the last reload was refused: {why}"
                 ));
             }
         }
-        drop(turn);
-        reloaded
+        drop(running);
+        result
     }
 
-    fn keep(&self, reloaded: &Reloaded) {
-        let mut past = lock(&self.past);
-        match reloaded {
-            Ok(_) => past.done += 1,
-            Err(_) => past.refused += 1,
+    fn record(&self, result: &ReloadResult) {
+        let mut history = lock(&self.history);
+        match result {
+            Ok(_) => history.done += 1,
+            Err(_) => history.refused += 1,
         }
-        past.last = Some((self.clock.now(), reloaded.clone()));
+        history.last = Some((self.clock.now(), result.clone()));
     }
 
-    /// How many were done, and how many refused.
-    pub fn counts(&self) -> (u64, u64) {
-        let past = lock(&self.past);
-        (past.done, past.refused)
+    /// How many reloads were done, and how many refused.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        let history = lock(&self.history);
+        (history.done, history.refused)
     }
 
-    /// What there was, as `/status` says it.
-    pub fn status(&self) -> Value {
-        let past = lock(&self.past);
-        let last = past.last.as_ref().map(|(at, reloaded)| {
-            let mut said = match reloaded {
-                Ok(done) => done.value(),
+    /// The counts and the last reload, for `/status`.
+    pub(crate) fn status(&self) -> Value {
+        let history = lock(&self.history);
+        let last = history.last.as_ref().map(|(at, result)| {
+            let mut value = match result {
+                Ok(report) => report.value(),
                 Err(_) => json!({}),
             };
             let date = date::value(self.clock.wall(*at));
-            said["at"] = date.to_str().unwrap_or("").into();
-            said["seconds_ago"] = self.clock.now().since(*at).as_secs().into();
-            said["ok"] = reloaded.is_ok().into();
-            said["problems"] = match reloaded {
+            value["at"] = date.to_str().unwrap_or("").into();
+            value["seconds_ago"] = self.clock.now().since(*at).as_secs().into();
+            value["ok"] = result.is_ok().into();
+            value["problems"] = match result {
                 Ok(_) => json!([]),
                 Err(problems) => json!(problems),
             };
-            said
+            value
         });
-        json!({ "done": past.done, "refused": past.refused, "last": last })
+        json!({ "done": history.done, "refused": history.refused, "last": last })
     }
 }
 
-/// What these guard is whole after each operation, so a panic elsewhere has
-/// spoilt nothing.
+/// Both values are consistent after each operation, so a poisoned lock is usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -163,10 +161,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reload_counts_before_the_log_tells_of_it() {
+    fn a_reload_is_counted_before_it_is_logged() {
         let is_good = AtomicBool::new(true);
         let apply = move || match is_good.swap(false, SeqCst) {
-            true => Ok(Done::default()),
+            true => Ok(ReloadReport::default()),
             false => Err(vec!["a problem".to_owned()]),
         };
         let reloads = Reloads::new(Box::new(apply), Clock::machine(), Supervisor::default());

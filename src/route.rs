@@ -25,7 +25,7 @@ pub use template::{Template, TemplateError, parameter_names};
 
 use crate::cache::key::Key;
 use crate::cache::policy::Policy;
-use crate::validate::{Invalid, Kind, decode};
+use crate::validate::{Invalid, ParameterType, decode};
 
 /// The most parameters that a query may declare; a bound for the stack.
 pub const MOST_QUERY_PARAMETERS: usize = 16;
@@ -36,7 +36,7 @@ pub struct Parameter {
     /// Its name, as in the path template or in the query.
     pub name: Box<str>,
     /// What it may be.
-    pub kind: Kind,
+    pub kind: ParameterType,
     /// Its canonical value where the request has none; path parameters have
     /// always one.
     pub default: Option<Box<str>>,
@@ -68,7 +68,7 @@ pub struct Route {
     /// Whether the query goes up as it came, whatever it says.
     pub any_query: bool,
     /// Which fields pass.
-    pub headers: Headers,
+    pub headers: HeaderMode,
     /// The number of the upstream that it asks.
     pub upstream: u16,
     /// The upstream's spelling of the path.
@@ -81,7 +81,7 @@ pub struct Route {
     /// items a window has (`upstream_page`).
     pub pages: Option<NonZeroU32>,
     /// Where blocks, transactions and tickers stand in its path.
-    pub places: BlockSegments,
+    pub places: ChainSegments,
     /// Where its transactions' activity is answered from stored windows of
     /// their blocks: the number of the route that has those.
     pub derived_from: Option<u16>,
@@ -89,7 +89,7 @@ pub struct Route {
 
 /// The segments of the upstream's path that have the first parameter of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockSegments {
+pub struct ChainSegments {
     /// A block.
     pub block: Option<usize>,
     /// 64 hexadecimal digits.
@@ -98,17 +98,17 @@ pub struct BlockSegments {
     pub ticker: Option<usize>,
 }
 
-impl BlockSegments {
+impl ChainSegments {
     /// Finds them.
     pub fn of(params: &[Parameter], path: &Template) -> Self {
-        let place = |is: fn(&Kind) -> bool| {
+        let place = |is: fn(&ParameterType) -> bool| {
             let at = params.iter().position(|param| is(&param.kind))?;
             path.segment_of(at)
         };
         Self {
-            block: place(|kind| matches!(kind, Kind::Block { .. })),
-            hex64: place(|kind| matches!(kind, Kind::Hex64)),
-            ticker: place(|kind| matches!(kind, Kind::Ticker)),
+            block: place(|kind| matches!(kind, ParameterType::Block { .. })),
+            hex64: place(|kind| matches!(kind, ParameterType::Hex64)),
+            ticker: place(|kind| matches!(kind, ParameterType::Ticker)),
         }
     }
 }
@@ -135,7 +135,7 @@ impl Methods {
 
 /// Which fields pass a route, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Headers {
+pub enum HeaderMode {
     /// Only those that the API means: nothing of the client's goes up, and
     /// answers have ordgate's own fields.
     #[default]
@@ -144,7 +144,7 @@ pub enum Headers {
     All,
 }
 
-impl Headers {
+impl HeaderMode {
     /// The names in proxy.toml.
     pub const NAMES: [(&'static str, Self); 2] = [("typed", Self::Typed), ("all", Self::All)];
 }
@@ -203,7 +203,9 @@ impl Route {
         for piece in &self.upstream_path.0 {
             let text = match piece {
                 Piece::Literal(text) => text.to_string(),
-                Piece::Param(at) if matches!(self.params.get(*at)?.kind, Kind::Block { .. }) => {
+                Piece::Param(at)
+                    if matches!(self.params.get(*at)?.kind, ParameterType::Block { .. }) =>
+                {
                     height.to_string()
                 }
                 Piece::Param(_) | Piece::Tail => return None,
@@ -254,7 +256,7 @@ impl Route {
                     let begin = key.buffer().len();
                     parameter
                         .kind
-                        .canonical(&parameter.name, raw, false, key.buffer())?;
+                        .write_canonical(&parameter.name, raw, false, key.buffer())?;
                     // A text may have slashes in it, which go up encoded.
                     if has_dot_segment(&key.buffer()[begin..]) {
                         return Err(Invalid::new(&parameter.name, raw, NO_DOTS));
@@ -299,7 +301,11 @@ impl Route {
             out.extend_from_slice(parameter.name.as_bytes());
             out.push(b'=');
             match (value, &parameter.default) {
-                (Some(raw), _) => parameter.kind.canonical(&parameter.name, raw, true, out)?,
+                (Some(raw), _) => {
+                    parameter
+                        .kind
+                        .write_canonical(&parameter.name, raw, true, out)?
+                }
                 (None, Some(default)) => out.extend_from_slice(default.as_bytes()),
                 (None, None) => {}
             }
@@ -326,7 +332,7 @@ impl Route {
     ///
     /// Tips, upstreams, and the routes that others are derived from, go by
     /// numbers, which only who has both configurations can compare.
-    pub fn means_the_same(&self, before: &Self) -> bool {
+    pub fn has_same_meaning(&self, before: &Self) -> bool {
         let declared = |one: &[Parameter], other: &[Parameter]| {
             let same = |(one, other): (&Parameter, &Parameter)| {
                 one.name == other.name && discriminant(&one.kind) == discriminant(&other.kind)
@@ -389,7 +395,7 @@ pub struct RouteMatch<'t, 'p> {
     /// The route.
     pub route: &'t Route,
     /// Its place in the table.
-    pub place: u16,
+    pub index: u16,
     /// Its path parameters, in the path's order.
     pub captures: Captures<'p>,
 }
@@ -493,7 +499,7 @@ impl RouteTable {
         let place = *found.value;
         Some(RouteMatch {
             route: &self.routes[usize::from(place)],
-            place,
+            index: place,
             captures,
         })
     }

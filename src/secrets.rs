@@ -23,7 +23,7 @@ pub type Secret = Zeroizing<String>;
 
 /// Why a secret cannot be had. Says where it is, never what.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSecret {
+pub enum SecretError {
     /// It is no text.
     #[error("{0} is not UTF-8; visible ASCII is allowed")]
     NotText(String),
@@ -37,7 +37,7 @@ pub enum BadSecret {
     },
     /// It is something that cannot be read again and again.
     #[error("cannot read {name}: it is {what}; allowed is a regular file")]
-    NoFile {
+    NotRegularFile {
         /// Which file, and what for.
         name: String,
         /// What it is.
@@ -47,7 +47,7 @@ pub enum BadSecret {
     #[error(
         "{name} has mode {mode:04o}, and so {who}; allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): chmod 600 {path}"
     )]
-    Open {
+    TooOpen {
         /// Which file, and what for.
         name: String,
         /// Its permissions.
@@ -69,7 +69,7 @@ const MOST: usize = 64 << 10;
 ///
 /// # Errors
 /// Where it is not text.
-pub fn variable(name: &str) -> Result<Option<Secret>, BadSecret> {
+pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
     let Some(value) = std::env::var_os(name) else {
         return Ok(None);
     };
@@ -77,14 +77,14 @@ pub fn variable(name: &str) -> Result<Option<Secret>, BadSecret> {
         Ok(text) => Ok(Some(Secret::new(text))),
         Err(secret) => {
             drop(Zeroizing::new(secret.into_encoded_bytes()));
-            Err(BadSecret::NotText(name.to_owned()))
+            Err(SecretError::NotText(name.to_owned()))
         }
     }
 }
 
 /// The names of the variables of the environment that begin with a text and hold
 /// something.
-pub fn variables(begin: &str) -> Vec<String> {
+pub fn variables_with_prefix(begin: &str) -> Vec<String> {
     let mut names = Vec::new();
     // Each value is looked at, so that none is left behind.
     for (name, value) in std::env::vars_os() {
@@ -105,9 +105,9 @@ pub fn variables(begin: &str) -> Vec<String> {
 ///
 /// # Errors
 /// Where it cannot be read, or by more than its owner and, to read, its group.
-pub fn file(what: &str, path: &Path) -> Result<Secret, BadSecret> {
+pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
     let name = format!("{what} {}", path.display());
-    let unreadable = |error| BadSecret::Unreadable {
+    let unreadable = |error| SecretError::Unreadable {
         name: name.clone(),
         error,
     };
@@ -124,12 +124,12 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, BadSecret> {
             true => "a directory",
             false => "a device, a pipe or a socket",
         };
-        return Err(BadSecret::NoFile { name, what });
+        return Err(SecretError::NotRegularFile { name, what });
     }
     let mode = found.permissions().mode() & 0o7777;
     if let Some(who) = too_open(mode) {
         let path = path.display().to_string();
-        return Err(BadSecret::Open {
+        return Err(SecretError::TooOpen {
             name,
             mode,
             who,
@@ -148,11 +148,11 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, BadSecret> {
         }
     }
     if length > MOST {
-        return Err(BadSecret::TooLarge(name));
+        return Err(SecretError::TooLarge(name));
     }
     match std::str::from_utf8(&room[..length]) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
-        Err(_where) => Err(BadSecret::NotText(name)),
+        Err(_where) => Err(SecretError::NotText(name)),
     }
 }
 

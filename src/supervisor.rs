@@ -1,59 +1,56 @@
-//! The supervisor: whoever has started the process and looks after it, as
-//! systemd does. It may hand over sockets that listen already ([`handed()`]), and
-//! wants to be told when the process is ready, reloads, stops and lives
-//! (sd_notify(3)).
+//! The supervisor that started the process, such as systemd: it may pass
+//! listening sockets ([`inherited_sockets`]), and gets notifications when the
+//! process is ready, reloads, stops and is alive (sd_notify(3)).
 //!
-//! Invariants: where there is no supervisor nothing happens, and nothing waits
-//! for one that does not listen: a thread of its own talks to it, and what it
-//! cannot say in time is left out.
+//! Without a supervisor nothing happens. A thread of its own sends the
+//! notifications, so that nothing waits for a supervisor that does not read them;
+//! those beyond a short queue are dropped.
 //!
-//! Deliberately absent: when all this is so. `reload` tells of reloads, the
-//! binary of the rest.
+//! `reload` and the binary call this.
 
-mod handed;
+mod sockets;
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-pub use handed::{BadSockets, Handed, handed};
 use sd_notify::NotifyState;
+pub use sockets::{InheritedSocketError, InheritedSockets, inherited_sockets};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 
-/// Who is told how the process fares, if anybody is.
+/// Sends notifications to the supervisor, if there is one.
 #[derive(Clone, Debug, Default)]
 pub struct Supervisor(Option<SyncSender<Notification>>);
 
-/// What there is to tell.
 #[derive(Debug)]
 enum Notification {
-    /// It serves.
+    /// The process serves.
     Ready { status: String },
-    /// It takes up another configuration, since then.
+    /// It applies another configuration, since this moment.
     Reloading { since: Option<NotifyState<'static>> },
-    /// It is about to end.
-    Stopping { told: SyncSender<()> },
-    /// Its threads work.
-    Alive,
+    /// It is about to end. `sent` gets a message once the notification is sent.
+    Stopping { sent: SyncSender<()> },
+    /// Its threads make progress.
+    Watchdog,
 }
 
-/// What waits to be told; more is left out.
-const MOST_WORDS: usize = 16;
-/// How long the end of the process waits for its being told.
-const LAST_WORD: Duration = Duration::from_secs(1);
+/// Notifications that wait to be sent.
+const QUEUE_LENGTH: usize = 16;
+/// How long the end of the process waits for its notification to be sent.
+const STOPPING_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// The one that the environment names, in `NOTIFY_SOCKET`.
-    pub fn of_environment() -> Self {
+    /// The supervisor that `NOTIFY_SOCKET` names, if it is set.
+    pub fn from_env() -> Self {
         if std::env::var_os("NOTIFY_SOCKET").is_none() {
             return Self::default();
         }
-        let (say, words) = sync_channel(MOST_WORDS);
+        let (queue, notifications) = sync_channel(QUEUE_LENGTH);
         let thread = std::thread::Builder::new().name("ordgate-supervisor".to_owned());
-        match thread.spawn(move || talk(&words)) {
-            Ok(_lives_on) => Self(Some(say)),
+        match thread.spawn(move || run_notifier(&notifications)) {
+            Ok(_detached) => Self(Some(queue)),
             Err(error) => {
-                tracing::warn!(%error, "the supervisor is told nothing: there is no thread for it");
+                tracing::warn!(%error, "the supervisor gets no notifications: there is no thread for them");
                 Self::default()
             }
         }
@@ -61,88 +58,88 @@ impl Supervisor {
 
     /// The process serves.
     pub fn ready(&self, status: &str) {
-        // A status is a line.
+        // A status is a single line.
         let status = status.replace('\n', " ");
-        self.tell(Notification::Ready { status });
+        self.send(Notification::Ready { status });
     }
 
-    /// The process begins to take up another configuration; [`ready`](Self::ready)
-    /// says that it has.
+    /// The process begins to apply another configuration; [`ready`](Self::ready)
+    /// ends that.
     pub fn reloading(&self) {
         let since = NotifyState::monotonic_usec_now().ok();
-        self.tell(Notification::Reloading { since });
+        self.send(Notification::Reloading { since });
     }
 
-    /// The process begins to stop. Answers when the supervisor knows, or has not
-    /// listened for a while.
+    /// The process begins to stop. Returns when the notification is sent, and
+    /// after at most a second.
     pub fn stopping(&self) {
-        let (told, heard) = sync_channel(1);
-        self.tell(Notification::Stopping { told });
-        // Nobody to tell, or nobody who listens: it stops all the same.
-        let _ = heard.recv_timeout(LAST_WORD);
+        let (sent, wait) = sync_channel(1);
+        self.send(Notification::Stopping { sent });
+        // The process stops in any case.
+        let _ = wait.recv_timeout(STOPPING_TIMEOUT);
     }
 
-    /// Goes on telling that the process lives, where the supervisor wants to know
-    /// that: as long as each of these runtimes gets round to a task.
-    pub async fn reassure(self, threads: Vec<Handle>) {
+    /// Sends watchdog notifications, if the supervisor wants them, as long as each
+    /// of these runtimes runs tasks.
+    pub async fn run_watchdog(self, runtimes: Vec<Handle>) {
         let half = sd_notify::watchdog_enabled().map(|within| within / 2);
         let Some(half) = half.filter(|half| !half.is_zero() && self.0.is_some()) else {
             return;
         };
-        let mut times = tokio::time::interval(half);
-        times.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut interval = tokio::time::interval(half);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            times.tick().await;
-            for thread in &threads {
-                // One that has come to its end is no longer to be asked.
-                let _ = thread.spawn(async {}).await;
+            interval.tick().await;
+            for runtime in &runtimes {
+                // A runtime that has shut down is skipped.
+                let _ = runtime.spawn(async {}).await;
             }
-            self.tell(Notification::Alive);
+            self.send(Notification::Watchdog);
         }
     }
 
-    fn tell(&self, word: Notification) {
-        if let Some(say) = &self.0 {
-            let _ = say.try_send(word);
+    fn send(&self, notification: Notification) {
+        if let Some(queue) = &self.0 {
+            let _ = queue.try_send(notification);
         }
     }
 }
 
-/// Tells the supervisor one word after another.
-fn talk(words: &Receiver<Notification>) {
-    let mut stops = false;
-    let mut fails = false;
-    for word in words {
-        let said = match &word {
-            // Who has said that he goes does not say that he is there.
-            Notification::Ready { .. } | Notification::Reloading { .. } if stops => Ok(()),
+/// Sends notifications to the supervisor, one after another.
+fn run_notifier(notifications: &Receiver<Notification>) {
+    let mut is_stopping = false;
+    let mut has_failed = false;
+    for notification in notifications {
+        let sent = match &notification {
+            // After STOPPING=1 the process is no longer ready.
+            Notification::Ready { .. } | Notification::Reloading { .. } if is_stopping => Ok(()),
             Notification::Ready { status } => {
                 sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(status)])
             }
             Notification::Reloading { since } => {
-                let status = NotifyState::Status("reading the configuration again");
+                let status = NotifyState::Status("reloading the configuration");
                 let mut states = vec![NotifyState::Reloading, status];
                 states.extend(since.clone());
                 sd_notify::notify(&states)
             }
             Notification::Stopping { .. } => {
-                stops = true;
+                is_stopping = true;
                 sd_notify::notify(&[
                     NotifyState::Stopping,
-                    NotifyState::Status("draining: what is under way finishes"),
+                    NotifyState::Status("draining: requests in progress finish"),
                 ])
             }
-            Notification::Alive => sd_notify::notify(&[NotifyState::Watchdog]),
+            Notification::Watchdog => sd_notify::notify(&[NotifyState::Watchdog]),
         };
-        if let Err(error) = said
-            && !fails
+        if let Err(error) = sent
+            && !has_failed
         {
-            fails = true;
-            tracing::warn!(%error, "the supervisor cannot be told how things are: look at NOTIFY_SOCKET; this is said once");
+            has_failed = true;
+            tracing::warn!(%error, "the supervisor cannot be notified: check NOTIFY_SOCKET; further failures are not logged");
         }
-        if let Notification::Stopping { told } = word {
-            // Who waited may have given up.
-            let _ = told.send(());
+        if let Notification::Stopping { sent } = notification {
+            // The receiver may have timed out.
+            let _ = sent.send(());
         }
     }
 }

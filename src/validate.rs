@@ -43,7 +43,7 @@ static PLAIN: [bool; 256] = {
 
 /// The type of a route's parameter.
 #[derive(Clone, Debug)]
-pub enum Kind {
+pub enum ParameterType {
     /// 64 hexadecimal digits; canonically in lower case.
     Hex64,
     /// A block: a height (at most 10 digits, within u32; canonically without
@@ -116,13 +116,13 @@ impl fmt::Display for Invalid {
     }
 }
 
-impl Kind {
+impl ParameterType {
     /// Appends the canonical, percent-encoded form of a parameter as it came
     /// in a path segment or a query.
     ///
     /// # Errors
     /// What came and what is allowed, where it does not validate.
-    pub fn canonical(
+    pub fn write_canonical(
         &self,
         name: &str,
         raw: &str,
@@ -217,7 +217,7 @@ impl Kind {
 }
 
 /// What is allowed, for a client to read.
-impl fmt::Display for Kind {
+impl fmt::Display for ParameterType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Hex64 => f.write_str("64 hexadecimal digits"),
@@ -346,28 +346,28 @@ fn write_encoded(text: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    fn path(kind: &Kind, raw: &str) -> Option<String> {
+    fn path(kind: &ParameterType, raw: &str) -> Option<String> {
         let mut out = b"kept".to_vec();
-        let done = kind.canonical("p", raw, false, &mut out);
+        let done = kind.write_canonical("p", raw, false, &mut out);
         let text = String::from_utf8(out).unwrap();
         let written = text.strip_prefix("kept").unwrap().to_owned();
         assert!(done.is_ok() || written.is_empty());
         done.is_ok().then_some(written)
     }
 
-    fn query(kind: &Kind, raw: &str) -> Option<String> {
+    fn query(kind: &ParameterType, raw: &str) -> Option<String> {
         let mut out = Vec::new();
-        kind.canonical("p", raw, true, &mut out).ok()?;
+        kind.write_canonical("p", raw, true, &mut out).ok()?;
         Some(String::from_utf8(out).unwrap())
     }
 
     #[test]
     fn hashes_are_lower_cased() {
         let upper = "AB".repeat(32);
-        assert_eq!(path(&Kind::Hex64, &upper), Some("ab".repeat(32)));
+        assert_eq!(path(&ParameterType::Hex64, &upper), Some("ab".repeat(32)));
         // A percent-encoded letter means the letter.
         let encoded = format!("%41b{}", "AB".repeat(31));
-        assert_eq!(path(&Kind::Hex64, &encoded), Some("ab".repeat(32)));
+        assert_eq!(path(&ParameterType::Hex64, &encoded), Some("ab".repeat(32)));
         for bad in [
             "",
             "xyz",
@@ -375,7 +375,7 @@ mod tests {
             &"a".repeat(65),
             &format!("0x{}", "a".repeat(62)),
         ] {
-            assert_eq!(path(&Kind::Hex64, bad), None, "{bad}");
+            assert_eq!(path(&ParameterType::Hex64, bad), None, "{bad}");
         }
     }
 
@@ -398,7 +398,7 @@ mod tests {
         ];
         for (raw, canonical) in rows {
             for zeros in [0, 8, 64] {
-                let kind = Kind::Block { zeros };
+                let kind = ParameterType::Block { zeros };
                 assert_eq!(path(&kind, raw).as_deref(), *canonical, "{raw}");
             }
         }
@@ -408,7 +408,7 @@ mod tests {
     fn hashes_of_blocks_begin_with_zeros() {
         let hash = |zeros: usize, digit: &str| "0".repeat(zeros) + &digit.repeat(64 - zeros);
         for zeros in [0, 1, 8, 63, 64] {
-            let kind = Kind::Block { zeros };
+            let kind = ParameterType::Block { zeros };
             let zeros = usize::from(zeros);
             // Digits alone are a hash as well, where they are 64.
             for digit in ["1", "a", "F"] {
@@ -425,7 +425,7 @@ mod tests {
                 assert_eq!(path(&kind, bad), None, "{bad}");
             }
         }
-        let kind = Kind::Block { zeros: 8 };
+        let kind = ParameterType::Block { zeros: 8 };
         // A zero that is percent-encoded is a zero.
         let encoded = format!("%30{}{}", "0".repeat(7), "ab".repeat(28));
         let canonical = format!("{}{}", "0".repeat(8), "ab".repeat(28));
@@ -438,7 +438,7 @@ mod tests {
             said.ends_with("(64 hexadecimal digits with at least 8 leading zeros)"),
             "{said}"
         );
-        let any = Kind::Block { zeros: 0 }.to_string();
+        let any = ParameterType::Block { zeros: 0 }.to_string();
         assert!(any.ends_with("(64 hexadecimal digits)"), "{any}");
     }
 
@@ -481,13 +481,17 @@ mod tests {
         ];
         for (raw, canonical) in rows {
             // `%256F` decodes to `%6F`, which is text, and is folded as such.
-            assert_eq!(path(&Kind::Ticker, raw).as_deref(), *canonical, "{raw}");
+            assert_eq!(
+                path(&ParameterType::Ticker, raw).as_deref(),
+                *canonical,
+                "{raw}"
+            );
         }
     }
 
     #[test]
     fn integers() {
-        let limit = Kind::Integer { min: 1, max: 60 };
+        let limit = ParameterType::Integer { min: 1, max: 60 };
         for good in ["1", "20", "60", "%36%30"] {
             assert!(query(&limit, good).is_some(), "{good}");
         }
@@ -513,7 +517,7 @@ mod tests {
         ] {
             assert_eq!(query(&limit, bad), None, "{bad}");
         }
-        let offset = Kind::Integer {
+        let offset = ParameterType::Integer {
             min: 0,
             max: (1 << 53) - 1,
         };
@@ -528,10 +532,10 @@ mod tests {
 
     #[test]
     fn enumerations_and_texts() {
-        let operation = Kind::Enumeration(["mint".into(), "burn".into()].into());
+        let operation = ParameterType::Enumeration(["mint".into(), "burn".into()].into());
         assert_eq!(query(&operation, "mint").as_deref(), Some("mint"));
         assert_eq!(query(&operation, "Mint"), None);
-        let word = Kind::Text {
+        let word = ParameterType::Text {
             min: 1,
             max: 5,
             pattern: Some(("[a-z ]+".into(), Regex::new("^(?:[a-z ]+)$").unwrap())),
@@ -544,15 +548,16 @@ mod tests {
 
     #[test]
     fn refusals_name_parameter_value_and_bounds() {
-        let limit = Kind::Integer { min: 1, max: 60 };
+        let limit = ParameterType::Integer { min: 1, max: 60 };
         let why = limit
-            .canonical("limit", "99", true, &mut Vec::new())
+            .write_canonical("limit", "99", true, &mut Vec::new())
             .unwrap_err();
         assert_eq!(
             why.to_string(),
             "limit must be an integer from 1 to 60, in decimal digits without sign, blanks or leading zeros, but \"99\" came"
         );
-        let long = Kind::Hex64.canonical("tx_id", &"x".repeat(500), false, &mut Vec::new());
+        let long =
+            ParameterType::Hex64.write_canonical("tx_id", &"x".repeat(500), false, &mut Vec::new());
         assert_eq!(long.unwrap_err().received.chars().count(), 81);
     }
 
@@ -562,10 +567,10 @@ mod tests {
         #[test]
         fn canonical_forms_are_fixed_points(raw in "[a-zA-Z0-9%.+~; /é🐸-]{0,20}") {
             for kind in [
-                Kind::Ticker,
-                Kind::Block { zeros: 8 },
-                Kind::Integer { min: 0, max: 1000 },
-                Kind::Text { min: 0, max: 30, pattern: None },
+                ParameterType::Ticker,
+                ParameterType::Block { zeros: 8 },
+                ParameterType::Integer { min: 0, max: 1000 },
+                ParameterType::Text { min: 0, max: 30, pattern: None },
             ] {
                 if let Some(once) = query(&kind, &raw) {
                     proptest::prop_assert_eq!(query(&kind, &once), Some(once.clone()));

@@ -1,7 +1,6 @@
-//! Words of the wire that every room shares: the body type of answers and the
-//! names of fields that the `http` crate does not know.
-//!
-//! Deliberately absent: meaning. This room knows how things are spelt.
+//! HTTP/1.1 on client connections: the scan of heads, the activity of a
+//! connection, the body type of answers, and the names of fields that the `http`
+//! crate does not define.
 
 pub mod activity;
 pub mod body;
@@ -11,20 +10,21 @@ pub mod stream;
 pub use body::Body;
 use http::HeaderName;
 
-/// `ratelimit` (draft-ietf-httpapi-ratelimit-headers): what is left now.
-pub const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-/// `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers): what is granted.
-pub const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// `proxy-status` (RFC 9209): what went wrong with the upstream.
-pub const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
+/// `ratelimit` (draft-ietf-httpapi-ratelimit-headers): what remains of the quota.
+pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// `ratelimit-policy` (draft-ietf-httpapi-ratelimit-headers): the quota.
+pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+/// `proxy-status` (RFC 9209): how the upstream failed.
+pub(crate) const PROXY_STATUS: HeaderName = HeaderName::from_static("proxy-status");
 /// `server-timing` (W3C Server Timing).
-pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-/// `x-forwarded-for`, the custom that RFC 7239 wanted to replace.
-pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-/// `sec-fetch-site` (W3C Fetch Metadata): whose page a browser asks for.
-pub const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// `x-request-id`, by which an answer is found in the logs.
-pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(crate) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// `x-forwarded-for`, the predecessor of `forwarded` (RFC 7239).
+pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// `sec-fetch-site` (W3C Fetch Metadata): how the requesting page's site relates
+/// to this one.
+pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// `x-request-id`, which identifies an answer in the logs.
+pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The media type of errors (RFC 9457).
-pub const PROBLEM_JSON: &str = "application/problem+json";
+pub(crate) const PROBLEM_JSON: &str = "application/problem+json";

@@ -7,7 +7,7 @@
 use std::net::IpAddr;
 
 use http::header::{FORWARDED, HeaderName};
-use ordgate::identify::{Client, Trust};
+use ordgate::identify::{Client, TrustedProxies};
 use ordgate_fuzz::{field, lines};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -17,8 +17,8 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         return;
     };
     let address = |text: &str| -> IpAddr { text.parse().expect("an address") };
-    let trust = Trust {
-        proxies: ["10.0.0.0/8", "2001:db8:1::/48"]
+    let trust = TrustedProxies {
+        networks: ["10.0.0.0/8", "2001:db8:1::/48"]
             .map(|net| net.parse().expect("a network"))
             .to_vec(),
     };
@@ -33,7 +33,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
     };
     let said = field(&name, lines(text));
     let by_proxy = trust.client(proxy, &said);
-    assert_eq!(Trust::default().client(proxy, &said), Client::from(proxy));
+    assert_eq!(TrustedProxies::default().client(proxy, &said), Client::from(proxy));
     assert_eq!(trust.client(stranger, &said), Client::from(stranger));
 
     // Where the two fields disagree, neither counts.

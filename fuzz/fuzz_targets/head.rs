@@ -1,9 +1,9 @@
-//! Framing: where messages end, whatever the cuts, and as httparse reads them.
-//! The first byte of an input says how it is cut.
+//! Framing: messages end at the same byte however they are split, and where httparse ends them.
+//! The first byte of an input determines how it is split.
 
 #![no_main]
 
-use ordgate::wire::head::{HeadBounds, HeadFault, Scan};
+use ordgate::wire::head::{HeadBounds, HeadFault, RequestScanner};
 
 /// Small, so that inputs reach them.
 const BOUNDS: HeadBounds = HeadBounds {
@@ -63,7 +63,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
 /// Feeds the bytes as a connection would: what is not passed comes again with
 /// what follows.
 fn run(bytes: &[u8], mut step: impl FnMut() -> usize) -> Outcome {
-    let mut scan = Scan::new(BOUNDS);
+    let mut scan = RequestScanner::new(BOUNDS);
     let mut outcome = Outcome {
         passed: 0,
         heads: 0,

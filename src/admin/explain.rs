@@ -29,7 +29,7 @@ use crate::gateway::Gateway;
 use crate::pages::{Page, hex};
 use crate::relay::{Recall, recall};
 use crate::route::canonical::{BlockReference, block, segment};
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::validate::{Invalid, decode};
 
 /// The most blocks, transactions and variants that are listed.
@@ -123,7 +123,7 @@ fn explain(gateway: &Gateway, url: &str) -> Result<Value, Invalid> {
     };
     said.insert("key".into(), key.target().into());
     let now = gateway.clock.now();
-    if route.headers == Headers::All || route.cache.mode == Mode::Respect {
+    if route.headers == HeaderMode::All || route.cache.mode == Mode::Respect {
         let under_way = gateway.relay.ongoing.fetching.has(key.as_bytes());
         said.insert("under_way".into(), under_way.into());
         relayed(gateway, route, &key, now, &mut said);

@@ -33,7 +33,7 @@ use crate::gateway::Gateway;
 use crate::pages::{hash, hex};
 use crate::route::canonical::{BlockReference, block, path, segment, with_segment};
 use crate::route::{Route, RouteTable};
-use crate::validate::{Invalid, Kind};
+use crate::validate::{Invalid, ParameterType};
 use crate::wire::Body;
 
 /// The most of a body that is read.
@@ -362,7 +362,7 @@ fn aim_of_tag(tag: &str, routes: &RouteTable) -> Result<Aim, Invalid> {
 fn tickers(ticker: &str, routes: &RouteTable) -> Result<Vec<Purge>, Invalid> {
     let raw = utf8_percent_encode(ticker, NON_ALPHANUMERIC).to_string();
     let mut canonical = Vec::new();
-    Kind::Ticker.canonical("tag=ticker:", &raw, false, &mut canonical)?;
+    ParameterType::Ticker.write_canonical("tag=ticker:", &raw, false, &mut canonical)?;
     let canonical = String::from_utf8_lossy(&canonical);
     Ok(segments(routes, |route| route.places.ticker, &canonical))
 }

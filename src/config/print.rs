@@ -82,7 +82,7 @@ impl Config {
         chain.insert("tip".into(), tips.into());
         let proxies = self
             .trust
-            .proxies
+            .networks
             .iter()
             .map(|net| toml::Value::from(net.to_string()));
         let proxies = proxies.collect::<Vec<_>>();

@@ -19,12 +19,12 @@ use crate::cache::storable::SetCookie;
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    BlockSegments, Headers, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route,
+    ChainSegments, HeaderMode, MOST_QUERY_PARAMETERS, Methods, Parameter, ResponseSchema, Route,
     RouteTable, TableError, Template, parameter_names,
 };
 use crate::units;
 use crate::upstream::Settings;
-use crate::validate::Kind;
+use crate::validate::ParameterType;
 
 /// 2^53 - 1: what JSON numbers hold exactly everywhere.
 const MOST_INTEGER: u64 = (1 << 53) - 1;
@@ -153,9 +153,11 @@ fn route(
     let response = table
         .one_of("response", &ResponseSchema::NAMES)
         .unwrap_or_default();
-    let headers = table.one_of("headers", &Headers::NAMES).unwrap_or_default();
+    let headers = table
+        .one_of("headers", &HeaderMode::NAMES)
+        .unwrap_or_default();
     let (mut cache, tip) = policy(table.table("cache"), &tips.sources);
-    if headers == Headers::All && matches!(cache.mode, Mode::Override | Mode::Chain) {
+    if headers == HeaderMode::All && matches!(cache.mode, Mode::Override | Mode::Chain) {
         let message =
             "headers = \"all\" goes with the cache modes respect and off: the others know no Vary";
         table.problem(table.span(), message);
@@ -163,7 +165,7 @@ fn route(
     let pages = pages(&table, &cache, &query);
     let derived_from = table.string("derived_from");
     let upstream = assign::said(&table, upstreams);
-    if methods == Methods::Any && headers != Headers::All {
+    if methods == Methods::Any && headers != HeaderMode::All {
         table.problem(
             table.span(),
             "methods = [\"*\"] goes with headers = \"all\"",
@@ -205,7 +207,7 @@ fn route(
             summary,
             path: path.into(),
             methods,
-            places: BlockSegments::of(&params, &upstream_path),
+            places: ChainSegments::of(&params, &upstream_path),
             params,
             query: query.into_iter().filter_map(|(_, read)| read).collect(),
             strict_query,
@@ -259,7 +261,7 @@ fn pages(table: &Table<'_>, cache: &Policy, query: &[Declared]) -> Option<NonZer
     let is_number = |name: &str| {
         let mut parameters = query.iter().filter_map(|(_, read)| read.as_ref());
         parameters.any(|parameter| {
-            let number = matches!(parameter.kind, Kind::Integer { .. });
+            let number = matches!(parameter.kind, ParameterType::Integer { .. });
             *parameter.name == *name && number && parameter.default.is_some()
         })
     };
@@ -385,10 +387,10 @@ fn parameter(
         table.problem(at, format!("{} must say what it is", table.name("type")));
     }
     let kind = match kind? {
-        Type::Hex64 => Kind::Hex64,
-        Type::Block => Kind::Block { zeros: hash_zeros },
-        Type::Ticker => Kind::Ticker,
-        Type::Integer => Kind::Integer {
+        Type::Hex64 => ParameterType::Hex64,
+        Type::Block => ParameterType::Block { zeros: hash_zeros },
+        Type::Ticker => ParameterType::Ticker,
+        Type::Integer => ParameterType::Integer {
             min: table.integer("min", 0..=MOST_INTEGER).unwrap_or(0),
             max: table
                 .integer("max", 0..=MOST_INTEGER)
@@ -405,11 +407,11 @@ fn parameter(
                     format!("{} must list at least one value", table.name("values")),
                 );
             }
-            Kind::Enumeration(values.into())
+            ParameterType::Enumeration(values.into())
         }
         Type::Text => text(&table),
     };
-    if let Kind::Integer { min, max } = kind
+    if let ParameterType::Integer { min, max } = kind
         && min > max
     {
         table.problem(
@@ -431,7 +433,7 @@ fn parameter(
     })
 }
 
-fn text(table: &Table<'_>) -> Kind {
+fn text(table: &Table<'_>) -> ParameterType {
     let length = |key, default| {
         table
             .integer(key, 0..=4096)
@@ -442,7 +444,7 @@ fn text(table: &Table<'_>) -> Kind {
         let regex = Regex::new(&format!("^(?:{text})$")).ok()?;
         Some((text.into(), regex))
     };
-    Kind::Text {
+    ParameterType::Text {
         min: length("min_length", 1),
         max: length("max_length", 100),
         pattern: table
@@ -453,15 +455,15 @@ fn text(table: &Table<'_>) -> Kind {
 
 /// A default is given as it would come in a query, or as a number, and must
 /// validate.
-fn default(table: &Table<'_>, name: &str, kind: &Kind) -> Option<Box<str>> {
-    let (raw, at) = if matches!(kind, Kind::Integer { .. }) {
+fn default(table: &Table<'_>, name: &str, kind: &ParameterType) -> Option<Box<str>> {
+    let (raw, at) = if matches!(kind, ParameterType::Integer { .. }) {
         let number = table.integer("default", 0..=MOST_INTEGER)?;
         (number.to_string(), table.span().clone())
     } else {
         table.string("default")?
     };
     let mut canonical = Vec::new();
-    match kind.canonical(name, &raw, true, &mut canonical) {
+    match kind.write_canonical(name, &raw, true, &mut canonical) {
         Ok(()) => String::from_utf8(canonical).ok().map(Into::into),
         Err(invalid) => {
             table.problem(&at, format!("the default: {invalid}"));

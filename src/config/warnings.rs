@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Config;
 use crate::cache::policy::Mode;
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::units;
 use crate::upstream::LEAST_SHARED;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
@@ -53,7 +53,8 @@ impl Config {
     ) {
         let key = |key| settings.key(key);
         let routes = self.routes.routes().iter();
-        let open = routes.filter(|route| route.headers == Headers::All && route.upstream == number);
+        let open =
+            routes.filter(|route| route.headers == HeaderMode::All && route.upstream == number);
         if with_keys {
             warnings.extend(open.map(|route| format!(
                 "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",

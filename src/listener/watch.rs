@@ -1,4 +1,4 @@
-//! When a connection has had its time. Pure: `now` is an argument.
+//! Decides when a connection ends for lack of progress. Pure: `now` is an argument.
 
 use std::time::Duration;
 
@@ -7,90 +7,93 @@ use serde::Serialize;
 use crate::clock::Moment;
 use crate::wire::activity::Activity;
 
-/// The times that a connection has.
+/// The timeouts of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ConnectionTimeouts {
-    /// From a head's first byte to its last.
+    /// From a request head's first byte to its last.
     #[serde(serialize_with = "crate::units::serialize")]
     pub header_timeout: Duration,
-    /// Without a request.
+    /// Between requests.
     #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
-    /// Of an answer, once the client has closed its side of the connection.
+    /// For the answer, once the client has closed its side of the connection.
     #[serde(serialize_with = "crate::units::serialize")]
     pub half_closed_timeout: Duration,
-    /// Without the client's taking a byte of what is written.
+    /// While the client reads no byte of its answer.
     #[serde(serialize_with = "crate::units::serialize")]
     pub write_timeout: Duration,
-    /// Bytes a second that a client must take of an answer; 0 without a minimum.
+    /// Bytes per second that a client must read of an answer; 0: no minimum.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_send_rate: u64,
 }
 
 impl ConnectionTimeouts {
-    /// The shortest of them: nothing can be due sooner than this from now.
+    /// The shortest timeout: no deadline that is set later can be nearer than this.
     pub(super) fn shortest(&self) -> Duration {
         let either = self.header_timeout.min(self.idle_timeout);
         either.min(self.write_timeout)
     }
 
-    /// By when a client that is stuck must have taken more, given by when it
-    /// had to before and what it has taken since. Each byte extends the time by
-    /// what it may take at `min_send_rate`, and never beyond `write_timeout`
-    /// from now: a slow client may stall, but a byte now and then is not
-    /// enough.
-    pub(super) fn due(&self, before: Option<(Moment, u64)>, now: Moment) -> Moment {
-        let most = now + self.write_timeout;
+    /// The deadline for the client of a stalled connection, from the previous
+    /// deadline and the bytes that it has read since. Each byte extends the
+    /// deadline by the time that it takes at `min_send_rate`, up to `write_timeout`
+    /// from now: a slow client may stall, but a byte now and then is not enough.
+    pub(super) fn write_deadline(&self, before: Option<(Moment, u64)>, now: Moment) -> Moment {
+        let latest = now + self.write_timeout;
         match before {
-            Some((due, 0)) => due,
-            Some((due, taken)) if self.min_send_rate > 0 => {
-                let earned = u128::from(taken) * 1_000_000_000 / u128::from(self.min_send_rate);
+            Some((deadline, 0)) => deadline,
+            Some((deadline, read)) if self.min_send_rate > 0 => {
+                let earned = u128::from(read) * 1_000_000_000 / u128::from(self.min_send_rate);
                 let earned = u64::try_from(earned).unwrap_or(u64::MAX);
-                most.min(due + Duration::from_nanos(earned))
+                latest.min(deadline + Duration::from_nanos(earned))
             }
-            Some(_) | None => most,
+            Some(_) | None => latest,
         }
     }
 }
 
-/// What is to be done with a connection.
+/// What the timer of a connection does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchAction {
-    /// Look again after this time.
+    /// Check again after this time.
     Keep(Duration),
-    /// Its head is too slow: say so, then close.
-    TooSlow,
-    /// Close without a word.
+    /// Refuse the head, which is too slow, then close.
+    RefuseHead,
+    /// Close without an answer.
     Close,
-    /// Reset: the client takes nothing of its answer, or too little.
+    /// Reset: the client reads its answer too slowly.
     Reset,
 }
 
-/// Judges a connection by its signs of life.
-pub(super) fn judge(pulse: &Activity, times: &ConnectionTimeouts, now: Moment) -> WatchAction {
-    let left = |since: Moment, allowed: Duration| allowed.saturating_sub(now.since(since));
-    if pulse.stuck_since().is_some() {
-        return match pulse.due().since(now) {
+/// Decides by the activity of a connection.
+pub(super) fn next_action(
+    activity: &Activity,
+    times: &ConnectionTimeouts,
+    now: Moment,
+) -> WatchAction {
+    let left = |since: Moment, timeout: Duration| timeout.saturating_sub(now.since(since));
+    if activity.stalled_since().is_some() {
+        return match activity.write_deadline().since(now) {
             Duration::ZERO => WatchAction::Reset,
             left => WatchAction::Keep(left),
         };
     }
-    if pulse.fault().is_some() && !pulse.is_busy() {
-        // It has been refused and had a while to read that.
+    if activity.fault().is_some() && !activity.is_busy() {
+        // It was refused, and the client had time to read the answer.
         return WatchAction::Close;
     }
-    if let Some(since) = pulse.head_since() {
+    if let Some(since) = activity.head_since() {
         return match left(since, times.header_timeout) {
-            Duration::ZERO => WatchAction::TooSlow,
+            Duration::ZERO => WatchAction::RefuseHead,
             left => WatchAction::Keep(left),
         };
     }
-    // A head may begin at any moment, and then has its own time.
+    // A head may begin at any moment, and then has its own timeout.
     let soon = times.shortest();
-    if pulse.is_busy() {
+    if activity.is_busy() {
         return WatchAction::Keep(soon);
     }
-    match left(pulse.last(), times.idle_timeout) {
+    match left(activity.last(), times.idle_timeout) {
         Duration::ZERO => WatchAction::Close,
         left => WatchAction::Keep(left.min(soon)),
     }
@@ -118,62 +121,69 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
-        let pulse = Activity::new(at(0));
-        assert_eq!(judge(&pulse, &TIMES, at(0)), keep(10));
-        assert_eq!(judge(&pulse, &TIMES, at(55)), keep(5));
-        assert_eq!(judge(&pulse, &TIMES, at(60)), WatchAction::Close, "idle");
-
-        let working = pulse.work();
+    fn the_next_action() {
+        let activity = Activity::new(at(0));
+        assert_eq!(next_action(&activity, &TIMES, at(0)), keep(10));
+        assert_eq!(next_action(&activity, &TIMES, at(55)), keep(5));
         assert_eq!(
-            judge(&pulse, &TIMES, at(100)),
+            next_action(&activity, &TIMES, at(60)),
+            WatchAction::Close,
+            "idle"
+        );
+
+        let request = activity.begin_request();
+        assert_eq!(
+            next_action(&activity, &TIMES, at(100)),
             keep(10),
-            "an answer is awaited"
+            "an answer is in progress"
         );
-        drop(working);
+        drop(request);
 
-        pulse.set_head_since(Some(at(95)));
-        pulse.record(at(104));
+        activity.set_head_since(Some(at(95)));
+        activity.record(at(104));
         assert_eq!(
-            judge(&pulse, &TIMES, at(104)),
+            next_action(&activity, &TIMES, at(104)),
             keep(1),
-            "bytes do not buy time"
+            "bytes do not extend the timeout"
         );
-        assert_eq!(judge(&pulse, &TIMES, at(105)), WatchAction::TooSlow);
-        pulse.set_fault(HeadFault::HeadTooSlow);
-        assert_eq!(judge(&pulse, &TIMES, at(106)), WatchAction::Close);
-
-        let pulse = Activity::new(at(0));
-        let _working = pulse.work();
-        pulse.set_stuck(at(10), at(40));
-        assert_eq!(judge(&pulse, &TIMES, at(39)), keep(1));
         assert_eq!(
-            judge(&pulse, &TIMES, at(40)),
+            next_action(&activity, &TIMES, at(105)),
+            WatchAction::RefuseHead
+        );
+        activity.set_fault(HeadFault::HeadTooSlow);
+        assert_eq!(next_action(&activity, &TIMES, at(106)), WatchAction::Close);
+
+        let activity = Activity::new(at(0));
+        let _request = activity.begin_request();
+        activity.set_stalled(at(10), at(40));
+        assert_eq!(next_action(&activity, &TIMES, at(39)), keep(1));
+        assert_eq!(
+            next_action(&activity, &TIMES, at(40)),
             WatchAction::Reset,
-            "takes nothing"
+            "the client reads nothing"
         );
     }
 
-    /// Plays a client that takes so many bytes each time, so many seconds apart,
-    /// and answers the second at which its connection is reset.
+    /// The second at which a client is reset that reads `taken` bytes every
+    /// `every` seconds.
     fn reset_at(times: &ConnectionTimeouts, taken: u64, every: u64) -> Option<u64> {
-        let pulse = Activity::new(at(0));
-        let mut due = times.due(None, at(0));
-        pulse.set_stuck(at(0), due);
+        let activity = Activity::new(at(0));
+        let mut due = times.write_deadline(None, at(0));
+        activity.set_stalled(at(0), due);
         for second in 1..10_000 {
-            if judge(&pulse, times, at(second)) == WatchAction::Reset {
+            if next_action(&activity, times, at(second)) == WatchAction::Reset {
                 return Some(second);
             }
             if second % every == 0 {
-                due = times.due(Some((due, taken)), at(second));
-                pulse.set_stuck(at(second), due);
+                due = times.write_deadline(Some((due, taken)), at(second));
+                activity.set_stalled(at(second), due);
             }
         }
         None
     }
 
     #[test]
-    fn a_client_must_take_a_minimum_in_the_long_run() {
+    fn a_client_must_read_at_a_minimum_rate() {
         let none = ConnectionTimeouts {
             min_send_rate: 0,
             ..TIMES
@@ -194,9 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_fast_buys_no_more_than_the_timeout() {
-        let due = TIMES.due(Some((at(30), 1 << 30)), at(20));
+    fn reading_fast_extends_the_deadline_by_at_most_the_timeout() {
+        let due = TIMES.write_deadline(Some((at(30), 1 << 30)), at(20));
         assert_eq!(due, at(50));
-        assert_eq!(TIMES.due(Some((due, 0)), at(40)), due, "nothing taken");
+        assert_eq!(
+            TIMES.write_deadline(Some((due, 0)), at(40)),
+            due,
+            "nothing taken"
+        );
     }
 }

@@ -25,7 +25,7 @@ use crate::cache::storable::{
 use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::cache::{hop, invalidate, reuse};
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
 impl Fetch {
@@ -116,7 +116,7 @@ impl Fetch {
             false => Announced::Unshared,
         };
         let mut came = self.with(relay, route, &variant, outcome(kept), now, announced);
-        if route.headers == Headers::All && !update.contains_key(SET_COOKIE) {
+        if route.headers == HeaderMode::All && !update.contains_key(SET_COOKIE) {
             let cookies = head.headers.get_all(SET_COOKIE).iter().cloned();
             let fields = came.response.headers_mut();
             fields.extend(cookies.map(|cookie| (SET_COOKIE, cookie)));
@@ -140,8 +140,8 @@ impl Fetch {
         let none = HeaderMap::new();
         let sent = &self.ask.sent(relay, route);
         let nominated = match route.headers {
-            Headers::All => Nominated::of(fields),
-            Headers::Typed => Nominated::of(&none),
+            HeaderMode::All => Nominated::of(fields),
+            HeaderMode::Typed => Nominated::of(&none),
         };
         let reuse = reuse::StoredFacts::of(
             status,
@@ -181,8 +181,8 @@ impl Fetch {
             return false;
         };
         let method = match route.headers {
-            Headers::Typed => &Method::GET,
-            Headers::All => &self.ask.method,
+            HeaderMode::Typed => &Method::GET,
+            HeaderMode::All => &self.ask.method,
         };
         let exchange = Stores {
             method,
@@ -194,13 +194,13 @@ impl Fetch {
             governing: &relay.targets.governing(response),
             received,
             set_cookie: match (route.headers, route.cache.set_cookie) {
-                (Headers::Typed, SetCookie::Explicit) => SetCookie::Dropped,
-                (Headers::Typed | Headers::All, rule) => rule,
+                (HeaderMode::Typed, SetCookie::Explicit) => SetCookie::Dropped,
+                (HeaderMode::Typed | HeaderMode::All, rule) => rule,
             },
         };
         *method == Method::GET
             && route.cache.mode == Mode::Respect
-            && (route.headers == Headers::Typed || !is_overridden(&self.ask.fields))
+            && (route.headers == HeaderMode::Typed || !is_overridden(&self.ask.fields))
             && storable(&exchange).is_ok()
     }
 
@@ -301,7 +301,7 @@ impl Fetch {
         let is_its_own = directives.no_store
             || self.ask.fields.contains_key(AUTHORIZATION)
             || is_overridden(&self.ask.fields);
-        if is_its_own && route.headers == Headers::All {
+        if is_its_own && route.headers == HeaderMode::All {
             return;
         }
         let now = relay.clock.wall(relay.clock.now());

@@ -15,7 +15,7 @@ use http::header::{EXPECT, FORWARDED, HOST, HeaderName, HeaderValue, TRAILER};
 use super::{ClientRequest, Relay};
 use crate::cache::hop;
 use crate::cache::vary::Received;
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::wire::X_FORWARDED_FOR;
 
 /// `x-real-ip`, nginx's name for the client's address.
@@ -142,7 +142,7 @@ pub(super) struct Sent<'a> {
     relay: &'a Relay,
     fields: &'a HeaderMap,
     peer: IpAddr,
-    headers: Headers,
+    headers: HeaderMode,
     /// The field that carries ordgate's key.
     key: &'a HeaderName,
     /// Made when a response varies by one of them.
@@ -172,7 +172,7 @@ impl<'a> Sent<'a> {
 
 impl Received for Sent<'_> {
     fn holding(&self, name: &HeaderName) -> &HeaderMap {
-        let is_removed = self.headers == Headers::Typed
+        let is_removed = self.headers == HeaderMode::Typed
             || matches!(*name, HOST | EXPECT)
             || spells(name.as_str(), self.key.as_str())
             || hop::ends_here(name, self.fields);

@@ -17,7 +17,7 @@ use crate::cache::status::CACHE_STATUS;
 use crate::cache::validator::{Representation, evaluate};
 use crate::cache::variant::Variant;
 use crate::cache::{range, validator};
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
 /// Answers with a stored response: whole, in part, or as 304.
@@ -162,7 +162,7 @@ pub(super) fn finish(
     key: &Key,
     outcome: Outcome,
 ) {
-    if route.headers == Headers::Typed {
+    if route.headers == HeaderMode::Typed {
         keep_typed(fields);
     }
     let said = relay.respond.cache_status(outcome, key);

@@ -27,7 +27,7 @@ use crate::cache::validator;
 use crate::cache::variant::Variant;
 use crate::cache::vary::Nominated;
 use crate::collapse::{ClientLevel, FetchError, Lead, Wait};
-use crate::route::{Headers, Route};
+use crate::route::{HeaderMode, Route};
 use crate::upstream::Failure;
 use crate::wire::stream::Stream;
 
@@ -299,8 +299,8 @@ impl Fetch {
         nominated: Option<&Nominated>,
     ) -> Option<Vec<u8>> {
         let is_get = match route.headers {
-            Headers::All => self.ask.method == Method::GET,
-            Headers::Typed => true,
+            HeaderMode::All => self.ask.method == Method::GET,
+            HeaderMode::Typed => true,
         };
         let may = is_get && self.waits() && route.cache.mode == Mode::Respect && self.may_follow();
         (may && !self.is_uncacheable(relay)).then(|| self.key_of(relay, route, nominated))

@@ -7,7 +7,7 @@ use crate::cache::Attached;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::clock::Moment;
-use crate::limit::TooMany;
+use crate::limit::TooManyRequests;
 
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
@@ -58,7 +58,7 @@ fn only_allowed_origins_are_allowed() {
     for (settings, origin, allowed, vary) in rows {
         let responder = Responder::new(&settings, None);
         let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
-        let refusal = Refusal::TooMany(TooMany { retry_after: 1 });
+        let refusal = Refusal::TooMany(TooManyRequests { retry_after: 1 });
         let response = responder.refusal(&refusal, None, &context(&request));
         let text = |name| response.headers().get(name).map(|v| v.to_str().unwrap());
         assert_eq!(text(ACCESS_CONTROL_ALLOW_ORIGIN), allowed, "{origin:?}");

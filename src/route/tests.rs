@@ -3,7 +3,7 @@
 use super::*;
 use crate::cache::policy::Mode;
 
-fn parameter(name: &str, kind: Kind, default: Option<&str>) -> Parameter {
+fn parameter(name: &str, kind: ParameterType, default: Option<&str>) -> Parameter {
     Parameter {
         name: name.into(),
         kind,
@@ -21,7 +21,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
         any_query: false,
         upstream: 0,
-        headers: Headers::Typed,
+        headers: HeaderMode::Typed,
         upstream_path: Template::new(path, &names).unwrap(),
         params,
         query,
@@ -29,7 +29,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         response: ResponseSchema::Json,
         cache: Policy::default(),
         pages: None,
-        places: BlockSegments::default(),
+        places: ChainSegments::default(),
         derived_from: None,
         number: 0,
     }
@@ -38,10 +38,14 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
 fn table() -> RouteTable {
     let page = || {
         vec![
-            parameter("limit", Kind::Integer { min: 1, max: 60 }, Some("20")),
+            parameter(
+                "limit",
+                ParameterType::Integer { min: 1, max: 60 },
+                Some("20"),
+            ),
             parameter(
                 "offset",
-                Kind::Integer {
+                ParameterType::Integer {
                     min: 0,
                     max: (1 << 53) - 1,
                 },
@@ -49,7 +53,7 @@ fn table() -> RouteTable {
             ),
             parameter(
                 "operation_type",
-                Kind::Enumeration(["mint".into()].into()),
+                ParameterType::Enumeration(["mint".into()].into()),
                 None,
             ),
         ]
@@ -60,8 +64,8 @@ fn table() -> RouteTable {
         "moved",
         "/a/{one}/b/{two}",
         vec![
-            parameter("one", Kind::Hex64, None),
-            parameter("two", Kind::Block { zeros: 0 }, None),
+            parameter("one", ParameterType::Hex64, None),
+            parameter("two", ParameterType::Block { zeros: 0 }, None),
         ],
         vec![],
     );
@@ -70,13 +74,13 @@ fn table() -> RouteTable {
         route(
             "token",
             "/tokens/{ticker}",
-            vec![parameter("ticker", Kind::Ticker, None)],
+            vec![parameter("ticker", ParameterType::Ticker, None)],
             vec![],
         ),
         route(
             "block",
             "/blocks/{block}/activity",
-            vec![parameter("block", Kind::Block { zeros: 0 }, None)],
+            vec![parameter("block", ParameterType::Block { zeros: 0 }, None)],
             page(),
         ),
         strict,
@@ -242,13 +246,13 @@ fn overlapping_routes_are_named() {
         route(
             "first",
             "/a/{x}",
-            vec![parameter("x", Kind::Hex64, None)],
+            vec![parameter("x", ParameterType::Hex64, None)],
             vec![],
         ),
         route(
             "second",
             "/a/{y}",
-            vec![parameter("y", Kind::Block { zeros: 0 }, None)],
+            vec![parameter("y", ParameterType::Block { zeros: 0 }, None)],
             vec![],
         ),
     ];
@@ -263,13 +267,13 @@ fn overlapping_routes_are_named() {
         route(
             "any",
             "/a/{x}",
-            vec![parameter("x", Kind::Ticker, None)],
+            vec![parameter("x", ParameterType::Ticker, None)],
             vec![],
         ),
         route("one", "/a/b", vec![], vec![]),
     ];
     assert_eq!(
-        RouteTable::new(beside).unwrap().find("/a/b").unwrap().place,
+        RouteTable::new(beside).unwrap().find("/a/b").unwrap().index,
         1
     );
 }
@@ -310,7 +314,7 @@ fn numbers_outlive_a_table_and_places_do_not() {
     assert_eq!(names, [None, Some("b"), Some("a"), Some("c"), None]);
     assert_eq!(table.get(9).unwrap().derived_from, Some(1));
     let found = table.find("/c").unwrap();
-    assert_eq!((found.place, found.route.number), (2, 9));
+    assert_eq!((found.index, found.route.number), (2, 9));
     let key = found.route.canonical(&found.captures, None).unwrap();
     assert_eq!((key.route(), key.target()), (9, "/c"));
     table.renumber(&[7, 10, 9], 11);
@@ -322,25 +326,25 @@ fn what_a_route_keeps_of_the_one_before_it() {
     let page = |max| {
         vec![parameter(
             "limit",
-            Kind::Integer { min: 1, max },
+            ParameterType::Integer { min: 1, max },
             Some("20"),
         )]
     };
-    let block = |zeros| vec![parameter("block", Kind::Block { zeros }, None)];
+    let block = |zeros| vec![parameter("block", ParameterType::Block { zeros }, None)];
     let with = |zeros| route("b", "/b/{block}", block(zeros), vec![]);
-    assert!(with(0).means_the_same(&with(8)), "a hash is spelled out");
+    assert!(with(0).has_same_meaning(&with(8)), "a hash is spelled out");
     let before = route("a", "/a", vec![], page(60));
     let same = |change: fn(&mut Route)| {
         let mut after = before.clone();
         change(&mut after);
-        after.means_the_same(&before)
+        after.has_same_meaning(&before)
     };
     for (what, change, expected) in [
         ("nothing", (|_| {}) as fn(&mut Route), true),
         ("its words", |r| r.summary = Some("new".into()), true),
         (
             "a bound",
-            |r| r.query[0].kind = Kind::Integer { min: 1, max: 100 },
+            |r| r.query[0].kind = ParameterType::Integer { min: 1, max: 100 },
             true,
         ),
         (
@@ -363,12 +367,12 @@ fn what_a_route_keeps_of_the_one_before_it() {
         ),
         (
             "a type",
-            |r| r.query[0].kind = Kind::Block { zeros: 0 },
+            |r| r.query[0].kind = ParameterType::Block { zeros: 0 },
             false,
         ),
         ("a parameter", |r| r.query.clear(), false),
         ("its query", |r| r.any_query = true, false),
-        ("its fields", |r| r.headers = Headers::All, false),
+        ("its fields", |r| r.headers = HeaderMode::All, false),
         ("its mode", |r| r.cache.mode = Mode::Respect, false),
         (
             "its times",

@@ -33,7 +33,7 @@ use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
 use crate::relay::{self, Relay};
-use crate::reload::Done;
+use crate::reload::ReloadReport;
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
 use crate::upstream::client::resolver::Names;
@@ -110,12 +110,12 @@ pub(super) fn after(
     mut config: Config,
     keys: &ProviderKeys,
     names: &Names,
-) -> Result<(Arc<Gateway>, Done), String> {
+) -> Result<(Arc<Gateway>, ReloadReport), String> {
     let known = &before.fill.upstreams;
     let upstreams = Upstreams::after(known, &config.upstreams, keys, names, &before.clock);
     let upstreams = upstreams.map_err(|error| error.to_string())?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
-    let mut done = Done::default();
+    let mut done = ReloadReport::default();
     let keeps = |route: &Route, old: &Route| {
         let alike = match route.cache.mode {
             Mode::Chain => {
@@ -130,7 +130,7 @@ pub(super) fn after(
         of_one_upstream
             && upstreams.stays(route.upstream, known)
             && alike
-            && route.means_the_same(old)
+            && route.has_same_meaning(old)
     };
     let numbers = numbers(&config.routes, &before.routes, keeps, &mut done)?;
     for (number, upstream) in upstreams.iter() {
@@ -178,7 +178,7 @@ fn numbers(
     routes: &RouteTable,
     before: &RouteTable,
     keeps: impl Fn(&Route, &Route) -> bool,
-    done: &mut Done,
+    done: &mut ReloadReport,
 ) -> Result<Vec<u16>, String> {
     let mut next = before.given();
     let mut numbers = Vec::new();

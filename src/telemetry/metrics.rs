@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
-use crate::limit::{Limit, Refused};
+use crate::limit::{Limit, MissRefusals};
 
 /// All metrics of a gateway, as text; and how many reloads were done and how
 /// many refused.
@@ -128,7 +128,8 @@ impl Collector for Reading {
             ]),
         )?;
         let refused = gateway.limit.as_ref().map(Limit::refused);
-        let read = |of: fn(&Refused) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
+        let read =
+            |of: fn(&MissRefusals) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
         let results = [
             ("refused", read(|all| &all.misses)),
             ("stale", read(|all| &all.stale)),

@@ -1,8 +1,9 @@
-//! The signs of life of one connection: written by the guard that reads and
-//! writes it, read by the watch that ends it and by the walk.
+//! State of one client connection that its tasks share: when it was last active,
+//! how far it is with its head and its answer, and whether it must be closed.
 //!
-//! One timer watches a connection, not one for each request; so what the timer
-//! needs to know is kept here, in plain numbers.
+//! The listener's guard writes it while it reads and writes the socket; the
+//! connection's one timer and the gateway read it. It is plain numbers, so that a
+//! request needs no timer of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -12,177 +13,177 @@ use std::sync::atomic::{
 use super::head::HeadFault;
 use crate::clock::Moment;
 
-/// Signs of life. All is relaxed: the numbers are read by the task that wrote
-/// them, and order nothing else.
+/// Activity of one connection. Every access is relaxed: nearly all numbers are
+/// read by the task that wrote them, and none orders anything else.
 #[derive(Debug, Default)]
 pub struct Activity {
     fault: AtomicU8,
-    heard: AtomicU64,
+    last: AtomicU64,
     head_since: AtomicU64,
-    stuck_since: AtomicU64,
-    /// When the client must have taken more.
-    due: AtomicU64,
-    /// Bytes that the answer's body holds beside what is being written, and what
-    /// holds them.
+    stalled_since: AtomicU64,
+    write_deadline: AtomicU64,
+    /// Bytes that the answer's body buffers beside what is being written, and the
+    /// address of that buffer.
     backlog: AtomicU64,
     backlog_of: AtomicUsize,
-    ended_since: AtomicU64,
+    half_closed_since: AtomicU64,
     draining: AtomicBool,
-    cut: AtomicBool,
-    /// Whether time may have passed since `heard` without bytes from the client.
-    late: AtomicBool,
+    reset: AtomicBool,
+    /// Whether `last` may be older than the next request.
+    outdated: AtomicBool,
+    /// Requests and answers in progress.
     busy: AtomicU32,
 }
 
 impl Activity {
-    /// A connection that began at a moment.
+    /// A connection that was accepted at a moment.
     pub fn new(now: Moment) -> Self {
-        let pulse = Self::default();
-        pulse.record(now);
-        pulse
+        let activity = Self::default();
+        activity.record(now);
+        activity
     }
 
-    /// Bytes have come, or an answer has been made: the connection lives.
+    /// Records that bytes were read or an answer was made.
     pub fn record(&self, now: Moment) {
-        self.heard.store(now.nanos(), Relaxed);
+        self.last.store(now.nanos(), Relaxed);
     }
 
-    /// When it was last heard of.
+    /// When bytes were last read or an answer was last made.
     pub fn last(&self) -> Moment {
-        Moment::from_nanos(self.heard.load(Relaxed))
+        Moment::from_nanos(self.last.load(Relaxed))
     }
 
-    /// A head has begun and is not complete, or is no longer so.
-    pub fn set_head_since(&self, since: Option<Moment>) {
+    /// Records when an incomplete head began; `None` once it is complete.
+    pub(crate) fn set_head_since(&self, since: Option<Moment>) {
         self.head_since
             .store(since.map_or(0, Moment::nanos), Relaxed);
     }
 
-    /// Since when a head has been incomplete.
-    pub fn head_since(&self) -> Option<Moment> {
+    /// When the incomplete head began.
+    pub(crate) fn head_since(&self) -> Option<Moment> {
         some(self.head_since.load(Relaxed))
     }
 
-    /// The client does not take what is written, and must have taken more by a
-    /// moment.
-    pub fn set_stuck(&self, since: Moment, due: Moment) {
-        self.due.store(due.nanos(), Relaxed);
-        self.stuck_since.store(since.nanos(), Relaxed);
-        self.late.store(true, Relaxed);
+    /// The socket accepts no more bytes of the answer. The client must read more
+    /// by the deadline.
+    pub(crate) fn set_stalled(&self, since: Moment, write_deadline: Moment) {
+        self.write_deadline.store(write_deadline.nanos(), Relaxed);
+        self.stalled_since.store(since.nanos(), Relaxed);
+        self.outdated.store(true, Relaxed);
     }
 
-    /// The client takes what is written again.
-    pub fn set_unstuck(&self) {
-        self.stuck_since.store(0, Relaxed);
+    /// The socket accepts bytes again.
+    pub(crate) fn clear_stalled(&self) {
+        self.stalled_since.store(0, Relaxed);
     }
 
-    /// When a client that is stuck must have taken more.
-    pub fn due(&self) -> Moment {
-        Moment::from_nanos(self.due.load(Relaxed))
+    /// Since when the socket has accepted no bytes of the answer.
+    pub(crate) fn stalled_since(&self) -> Option<Moment> {
+        some(self.stalled_since.load(Relaxed))
     }
 
-    /// The body of the answer holds so many bytes, perhaps for several
-    /// connections: `of` is the address of what holds them. A body that holds a
-    /// buffer says so whenever that grows, and zero at its end.
-    pub fn set_backlog(&self, of: usize, bytes: u64) {
+    /// By when the client of a stalled connection must read more.
+    pub(crate) fn write_deadline(&self) -> Moment {
+        Moment::from_nanos(self.write_deadline.load(Relaxed))
+    }
+
+    /// Sets the size of the buffer that the answer's body holds, which several
+    /// connections may share; `of` is its address. The body calls this whenever
+    /// the buffer grows, and with 0 bytes at its end.
+    pub(crate) fn set_backlog(&self, of: usize, bytes: u64) {
         self.backlog_of.store(of, Relaxed);
         self.backlog.store(bytes, Relaxed);
     }
 
-    /// What the body of the answer holds beside what is being written: where,
-    /// and how many bytes.
-    pub fn backlog(&self) -> Option<(usize, u64)> {
+    /// The address and the size of the buffer that the answer's body holds.
+    pub(crate) fn backlog(&self) -> Option<(usize, u64)> {
         let bytes = self.backlog.load(Relaxed);
         (bytes > 0).then(|| (self.backlog_of.load(Relaxed), bytes))
     }
 
-    /// The connection is to be reset: its client takes too little, or others
-    /// need the memory.
-    pub fn cut(&self) {
-        self.cut.store(true, Relaxed);
+    /// Asks for a reset of the connection: its client reads too slowly, or its
+    /// memory is needed.
+    pub(crate) fn request_reset(&self) {
+        self.reset.store(true, Relaxed);
     }
 
-    /// It has taken all of its answer after all.
-    pub fn spare(&self) {
-        self.cut.store(false, Relaxed);
+    /// Withdraws that, since the client has read all of its answer.
+    pub(crate) fn cancel_reset(&self) {
+        self.reset.store(false, Relaxed);
     }
 
-    /// Whether it is to be reset.
-    pub fn is_cut(&self) -> bool {
-        self.cut.load(Relaxed)
+    /// Whether the connection must be reset.
+    pub(crate) fn is_reset_requested(&self) -> bool {
+        self.reset.load(Relaxed)
     }
 
-    /// Whether [`last`](Self::last) may be too old to judge a request by: an
-    /// answer took its time since, and the request was already in the buffer.
-    pub fn is_late(&self) -> bool {
-        self.late.load(Relaxed)
+    /// Whether [`last`](Self::last) may be older than the next request: the
+    /// request may have been read into the buffer while a long answer was still
+    /// being written.
+    pub(crate) fn is_outdated(&self) -> bool {
+        self.outdated.load(Relaxed)
     }
 
-    /// Judges what comes by this moment.
-    pub fn catch_up(&self, now: Moment) {
+    /// Makes this the moment of the next request.
+    pub(crate) fn refresh(&self, now: Moment) {
         self.record(now);
-        self.late.store(false, Relaxed);
+        self.outdated.store(false, Relaxed);
     }
 
-    /// Since when the client has not taken what is written.
-    pub fn stuck_since(&self) -> Option<Moment> {
-        some(self.stuck_since.load(Relaxed))
+    /// The client has closed its side of the connection.
+    pub(crate) fn set_half_closed_since(&self, since: Moment) {
+        self.half_closed_since.store(since.nanos(), Relaxed);
     }
 
-    /// The client has closed its side.
-    pub fn set_ended_since(&self, since: Moment) {
-        self.ended_since.store(since.nanos(), Relaxed);
+    /// Since when the client's side of the connection has been closed.
+    pub(crate) fn half_closed_since(&self) -> Option<Moment> {
+        some(self.half_closed_since.load(Relaxed))
     }
 
-    /// Since when the client's side has been closed.
-    pub fn ended_since(&self) -> Option<Moment> {
-        some(self.ended_since.load(Relaxed))
-    }
-
-    /// Says what is wrong with the message that comes next; the first fault
-    /// stands.
-    pub fn set_fault(&self, fault: HeadFault) {
+    /// Records why the next message is refused. The first fault stays.
+    pub(crate) fn set_fault(&self, fault: HeadFault) {
         let _first = self
             .fault
             .compare_exchange(0, fault as u8, Relaxed, Relaxed);
     }
 
-    /// What is wrong with the message that comes next.
-    pub fn fault(&self) -> Option<HeadFault> {
+    /// Why the next message is refused.
+    pub(crate) fn fault(&self) -> Option<HeadFault> {
         HeadFault::from_code(self.fault.load(Relaxed))
     }
 
-    /// The connection is to end after the next answer.
-    pub fn set_draining(&self) {
+    /// The connection must close after the next answer.
+    pub(crate) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }
 
-    /// Whether it is to end after the next answer, which should say so.
-    pub fn is_draining(&self) -> bool {
+    /// Whether the connection closes after the next answer, which then carries
+    /// `connection: close`.
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
 
-    /// A request waits for its answer until the token is dropped.
-    pub fn work(&self) -> RequestGuard<'_> {
+    /// A request is in progress until the guard is dropped.
+    pub(crate) fn begin_request(&self) -> RequestGuard<'_> {
         self.busy.fetch_add(1, Relaxed);
         RequestGuard(self)
     }
 
-    /// The same for an answer that goes on for a while once it has begun.
-    pub fn go_on_working(self: &Arc<Self>) -> AnswerGuard {
-        self.late.store(true, Relaxed);
+    /// A streamed answer is in progress until the guard is dropped.
+    pub(crate) fn begin_answer(self: &Arc<Self>) -> AnswerGuard {
+        self.outdated.store(true, Relaxed);
         self.busy.fetch_add(1, Relaxed);
         AnswerGuard(self.clone())
     }
 
-    /// Whether a request waits for its answer, or for the rest of it.
-    pub fn is_busy(&self) -> bool {
+    /// Whether a request or an answer is in progress.
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Relaxed) > 0
     }
 }
 
-/// A request that waits for its answer.
-pub struct RequestGuard<'p>(&'p Activity);
+/// A request in progress.
+pub(crate) struct RequestGuard<'a>(&'a Activity);
 
 impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
@@ -190,8 +191,8 @@ impl Drop for RequestGuard<'_> {
     }
 }
 
-/// An answer that goes on, wherever it is kept.
-pub struct AnswerGuard(Arc<Activity>);
+/// A streamed answer in progress.
+pub(crate) struct AnswerGuard(Arc<Activity>);
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {

@@ -323,7 +323,7 @@ impl Reader {
     /// Belongs to this connection from now on, which is busy until the body has
     /// ended.
     pub fn serve(&mut self, pulse: &Arc<Activity>) {
-        self.working = Some(pulse.go_on_working());
+        self.working = Some(pulse.begin_answer());
         let mut state = self.stream.state();
         if let Some(reader) = state.readers.get_mut(&self.number) {
             reader.pulse = Some(pulse.clone());

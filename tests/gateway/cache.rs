@@ -177,7 +177,7 @@ async fn stale_while_revalidate() {
     }
     upstream.asked(2).await;
     gate.open();
-    let collapse = &gateway.server().gateway().fill.collapse;
+    let collapse = &gateway.server().first_gateway().fill.collapse;
     until("it is fetched", || collapse.is_empty()).await;
     let fresh = gateway.get(TOKEN).await;
     assert_eq!(fresh.text(), "\"new\"");
@@ -200,7 +200,7 @@ async fn a_refresh_that_fails_leaves_the_stale_answer() {
     gateway.get(TOKEN).await;
     gateway.advance(12_000);
     upstream.always(Reply::status(500, "{}"));
-    let collapse = &gateway.server().gateway().fill.collapse;
+    let collapse = &gateway.server().first_gateway().fill.collapse;
     for asked in 2..5 {
         let stale = gateway.get(TOKEN).await;
         assert_eq!(stale.must("cache-status"), "ordgate; hit; ttl=-2");

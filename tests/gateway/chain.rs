@@ -145,7 +145,7 @@ fn transaction(id: &str) -> String {
 }
 
 fn fill(gateway: &Gateway) -> &Arc<Fill> {
-    &gateway.server().gateway().fill
+    &gateway.server().first_gateway().fill
 }
 
 /// How a tip is known.

@@ -30,7 +30,7 @@ async fn connect(gateway: &Gateway, clients: usize) -> Vec<Client> {
 async fn ask(gateway: &Gateway, clients: usize) -> Vec<Client> {
     let mut asking = connect(gateway, clients).await;
     // A request that waits holds the gateway.
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     let before = held();
     for client in &mut asking {
         client.ask("GET", BLOCK, &[]).await;
@@ -127,7 +127,7 @@ async fn all_clients_go_and_the_answer_is_kept() {
     upstream.asked(1).await;
     until("they are gone", || gateway.connections() == 0).await;
     gate.open();
-    let collapse = &gateway.server().gateway().fill.collapse;
+    let collapse = &gateway.server().first_gateway().fill.collapse;
     until("the leader is done", || collapse.is_empty()).await;
     let answer = gateway.get(BLOCK).await;
     assert!(answer.must("cache-status").starts_with("ordgate; hit"));

@@ -23,7 +23,7 @@ fn asked(sandbox: &Sandbox) -> u64 {
 /// Waits until the tips are known, so that what is said does not change.
 async fn known(gateway: &Gateway) {
     until("the tips are known", || {
-        let standings = gateway.server().gateway().tip_snapshots();
+        let standings = gateway.server().first_gateway().tip_snapshots();
         standings.iter().all(|tip| tip.known)
     })
     .await;
@@ -80,7 +80,7 @@ async fn a_token_before_and_after() {
     assert_eq!(asks(&warm), [""; 0]);
 
     sandbox.advance(1);
-    let fill = &gateway.server().gateway().fill;
+    let fill = &gateway.server().first_gateway().fill;
     assert_eq!(ordgate::probe::probe(fill, 0).await, ProbeOutcome::Learned);
     let stale = gateway.explain(url).await;
     assert_eq!(stale["stored"]["freshness"]["is"], "stale");
@@ -193,9 +193,9 @@ async fn explaining_changes_nothing() {
     known(&gateway).await;
     let urls = [TOKEN, BLOCK, sandbox.examples().transaction()].map(str::to_owned);
     gateway.get(&urls[1]).await;
-    let store = gateway.server().gateway().cache.store();
+    let store = gateway.server().first_gateway().cache.store();
     let entries = || {
-        gateway.server().gateway().maintain();
+        gateway.server().first_gateway().maintain();
         store.size()
     };
     let (before, count) = (entries(), asked(&sandbox));
@@ -405,7 +405,7 @@ async fn what_is_said_of_the_next_request_comes_true() {
     let upstream = recorded(&sandbox);
     let gateway = Setup::before(&upstream).chain().manual().start();
     known(&gateway).await;
-    let fill = &gateway.server().gateway().fill;
+    let fill = &gateway.server().first_gateway().fill;
     let mut random = 1_u64;
     let mut below = |bound: usize| {
         random = random

@@ -92,7 +92,7 @@ async fn the_trouble_of_one_is_not_the_others() {
         ("closed".into(), "open".into())
     );
     assert_eq!(status["upstreams"]["default"]["failed"], 0);
-    let upstreams = &gateway.server().gateway().upstreams;
+    let upstreams = &gateway.server().first_gateway().upstreams;
     let tally = upstreams.named("default").unwrap().tally();
     assert_eq!(tally.answered.load(SeqCst), 20);
     // A refused key is no other upstream's affair either.
@@ -218,7 +218,7 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
         .config("chain.tip.runes.every = \"100ms\"")
         .start();
     let known = |name: &str| {
-        let gateway = gateway.server().present();
+        let gateway = gateway.server().current_gateway();
         let mut tips = gateway.tip_snapshots().into_iter();
         let tip = tips.find(|tip| tip.name == name).unwrap();
         (tip.known_once, tip.failures)
@@ -306,7 +306,7 @@ async fn upstreams_without_a_tip_are_not_of_one_chain() {
             assert_eq!(gateway.get(path).await.status, 200, "{path}");
         }
     }
-    let reorgs = gateway.server().gateway().tip_snapshots();
+    let reorgs = gateway.server().first_gateway().tip_snapshots();
     let reorgs: u64 = reorgs.iter().map(|tip| tip.reorgs).sum();
     assert_eq!((one.count(), other.count(), reorgs), (1, 1, 0));
 }

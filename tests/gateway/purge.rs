@@ -168,7 +168,13 @@ async fn selectors_and_what_they_mean() {
     ] {
         stage.warm().await;
         assert_eq!(stage.gone().await, "");
-        let before = stage.gateway.server().gateway().cache.store().purges();
+        let before = stage
+            .gateway
+            .server()
+            .first_gateway()
+            .cache
+            .store()
+            .purges();
         let purged = text(&stage.gateway.purge(&query).await);
         let number = purged["number"].as_u64().unwrap();
         assert!(number > before, "{query}: {purged}");
@@ -303,7 +309,7 @@ async fn what_cannot_be_understood_purges_nothing() {
     let long = format!("{{\"url\":\"{}\"}}", "x".repeat(70_000));
     let answer = post(&gateway, "/purge", &long).await;
     assert_eq!(answer.status, 413, "{}", answer.text());
-    assert_eq!(gateway.server().gateway().cache.store().purges(), 0);
+    assert_eq!(gateway.server().first_gateway().cache.store().purges(), 0);
 }
 
 #[tokio::test]
@@ -340,7 +346,7 @@ async fn no_page_in_a_browser_can_purge() {
             "{detail}"
         );
     }
-    assert_eq!(gateway.server().gateway().cache.store().purges(), 0);
+    assert_eq!(gateway.server().first_gateway().cache.store().purges(), 0);
     for site in ["same-origin", "none"] {
         let fields = [("sec-fetch-site", site)];
         let answer = client.request("POST", "/purge?all", &fields).await;
@@ -356,7 +362,7 @@ async fn without_the_token_nothing_is_purged() {
         let mut client = Client::connect(gateway.admin).await;
         let answer = client.request("POST", "/purge?all", fields).await;
         assert_eq!(answer.status, 401);
-        assert_eq!(gateway.server().gateway().cache.store().purges(), 0);
+        assert_eq!(gateway.server().first_gateway().cache.store().purges(), 0);
     }
     let mut client = Client::connect(gateway.admin).await;
     let fields = [("authorization", "Bearer secret")];
@@ -538,7 +544,7 @@ async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge
     let page = format!("{BLOCK}?limit=5&offset=58");
     let mut early = gateway.client().await;
     early.ask("GET", &page, &[]).await;
-    let store = gateway.server().gateway().cache.store();
+    let store = gateway.server().first_gateway().cache.store();
     until("both are asked, and one has come", || {
         store.sweep(ordgate::clock::Moment::default(), |_| {
             std::time::Duration::ZERO
@@ -547,7 +553,7 @@ async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge
     })
     .await;
     text(&gateway.purge(&format!("url={BLOCK}")).await);
-    let gateway_holds = || Arc::strong_count(gateway.server().gateway());
+    let gateway_holds = || Arc::strong_count(gateway.server().first_gateway());
     let before = gateway_holds();
     let mut late = gateway.client().await;
     late.ask("GET", &page, &[]).await;
@@ -655,8 +661,8 @@ async fn its_memory_is_free_soon() {
     for number in 0..50 {
         client.get(&crate::support::token(number)).await;
     }
-    let store = gateway.server().gateway().cache.store();
-    gateway.server().gateway().maintain();
+    let store = gateway.server().first_gateway().cache.store();
+    gateway.server().first_gateway().maintain();
     assert_eq!(store.size().entries, 50);
     text(&gateway.purge("all").await);
     // Sooner than anybody asks for any of it.

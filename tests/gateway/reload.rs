@@ -305,7 +305,7 @@ async fn what_is_under_way_is_answered() {
     // One cold key, one request, on whichever side of a reload.
     let mut late = gateway.client().await;
     assert_eq!(late.get("/b").await.status, 200);
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     let shared = Arc::strong_count(&present);
     late.ask("GET", "/a", &[]).await;
     until("it waits", || Arc::strong_count(&present) > shared).await;
@@ -345,7 +345,16 @@ async fn a_cache_of_another_size_has_what_there_was() {
     assert_eq!(status(&gateway).await["cache"]["max_bytes"], 512 << 20);
     gateway.purge("all").await;
     assert!(!is_hit(&gateway.get(&token(1)).await));
-    assert_eq!(gateway.server().gateway().cache.store().size().entries, 0);
+    assert_eq!(
+        gateway
+            .server()
+            .first_gateway()
+            .cache
+            .store()
+            .size()
+            .entries,
+        0
+    );
 }
 
 #[tokio::test]
@@ -460,7 +469,7 @@ async fn the_chain_is_known_on_and_the_probes_of_old_gateways_end() {
     assert!(height.is_number());
     let mut past = Vec::new();
     for times in 0..20 {
-        past.push(Arc::downgrade(&gateway.server().present().fill));
+        past.push(Arc::downgrade(&gateway.server().current_gateway().fill));
         let change = format!("chain.tip.runes.every = \"{}s\"", 5 + times % 2);
         done(&gateway.reload(&change).await);
     }

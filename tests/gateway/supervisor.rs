@@ -114,7 +114,9 @@ async fn one_that_cannot_be_told_is_done_without() {
     let (process, public, _) =
         Process::serve(&["--sandbox"], &[("NOTIFY_SOCKET", "/no/such/socket")]);
     until("it says so", || {
-        process.errors().contains("the supervisor cannot be told")
+        process
+            .errors()
+            .contains("the supervisor cannot be notified")
     })
     .await;
     process.signal(Signal::HUP);
@@ -217,8 +219,7 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
             ("server.listen", "192.0.2.1:80", public),
             ("admin.listen", "192.0.2.1:81", admin),
         ] {
-            let expected =
-                format!("{key} is {configured}, but a socket on {used} was handed over: that one");
+            let expected = format!("{key} is {configured}, but a socket on {used} was passed and");
             assert!(left.out.contains(&expected), "{}", left.out);
         }
     }
@@ -244,7 +245,7 @@ fn sockets_that_cannot_be_used_are_told() {
     for socket in [unix.into(), file.into(), OwnedFd::from(stream)] {
         let left = Process::start_handed(vec![socket], None, &SERVE).wait();
         assert_eq!(left.code(), Some(2), "{}", left.errors);
-        let expected = "ordgate: socket 1 that was handed over is no TCP socket that listens: ";
+        let expected = "ordgate: passed socket 1 is not a listening TCP socket: ";
         assert!(left.errors.contains(expected), "{}", left.errors);
         assert_eq!(left.out, "");
     }

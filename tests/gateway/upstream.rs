@@ -322,7 +322,7 @@ async fn a_throttled_key_rests_until_the_date_that_is_named() {
         .manual()
         .config("upstream.queue_timeout = \"20ms\"")
         .start();
-    let clock = &gateway.server().gateway().clock;
+    let clock = &gateway.server().first_gateway().clock;
     let date = clock.wall(clock.now()) + Duration::from_secs(90);
     let fields = format!("retry-after: {}\r\n", httpdate::fmt_http_date(date));
     upstream.once(TOKEN, Reply::with(429, &fields, "{}"));
@@ -396,7 +396,14 @@ async fn an_upstream_that_is_too_slow() {
         );
         answer.problem();
     }
-    let places = || gateway.server().gateway().upstreams.first().in_flight();
+    let places = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .in_flight()
+    };
     crate::support::until("none is under way any more", || places() == 0).await;
 }
 

@@ -63,7 +63,7 @@ impl Ground {
         let shipped = Setup::alone().chain().config(&urls).config(config);
         let gateway = setup(shipped.manual()).start();
         until("the tips are known", || {
-            let standings = gateway.server().gateway().tip_snapshots();
+            let standings = gateway.server().first_gateway().tip_snapshots();
             standings.iter().all(|tip| tip.known)
         })
         .await;

@@ -525,7 +525,7 @@ async fn the_document_describes_the_routes() {
     assert_eq!(answer.must("content-type"), "application/json");
     let document = answer.json();
     assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
-    for route in gateway.server().gateway().routes.routes() {
+    for route in gateway.server().first_gateway().routes.routes() {
         let operation = &document["paths"][&*route.path]["get"];
         assert!(operation.is_object(), "{}", route.path);
         let parameters = operation["parameters"].as_array().unwrap();

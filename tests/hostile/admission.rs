@@ -151,7 +151,15 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
         }
         upstream.asked(slots).await;
         let waiting = held.len() - slots;
-        let line = || gateway.server().gateway().upstreams.first().line().len();
+        let line = || {
+            gateway
+                .server()
+                .first_gateway()
+                .upstreams
+                .first()
+                .line()
+                .len()
+        };
         until("the rest of them wait", || line() == waiting).await;
         for number in 0..10 {
             let answer = get(&mut honest, HONEST, &token(client * 100 + number)).await;
@@ -319,7 +327,7 @@ async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
     let mut first = gateway.client().await;
     first.ask("GET", "/v", &own).await;
     upstream.asked(1).await;
-    let waits = || Arc::strong_count(gateway.server().gateway());
+    let waits = || Arc::strong_count(gateway.server().first_gateway());
     let (mut second, before) = (gateway.client().await, waits());
     second.ask("GET", "/v", &own).await;
     until("both wait", || waits() > before).await;
@@ -350,7 +358,7 @@ async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
         followers.push(ask(&gateway, HONEST, &token(0)).await);
     }
     let requests = || {
-        let gateway = gateway.server().gateway();
+        let gateway = gateway.server().first_gateway();
         gateway.fill.collapse.len()
     };
     until("one key is fetched", || requests() == 1).await;
@@ -407,7 +415,7 @@ async fn pages_cut_from_what_is_stored_are_no_misses() {
     let gateway = Setup::before(&upstream).sandbox(&sandbox).chain();
     let gateway = gateway.config(CONFIG).config(MISSES).start();
     let known = || {
-        let standings = gateway.server().gateway().tip_snapshots();
+        let standings = gateway.server().first_gateway().tip_snapshots();
         standings.iter().all(|tip| tip.known)
     };
     until("the tips are known", known).await;

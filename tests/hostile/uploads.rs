@@ -43,7 +43,14 @@ async fn upstream_status(gateway: &Gateway) -> Value {
 
 /// That nothing which the clients did is held against the upstream.
 async fn upstream_is_well(gateway: &Gateway) {
-    let in_flight = || gateway.server().gateway().upstreams.first().in_flight();
+    let in_flight = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .in_flight()
+    };
     until("no slot is held", || in_flight() == 0).await;
     let status = upstream_status(gateway).await;
     assert_eq!(status["breaker"]["state"], "closed");
@@ -165,7 +172,14 @@ async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
     let upstream = Upstream::start();
     let setup = plain(Setup::before(&upstream));
     let gateway = setup.config("server.half_closed_timeout = \"1d\"").start();
-    let in_flight = || gateway.server().gateway().upstreams.first().in_flight();
+    let in_flight = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .in_flight()
+    };
     let mut client = gateway.client().await;
     let length = (LARGE + 1).to_string();
     client
@@ -290,7 +304,7 @@ async fn one_client_cannot_take_all_buffers() {
     let buffered = || {
         gateway
             .server()
-            .gateway()
+            .first_gateway()
             .upstreams
             .first()
             .uploads()

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ordgate::clock::Clock;
 use ordgate::config::{Config, Problem};
-use ordgate::serve::{Fresh, Options, Server};
-use ordgate::supervisor::{Handed, Supervisor};
+use ordgate::serve::{LoadedConfig, Options, Server};
+use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::keys::ApiKey;
 use serde_json::Value;
@@ -33,12 +33,12 @@ pub(crate) struct Source {
 pub(crate) type Shelf = Arc<Mutex<Source>>;
 
 impl Source {
-    fn fresh(&self) -> Result<Fresh, Vec<String>> {
+    fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
         let config = Config::parse("test.toml", &self.config.to_string());
         let said = |problems: Vec<Problem>| -> Vec<String> {
             problems.iter().map(ToString::to_string).collect()
         };
-        Ok(Fresh {
+        Ok(LoadedConfig {
             config: config.map_err(said)?,
             keys: ApiKey::list(&self.keys)
                 .map_err(|error| vec![error.to_string()])?
@@ -62,11 +62,11 @@ impl House {
         let fresh = fresh.unwrap_or_else(|problems| panic!("{problems:#?}"));
         let again = shelf.clone();
         let server = Server::start(Options {
-            fresh,
+            loaded: fresh,
             config_name: "test.toml".to_owned(),
-            reread: Box::new(move || again.lock().unwrap().fresh()),
+            load: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: None,
-            handed: Handed::default(),
+            sockets: InheritedSockets::default(),
             supervisor: Supervisor::default(),
             names: Names::default(),
             clock: Clock::machine(),

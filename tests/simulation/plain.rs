@@ -626,7 +626,7 @@ impl Play {
             peer: [127, 0, 0, 1].into(),
             connection: client as u64,
             requests: AtomicU64::new(0),
-            pulse: Arc::new(Activity::new(self.clock.now())),
+            activity: Arc::new(Activity::new(self.clock.now())),
         });
         let walk = self
             .gateway

@@ -8,9 +8,9 @@ use crate::cache::policy::{Mode, Policy};
 use crate::cache::storable::SetCookie;
 use crate::chain::TipSource;
 use crate::config::Config;
-use crate::route::{Headers, Methods, Parameter, ResponseSchema, Route};
+use crate::route::{HeaderMode, Methods, Parameter, ResponseSchema, Route};
 use crate::units;
-use crate::validate::Kind;
+use crate::validate::ParameterType;
 
 /// A route as it stands in proxy.toml, every key said.
 pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
@@ -32,7 +32,7 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
         Methods::Listed(methods) => methods.iter().map(|method| text(method.as_str())).collect(),
     };
     table.insert("methods".into(), methods.into());
-    let headers = Headers::NAMES
+    let headers = HeaderMode::NAMES
         .iter()
         .find(|(_, headers)| *headers == route.headers);
     table.insert(
@@ -80,15 +80,15 @@ fn print_parameter(parameter: &Parameter) -> Value {
     let number = |n: u64| Value::from(i64::try_from(n).unwrap_or(i64::MAX));
     let mut put = |key: &str, value: Value| table.insert(key.into(), value);
     match &parameter.kind {
-        Kind::Hex64 => put("type", "hex64".into()),
-        Kind::Block { .. } => put("type", "block".into()),
-        Kind::Ticker => put("type", "ticker".into()),
-        Kind::Integer { min, max } => {
+        ParameterType::Hex64 => put("type", "hex64".into()),
+        ParameterType::Block { .. } => put("type", "block".into()),
+        ParameterType::Ticker => put("type", "ticker".into()),
+        ParameterType::Integer { min, max } => {
             put("min", number(*min));
             put("max", number(*max));
             put("type", "integer".into())
         }
-        Kind::Enumeration(values) => {
+        ParameterType::Enumeration(values) => {
             put(
                 "values",
                 values
@@ -99,7 +99,7 @@ fn print_parameter(parameter: &Parameter) -> Value {
             );
             put("type", "enum".into())
         }
-        Kind::Text { min, max, pattern } => {
+        ParameterType::Text { min, max, pattern } => {
             put("min_length", number(*min as u64));
             put("max_length", number(*max as u64));
             if let Some((pattern, _)) = pattern {
@@ -109,7 +109,8 @@ fn print_parameter(parameter: &Parameter) -> Value {
         }
     };
     if let Some(default) = &parameter.default {
-        let number = matches!(parameter.kind, Kind::Integer { .. }).then(|| default.parse::<i64>());
+        let number =
+            matches!(parameter.kind, ParameterType::Integer { .. }).then(|| default.parse::<i64>());
         let value = match number {
             Some(Ok(number)) => Value::from(number),
             _ => Value::from(&**default),

@@ -406,7 +406,7 @@ impl Upstream {
         };
         passage.heard(response.status());
         let (head, body) = response.into_parts();
-        let wall = self.clock.wall_as_set();
+        let wall = self.clock.system_time();
         let judged = answer::judge_head(head.status, &head.headers, wall);
         let said = limit_report::read(head.status, &head.headers, wall);
         self.log_unreadable(passage.endpoint(), &said);

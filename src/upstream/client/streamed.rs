@@ -213,7 +213,7 @@ impl Upstream {
         whole: Option<u64>,
         deadline: Instant,
     ) -> Result<ResponseBody, Failure> {
-        let wall = self.clock.wall_as_set();
+        let wall = self.clock.system_time();
         let is_wanted = || judge_head(head.status, &head.headers, wall).is_ok();
         let Some(most) = whole.filter(|_| is_wanted()) else {
             return Ok(body.boxed_unsync());
@@ -373,7 +373,7 @@ impl Upstream {
         fields: &HeaderMap,
     ) {
         if grant.header().is_some() {
-            let wall = self.clock.wall_as_set();
+            let wall = self.clock.system_time();
             let said = limit_report::read(status, fields, wall);
             self.log_unreadable(endpoint, &said);
             let spent = said.quota_spent.is_some();

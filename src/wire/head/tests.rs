@@ -1,5 +1,6 @@
-//! Tables of framings, and messages cut in every way.
+//! Tables of framings, and messages split at every byte.
 
+use super::plain::first_control;
 use super::*;
 
 const BOUNDS: HeadBounds = HeadBounds {
@@ -8,12 +9,12 @@ const BOUNDS: HeadBounds = HeadBounds {
     fields: 8,
 };
 
-fn progress(text: &str) -> Progress {
-    Scan::new(BOUNDS).scan(text.as_bytes())
+fn progress(text: &str) -> ScanProgress {
+    RequestScanner::new(BOUNDS).scan(text.as_bytes())
 }
 
 #[test]
-fn faults() {
+fn heads_that_are_refused() {
     let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(200));
     let endless = format!("GET /{}", "x".repeat(300));
     let big = format!(
@@ -152,7 +153,7 @@ fn faults() {
 }
 
 #[test]
-fn chunk_faults_come_after_the_head() {
+fn a_malformed_chunk_is_refused_after_its_head_has_passed() {
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (body, passed) in [
         ("x\r\n", 0),
@@ -169,7 +170,7 @@ fn chunk_faults_come_after_the_head() {
 }
 
 #[test]
-fn an_upgrade_that_is_not_meant_is_no_fault() {
+fn an_upgrade_that_is_not_requested_passes() {
     for fields in [
         "upgrade: websocket\r\n",
         "connection: upgrade\r\n",
@@ -188,7 +189,7 @@ fn an_upgrade_that_is_not_meant_is_no_fault() {
 }
 
 #[test]
-fn clean_messages_pass_however_they_are_cut() {
+fn valid_messages_pass_however_they_are_split() {
     let text = "\r\nGET /a HTTP/1.1\r\nHost: a\r\n\r\n\
                 POST /b HTTP/1.1\r\nhost: [::1]:80\r\ncontent-length: 5\r\n\r\nGET /\
                 PUT /c HTTP/1.1\r\nHOST: b\r\ntransfer-encoding: Chunked\r\n\r\n\
@@ -200,7 +201,7 @@ fn clean_messages_pass_however_they_are_cut() {
         (text.len(), None, 4)
     );
     for size in 1..text.len() {
-        let mut scan = Scan::new(BOUNDS);
+        let mut scan = RequestScanner::new(BOUNDS);
         let (mut held, mut passed, mut heads) = (Vec::new(), 0, 0);
         for piece in text.as_bytes().chunks(size) {
             held.extend_from_slice(piece);
@@ -215,7 +216,7 @@ fn clean_messages_pass_however_they_are_cut() {
 }
 
 #[test]
-fn what_is_too_long_is_so_however_it_is_cut() {
+fn lines_that_are_too_long_are_refused_however_they_are_split() {
     let head = "PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     for (body, fault) in [
         (format!("1;{}\r\n", "x".repeat(1020)), None),
@@ -232,7 +233,7 @@ fn what_is_too_long_is_so_however_it_is_cut() {
         let text = format!("{head}{body}");
         let whole = progress(&text);
         assert_eq!(whole.fault, fault, "{} bytes", body.len());
-        let mut scan = Scan::new(BOUNDS);
+        let mut scan = RequestScanner::new(BOUNDS);
         let (mut passed, mut cut) = (0, None);
         for come in 1..=text.len() {
             let found = scan.scan(&text.as_bytes()[passed..come]);
@@ -244,7 +245,7 @@ fn what_is_too_long_is_so_however_it_is_cut() {
 }
 
 #[test]
-fn a_fault_leaves_earlier_messages_alone() {
+fn messages_before_a_fault_pass() {
     let good = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let found = progress(&format!("{good}GET / HTTP/1.1\nHost: a\r\n\r\n"));
     assert_eq!((found.passed, found.heads), (good.len(), 1));
@@ -252,7 +253,7 @@ fn a_fault_leaves_earlier_messages_alone() {
 }
 
 #[test]
-fn codes_name_their_faults() {
+fn each_fault_has_its_code() {
     for fault in HeadFault::ALL {
         assert_eq!(HeadFault::from_code(fault as u8), Some(fault));
     }
@@ -260,7 +261,7 @@ fn codes_name_their_faults() {
     assert_eq!(HeadFault::from_code(99), None);
 }
 
-/// Some bytes of a head, with what may go wrong in one.
+/// Lines of heads, valid and invalid.
 fn heads() -> impl proptest::strategy::Strategy<Value = String> {
     use proptest::prelude::{Strategy, prop};
     let line = prop::sample::select(vec![
@@ -293,21 +294,21 @@ fn heads() -> impl proptest::strategy::Strategy<Value = String> {
 }
 
 proptest::proptest! {
-    /// The quick look takes no head otherwise than line by line.
+    /// The fast path accepts no head that the check by lines refuses or reads
+    /// otherwise.
     #[test]
-    fn what_is_plain_is_so_by_lines(head in heads(), first in 0..3_usize, fields in 1..4_usize, most in 20..200_usize) {
+    fn the_fast_path_agrees_with_the_check_by_lines(
+        head in heads(),
+        first in 0..3_usize,
+        fields in 1..4_usize,
+        most in 20..200_usize,
+    ) {
         let begins = ["GET / HTTP/1.1\r\nhost: a\r\n", "GET / HTTP/1.1\r\n", ""];
         let text = format!("{}{head}\r\nGET", begins[first]);
         let bounds = HeadBounds { head: most, target: 8, fields };
-        let by_lines = Scan::new(bounds).head_by_lines(text.as_bytes(), &mut 0);
-        if let Some(length) = plain(text.as_bytes(), bounds) {
-            let mut scan = Scan::new(bounds);
-            proptest::prop_assert_eq!(scan.head_by_lines(text.as_bytes(), &mut 0), Ok(Some(length)));
-            proptest::prop_assert_eq!(scan.place, ScanState::Head);
-        } else {
-            let mut scan = Scan::new(bounds);
-            let progress = scan.head(text.as_bytes(), &mut 0);
-            proptest::prop_assert_eq!(progress, by_lines);
+        if let Some(length) = plain_head(text.as_bytes(), bounds) {
+            let by_lines = RequestScanner::new(bounds).head_by_lines(text.as_bytes());
+            proptest::prop_assert_eq!(by_lines, Ok(Some((length, ScanState::Head))));
         }
     }
 
@@ -322,12 +323,12 @@ proptest::proptest! {
 }
 
 #[test]
-fn what_nearly_all_send_is_plain() {
+fn usual_heads_take_the_fast_path() {
     for head in [
         "GET /ordinals/v1/brc-20/tokens/ordi HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n",
         "GET /a?b=c HTTP/1.1\r\nhost: a\r\nAccept: */*\r\nif-none-match: \"a\"\r\n\r\nGET",
     ] {
         let end = head.find("\r\n\r\n").map(|at| at + 4);
-        assert_eq!(plain(head.as_bytes(), BOUNDS), end, "{head}");
+        assert_eq!(plain_head(head.as_bytes(), BOUNDS), end, "{head}");
     }
 }

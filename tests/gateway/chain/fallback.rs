@@ -237,7 +237,7 @@ async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
     });
     let gateway = before(&upstream, "chain.hash_zeros = 0").await;
     let list = block("ab".repeat(32));
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     let (idle, mut asking) = (held(), Vec::new());
     for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
         let mut client = gateway.client().await;

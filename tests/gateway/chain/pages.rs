@@ -166,7 +166,7 @@ async fn pages_that_share_a_window_wait_for_it_together() {
     let gateway = before(&upstream, "").await;
     let window = format!("{}?limit=60&offset=0", block(LARGE));
     upstream.once(&window, reply(&sandbox, &window).behind(&gate));
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     let (idle, mut asking) = (held(), Vec::new());
     for offset in 0..30 {
         let page = format!("{}?limit=5&offset={offset}", block(LARGE));

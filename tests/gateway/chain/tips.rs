@@ -298,7 +298,7 @@ async fn an_upstream_that_is_gone_is_asked_once_for_each() {
     sandbox.advance(1);
     probe_all(&gateway).await;
     drop(upstream);
-    let upstreams = &gateway.server().gateway().upstreams;
+    let upstreams = &gateway.server().first_gateway().upstreams;
     let failed = || -> u64 {
         let each = upstreams.iter();
         each.map(|(_, one)| one.tally().failed.load(SeqCst)).sum()

@@ -31,7 +31,7 @@ async fn endpoint(gateway: &Gateway) -> Value {
 /// Waits until nothing is under way, and no key is being fetched.
 async fn rested(gateway: &Gateway) {
     until("all is at rest", || {
-        let gateway = gateway.server().gateway();
+        let gateway = gateway.server().first_gateway();
         let fetching = &gateway.relay.ongoing.fetching;
         gateway.upstreams.first().in_flight() == 0 && fetching.is_empty()
     })

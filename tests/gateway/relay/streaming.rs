@@ -28,7 +28,7 @@ async fn reads(client: &mut Client, wanted: &str) -> String {
 }
 
 fn fetches(gateway: &Gateway) -> usize {
-    let relay = &gateway.server().gateway().relay;
+    let relay = &gateway.server().first_gateway().relay;
     relay.ongoing.fetching.len()
 }
 
@@ -107,7 +107,14 @@ async fn events_are_sent_as_they_come() {
     let mut other = gateway.client().await;
     other.ask("GET", "/v", &[]).await;
     reads(&mut other, "data: 1").await;
-    let in_flight = || gateway.server().gateway().upstreams.first().in_flight();
+    let in_flight = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .in_flight()
+    };
     until("their slots are free", || in_flight() == 0).await;
     gate.open();
     reads(&mut client, "data: 2").await;
@@ -218,7 +225,7 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
             move |_| held.clone().behind(&head)
         });
         // They want what is there now, and it is fetched once for all of them.
-        let waits = || std::sync::Arc::strong_count(gateway.server().gateway());
+        let waits = || std::sync::Arc::strong_count(gateway.server().first_gateway());
         let before = waits();
         let mut later = Vec::new();
         for _ in 0..5 {

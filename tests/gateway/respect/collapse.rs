@@ -12,7 +12,7 @@ const SOON: &str = "cache-control: max-age=10";
 /// So many clients that all wait for one target.
 async fn waiting(gateway: &Gateway, clients: usize) -> Vec<Client> {
     let mut asking = Vec::new();
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     for _ in 0..clients {
         asking.push(gateway.client().await);
     }
@@ -141,7 +141,7 @@ async fn who_waits_for_another_variant_gets_its_own() {
         let fields = ["cache-control: max-age=60", "vary: accept"];
         ok(&fields, &accept).behind(&held)
     });
-    let waits = || Arc::strong_count(gateway.server().gateway());
+    let waits = || Arc::strong_count(gateway.server().first_gateway());
     let mut asking = Vec::new();
     for accept in ["a", "b", "a", "c"] {
         let mut client = gateway.client().await;
@@ -179,7 +179,7 @@ async fn what_is_stale_is_validated_once() {
         .await;
     let mut reader = gateway.client().await;
     reader.ask("GET", "/v", &[("range", "bytes=1-2")]).await;
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     until("they wait too", || held() >= CLIENTS + 2).await;
     upstream.asked(2).await;
     gate.open();
@@ -383,7 +383,7 @@ async fn clients_with_copies_of_their_own_are_no_stampede() {
         Some(_) => not_modified(&[SOON, tag]).behind(&held),
         None => ok(&[SOON, tag], "body").behind(&held),
     });
-    let held = || Arc::strong_count(gateway.server().gateway());
+    let held = || Arc::strong_count(gateway.server().first_gateway());
     let before = held();
     let mut asking = Vec::new();
     for number in 0..20 {
@@ -445,7 +445,7 @@ async fn variants_are_collapsed_each_on_its_own() {
     let gate = Gate::new();
     let held = gate.clone();
     upstream.usually(move |seen| varied(&seen.field("accept").unwrap_or_default()).behind(&held));
-    let waits = || Arc::strong_count(gateway.server().gateway());
+    let waits = || Arc::strong_count(gateway.server().first_gateway());
     let mut asking = Vec::new();
     for number in 0..30 {
         let accept = ["b", "c", "d"][number % 3];

@@ -12,7 +12,7 @@ use crate::support::{Gateway, Reply, Setup, Turnstile, Upstream, token, within};
 const MOST: u64 = 24;
 
 fn limit(gateway: &Gateway) -> u64 {
-    let fares = gateway.server().gateway().upstreams.first().fares();
+    let fares = gateway.server().first_gateway().upstreams.first().fares();
     u64::from(fares[0].limit)
 }
 

@@ -68,7 +68,7 @@ fn uses(seen: &[Seen]) -> BTreeMap<String, Vec<ordgate::clock::Moment>> {
 
 /// Probes of both tips that have ended; and that both are known.
 fn probes(gateway: &Gateway) -> u64 {
-    let standings = gateway.server().gateway().tip_snapshots();
+    let standings = gateway.server().first_gateway().tip_snapshots();
     for tip in &standings {
         assert!(tip.known, "a tip is lost: {tip:?}");
     }
@@ -83,7 +83,7 @@ async fn whatever_happens_no_key_is_asked_for_more() {
     let setup = Setup::before(&upstream).chain().keys("first-key,other-key");
     let gateway = setup.config(CONFIG).start();
     let known = || {
-        let standings = gateway.server().gateway().tip_snapshots();
+        let standings = gateway.server().first_gateway().tip_snapshots();
         standings.iter().all(|tip| tip.known)
     };
     until("the tips are known", known).await;

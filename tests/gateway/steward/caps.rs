@@ -72,7 +72,7 @@ async fn load(gateway: &Gateway, target: impl Fn(usize) -> String) -> (usize, Ve
 
 /// That hardly anybody noticed, and what it cost.
 async fn converges(gateway: &Gateway, well: usize, all: &[u16]) {
-    let (tally, present) = (CLIENTS * TIMES, gateway.server().present());
+    let (tally, present) = (CLIENTS * TIMES, gateway.server().current_gateway());
     let others: Vec<_> = all.iter().filter(|status| **status != 200).collect();
     assert!(others.iter().all(|status| **status == 503), "{others:?}");
     assert!(well >= tally * 95 / 100, "{well} of {tally}");
@@ -125,7 +125,7 @@ async fn an_upstream_that_closes_all_is_left_alone_as_soon_as_ever() {
     let gateway = Setup::before(&upstream).config(CONFIG).start();
     let (well, all) = load(&gateway, token).await;
     assert_eq!(well, 0, "{all:?}");
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     let upstream = present.upstreams.first();
     assert_ne!(upstream.fares()[0].stance.state(), "closed");
     // Ten failures in a row open it; the others were under way already, or tried

@@ -37,7 +37,7 @@ pub(super) fn must_wait(answer: &Answer, seconds: u64) {
 /// Waits until nothing is under way: no request, nobody in the line, no key that
 /// is being fetched; and sees to it that the operator is told so.
 pub(super) async fn rested(gateway: &Gateway, what: &str) {
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     let waited = format!("all is at rest after: {what}");
     until(&waited, || {
         let upstream = present.upstreams.first();

@@ -42,7 +42,7 @@ fn tokens(upstream: &Upstream) -> usize {
 }
 
 fn fares(gateway: &Gateway) -> Vec<EndpointSnapshot> {
-    gateway.server().present().upstreams.first().fares()
+    gateway.server().current_gateway().upstreams.first().fares()
 }
 
 /// The place of the one that is asked.
@@ -52,7 +52,7 @@ fn asked(gateway: &Gateway) -> usize {
 }
 
 fn switches(gateway: &Gateway) -> u64 {
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     present.upstreams.first().tally().switches.load(SeqCst)
 }
 
@@ -205,7 +205,7 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
 /// Waits until the standby has been knocked at, where nothing else was asked.
 async fn has_knocked(gateway: &Gateway) {
     let told = || {
-        let gateway = gateway.server().gateway();
+        let gateway = gateway.server().first_gateway();
         let tally = gateway.upstreams.first().tally();
         tally.answered.load(SeqCst) + tally.failed.load(SeqCst) == 1
     };
@@ -293,7 +293,13 @@ async fn who_goes_elsewhere_does_not_stand_in_line_again() {
         client.ask("GET", &token(number), &[]).await;
         clients.push(client);
         until("it is asked, or waits", || {
-            let waiting = gateway.server().gateway().upstreams.first().line().len();
+            let waiting = gateway
+                .server()
+                .first_gateway()
+                .upstreams
+                .first()
+                .line()
+                .len();
             tokens(one) + waiting == number + 1
         })
         .await;

@@ -44,7 +44,7 @@ impl Narrow {
     fn waiting(&self) -> usize {
         self.gateway
             .server()
-            .gateway()
+            .first_gateway()
             .upstreams
             .first()
             .line()
@@ -130,7 +130,15 @@ async fn budget_is_shared_by_turns() {
     for number in 0..100 {
         crowd.push(asks(&gateway, GREEDY, number).await);
     }
-    let line = || gateway.server().gateway().upstreams.first().line().len();
+    let line = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .line()
+            .len()
+    };
     until("most of them wait", || line() > 60).await;
     for number in 1000..1006 {
         let before = upstream.count();

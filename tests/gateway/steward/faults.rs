@@ -323,7 +323,7 @@ async fn happens(fault: &Fault, upstream: &Upstream, gateway: &Gateway) {
 
 /// Tasks that fetch hold what they fetch with.
 fn fetchers(gateway: &Gateway) -> usize {
-    std::sync::Arc::strong_count(&gateway.server().gateway().fill)
+    std::sync::Arc::strong_count(&gateway.server().first_gateway().fill)
 }
 
 fn keyed(upstream: &Upstream, config: &str) -> Gateway {
@@ -479,7 +479,15 @@ async fn a_storm_of_500() {
         clients.push(client);
     }
     upstream.asked(16).await;
-    let waiting = || gateway.server().gateway().upstreams.first().line().len();
+    let waiting = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .line()
+            .len()
+    };
     until("the others wait", || waiting() == 84).await;
     gate.open();
     let mut statuses = [0; 2];

@@ -58,7 +58,7 @@ async fn given_up(gateway: &Gateway, at: usize) -> u64 {
 
 /// Waits until nothing that was given up can arrive any more.
 async fn none_given_up(gateway: &Gateway) {
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     until("connections have ended", || {
         let fares = present.upstreams.first().fares();
         fares.iter().all(|fare| fare.given_up == 0)
@@ -288,7 +288,7 @@ async fn an_upload_that_breaks_off_may_still_arrive() {
     let gateway = setup.config(CONFIG).config(patient).config(ALL).start();
     upstream.freeze();
     let mut client = gateway.client().await;
-    let present = gateway.server().present();
+    let present = gateway.server().current_gateway();
     let under_way = || present.upstreams.first().in_flight();
     client
         .ask("POST", "/a", &[("content-length", "900000")])

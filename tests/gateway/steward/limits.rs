@@ -137,7 +137,7 @@ async fn unix_time_is_read_as_such() {
     for set in [0, 1, -1] {
         let upstream = Upstream::start();
         let gateway = keyed(&upstream, "one");
-        let clock = &gateway.server().gateway().clock;
+        let clock = &gateway.server().first_gateway().clock;
         let mut now = clock.wall(clock.now());
         match set {
             1 => now += HOURS,
@@ -286,7 +286,15 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
         upstream.asked(4).await;
         let mut waiting = gateway.client().await;
         waiting.ask("GET", &token(7), &[]).await;
-        let waiting = || gateway.server().gateway().upstreams.first().line().len();
+        let waiting = || {
+            gateway
+                .server()
+                .first_gateway()
+                .upstreams
+                .first()
+                .line()
+                .len()
+        };
         until("another waits", || waiting() == 1).await;
         assert_eq!(upstream.count(), 4, "one request tries");
         gate.open();

@@ -9,8 +9,8 @@ use ordgate::cache::date;
 use ordgate::clock::Clock;
 use ordgate::config::{Config, Problem};
 use ordgate::sandbox::{Api, Sandbox};
-use ordgate::serve::{Fresh, Options, Server, StartError};
-use ordgate::supervisor::{Handed, Supervisor};
+use ordgate::serve::{LoadedConfig, Options, Server, StartError};
+use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
 use ordgate::upstream::client::resolver::Names;
 use ordgate::upstream::keys::ApiKey;
@@ -37,12 +37,12 @@ struct Source {
 }
 
 impl Source {
-    fn fresh(&self) -> Result<Fresh, Vec<String>> {
+    fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
         let config = Config::parse("test.toml", &self.config.to_string());
         let said = |problems: Vec<Problem>| -> Vec<String> {
             problems.iter().map(ToString::to_string).collect()
         };
-        Ok(Fresh {
+        Ok(LoadedConfig {
             config: config.map_err(said)?,
             keys: self.keys.clone(),
             admin_token: self.token,
@@ -174,13 +174,13 @@ impl Setup {
         let source = Arc::new(Mutex::new(self.source));
         let again = source.clone();
         let server = Server::start(Options {
-            fresh,
+            loaded: fresh,
             config_name: "test.toml".to_owned(),
-            reread: Box::new(move || again.lock().unwrap().fresh()),
+            load: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
             names: self.names,
             clock: self.clock.clone(),
-            handed: Handed::default(),
+            sockets: InheritedSockets::default(),
             supervisor: Supervisor::default(),
         })?;
         Ok(Gateway {
@@ -312,7 +312,7 @@ impl Gateway {
 
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> u64 {
-        let meter = &self.server().gateway().meter;
+        let meter = &self.server().first_gateway().meter;
         meter
             .totals
             .connections

@@ -147,7 +147,14 @@ async fn one_key_check_at_a_time() {
     }
     upstream.asked(9).await;
     // Their slots are free meanwhile.
-    let in_flight = || gateway.server().gateway().upstreams.first().in_flight();
+    let in_flight = || {
+        gateway
+            .server()
+            .first_gateway()
+            .upstreams
+            .first()
+            .in_flight()
+    };
     until("they wait for the key check", || in_flight() == 0).await;
     gate.open();
     for mut client in clients {

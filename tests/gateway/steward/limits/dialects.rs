@@ -73,7 +73,7 @@ async fn dates_are_read_by_the_clock_of_the_answer() {
             let upstream = Upstream::start();
             upstream.always(said(200, ""));
             let gateway = keyed(&upstream, "one");
-            let clock = &gateway.server().gateway().clock;
+            let clock = &gateway.server().first_gateway().clock;
             let own = clock.wall(clock.now());
             let theirs = own + Duration::from_secs(ahead) - Duration::from_secs(behind);
             let end = theirs + Duration::from_secs(5);
@@ -107,7 +107,7 @@ async fn a_broken_date_leaves_our_own_clock() {
         let upstream = Upstream::start();
         upstream.always(said(200, ""));
         let gateway = keyed(&upstream, "one");
-        let clock = &gateway.server().gateway().clock;
+        let clock = &gateway.server().first_gateway().clock;
         let end = clock.wall(clock.now()) + Duration::from_secs(45);
         let end = httpdate::fmt_http_date(end);
         upstream.once(

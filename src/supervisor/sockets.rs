@@ -1,6 +1,5 @@
-//! Sockets that listen already, handed over by who starts the process
-//! (sd_listen_fds(3)). They outlive it: connections that come while it is
-//! restarted wait for its successor.
+//! Listening sockets that the supervisor passes (sd_listen_fds(3)). They outlive
+//! the process: while it restarts, new connections wait in their queues.
 
 use std::io;
 use std::net::TcpListener;
@@ -8,37 +7,37 @@ use std::net::TcpListener;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 
-/// What was handed over, to be used in place of binding.
+/// The sockets that were passed, which are used instead of binding new ones.
 #[derive(Debug, Default)]
-pub struct Handed {
-    /// Where clients come.
+pub struct InheritedSockets {
+    /// For clients.
     pub public: Option<TcpListener>,
-    /// Where the operator comes.
+    /// For the operator.
     pub admin: Option<TcpListener>,
 }
 
-/// Why what was handed over cannot be used.
+/// Why the passed sockets cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum BadSockets {
-    /// More than there are sides.
+pub enum InheritedSocketError {
+    /// More than two sockets.
     #[error(
-        "{0} sockets were handed over (LISTEN_FDS); allowed are two, the public one first and then the admin one, or each by its name"
+        "{0} sockets were passed (LISTEN_FDS); allowed are two, the public one first and then the admin one, or each by its name"
     )]
     TooMany(usize),
-    /// By the others' names it has none of ours.
+    /// One has an unknown name, while another has one of ordgate's.
     #[error(
-        "socket {0} that was handed over has the name \"{1}\" (FileDescriptorName=); allowed are public and admin"
+        "passed socket {0} has the name \"{1}\" (FileDescriptorName=); allowed are public and admin"
     )]
     Name(usize, String),
-    /// Two for one side.
-    #[error("two sockets that were handed over have the name {0}; allowed is one")]
+    /// Two with the same name.
+    #[error("two sockets that were passed have the name {0}; allowed is one")]
     Twice(&'static str),
-    /// It is none that connections can be accepted from.
+    /// Not a listening TCP socket.
     #[error(
-        "socket {number} that was handed over is no TCP socket that listens: {error}; ListenStream= with a port makes one"
+        "passed socket {number} is not a listening TCP socket: {error}; ListenStream= with a port makes one"
     )]
     Unusable {
-        /// Which, from 1 on.
+        /// Its number, from 1 on.
         number: usize,
         /// What is wrong with it.
         error: io::Error,
@@ -61,61 +60,61 @@ impl Side {
         }
     }
 
-    fn named(name: &str) -> Option<Self> {
+    fn with_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|side| side.name() == name)
     }
 }
 
-/// Takes what was handed over, once. It takes variables out of the environment,
-/// and so belongs before the first thread.
+/// Takes the passed sockets, and removes their variables from the environment. So
+/// this must be called once, before any thread is started.
 ///
 /// # Errors
-/// Where a socket cannot be used, or it is not known for what.
-pub fn handed() -> Result<Handed, BadSockets> {
+/// Where a socket cannot be used, or its side is unknown.
+pub fn inherited_sockets() -> Result<InheritedSockets, InheritedSocketError> {
     let mut sockets = ListenFd::from_env();
     let names = std::env::var("LISTEN_FDNAMES").ok();
     let sides = sides(sockets.len(), names.as_deref())?;
-    let mut handed = Handed::default();
+    let mut inherited = InheritedSockets::default();
     for (at, side) in sides.into_iter().enumerate() {
-        let unusable = |error| BadSockets::Unusable {
+        let unusable = |error| InheritedSocketError::Unusable {
             number: at + 1,
             error,
         };
         let taken = sockets.take_tcp_listener(at).map_err(unusable)?;
         if let Some(socket) = &taken {
-            usable(socket).map_err(unusable)?;
+            prepare(socket).map_err(unusable)?;
         }
         match side {
-            Side::Public => handed.public = taken,
-            Side::Admin => handed.admin = taken,
+            Side::Public => inherited.public = taken,
+            Side::Admin => inherited.admin = taken,
         }
     }
-    Ok(handed)
+    Ok(inherited)
 }
 
-/// Which side each socket is for: by name where one has a name of ours, else by
-/// its place. systemd names a socket after its unit where it is not told better.
-fn sides(count: usize, names: Option<&str>) -> Result<Vec<Side>, BadSockets> {
+/// The side of each socket: by name where at least one has a known name, else by
+/// position. systemd's default name is that of the socket unit.
+fn sides(count: usize, names: Option<&str>) -> Result<Vec<Side>, InheritedSocketError> {
     let names: Vec<_> = names.map_or_else(Vec::new, |names| names.split(':').collect());
-    if !names.iter().any(|name| Side::named(name).is_some()) {
-        let sides = Side::ALL.get(..count).ok_or(BadSockets::TooMany(count))?;
-        return Ok(sides.to_vec());
+    if !names.iter().any(|name| Side::with_name(name).is_some()) {
+        let sides = Side::ALL.get(..count);
+        return Ok(sides.ok_or(InheritedSocketError::TooMany(count))?.to_vec());
     }
     let mut sides = Vec::new();
     for at in 0..count {
         let name = names.get(at).copied().unwrap_or("");
-        let side = Side::named(name);
-        let side = side.ok_or_else(|| BadSockets::Name(at + 1, name.to_owned()))?;
+        let side = Side::with_name(name);
+        let side = side.ok_or_else(|| InheritedSocketError::Name(at + 1, name.to_owned()))?;
         if sides.contains(&side) {
-            return Err(BadSockets::Twice(side.name()));
+            return Err(InheritedSocketError::Twice(side.name()));
         }
         sides.push(side);
     }
     Ok(sides)
 }
 
-/// Makes a socket as the runtimes want it, if it is one that listens.
-fn usable(socket: &TcpListener) -> io::Result<()> {
+/// Makes a listening socket non-blocking, as tokio needs it.
+fn prepare(socket: &TcpListener) -> io::Result<()> {
     if !socket_acceptconn(socket)? {
         return Err(io::Error::other("it does not listen"));
     }
@@ -127,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_socket_is_for_what() {
+    fn the_side_of_each_socket() {
         use Side::{Admin, Public};
         for (count, names, expected) in [
             (0, None, Ok(&[][..])),
@@ -158,12 +157,12 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_listen_is_told() {
+    fn a_socket_that_does_not_listen_is_refused() {
         let listens = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(usable(&listens).is_ok());
+        assert!(prepare(&listens).is_ok());
         let stream = std::net::TcpStream::connect(listens.local_addr().unwrap()).unwrap();
         let not = TcpListener::from(std::os::fd::OwnedFd::from(stream));
-        let error = usable(&not).unwrap_err().to_string();
+        let error = prepare(&not).unwrap_err().to_string();
         assert!(error.contains("does not listen"), "{error}");
     }
 }

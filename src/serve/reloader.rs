@@ -1,11 +1,11 @@
-//! What a reload does: reads the configuration and the secrets again, makes the
-//! gateway that they say, and puts it in the place of the present one.
+//! What a reload does: reads the configuration and the secrets again, makes a
+//! gateway from them, and replaces the current one.
 //!
-//! Invariant: all of it is understood before any of it is done. What is wrong is
-//! told whole, and nothing has changed then.
+//! Invariant: everything is checked before anything changes. A refused reload
+//! reports all problems and changes nothing.
 //!
-//! Deliberately absent: what takes a restart (sockets, threads, how logs look).
-//! It goes on as it is, and the operator is told.
+//! Settings that need a restart (sockets, threads, the log's format) stay as they
+//! are, and the report names them.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,26 +21,26 @@ use super::{StartError, generation};
 use crate::admin::Token;
 use crate::config::{Config, Runtime, SHIPPED_NAME};
 use crate::listener::{Acceptor, Current};
-use crate::reload::Reloaded;
+use crate::reload::ReloadResult;
 use crate::telemetry;
 use crate::upstream::ProviderKeys;
 use crate::upstream::client::resolver::Names;
 
-/// What is read at the start and again by each reload, flags applied.
-pub struct Fresh {
+/// What is read at the start and by each reload, with flags applied.
+pub struct LoadedConfig {
     /// The checked configuration.
     pub config: Config,
     /// The provider's keys.
     pub keys: ProviderKeys,
-    /// What the admin side demands.
+    /// The admin listener's token.
     pub admin_token: Option<Token>,
 }
 
-/// Reads all of that again; or says all that is wrong with it.
-pub type Reread = Box<dyn Fn() -> Result<Fresh, Vec<String>> + Send + Sync>;
+/// Reads it, or returns everything that is wrong with it.
+pub type Loader = Box<dyn Fn() -> Result<LoadedConfig, Vec<String>> + Send + Sync>;
 
-/// What a reload does not change.
-pub(super) struct Fixed {
+/// Settings that need a restart.
+pub(super) struct RestartSettings {
     listen: SocketAddr,
     admin: SocketAddr,
     workers: usize,
@@ -48,7 +48,7 @@ pub(super) struct Fixed {
     log: telemetry::Settings,
 }
 
-impl Fixed {
+impl RestartSettings {
     pub(super) fn of(config: &Config) -> Self {
         Self {
             listen: config.server.listen,
@@ -59,14 +59,14 @@ impl Fixed {
         }
     }
 
-    /// What of another configuration takes a restart.
-    fn differs(&self, config: &Config) -> Vec<String> {
+    /// The settings that are different in another configuration.
+    fn differences(&self, config: &Config) -> Vec<String> {
         let other = Self::of(config);
         let mut notes = Vec::new();
         let mut compare = |name: &str, one: Value, other: Value| {
             if one != other {
                 notes.push(format!(
-                    "{name} is {other} now, which takes a restart; {one} goes on"
+                    "{name} is {other} now, which takes a restart; {one} stays in use"
                 ));
             }
         };
@@ -84,56 +84,56 @@ impl Fixed {
     }
 }
 
-/// What a reload reaches.
-pub(super) struct Successor {
-    pub(super) reread: Reread,
+/// What a reload reads and changes.
+pub(super) struct Reloader {
+    pub(super) load: Loader,
     pub(super) config_name: String,
-    pub(super) fixed: Fixed,
-    /// Where the admin side really listens.
+    pub(super) restart_settings: RestartSettings,
+    /// The address that the admin listener is bound to.
     pub(super) admin: SocketAddr,
-    /// The sandbox's URL, where that is the upstream.
+    /// The sandbox's URL, where it is the upstream.
     pub(super) sandbox: Option<Uri>,
-    /// Who knows the addresses of names.
+    /// Resolves the upstreams' names.
     pub(super) names: Names,
-    pub(super) present: Current,
-    pub(super) door: Arc<Acceptor>,
+    pub(super) current: Current,
+    pub(super) acceptor: Arc<Acceptor>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
-    /// The names of the admin side.
+    /// The host names of the admin listener.
     pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
     /// Whether `/readyz` fails until each tip has been known once.
     pub(super) ready_needs_tips: Arc<AtomicBool>,
-    pub(super) drain_timeout: Arc<Patience>,
-    /// Says that there is another gateway.
+    pub(super) drain_timeout: Arc<SharedDuration>,
+    /// Changes with each new gateway.
     pub(super) changed: watch::Sender<()>,
 }
 
-impl Successor {
-    /// Reloads; nobody else does at the same time.
-    pub(super) fn take_over(&self) -> Reloaded {
-        let Fresh {
+impl Reloader {
+    /// Reloads. Must not run twice at the same time.
+    pub(super) fn reload(&self) -> ReloadResult {
+        let LoadedConfig {
             mut config,
             keys,
             admin_token,
-        } = (self.reread)()?;
+        } = (self.load)()?;
         config.ask_all_at(self.sandbox.as_ref());
         if let Some(why) = StartError::open_admin(self.admin, admin_token.as_ref()) {
             return Err(vec![why.to_string()]);
         }
-        let mut notes = self.fixed.differs(&config);
+        let mut notes = self.restart_settings.differences(&config);
         notes.extend(config.warnings(&keys));
         if self.config_name == SHIPPED_NAME {
             notes.push(format!(
-                "the configuration is {SHIPPED_NAME} and cannot have changed: files of keys and of the token are all that is read again"
+                "the configuration is {SHIPPED_NAME} and cannot have changed: only the files of keys and of the token are read again"
             ));
         }
         let (connections, drain_timeout) = (config.server.connections, config.server.drain_timeout);
         let (hosts, ready_needs_tips) = (config.admin.hosts.clone(), config.admin.ready_needs_tips);
-        let before = self.present.load_full();
+        let before = self.current.load_full();
         let made = generation::after(&before, config, &keys, &self.names);
-        let (gateway, mut done) = made.map_err(|why| vec![why])?;
-        done.notes.extend(notes);
-        self.present.store(gateway.clone());
-        self.door.behave(connections);
+        let (gateway, mut report) = made.map_err(|why| vec![why])?;
+        report.notes.extend(notes);
+        self.current.store(gateway.clone());
+        self.acceptor.apply(connections);
         self.drain_timeout.set(drain_timeout);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = admin_token;
         self.hosts.store(Arc::new(hosts));
@@ -146,22 +146,22 @@ impl Successor {
             .cache
             .store()
             .keep_routes(|number| routes.get(number).is_some());
-        Ok(done)
+        Ok(report)
     }
 }
 
-/// A time that a reload may change.
-pub(super) struct Patience(AtomicU64);
+/// A duration that a reload may change, in milliseconds.
+pub(super) struct SharedDuration(AtomicU64);
 
-impl Patience {
-    pub(super) fn new(time: Duration) -> Arc<Self> {
-        let patience = Self(AtomicU64::new(0));
-        patience.set(time);
-        Arc::new(patience)
+impl SharedDuration {
+    pub(super) fn new(duration: Duration) -> Arc<Self> {
+        let shared = Self(AtomicU64::new(0));
+        shared.set(duration);
+        Arc::new(shared)
     }
 
-    fn set(&self, time: Duration) {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    fn set(&self, duration: Duration) {
+        let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self.0.store(millis, Ordering::Relaxed);
     }
 

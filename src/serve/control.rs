@@ -1,0 +1,128 @@
+//! The control thread: the admin listener, probes of tips and endpoints, and
+//! periodic maintenance.
+
+use std::net::TcpListener as StdListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::admin::Admin;
+use crate::clock::Clock;
+use crate::listener::Current;
+use crate::probe;
+use crate::probe::standby;
+
+/// How often unused clients and entries are removed, and the system's clock is
+/// followed.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Runs until the server stops. `changes` changes with each new gateway.
+pub(super) async fn run(
+    socket: StdListener,
+    admin: Arc<Admin>,
+    clock: Clock,
+    changes: watch::Receiver<()>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
+    };
+    let current = admin.present.clone();
+    let maintenance = maintain_periodically(|| {
+        let (gateway, clock) = (current.load_full(), clock.clone());
+        move || {
+            clock.follow_system_clock();
+            gateway.maintain();
+        }
+    });
+    tokio::select! {
+        () = admin.serve(listener) => {}
+        () = maintenance => {}
+        () = probe_tips(current.clone(), changes) => {}
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+}
+
+/// Does the work every 5 s, each time on a new thread: it reads the whole store,
+/// and this runtime must keep answering the operator. The thread's end also makes
+/// the allocator return free memory, which otherwise happens only when more is
+/// freed; so memory is returned after a peak even if the process is idle.
+async fn maintain_periodically<W: FnOnce() + Send + 'static>(work: impl Fn() -> W) {
+    loop {
+        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+        let (finish, finished) = tokio::sync::oneshot::channel();
+        let work = work();
+        let spawned = std::thread::Builder::new()
+            .name("ordgate-upkeep".to_owned())
+            .spawn(move || {
+                work();
+                // The server may have ended meanwhile.
+                let _ = finish.send(());
+            });
+        if let Err(error) = spawned {
+            tracing::warn!(%error, "no thread for maintenance; the next attempt is in 5 s");
+            continue;
+        }
+        if finished.await.is_err() {
+            tracing::error!("maintenance has panicked; the next attempt is in 5 s");
+        }
+    }
+}
+
+/// Probes the tips and the standbys of the current gateway.
+async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
+    loop {
+        changes.mark_unchanged();
+        let mut probes = JoinSet::new();
+        let gateway = current.load_full();
+        for tip in gateway.tips() {
+            probes.spawn(probe::watch(gateway.fill.clone(), tip));
+        }
+        for (number, upstream) in gateway.upstreams.iter() {
+            if upstream.settings().urls.len() > 1 {
+                let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
+                probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
+            }
+        }
+        drop(gateway);
+        if changes.changed().await.is_err() {
+            // No reload can follow.
+            return std::future::pending().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn maintenance_runs_each_time_on_a_new_thread() {
+        let (report, reported) = mpsc::channel::<ThreadId>();
+        let maintenance = maintain_periodically(|| {
+            let report = report.clone();
+            move || report.send(thread::current().id()).unwrap()
+        });
+        let rounds = async {
+            let mut ids = Vec::new();
+            while ids.len() < 2 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                ids.extend(reported.try_iter());
+            }
+            ids
+        };
+        let ids = tokio::select! {
+            ids = rounds => ids,
+            () = maintenance => Vec::new(),
+        };
+        assert_ne!(ids[0], ids[1]);
+        assert!(!ids.contains(&thread::current().id()));
+    }
+}

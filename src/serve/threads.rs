@@ -1,0 +1,79 @@
+//! Threads with a runtime of their own.
+
+use std::net::TcpListener as StdListener;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread::JoinHandle;
+
+use http::Uri;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use super::StartError;
+use super::sockets::bind;
+use crate::config::base_url;
+use crate::sandbox::{self, Sandbox};
+
+/// A runtime on the thread that runs it.
+pub(super) fn current_thread() -> Result<Runtime, StartError> {
+    build(&mut Builder::new_current_thread())
+}
+
+/// A work-stealing runtime with this many threads.
+pub(super) fn multi_thread(workers: usize) -> Result<Runtime, StartError> {
+    build(Builder::new_multi_thread().worker_threads(workers))
+}
+
+fn build(builder: &mut Builder) -> Result<Runtime, StartError> {
+    let runtime = builder.enable_all().build();
+    runtime.map_err(|error| StartError::System {
+        what: "a runtime",
+        error,
+    })
+}
+
+/// Runs a future on a new thread with this runtime.
+pub(super) fn spawn(
+    name: &str,
+    runtime: Runtime,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> Result<JoinHandle<()>, StartError> {
+    let spawned = std::thread::Builder::new()
+        .name(format!("ordgate-{name}"))
+        .spawn(move || {
+            runtime.block_on(work);
+            // Does not wait for name lookups, which block.
+            runtime.shutdown_background();
+        });
+    spawned.map_err(|error| StartError::System {
+        what: "a thread",
+        error,
+    })
+}
+
+/// Starts the sandbox on a free port. Returns its URL.
+pub(super) fn spawn_sandbox(
+    sandbox: Sandbox,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(Option<Uri>, JoinHandle<()>), StartError> {
+    let (socket, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let serve = async move {
+        match TcpListener::from_std(socket) {
+            Ok(listener) => {
+                let stop = async move { drop(stop.wait_for(|stop| *stop).await) };
+                sandbox.serve(sandbox::Api::Both, listener, stop).await;
+            }
+            Err(error) => tracing::error!(%error, "the sandbox's socket cannot be used"),
+        }
+    };
+    let thread = spawn("sandbox", current_thread()?, serve)?;
+    Ok((base_url(&format!("http://{address}")), thread))
+}
+
+/// Another handle of a listening socket.
+pub(super) fn duplicate(socket: &StdListener) -> Result<StdListener, StartError> {
+    socket.try_clone().map_err(|error| StartError::System {
+        what: "another handle of a socket",
+        error,
+    })
+}
