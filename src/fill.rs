@@ -382,7 +382,7 @@ impl Fill {
             let mark = self.cache.store().sequence();
             let answer = self.ask(key, wish).await?;
             let lifetime = match policy.mode {
-                Mode::Override => policy.times.lifetime(answer.status, answer.empty),
+                Mode::Override => policy.times.lifetime(answer.status, answer.index.empty),
                 Mode::Off | Mode::Respect | Mode::Chain => None,
             };
             let stored = Arc::new(self.prepare(answer, lifetime, mark));

@@ -1,47 +1,48 @@
-//! Activity pages: what a page consists of, and how pages are made from stored
-//! windows. Pure and sync: no state and no clock.
+//! Activity pages: the index of a page, and pages made from stored windows. Pure:
+//! no state and no clock.
 //!
-//! The upstream cuts a list into pages by limit and offset. What is stored is
-//! the list's windows, all of one size; whatever a client asks is cut from them
-//! again, so that it costs the upstream nothing. Called where such a route is
-//! served, and where one looks for the blocks that a body names.
+//! The upstream divides a list into pages by limit and offset. ordgate stores the
+//! list's windows, all of one size, and slices every page that clients request
+//! from them, so that it needs no upstream request of its own.
 //!
-//! What is answered equals what the upstream would have answered, its oddities
-//! included: the envelope as it wrote it, the items byte for byte, and past a
-//! list's end a total of 0. Where that cannot be known, there is no answer.
+//! A sliced page equals the upstream's, oddities included: the envelope as the
+//! upstream writes it, the items byte for byte, and a total of 0 past the list's
+//! end. Where that cannot be known, no page is made.
 //!
-//! Deliberately absent: what an item means, where windows are stored, and
-//! whether they are still fresh. The order of items is the upstream's.
+//! Deliberately absent: the meaning of items, where windows are stored, and
+//! whether they are fresh. The order of items is the upstream's.
 
 mod assemble;
-mod location;
+mod body;
 mod page;
 mod transaction;
 mod window;
 
 pub use assemble::assemble;
+pub use body::BodyIndex;
 pub use page::{Page, Run};
-pub use transaction::{Edges, touches, transaction};
+pub use transaction::{Edges, open_edges, transaction_page};
 pub use window::{
-    MOST_OFFSET, Unsliceable, Window, agree, check_window, ends_before, of_one_block, windows,
+    MOST_OFFSET, Unsliceable, Window, are_consistent, check_window, ends_before, of_one_block,
+    windows,
 };
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
-/// which the API spells them.
+/// which the API writes them (the reverse of Bitcoin's internal order).
 pub type Hash = [u8; 32];
 
-/// A block that a body names.
+/// A block that a body mentions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Block {
-    /// Blocks below it, back to the first one, which is at 0.
+    /// Its height; the genesis block's is 0.
     pub height: u32,
-    /// Which of those that were ever at this height.
+    /// Its hash.
     pub hash: Hash,
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// A hash from its 64 hex digits, of either case; `None` from any other text.
+/// Parses 64 hex digits, of either case.
 pub fn hash(text: &str) -> Option<Hash> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let mut hash = Hash::default();

@@ -51,7 +51,7 @@ use crate::identify::{Client, TrustedProxies};
 use crate::refusal::Refusal;
 use crate::respond::Responder;
 use crate::route::{HeaderMode, Route, RouteTable};
-use crate::upstream::answer::{is_no_such_route, judge_body, judge_head};
+use crate::upstream::answer::{check_head, check_json, is_no_such_route};
 use crate::upstream::{
     Failure, MissingRoutes, Priority, RequestBody, RequestPriority, StreamedAnswer, Upstream,
     Upstreams,
@@ -468,7 +468,7 @@ impl Fetch {
         let mut fields = head.headers;
         let fails = |failure| self.failed(relay, route, failure, Origin::Disconnected);
         let typed = route.headers == HeaderMode::Typed;
-        if typed && let Err(failure) = judge_head(status, &fields, times.received) {
+        if typed && let Err(failure) = check_head(status, &fields, times.received) {
             return fails(failure);
         }
         let length = match one_length(head.version, &mut fields) {
@@ -487,7 +487,7 @@ impl Fetch {
                 Err(error) => return fails(Failure::of_body(&error)),
             };
             drop(permit);
-            if let Err(failure) = judge_body(&body) {
+            if let Err(failure) = check_json(&body) {
                 return fails(failure);
             }
             if is_no_such_route(status, &body) {

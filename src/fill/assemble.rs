@@ -30,8 +30,8 @@ use crate::chain::runs::TransactionLocation;
 use crate::clock::Moment;
 use crate::collapse::Lead;
 use crate::pages::{
-    self, Hash, Page, Window, agree, check_window, ends_before, hash, of_one_block, touches,
-    windows,
+    self, Hash, Page, Window, are_consistent, check_window, ends_before, hash, of_one_block,
+    open_edges, windows,
 };
 use crate::route::Route;
 use crate::route::canonical::{page as page_of, segment, with_page};
@@ -388,7 +388,7 @@ impl Fill {
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
     ) -> Option<Arc<StoredResponse>> {
-        if !agree(&cut(parts)?) || !is_one_moment(parts) {
+        if !are_consistent(&cut(parts)?) || !is_one_moment(parts) {
             return None;
         }
         // What lies past the end says nothing more.
@@ -436,7 +436,7 @@ impl Fill {
             took: parts.iter().map(|part| part.took).max()?,
             attached: Attached {
                 stamp: Some(ChainStamp::new(class, tip, heights, epoch).promising(time)),
-                page: Page::read(&body).map(Box::new),
+                page: Page::read(&body),
             },
             body: Box::<[u8]>::from(body).into(),
             checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
@@ -467,7 +467,7 @@ impl Fill {
         let mut parts = vec![fresh(place.offset)?];
         let edges = |part: &Arc<StoredResponse>| {
             let page = part.page()?;
-            touches(window(part, page), &tx)
+            open_edges(window(part, page), &tx)
         };
         // The run may go on in the windows beside it, as far as those are here.
         let mut before = place.offset;
@@ -487,7 +487,7 @@ impl Fill {
         if !is_one_moment(&parts) {
             return None;
         }
-        let body = pages::transaction(&cut, &tx, offset, limit)?;
+        let body = pages::transaction_page(&cut, &tx, offset, limit)?;
         Some(Arc::new(self.assembled(&parts, body)?))
     }
 }

@@ -102,13 +102,11 @@ impl Fill {
             };
             let mark = self.cache.store().sequence();
             let sent = self.clock.now();
-            let answer = self.ask(key, wish).await?;
-            let page = match answer.status {
-                StatusCode::OK => Page::read(&answer.body),
-                _ => None,
-            };
-            let says = says(key, route, &answer, page.as_ref());
-            let heights = heights(says, &answer, page.as_ref());
+            let mut answer = self.ask(key, wish).await?;
+            let page = answer.index.page.take();
+            let page = page.filter(|_| answer.status == StatusCode::OK);
+            let says = says(key, route, &answer, page.as_deref());
+            let heights = heights(says, &answer, page.as_deref());
             let sight = PurgeSubject {
                 key: key.as_bytes(),
                 blocks: heights.map(|(lowest, highest)| BlockRange {
@@ -123,8 +121,8 @@ impl Fill {
                 continue;
             }
             let facts = Facts {
-                blocks: page.as_ref().map_or(&[], Page::blocks),
-                empty: emptied(key, route, says, page.as_ref()),
+                blocks: page.as_deref().map_or(&[], Page::blocks),
+                empty: emptied(key, route, says, page.as_deref()),
                 tag: answer.etag.as_deref(),
             };
             let now = self.clock.now();
@@ -184,7 +182,7 @@ impl Fill {
     fn stored(
         &self,
         answer: Answer,
-        page: Option<Page>,
+        page: Option<Box<Page>>,
         standing: ChainStamp,
         mark: PurgeSequence,
     ) -> StoredResponse {
@@ -207,7 +205,7 @@ impl Fill {
             checked: CheckedSequence::until(mark),
             attached: Attached {
                 stamp: Some(standing),
-                page: page.map(Box::new),
+                page,
             },
         }
     }
@@ -301,7 +299,7 @@ fn says(key: &Key, route: &Route, answer: &Answer, page: Option<&Page>) -> Says 
     if answer.status.is_client_error() {
         return Says::Nothing { asked: None };
     }
-    if answer.empty {
+    if answer.index.empty {
         return Says::Nothing {
             asked: match asked {
                 Some(BlockReference::Height(height)) => Some(height),
@@ -346,23 +344,9 @@ fn heights(says: Says, answer: &Answer, page: Option<&Page>) -> Option<(u32, u32
     let height = match says {
         Says::Nothing { asked } => asked,
         Says::Confirmed { highest } => Some(highest),
-        Says::Other => deployed(&answer.body),
+        Says::Other => answer.index.deploy_height,
     }?;
     Some((height, height))
-}
-
-/// The height of a token's deploy (the API's section 2.2).
-fn deployed(body: &[u8]) -> Option<u32> {
-    #[derive(serde::Deserialize)]
-    struct Body {
-        token: Token,
-    }
-    #[derive(serde::Deserialize)]
-    struct Token {
-        block_height: u32,
-    }
-    let body: Body = serde_json::from_slice(body).ok()?;
-    Some(body.token.block_height)
 }
 
 /// The height of a block whose whole list was asked for from its beginning and

@@ -1,24 +1,22 @@
-//! A client's page, cut from the stored windows of the list that it asks for.
-//! Called for every answer of a paginated route.
+//! A page that is sliced from the stored windows of its list.
 //!
-//! Deliberately absent: fetching what is missing. Where the windows do not show
-//! all of the page, there is none.
+//! Deliberately absent: fetching missing windows. Where the windows do not contain
+//! the whole page, there is none.
 
 use std::ops::Range;
 
 use super::page::Numbers;
-use super::{Window, agree, ends_before};
+use super::{Window, are_consistent, ends_before};
 
-/// The body that the upstream would give for the `limit` items from `offset`
-/// on, from neighbouring windows of the list, ascending. The envelope is that
-/// of the first window but for its values; items, and what stands between those
-/// of one window, are as they came. At or past the list's end: total 0 and no
-/// items.
+/// The body that the upstream would give for the `limit` items from `offset` on,
+/// from neighbouring windows of the list in ascending order. The envelope is that
+/// of the first window with other values; items, and the bytes between items of
+/// one window, are unchanged. At or past the list's end: total 0 and no items.
 ///
-/// `None` where the windows disagree or do not show all of the page, and where
-/// `limit` is 0, which the upstream refuses.
+/// `None` where the windows are inconsistent or do not contain the whole page, and
+/// where `limit` is 0, which the upstream refuses.
 pub fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u8>> {
-    if limit == 0 || !agree(windows) {
+    if limit == 0 || !are_consistent(windows) {
         return None;
     }
     if let Some(window) = windows.iter().find(|window| ends_before(**window, offset)) {
@@ -29,7 +27,7 @@ pub fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u
         };
         return window.page.rewrite(window.body, numbers, &[]);
     }
-    // Those past the end tell 0; the others agree.
+    // Windows past the end have a total of 0; the others are equal.
     let total = windows.iter().map(|window| window.page.total).max()?;
     let end = offset.saturating_add(limit).min(total);
     let numbers = Numbers {
@@ -37,12 +35,16 @@ pub fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u
         offset,
         total,
     };
-    cut(windows, offset..end, numbers)
+    slice(windows, offset..end, numbers)
 }
 
 /// The items of a list in a range, which must not be empty, in an envelope with
-/// these numbers; `None` where the windows do not show all of them.
-pub(super) fn cut(windows: &[Window<'_>], range: Range<u64>, numbers: Numbers) -> Option<Vec<u8>> {
+/// these numbers; `None` where the windows do not contain all of them.
+pub(super) fn slice(
+    windows: &[Window<'_>],
+    range: Range<u64>,
+    numbers: Numbers,
+) -> Option<Vec<u8>> {
     let mut parts = Vec::with_capacity(windows.len());
     let mut at = range.start;
     for window in windows {
@@ -51,7 +53,7 @@ pub(super) fn cut(windows: &[Window<'_>], range: Range<u64>, numbers: Numbers) -
         let end = end.min(range.end);
         if start <= at && at < end {
             let within = usize::try_from(at - start).ok()?..usize::try_from(end - start).ok()?;
-            parts.push(window.page.stretch(window.body, within)?);
+            parts.push(window.page.items(window.body, within)?);
             at = end;
         }
     }

@@ -1,33 +1,29 @@
-//! A transaction's page, cut from the stored windows of its block's list: a
-//! transaction's items stand together in that list, and look there as they do
-//! in the list of their own.
+//! A transaction's page, sliced from the stored windows of its block's list: the
+//! items of a transaction are neighbours in that list, and are byte for byte those
+//! of the transaction's own list.
 //!
-//! Called where a transaction is asked for whose block is known. What the
-//! windows do not show is not inferred: a transaction that is not in them may
-//! be anywhere.
-//!
-//! Deliberately absent: whether the list is the whole of its block's. One that
-//! is filtered by operation is not, and must not be asked here.
+//! A transaction that is not in the windows may be anywhere; its absence proves
+//! nothing. The list must be the block's whole list, not one that is filtered by
+//! operation, which the caller has to ensure.
 
 use std::ops::Range;
 
-use super::assemble::cut;
+use super::assemble::slice;
 use super::page::Numbers;
-use super::{Hash, Window, agree, of_one_block};
+use super::{Hash, Window, are_consistent, of_one_block};
 
-/// Where a transaction's run goes on, or may: the neighbours of a window that
-/// are needed to see it whole.
+/// The neighbours of a window into which a transaction's run may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edges {
-    /// It touches the lower edge, and the list has items before.
+    /// The run begins at the window's first item, and the list has items before.
     pub before: bool,
-    /// It touches the upper edge, and the list has items after.
+    /// The run ends at the window's last item, and the list has items after.
     pub after: bool,
 }
 
-/// Which neighbours of a window are needed to see the whole of a transaction's
-/// run; `None` where the transaction is not in it.
-pub fn touches(window: Window<'_>, tx: &Hash) -> Option<Edges> {
+/// Which neighbours of a window are needed for a transaction's whole run; `None`
+/// where the transaction is not in the window.
+pub fn open_edges(window: Window<'_>, tx: &Hash) -> Option<Edges> {
     let page = window.page;
     let end = page.offset.saturating_add(page.len() as u64);
     let mut found = None;
@@ -43,18 +39,22 @@ pub fn touches(window: Window<'_>, tx: &Hash) -> Option<Edges> {
     found
 }
 
-/// The body that the upstream would give for the `limit` items from `offset` on
-/// of a transaction's list, from neighbouring windows, ascending, of its
-/// block's. Its total is the length of the run; at or past that: total 0 and no
+/// The body that the upstream would give for the `limit` items from `offset` on of
+/// a transaction's list, from neighbouring windows of its block's list in ascending
+/// order. Its total is the length of the run; at or past that: total 0 and no
 /// items.
 ///
-/// `None` where the run is not seen whole, that is where it touches an edge of
-/// the windows that is not the list's own; where the transaction is not there,
-/// or in more than one place; where an item may be of any transaction, the
-/// windows are of more than one block, disagree or are no neighbours; and where
+/// `None` where the run may continue outside the windows; where the transaction is
+/// absent, or in more than one place; where an item has no location; where the
+/// windows are of more than one block, inconsistent or no neighbours; and where
 /// `limit` is 0, which the upstream refuses.
-pub fn transaction(windows: &[Window<'_>], tx: &Hash, offset: u64, limit: u64) -> Option<Vec<u8>> {
-    if limit == 0 || !agree(windows) || !of_one_block(windows) {
+pub fn transaction_page(
+    windows: &[Window<'_>],
+    tx: &Hash,
+    offset: u64,
+    limit: u64,
+) -> Option<Vec<u8>> {
+    if limit == 0 || !are_consistent(windows) || !of_one_block(windows) {
         return None;
     }
     let run = whole_run(windows, tx)?;
@@ -74,15 +74,16 @@ pub fn transaction(windows: &[Window<'_>], tx: &Hash, offset: u64, limit: u64) -
         offset,
         total,
     };
-    cut(windows, run.start + offset..run.start + end, numbers)
+    slice(windows, run.start + offset..run.start + end, numbers)
 }
 
-/// Where a transaction's run stands in its block's list, if it is seen whole.
+/// The range of a transaction's run in its block's list, if the windows contain all
+/// of it.
 fn whole_run(windows: &[Window<'_>], tx: &Hash) -> Option<Range<u64>> {
     let mut run: Option<Range<u64>> = None;
     let mut seen: Option<Range<u64>> = None;
     let mut total = 0;
-    // What lies past the end shows nothing of the list.
+    // Windows past the list's end are empty.
     for page in windows.iter().map(|window| window.page) {
         if page.is_empty() {
             continue;

@@ -1,35 +1,35 @@
-//! Windows: the pages of one size, at multiples of it, that a list is stored
-//! in. Which of them a client's page touches, whether an answer is the window
-//! that was asked for, and whether several can be of one moment.
+//! Windows: the pages of one size, at multiples of it, in which a list is stored.
+//! Which of them a client's page overlaps, whether an answer is the window that was
+//! requested, and whether several can be of one moment.
 //!
 //! Deliberately absent: whether windows are of one epoch. A reorg may leave a
-//! list's total and its blocks as they were; only who stores them can tell.
+//! list's total and its blocks unchanged; only their chain stamps show it.
 
 use super::{Block, Page};
 
-/// The largest offset that is asked for: above it the upstream rounds, so that
-/// it would answer for another offset.
+/// The largest offset that is requested. Above it the upstream rounds (its numbers
+/// are doubles), and would answer for another offset.
 pub const MOST_OFFSET: u64 = (1 << 53) - 1;
 
-/// One stored window: its body, and what it consists of.
+/// One stored window: its body and its index.
 #[derive(Clone, Copy, Debug)]
 pub struct Window<'a> {
-    /// As the upstream sent it.
+    /// The upstream's body.
     pub body: &'a [u8],
-    /// Read from that very body.
+    /// The index of that body.
     pub page: &'a Page,
 }
 
 impl Window<'_> {
-    /// Whether it lies at or past its list's end, as the upstream says it.
+    /// Whether it lies at or past its list's end.
     fn is_past_end(self) -> bool {
         self.page.is_empty() && self.page.total == 0
     }
 }
 
-/// The offsets of the windows of `size` items that the `limit` items from
-/// `offset` on touch, ascending; those above [`MOST_OFFSET`] are left out, since
-/// no list reaches there. None where `limit` or `size` is 0.
+/// The offsets of the windows of `size` items that the `limit` items from `offset`
+/// on overlap, ascending and at most [`MOST_OFFSET`]. None where `limit` or `size`
+/// is 0.
 pub fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> {
     let within = offset.checked_rem(size).filter(|_| limit > 0);
     let first = within.map(|within| offset - within);
@@ -38,49 +38,49 @@ pub fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> 
     std::iter::successors(first, move |at| at.checked_add(size)).take_while(move |at| *at <= last)
 }
 
-/// Why a page is not the window that was asked for: then its upstream's pages
-/// cannot be cut.
+/// Why a page is not the window that was requested: the upstream's pages cannot be
+/// sliced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsliceable {
     /// The upstream caps the limit, or rounds it.
     #[error("the upstream answered with limit {given} where {asked} was asked")]
     Limit {
-        /// The limit that it was asked for.
+        /// The limit that was requested.
         asked: u64,
         /// The limit that it echoes.
         given: u64,
     },
-    /// The upstream takes the offset for another.
+    /// The upstream answers for another offset.
     #[error("the upstream answered with offset {given} where {asked} was asked")]
     Offset {
-        /// The offset that it was asked for.
+        /// The offset that was requested.
         asked: u64,
         /// The offset that it echoes.
         given: u64,
     },
-    /// The items are fewer or more than the total leaves for this window.
+    /// The window has fewer or more items than its total allows.
     #[error("the upstream sent {given} items where its total leaves {expected}")]
     Count {
-        /// How many the total leaves.
+        /// How many the total allows.
         expected: u64,
-        /// How many came.
+        /// How many it has.
         given: u64,
     },
     /// The envelope has further members, which may differ from page to page.
     #[error("the upstream's pages have members beside limit, offset, total and results")]
     Envelope,
-    /// Past the end of a list the upstream tells its total, where ours is 0.
+    /// Past the end of a list the upstream sends its total, where a sliced page has 0.
     #[error("the upstream tells a total of {total} past the end of a list, not 0")]
     PastEnd {
-        /// What it tells.
+        /// The total that it sends.
         total: u64,
     },
 }
 
-/// Whether a page is the window of `size` items at `offset` that was asked for.
+/// Whether a page is the window of `size` items at `offset`.
 ///
 /// # Errors
-/// Where it is not, and why.
+/// Why it is not.
 pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
     if !page.is_plain() {
         return Err(Unsliceable::Envelope);
@@ -108,10 +108,10 @@ pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceab
     }
 }
 
-/// Whether windows of one list can be of one moment: they tell the same total,
-/// and those past the end lie past the others' end. Of a list that belongs to
-/// one block, [`of_one_block`] has to hold besides.
-pub fn agree(windows: &[Window<'_>]) -> bool {
+/// Whether windows of one list can be of one moment: they have the same total, and
+/// those past the end lie past the others' end. For the list of a single block,
+/// [`of_one_block`] has to hold as well.
+pub fn are_consistent(windows: &[Window<'_>]) -> bool {
     let mut total: Option<u64> = None;
     for window in windows.iter().filter(|window| !window.is_past_end()) {
         if *total.get_or_insert(window.page.total) != window.page.total {
@@ -122,16 +122,15 @@ pub fn agree(windows: &[Window<'_>]) -> bool {
     past.all(|window| total.is_none_or(|total| window.page.offset >= total))
 }
 
-/// Whether all blocks that windows name are one: those of a block's or a
-/// transaction's list are of one moment only then.
+/// Whether windows mention one block at most, as all windows of a block's or a
+/// transaction's list do that are of one moment.
 pub fn of_one_block(windows: &[Window<'_>]) -> bool {
     let mut blocks = windows.iter().flat_map(|window| window.page.blocks());
     let first: Option<&Block> = blocks.next();
     blocks.all(|block| Some(block) == first)
 }
 
-/// Whether a window shows that its list has nothing at `offset`: the list ends
-/// there or before.
+/// Whether a window proves that its list ends at `offset` or before.
 pub fn ends_before(window: Window<'_>, offset: u64) -> bool {
     if window.is_past_end() {
         return window.page.offset <= offset;

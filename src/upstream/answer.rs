@@ -1,9 +1,8 @@
-//! What an upstream's answer is worth: something to hand on, or a failure.
+//! Which upstream answers may be handed on to a client, and which are failures.
 //! Pure.
 //!
-//! Only what the API can mean passes: 200 and client errors with a JSON body.
-//! The upstream's own words about itself (its 5xx bodies, its key's refusal,
-//! its limits) stay here.
+//! 200 and client errors with a JSON body may. What the upstream says about itself
+//! stays here: the bodies of its 5xx answers, its refusal of the key, its limits.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,43 +10,43 @@ use bytes::Bytes;
 use http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
 use super::admission::limit_report;
+use crate::pages::BodyIndex;
 
 /// An answer that may be handed on.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// 200, or a client error.
     pub status: StatusCode,
-    /// The upstream's, or `application/json` where it named none.
+    /// The upstream's, or `application/json` where it sent none.
     pub content_type: HeaderValue,
     /// The body, byte for byte.
     pub body: Bytes,
-    /// Whether the body is an object whose `results` is an empty list.
-    pub empty: bool,
-    /// The upstream's `etag`, as it came.
+    /// What the body contains.
+    pub index: BodyIndex,
+    /// The upstream's `etag`, as received.
     pub etag: Option<Box<[u8]>>,
     /// From the request's first byte to the answer's last.
     pub took: Duration,
-    /// The place of the endpoint that gave it, in the order of preference.
+    /// The number of the endpoint that gave it, in the order of preference.
     pub endpoint: u16,
 }
 
-/// Judges an answer's head, before its body is read: what fails here costs no
-/// more time. `wall` is the present time, for dates in it where it does not say
-/// its own.
+/// Checks an answer's head before its body is read. `wall` is the present time,
+/// against which dates are read in a head without a `date`.
 ///
 /// # Errors
-/// Where the body does not matter.
-pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
+/// Where the answer is a failure, whatever its body.
+pub fn check_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> Result<(), Failure> {
     match status.as_u16() {
         200 => {}
-        // A page for browsers comes of something on the way that dislikes the
-        // target, which clients choose; it must not cost us the key.
-        403 if says_html(fields) => return Err(Failure::UnexpectedStatus(status)),
-        // So says GitHub that a window is spent, and when it ends.
+        // An HTML page is from an intermediary that refuses the target. Clients
+        // choose the target, so this must not suspend the key.
+        403 if is_html(fields) => return Err(Failure::UnexpectedStatus(status)),
+        // GitHub's form of a rate limit that is used up.
         403 if limit_report::is_window_exhausted(fields, wall) => {
             return Err(Failure::Throttled {
                 retry_after: limit_report::wait_after_429(fields, wall),
@@ -55,13 +54,13 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
         }
         401 | 403 => return Err(Failure::KeyRefused(status)),
         410 => return Err(Failure::Retired),
-        // The limit is on us, not on our client.
+        // The limit is on ordgate, not on its client.
         429 => {
             return Err(Failure::Throttled {
                 retry_after: limit_report::wait_after_429(fields, wall),
             });
         }
-        // These speak of how we have asked; they are nothing to a client.
+        // These are about ordgate's own request, not the client's.
         407 | 408 | 421 | 426 => return Err(Failure::UnexpectedStatus(status)),
         400..=499 => {}
         503 => {
@@ -76,33 +75,34 @@ pub fn judge_head(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> R
                 retry_after: None,
             });
         }
-        // Nobody asked whether anything had changed.
+        // The request was not conditional.
         304 => return Err(Failure::UnexpectedStatus(status)),
         300..=399 => return Err(Failure::Redirect(status)),
         _ => return Err(Failure::UnexpectedStatus(status)),
     }
-    // We asked for `identity`; what is encoded cannot be told to be JSON.
-    let plain = |coding: &str| coding.eq_ignore_ascii_case("identity");
-    match says(fields, CONTENT_ENCODING, plain) && says(fields, CONTENT_TYPE, is_json) {
+    // ordgate requests `identity`; an encoded body cannot be checked for JSON.
+    let is_identity = |coding: &str| coding.eq_ignore_ascii_case("identity");
+    match all_values(fields, CONTENT_ENCODING, is_identity)
+        && all_values(fields, CONTENT_TYPE, is_json)
+    {
         true => Ok(()),
         false => Err(Failure::NotJson),
     }
 }
 
-/// Judges a whole answer, whose head has passed.
+/// The answer with this body, whose head has passed [`check_head`].
 ///
 /// # Errors
 /// Where the body is not JSON.
-pub fn judge(
+pub fn read(
     status: StatusCode,
     fields: &HeaderMap,
     body: Bytes,
     took: Duration,
 ) -> Result<Answer, Failure> {
-    let text = judge_body(&body)?;
-    let empty = serde_json::from_str::<Page>(text).is_ok_and(|page| page.results.0);
-    // A copy: a parsed value is a slice of the connection's read buffer, all of
-    // which it would keep for as long as the answer is stored.
+    let index = BodyIndex::read(&body).ok_or(Failure::NotJson)?;
+    // A copy: a parsed value is a slice of the connection's read buffer, which it
+    // would keep in memory for as long as the answer is stored.
     let content_type = fields
         .get(CONTENT_TYPE)
         .map(|v| HeaderValue::from_bytes(v.as_bytes()));
@@ -112,7 +112,7 @@ pub fn judge(
             Some(Ok(content_type)) => content_type,
             _ => HeaderValue::from_static("application/json"),
         },
-        empty,
+        index,
         body,
         etag: fields.get(ETAG).map(|etag| etag.as_bytes().into()),
         took,
@@ -120,21 +120,21 @@ pub fn judge(
     })
 }
 
-/// Judges a body that was promised to be JSON; answers with its text.
+/// Checks that a body is JSON, where no more is wanted of it.
 ///
 /// # Errors
 /// Where it is not.
-pub fn judge_body(body: &[u8]) -> Result<&str, Failure> {
+pub fn check_json(body: &[u8]) -> Result<(), Failure> {
     // JSON is UTF-8 (RFC 8259 §8.1); a parser that ignores strings does not
     // look into them.
     let text = std::str::from_utf8(body).map_err(|_where| Failure::NotJson)?;
     serde_json::from_str::<IgnoredAny>(text).map_err(|_where| Failure::NotJson)?;
-    Ok(text)
+    Ok(())
 }
 
-/// Whether an answer is the web framework's own, which has no such route, and not
-/// the API's: `statusCode` and `message` stand beside `error`. The server is
-/// then perhaps another one than was meant.
+/// Whether a 404 is the web framework's, for an unknown route, and not the API's:
+/// it has `statusCode` and `message` beside `error`. The server is then perhaps
+/// not the intended one.
 pub fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Framework {
@@ -143,13 +143,13 @@ pub fn is_no_such_route(status: StatusCode, body: &[u8]) -> bool {
         #[serde(rename = "message")]
         _message: String,
     }
-    let of_framework = || object::<Framework>(body);
-    status == StatusCode::NOT_FOUND && of_framework().is_some_and(|own| own.status == 404)
+    status == StatusCode::NOT_FOUND
+        && object::<Framework>(body).is_some_and(|error| error.status == 404)
 }
 
-/// Whether the body of a 400 tells that it would be the same for every page of a
-/// list: it is about a parameter that is neither limit nor offset, in the
-/// reference upstream's words, such as `params/block must match pattern`.
+/// Whether a 400 with this body is the answer to every page of a list: the body is
+/// about a parameter other than limit and offset. The reference upstream words it
+/// like `params/block must match pattern`.
 pub fn refuses_every_page(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct Refusal {
@@ -165,61 +165,35 @@ pub fn refuses_every_page(body: &[u8]) -> bool {
     names_parameter && !message.contains("limit") && !message.contains("offset")
 }
 
-/// A body that is an object with these members. (A list of their values would
-/// do for serde.)
+/// A body that is an object with these members. (serde's derived readers also
+/// accept a list of their values.)
 fn object<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     let is_object = body.trim_ascii_start().starts_with(b"{");
     serde_json::from_slice(body).ok().filter(|_| is_object)
 }
 
-/// Whether every value of a field is what it may be. One that is not visible
-/// ASCII is not; a field that is absent says nothing else.
-fn says(fields: &HeaderMap, name: impl AsHeaderName, may: impl Fn(&str) -> bool) -> bool {
+/// Whether all values of a field are visible ASCII and fulfil a condition; true of
+/// an absent field.
+fn all_values(
+    fields: &HeaderMap,
+    name: impl AsHeaderName,
+    condition: impl Fn(&str) -> bool,
+) -> bool {
     let mut values = fields.get_all(name).iter();
-    values.all(|value| value.to_str().is_ok_and(&may))
+    values.all(|value| value.to_str().is_ok_and(&condition))
 }
 
-fn says_html(fields: &HeaderMap) -> bool {
+fn is_html(fields: &HeaderMap) -> bool {
     let is_other = |media: &str| !media.to_ascii_lowercase().starts_with("text/html");
-    !says(fields, CONTENT_TYPE, is_other)
+    !all_values(fields, CONTENT_TYPE, is_other)
 }
 
-/// `application/json` and what has the suffix `+json` (RFC 6839), with any
-/// parameters.
+/// Whether a media type is `application/json` or has the suffix `+json` (RFC
+/// 6839), with any parameters.
 fn is_json(media: &str) -> bool {
     let media = media.split(';').next().unwrap_or("").trim();
     media.eq_ignore_ascii_case("application/json")
         || media.len() > 5 && media[media.len() - 5..].eq_ignore_ascii_case("+json")
-}
-
-/// As much of an activity page as tells whether it is empty.
-#[derive(Deserialize)]
-struct Page {
-    results: IsEmpty,
-}
-
-struct IsEmpty(bool);
-
-impl<'de> Deserialize<'de> for IsEmpty {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct List;
-        impl<'de> Visitor<'de> for List {
-            type Value = IsEmpty;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("a list")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<IsEmpty, A::Error> {
-                let mut empty = true;
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    empty = false;
-                }
-                Ok(IsEmpty(empty))
-            }
-        }
-        deserializer.deserialize_seq(List)
-    }
 }
 
 #[cfg(test)]

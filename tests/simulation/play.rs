@@ -15,6 +15,7 @@ use ordgate::cache::purge::Purge;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::{Gateway, Session};
+use ordgate::pages::BodyIndex;
 use ordgate::probe;
 use ordgate::serve;
 use ordgate::upstream::answer::Answer;
@@ -407,12 +408,12 @@ impl Play {
             what,
         } = told;
         self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
-        let empty = body.contains(r#""results":[]"#);
+        let index = BodyIndex::read(body.as_bytes()).unwrap_or_default();
         let answer = Answer {
             status: StatusCode::from_u16(status).unwrap(),
             content_type: content_type.try_into().unwrap(),
             body: Bytes::from(body),
-            empty,
+            index,
             etag: Some(tag.into_bytes().into()),
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),

@@ -1,7 +1,8 @@
-//! Which heads and bodies are answers, in tables.
+//! Which heads and bodies may be handed on, in tables.
 
 use http::HeaderName;
 
+use super::read as answer;
 use super::*;
 
 fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -15,7 +16,7 @@ fn fields(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 #[test]
-fn heads() {
+fn which_heads_are_failures() {
     let json: &[_] = &[("content-type", "application/json; charset=utf-8")];
     let code = |code| StatusCode::from_u16(code).unwrap();
     let seconds = |n| Failure::Throttled {
@@ -103,9 +104,9 @@ fn heads() {
         (503, &[("ratelimit-reset", "30")], Some(failed(503, None))),
     ];
     for (status, pairs, expected) in rows {
-        let judged = judge_head(code(*status), &fields(pairs), SystemTime::UNIX_EPOCH);
+        let checked = check_head(code(*status), &fields(pairs), SystemTime::UNIX_EPOCH);
         assert_eq!(
-            judged.err().as_ref(),
+            checked.err().as_ref(),
             expected.as_ref(),
             "{status} {pairs:?}"
         );
@@ -113,7 +114,7 @@ fn heads() {
 }
 
 #[test]
-fn media_that_cannot_be_told() {
+fn an_unreadable_or_ambiguous_media_type_is_not_json() {
     for (name, values) in [
         ("content-type", &[&b"application/json; x=\xe9"[..]][..]),
         ("content-type", &[b"\xff"]),
@@ -125,19 +126,19 @@ fn media_that_cannot_be_told() {
         for value in values {
             fields.append(name, HeaderValue::from_bytes(value).unwrap());
         }
-        let judged = judge_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
-        assert_eq!(judged, Err(Failure::NotJson), "{name} {values:?}");
+        let checked = check_head(StatusCode::OK, &fields, SystemTime::UNIX_EPOCH);
+        assert_eq!(checked, Err(Failure::NotJson), "{name} {values:?}");
     }
 }
 
 #[test]
-fn how_long_to_wait() {
+fn a_429_gives_the_time_to_wait() {
     let wall = httpdate::parse_http_date("Fri, 20 Nov 2026 16:00:00 GMT").unwrap();
     let wall = wall + Duration::from_millis(200);
     let unix = |more: i64| 1_795_190_400 + more;
     let (soon, past) = (unix(31).to_string(), unix(-31).to_string());
     let rows: &[(&[(&'static str, &str)], u64)] = &[
-        // RFC 9110 §10.2.3: delta-seconds; fractions are met with.
+        // RFC 9110 §10.2.3: delta-seconds. Some servers send fractions.
         (&[("retry-after", "30")], 30),
         (&[("retry-after", "0")], 1),
         (&[("retry-after", "3601")], 3600),
@@ -153,7 +154,7 @@ fn how_long_to_wait() {
         (&[("retry-after", "Fri Nov 20 16:00:31 2026")], 31),
         (&[("retry-after", "Fri, 20 Nov 2026 15:00:00 GMT")], 1),
         (&[("retry-after", "Sat, 21 Nov 2026 16:00:00 GMT")], 3600),
-        // In its absence, when the window ends.
+        // Without it, the end of the rate limit's window.
         (&[], 1),
         (&[("ratelimit-reset", "30")], 30),
         (&[("x-ratelimit-reset", "30")], 30),
@@ -174,14 +175,18 @@ fn how_long_to_wait() {
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
             .collect();
-        let judged = judge_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
+        let checked = check_head(StatusCode::TOO_MANY_REQUESTS, &fields, wall);
         let retry_after = Duration::from_secs(*seconds);
-        assert_eq!(judged, Err(Failure::Throttled { retry_after }), "{pairs:?}");
+        assert_eq!(
+            checked,
+            Err(Failure::Throttled { retry_after }),
+            "{pairs:?}"
+        );
     }
 }
 
 #[test]
-fn answers_of_the_framework_alone() {
+fn a_frameworks_404_is_told_from_the_apis() {
     let rows = [
         (
             404,
@@ -212,7 +217,7 @@ fn answers_of_the_framework_alone() {
 }
 
 #[test]
-fn refusals_of_every_page() {
+fn which_refusals_hold_for_every_page() {
     let rows = [
         (
             r#"{"message":"params/block must match pattern \"^[0-9]+$\""}"#,
@@ -258,7 +263,7 @@ fn refusals_of_every_page() {
 }
 
 #[test]
-fn bodies() {
+fn which_bodies_are_json_and_which_are_empty_lists() {
     let rows = [
         (
             r#"{"limit":20,"offset":0,"total":0,"results":[]}"#,
@@ -278,8 +283,8 @@ fn bodies() {
         ("<html>", None),
         ("{\"name\":\"caf\u{e9} \u{1f9e1}\"}", Some(false)),
     ];
-    let judged = |body: &[u8]| {
-        judge(
+    let read = |body: &[u8]| {
+        answer(
             StatusCode::OK,
             &HeaderMap::new(),
             Bytes::copy_from_slice(body),
@@ -287,8 +292,12 @@ fn bodies() {
         )
     };
     for (body, empty) in rows {
-        let answer = judged(body.as_bytes());
-        assert_eq!(answer.ok().map(|answer| answer.empty), empty, "{body}");
+        let answer = read(body.as_bytes());
+        assert_eq!(
+            answer.ok().map(|answer| answer.index.empty),
+            empty,
+            "{body}"
+        );
     }
     // RFC 8259 §8.1: UTF-8. ISO 8859-1, an overlong form, half of a pair,
     // UTF-16.
@@ -298,6 +307,6 @@ fn bodies() {
         b"\"\xed\xa0\x80\"",
         b"{\0}\0",
     ] {
-        assert_eq!(judged(body).err(), Some(Failure::NotJson), "{body:?}");
+        assert_eq!(read(body).err(), Some(Failure::NotJson), "{body:?}");
     }
 }

@@ -407,7 +407,7 @@ impl Upstream {
         passage.heard(response.status());
         let (head, body) = response.into_parts();
         let wall = self.clock.system_time();
-        let judged = answer::judge_head(head.status, &head.headers, wall);
+        let judged = answer::check_head(head.status, &head.headers, wall);
         let said = limit_report::read(head.status, &head.headers, wall);
         self.log_unreadable(passage.endpoint(), &said);
         grant.apply_report(&said);
@@ -453,7 +453,7 @@ impl Upstream {
         }
         let body = read?;
         let took = self.clock.now().since(begun);
-        let answer = answer::judge(head.status, &head.headers, body, took)?;
+        let answer = answer::read(head.status, &head.headers, body, took)?;
         if is_no_such_route(answer.status, &answer.body) {
             let endpoint = passage.endpoint().name().into();
             return Err(Failure::NoSuchRoute { endpoint });

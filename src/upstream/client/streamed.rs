@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::upstream::admission::limit_report::{self, LimitReport};
-use crate::upstream::answer::judge_head;
+use crate::upstream::answer::check_head;
 use crate::upstream::client::attempts::Course;
 use crate::upstream::client::cause::is_settled;
 use crate::upstream::client::connection::SendPath;
@@ -103,7 +103,7 @@ impl Upstream {
     /// is safe and has no body is sent again where that may be of use. A body is
     /// received first, as far as it is buffered; its faults never count against
     /// the upstream. With `whole`, the answer's body is read first, up to so many
-    /// bytes, unless the head is no answer of the API's ([`judge_head`]); a body
+    /// bytes, unless the head is no answer of the API's ([`check_head`]); a body
     /// that fails is a failure of the request.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<ResponseBody, Failure> {
         let wall = self.clock.system_time();
-        let is_wanted = || judge_head(head.status, &head.headers, wall).is_ok();
+        let is_wanted = || check_head(head.status, &head.headers, wall).is_ok();
         let Some(most) = whole.filter(|_| is_wanted()) else {
             return Ok(body.boxed_unsync());
         };

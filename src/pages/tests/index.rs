@@ -1,0 +1,412 @@
+//! What is read of a body.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::*;
+
+#[test]
+fn a_recorded_page_is_indexed() {
+    let page = read(BLOCK_PAGE);
+    assert_eq!((page.limit, page.offset, page.total), (20, 0, 5));
+    assert_eq!((page.len(), page.is_empty()), (5, false));
+    let block = Block {
+        height: 840_000,
+        hash: hash(BLOCK).unwrap(),
+    };
+    assert_eq!(page.blocks(), [block]);
+    assert!(page.is_located());
+    let short = |run: &Run| (hex(&run.tx)[..4].to_owned(), run.block, run.first, run.len);
+    let runs: Vec<_> = page.runs().iter().map(short).collect();
+    let expected = [("a2f1", 0, 0, 1), ("c444", 0, 1, 2), ("2bb8", 0, 3, 2)];
+    assert_eq!(
+        runs,
+        expected.map(|(tx, block, first, len)| (tx.to_owned(), block, first, len))
+    );
+    let value: Value = serde_json::from_str(BLOCK_PAGE).unwrap();
+    for at in 0..5 {
+        let item = page.item(BLOCK_PAGE.as_bytes(), at).unwrap();
+        assert_eq!(
+            serde_json::from_slice::<Value>(item).unwrap(),
+            value["results"][at]
+        );
+    }
+    assert_eq!(page.item(BLOCK_PAGE.as_bytes(), 5), None);
+    assert_eq!(page.item(BLOCK_PAGE.as_bytes(), usize::MAX), None);
+    assert_eq!(page.item(b"another body", 0), None);
+    assert_eq!(page.weight(), 5 * 8 + 3 * 44 + 36);
+
+    let page = read(PAST_END);
+    assert_eq!((page.limit, page.offset, page.total), (20, 1000, 0));
+    assert!(page.is_empty() && page.is_located());
+    assert_eq!(
+        (page.blocks(), page.runs(), page.weight()),
+        (&[][..], &[][..], 0)
+    );
+}
+
+#[test]
+fn a_page_with_further_members_mentions_its_blocks_and_is_no_window() {
+    let body = BLOCK_PAGE.replacen('{', r#"{"next":[{"limit":7}],"#, 1);
+    let (page, plain) = (read(&body), read(BLOCK_PAGE));
+    assert_eq!(page.blocks(), plain.blocks());
+    assert_eq!((page.total, page.len()), (plain.total, plain.len()));
+    assert!(plain.is_plain() && !page.is_plain());
+    let checked = check_window(&page, page.offset, page.limit);
+    assert_eq!(checked, Err(Unsliceable::Envelope));
+}
+
+#[test]
+fn which_bodies_are_no_page() {
+    for body in [
+        "",
+        "null",
+        "[]",
+        "{}",
+        r#"{"error":"Not found"}"#,
+        // Members that are missing, doubled, or spelt in a way that none does.
+        r#"{"limit":1,"offset":0,"total":0}"#,
+        r#"{"limit":1,"offset":0,"results":[]}"#,
+        r#"{"limit":1,"total":0,"results":[]}"#,
+        r#"{"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":1,"limit":1,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[],"results":[]}"#,
+        r#"{"l\u0069mit":1,"offset":0,"total":0,"results":[]}"#,
+        r#"{"Limit":1,"offset":0,"total":0,"results":[]}"#,
+        // Numbers that are no `u64`.
+        r#"{"limit":-1,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":1,"offset":-0,"total":0,"results":[]}"#,
+        r#"{"limit":1.0,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":1e1,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":"1","offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":null,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":01,"offset":0,"total":0,"results":[]}"#,
+        r#"{"limit":1,"offset":0,"total":18446744073709551616,"results":[]}"#,
+        // Results that are no list.
+        r#"{"limit":1,"offset":0,"total":0,"results":null}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":{}}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":"[]"}"#,
+        // No JSON.
+        r#"{"limit":1,"offset":0,"total":0,"results":[}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[,]}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[1,]}"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[]"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[]},"#,
+        r#"{"limit":1,"offset":0,"total":0,"results":[]}{}"#,
+        "\u{feff}{\"limit\":1,\"offset\":0,\"total\":0,\"results\":[]}",
+    ] {
+        assert!(Page::read(body.as_bytes()).is_none(), "{body}");
+    }
+    let latin = b"{\"limit\":1,\"offset\":0,\"total\":1,\"results\":[\"\xe9\"]}";
+    assert!(Page::read(latin).is_none());
+}
+
+#[test]
+fn pages_of_any_style_are_indexed() {
+    let largest = format!(
+        r#"{{"limit":{0},"offset":{0},"total":{0},"results":[]}}"#,
+        u64::MAX
+    );
+    let page = read(&largest);
+    assert_eq!(
+        (page.limit, page.offset, page.total),
+        (u64::MAX, u64::MAX, u64::MAX)
+    );
+    let body =
+        " {\r\n\t\"results\" : [ 1 , \"]\" ,[ ] ] , \"total\" : 3,\"offset\":0 ,\"limit\":4}\n";
+    let page = read(body);
+    let items: Vec<_> = (0..3).map(|at| page.item(body.as_bytes(), at)).collect();
+    assert_eq!(items, [Some(&b"1"[..]), Some(b"\"]\""), Some(b"[ ]")]);
+    // The envelope stays as it was written, and so does what is between items.
+    let sliced = assemble(&[Window::new(body, &page)], 1, 20);
+    let expected =
+        " {\r\n\t\"results\" : [\"]\" ,[ ]] , \"total\" : 3,\"offset\":1 ,\"limit\":20}\n";
+    assert_eq!(text(sliced).as_deref(), Some(expected));
+    // What is nested deeply is skipped without recursion.
+    let (deep, up) = ("[".repeat(200_000), "]".repeat(200_000));
+    let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{deep}{up}]}}"#);
+    let page = read(&body);
+    assert_eq!(page.item(body.as_bytes(), 0).unwrap().len(), 400_000);
+    assert!(!page.is_located());
+    let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{{"a":{deep}{up}}}]}}"#);
+    assert!(!read(&body).is_located());
+    let body = format!(r#"{{"limit":{deep}{up},"offset":0,"total":1,"results":[]}}"#);
+    assert!(Page::read(body.as_bytes()).is_none());
+}
+
+#[test]
+fn which_items_have_a_location() {
+    let location = |members: &str| format!(r#"{{"location":{{{members}}}}}"#);
+    let good = format!(r#""block_hash":"{BLOCK}","block_height":840000,"tx_id":"{TX}""#);
+    let upper = good.replace(BLOCK, &BLOCK.to_uppercase());
+    let escaped = good.replace("ce8a9c", r"c\u00658a9c");
+    let rows = [
+        (location(&good), true),
+        (location(&upper), true),
+        (location(&escaped), true),
+        (location(&format!(r#"{good},"vout":{{"vout":[]}}"#)), true),
+        (format!(r#"{{"l\u006fcation":{{{good}}}}}"#), true),
+        (format!(r#"{{"a\nb":1,"location":{{{good}}}}}"#), true),
+        // A member is missing, there twice, or not of its form.
+        (location(&good.replace("block_hash", "hash")), false),
+        (location(&good.replace("block_height", "height")), false),
+        (location(&good.replace("tx_id", "tx")), false),
+        (location(&format!("{good},{good}")), false),
+        (
+            format!(r#"{{"location":{{{good}}},"location":{{{good}}}}}"#),
+            false,
+        ),
+        (location(&good.replace(TX, &TX[1..])), false),
+        (location(&good.replace(TX, &TX.replace('b', "g"))), false),
+        (location(&good.replace(TX, "")), false),
+        (location(&good.replace(TX, r"\ud83e\udde1")), false),
+        (location(&good.replace("840000", "\"840000\"")), false),
+        (location(&good.replace("840000", "-1")), false),
+        (location(&good.replace("840000", "1.0")), false),
+        (location(&good.replace("840000", "4294967296")), false),
+        (location(&good.replace("840000", "null")), false),
+        // No object where there should be one, even if its parts were right.
+        (r#"{"location":null}"#.to_owned(), false),
+        (
+            format!(r#"{{"location":["{BLOCK}",840000,"{TX}"]}}"#),
+            false,
+        ),
+        (format!(r#"[{{{good}}}]"#), false),
+        ("{}".to_owned(), false),
+        ("null".to_owned(), false),
+        ("\"location\"".to_owned(), false),
+    ];
+    for (item, located) in rows {
+        let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{item}]}}"#);
+        let page = read(&body);
+        assert_eq!(page.is_located(), located, "{item}");
+        assert_eq!(page.blocks().len(), usize::from(located), "{item}");
+        assert_eq!(page.runs().len(), usize::from(located), "{item}");
+        if located {
+            assert_eq!(hex(&page.blocks()[0].hash), BLOCK);
+            assert_eq!(hex(&page.runs()[0].tx), TX);
+        }
+    }
+}
+
+#[test]
+fn neighbouring_items_of_a_transaction_make_a_run() {
+    let list = [
+        item(7, 1, 1, 0, ""),
+        item(7, 1, 1, 1, " "),
+        // The same transaction in another block is another run.
+        item(8, 2, 1, 0, ""),
+        // And one that comes again is as well, in a block that is known.
+        item(7, 1, 1, 2, ""),
+        // An item that stands nowhere parts what is around it.
+        "{}".to_owned(),
+        item(7, 1, 1, 3, ""),
+        // Another block at the height of a former one.
+        item(7, 3, 4, 0, ""),
+    ];
+    let body = Style::reference().page(&list, 0, 60);
+    let page = read(&body);
+    let blocks: Vec<_> = page.blocks().iter().map(|b| (b.height, b.hash)).collect();
+    assert_eq!(
+        blocks,
+        [(7, numbered(1)), (8, numbered(2)), (7, numbered(3))]
+    );
+    let runs: Vec<_> = page
+        .runs()
+        .iter()
+        .map(|run| (run.tx, run.block, run.first, run.len))
+        .collect();
+    assert_eq!(
+        runs,
+        [
+            (numbered(1), 0, 0, 2),
+            (numbered(1), 1, 2, 1),
+            (numbered(1), 0, 3, 1),
+            (numbered(1), 0, 5, 1),
+            (numbered(4), 2, 6, 1),
+        ]
+    );
+    assert!(!page.is_located());
+}
+
+#[test]
+fn a_hash_is_64_hex_digits() {
+    assert_eq!(hash(BLOCK).map(|hash| hex(&hash)).as_deref(), Some(BLOCK));
+    assert_eq!(hash(&BLOCK.to_uppercase()), hash(BLOCK));
+    let largest = "f".repeat(64);
+    assert_eq!(hash(&largest), Some([255; 32]));
+    let short = &largest[1..];
+    for text in [
+        String::new(),
+        short.to_owned(),
+        format!("{largest}0"),
+        format!("{largest}00"),
+        format!("{short}g"),
+        format!("{short}/"),
+        format!("{short}:"),
+        format!("{short}@"),
+        format!("{short}`"),
+        format!(" {short}"),
+        format!("+{short}"),
+        format!("0x{}", &largest[2..]),
+        format!("{}é", &largest[2..]),
+        "é".repeat(32),
+    ] {
+        assert_eq!(hash(&text), None, "{text}");
+    }
+}
+
+proptest! {
+    /// Whatever becomes of a body's bytes: nothing panics, and what is read is
+    /// what another reader of JSON reads.
+    #[test]
+    fn mutated_bodies_are_read_as_serde_reads_them(
+        body in select(vec![BLOCK_PAGE, TRANSACTION_PAGE, PAST_END]),
+        edits in collection::vec((any::<Index>(), any::<u8>(), 0_u8..4), 0..6),
+        offset in offsets(),
+    ) {
+        let mut bytes = body.as_bytes().to_vec();
+        for (at, byte, kind) in edits {
+            let at = at.index(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => bytes[at] = b"[]{},:\"\\ 019"[usize::from(byte % 12)],
+                2 if bytes.len() > 1 => drop(bytes.remove(at)),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+        let Some(page) = Page::read(&bytes) else {
+            return Ok(());
+        };
+        // What is no number to the other reader may yet be one to a client.
+        let Ok(value) = serde_json::from_slice::<Value>(&bytes) else {
+            return Ok(());
+        };
+        prop_assert_eq!(value["limit"].as_u64(), Some(page.limit));
+        prop_assert_eq!(value["offset"].as_u64(), Some(page.offset));
+        prop_assert_eq!(value["total"].as_u64(), Some(page.total));
+        let list = value["results"].as_array().unwrap();
+        prop_assert_eq!(list.len(), page.len());
+        for (at, expected) in list.iter().enumerate() {
+            let item = page.item(&bytes, at).unwrap();
+            let item: Value = serde_json::from_slice(item).unwrap();
+            prop_assert_eq!(&item, expected);
+        }
+        let window = Window { body: &bytes, page: &page };
+        let _ = check_window(&page, offset, 60);
+        let _ = ends_before(window, offset);
+        let txs: Vec<_> = page.runs().iter().map(|run| run.tx).collect();
+        for tx in txs {
+            prop_assert!(open_edges(window, &tx).is_some());
+            let _ = transaction_page(&[window, window], &tx, offset, u64::MAX);
+            if let Some(sliced) = transaction_page(&[window], &tx, 0, 60) {
+                prop_assert!(Page::read(&sliced).is_some());
+            }
+        }
+        for limit in [1, u64::MAX] {
+            let sliced = assemble(&[window], offset, limit);
+            prop_assert!(sliced.is_none_or(|sliced| Page::read(&sliced).is_some()));
+        }
+        // A body that is not the page's own.
+        let other = Window { body: &bytes[..bytes.len() / 2], page: &page };
+        let _ = assemble(&[other], 0, 60);
+        let _ = page.item(other.body, 0);
+    }
+}
+
+#[derive(Deserialize)]
+struct Results {
+    results: Vec<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+struct OfToken<'b> {
+    #[serde(borrow)]
+    token: &'b RawValue,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    block_height: u32,
+}
+
+/// JSON from the members that count, some of them doubled, escaped, out of place
+/// or of an unexpected form.
+fn fragments() -> impl Strategy<Value = String> {
+    let leaf = select(vec![
+        "0",
+        "-0",
+        "1.0",
+        "1e999",
+        "840000",
+        "4294967296",
+        "null",
+        "[]",
+        "{}",
+        "[ ]",
+        "{ }",
+        r#""""#,
+        r#""\ud800""#,
+        r#""\ud83e\udde1""#,
+    ]);
+    let name = select(vec![
+        "results",
+        "results",
+        "limit",
+        "offset",
+        "total",
+        "token",
+        "token",
+        "block_height",
+        "location",
+        "x",
+        r"\ud800",
+        r"res\u0075lts",
+        r"t\u006fken",
+        r"block\u005fheight",
+    ]);
+    let blank = select(vec!["", "", " ", "\n\t\r "]);
+    leaf.prop_map(str::to_owned)
+        .prop_recursive(5, 60, 6, move |inner| {
+            let member = (name.clone(), blank.clone(), inner.clone());
+            let member =
+                member.prop_map(|(name, b, value)| format!(r#"{b}"{name}"{b}:{b}{value}{b}"#));
+            let object = collection::vec(member, 0..6);
+            let object = object.prop_map(|members| format!("{{{}}}", members.join(",")));
+            let item = (blank.clone(), inner).prop_map(|(b, value)| format!("{b}{value}{b}"));
+            let list = collection::vec(item, 0..4);
+            let list = list.prop_map(|items| format!("[{}]", items.join(",")));
+            prop_oneof![3 => object, 1 => list]
+        })
+}
+
+proptest! {
+    /// One pass accepts what serde_json accepts, and finds what readers of a single
+    /// purpose find.
+    #[test]
+    fn one_pass_finds_what_several_would(
+        body in fragments(),
+        edit in option::of((any::<Index>(), select(b"[]{},:\"\\ 019u".to_vec()))),
+    ) {
+        let mut bytes = body.into_bytes();
+        if let Some((at, byte)) = edit {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let index = BodyIndex::read(&bytes);
+        prop_assert_eq!(index.is_some(), serde_json::from_slice::<IgnoredAny>(&bytes).is_ok());
+        let Some(index) = index else {
+            return Ok(());
+        };
+        let is_object = bytes.trim_ascii_start().starts_with(b"{");
+        let results = serde_json::from_slice::<Results>(&bytes);
+        let empty = is_object && results.is_ok_and(|body| body.results.is_empty());
+        prop_assert_eq!(index.empty, empty);
+        let token = serde_json::from_slice::<OfToken<'_>>(&bytes).ok();
+        let token = token.map(|body| body.token.get()).filter(|token| token.starts_with('{'));
+        let token = token.and_then(|token| serde_json::from_str::<Token>(token).ok());
+        let height = token.map(|token| token.block_height);
+        prop_assert_eq!(index.deploy_height, height.filter(|_| is_object));
+    }
+}
