@@ -5,7 +5,6 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,12 +12,13 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request};
 use http_body::{Body, Frame};
 use http_body_util::Empty;
+use ordgate::cache::decision::Decision;
 use ordgate::cache::etag::{etag, none_match_fails};
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
 use ordgate::cache::policy::{Mode, Policy};
 use ordgate::cache::sequence::CheckedSequence;
-use ordgate::cache::{Attached, Cache, Lookup, StoredResponse};
+use ordgate::cache::{Attached, Cache, StoredResponse};
 use ordgate::chain::Chain;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
@@ -166,8 +166,8 @@ fn look_up(bencher: divan::Bencher<'_, '_>, entries: u64) {
     bencher.bench_local(|| {
         at = (at + 1) % keys.len();
         matches!(
-            cache.look_up(&keys[at], &policy, clock.now()),
-            Lookup::Fresh { .. }
+            cache.decide(&keys[at], &policy, |_| true, clock.now()),
+            Decision::Serve { .. }
         )
     });
 }
@@ -196,12 +196,8 @@ fn walk(bencher: divan::Bencher<'_, '_>, limited: bool) {
     })
     .expect("the server starts");
     let gateway = server.first_gateway().clone();
-    let session = Arc::new(Session {
-        peer: [127, 0, 0, 1].into(),
-        connection: 1,
-        requests: AtomicU64::new(0),
-        activity: Arc::new(Activity::new(gateway.clock.now())),
-    });
+    let activity = Arc::new(Activity::new(gateway.clock.now()));
+    let session = Arc::new(Session::new([127, 0, 0, 1].into(), 1, activity));
     let request = || {
         let request = Request::get("/ordinals/v1/brc-20/tokens/ordi").header("host", "127.0.0.1");
         request.body(Empty::<Bytes>::new()).expect("a request")

@@ -1,5 +1,5 @@
-//! One line for a request, for those who want it. Off, it costs a hit nothing:
-//! the walk asks one `Option`.
+//! The access log: one line for each request. Where it is disabled, the gateway
+//! does no more than check an `Option`.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::identify::Client;
 use crate::respond::RequestId;
 
-/// Whether and how requests are logged.
+/// The configuration of the access log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Off by default.
+    /// Whether requests are logged. Off by default.
     pub enabled: bool,
     /// The level of the lines.
     pub level: LogLevel,
-    /// One request in so many is logged; refusals and failures always.
+    /// One request in so many is logged. Status codes from 400 are always logged.
     pub sample: u64,
-    /// What a line says.
+    /// The fields of a line.
     pub fields: Vec<Field>,
 }
 
@@ -28,9 +28,9 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// For all to see.
+    /// Shown by default.
     Info,
-    /// For those who look closely.
+    /// Shown where the log level is `debug`.
     Debug,
 }
 
@@ -39,25 +39,25 @@ impl LogLevel {
     pub const NAMES: [(&'static str, Self); 2] = [("info", Self::Info), ("debug", Self::Debug)];
 }
 
-/// What a line can say.
+/// A field of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// Whose limits it counted against.
+    /// The client whose limits it counts against.
     Client,
     /// The method.
     Method,
     /// The route's name.
     Route,
-    /// A hash of the cache key: equal for equal questions.
+    /// A hash of the cache key: the same for requests of the same response.
     Key,
     /// The status.
     Status,
-    /// The bytes of the body.
+    /// The length of the response's body in bytes.
     Bytes,
-    /// Milliseconds from the request's last byte to its answer.
+    /// Milliseconds from the request's last byte to its response.
     Duration,
-    /// How the answer came about.
+    /// The outcome: one of [`OUTCOMES`], or `refused`.
     Cache,
     /// Milliseconds that the upstream took.
     Upstream,
@@ -81,52 +81,52 @@ impl Field {
     ];
 }
 
-/// The log.
+/// The access log.
 #[derive(Debug)]
 pub struct AccessLog {
     settings: Settings,
-    seen: AtomicU64,
+    requests: AtomicU64,
 }
 
-/// What is known of a request when it is answered.
+/// What a line says of a request.
 #[derive(Debug)]
 pub struct LogEntry<'a> {
-    /// Whose limits it counted against.
-    pub caller: Client,
+    /// The client whose limits it counts against.
+    pub client: Client,
     /// The method.
     pub method: &'a Method,
-    /// The route's name, where one was found.
+    /// The route's name, where one matched.
     pub route: Option<&'a str>,
-    /// A hash of the cache key, where the request was valid.
+    /// A hash of the cache key, where the request is valid.
     pub key: Option<u64>,
     /// The status.
     pub status: u16,
-    /// The bytes of the body.
+    /// The length of the response's body, or 0 where it is not known yet.
     pub bytes: u64,
-    /// From the request's last byte to its answer.
+    /// The time from the request's last byte to its response.
     pub duration: Duration,
-    /// How the answer came about; `None` where it was refused.
+    /// How the response came about; `None` where the request was refused.
     pub outcome: Option<Outcome>,
-    /// What the upstream took, where it was asked.
+    /// How long the upstream took, where it was asked.
     pub upstream: Option<Duration>,
     /// The request's id.
     pub request_id: RequestId,
 }
 
 impl AccessLog {
-    /// The log, where it is on.
+    /// The access log, where it is enabled.
     pub fn new(settings: &Settings) -> Option<Self> {
         settings.enabled.then(|| Self {
             settings: settings.clone(),
-            seen: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
         })
     }
 
-    /// Logs a request, or passes it over as the sampling has it.
-    pub fn write(&self, visit: &LogEntry<'_>) {
-        let nth = self.seen.fetch_add(1, Relaxed);
-        let ordinary = visit.status < 400;
-        if ordinary && !nth.is_multiple_of(self.settings.sample) {
+    /// Logs a request, unless sampling leaves it out.
+    pub fn write(&self, entry: &LogEntry<'_>) {
+        let nth = self.requests.fetch_add(1, Relaxed);
+        let is_sampled = entry.status < 400;
+        if is_sampled && !nth.is_multiple_of(self.settings.sample) {
             return;
         }
         let has = |field| self.settings.fields.contains(&field);
@@ -135,16 +135,16 @@ impl AccessLog {
             ($level:ident) => {
                 tracing::$level!(
                     target: "ordgate::access",
-                    client = has(Field::Client).then(|| tracing::field::display(visit.caller)),
-                    method = has(Field::Method).then_some(visit.method.as_str()),
-                    route = visit.route.filter(|_| has(Field::Route)),
-                    key = visit.key.filter(|_| has(Field::Key)).map(|key| tracing::field::display(format!("{key:016x}"))),
-                    status = has(Field::Status).then_some(visit.status),
-                    bytes = has(Field::Bytes).then_some(visit.bytes),
-                    duration_ms = has(Field::Duration).then(|| millis(visit.duration)),
-                    cache = has(Field::Cache).then(|| visit.outcome.map_or("refused", |o| OUTCOMES[o.index()])),
-                    upstream_ms = visit.upstream.filter(|_| has(Field::Upstream)).map(millis),
-                    request_id = has(Field::RequestId).then_some(visit.request_id.as_str()),
+                    client = has(Field::Client).then(|| tracing::field::display(entry.client)),
+                    method = has(Field::Method).then_some(entry.method.as_str()),
+                    route = entry.route.filter(|_| has(Field::Route)),
+                    key = entry.key.filter(|_| has(Field::Key)).map(|key| tracing::field::display(format!("{key:016x}"))),
+                    status = has(Field::Status).then_some(entry.status),
+                    bytes = has(Field::Bytes).then_some(entry.bytes),
+                    duration_ms = has(Field::Duration).then(|| millis(entry.duration)),
+                    cache = has(Field::Cache).then(|| entry.outcome.map_or("refused", |o| OUTCOMES[o.index()])),
+                    upstream_ms = entry.upstream.filter(|_| has(Field::Upstream)).map(millis),
+                    request_id = has(Field::RequestId).then_some(entry.request_id.as_str()),
                 )
             };
         }

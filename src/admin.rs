@@ -1,41 +1,43 @@
-//! The operator's door, apart from the clients': `/healthz` (the process
-//! lives), `/readyz` (it can serve), `/metrics`, `/status`, `/explain` (what is
-//! known of a URL), `/purge` and `/reload`.
+//! The admin listener: `/healthz` (the process runs), `/readyz` (it can serve),
+//! `/metrics`, `/status`, `/explain` (what is known of a URL), `/purge` and
+//! `/reload`.
 //!
-//! Invariants: off loopback nothing but `/healthz` and `/readyz` is answered
-//! without the token; nothing but `/purge` and `/reload` changes anything, and no
-//! page in a browser can make them, nor read anything under a name of its own
-//! (`host`).
+//! Invariants: beyond loopback, only `/healthz` and `/readyz` are answered without
+//! the token; only `/purge` and `/reload` change anything, web pages cannot call
+//! them (`browser`), and cannot read anything under another host name (`host`).
 //!
-//! Deliberately absent: the walk. Nothing here touches the upstream.
+//! Nothing here sends a request to the upstream.
 
+mod browser;
 pub mod client;
 mod connections;
 mod explain;
 pub(crate) mod host;
 mod purge;
+mod query;
+mod response;
 mod status;
+mod token;
 
 use std::convert::Infallible;
-use std::fmt;
-use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
+use browser::{browser_sign, refuse_browser};
 use connections::{Connections, Timed, Use};
-use http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
-use ring::digest::{SHA256, digest};
-use serde_json::{Value, json};
+use query::{asked, public_target};
+use response::{invalid, json_body, problem, problem_with, text, typed};
+use serde_json::json;
+pub use token::Token;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
@@ -45,70 +47,39 @@ use crate::gateway::Gateway;
 use crate::listener::{Current, Drain, is_connection_error};
 use crate::reload::Reloads;
 use crate::telemetry;
-use crate::validate::{Invalid, decode};
-use crate::wire::{Body, PROBLEM_JSON, SEC_FETCH_SITE};
+use crate::wire::Body;
 
-/// The operator's token, kept as a digest: it cannot be shown, and comparing
-/// digests tells nothing of it by its time.
-#[derive(Clone, Copy)]
-pub struct Token([u8; 32]);
-
-impl PartialEq for Token {
-    /// Takes the same time wherever the two differ.
-    fn eq(&self, other: &Self) -> bool {
-        let bytes = self.0.iter().zip(&other.0);
-        let differ = bytes.fold(0, |differ, (one, other)| differ | (one ^ other));
-        black_box(differ) == 0
-    }
-}
-
-impl Eq for Token {}
-
-impl Token {
-    /// A token of this text.
-    pub fn new(text: &str) -> Self {
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(digest(&SHA256, text.trim().as_bytes()).as_ref());
-        Self(bytes)
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
-
-/// What the admin side tells of beside the gateway.
+/// What the admin listener serves.
 pub struct Admin {
-    /// The gateway.
+    /// The current gateway.
     pub present: Current,
-    /// What is demanded, if anything; a reload may change it.
+    /// The token that requests must have, if any; a reload may change it.
     pub token: Arc<Mutex<Option<Token>>>,
-    /// The names that it goes by beside localhost; a reload may change them.
+    /// The host names that it answers to besides localhost; a reload may change
+    /// them.
     pub hosts: Arc<ArcSwap<Vec<String>>>,
-    /// Whether `/readyz` fails until each tip has been known once; a reload may
-    /// change it.
+    /// Whether `/readyz` fails until every probed tip has been known once; a reload
+    /// may change it.
     pub ready_needs_tips: Arc<AtomicBool>,
-    /// What reloads.
+    /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
-    /// Where the public side listens.
+    /// The address of the public listener.
     pub listen: SocketAddr,
-    /// Threads that serve it.
+    /// The number of worker threads.
     pub workers: usize,
-    /// Where the configuration came from.
+    /// The source of the configuration.
     pub config: String,
-    /// When the process was ready.
+    /// When the process began to serve.
     pub since: Moment,
-    /// Whether it is to stop.
+    /// Whether the process is stopping.
     pub drain: Drain,
 }
 
-/// Connections to the admin side at once; another makes room for one more.
+/// The most open connections; for one more, another is closed.
 const CONNECTIONS: usize = 64;
-/// How long a connection may be idle, and a request's head may take.
+/// How long a connection may be idle, and a request's head or body may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What there is, and what it takes.
+/// The paths, and the methods that they allow.
 const PATHS: [(&str, &str); 7] = [
     ("/healthz", "GET, HEAD"),
     ("/readyz", "GET, HEAD"),
@@ -124,13 +95,13 @@ impl Admin {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut connections = Connections::new(CONNECTIONS);
         let purged = Arc::new(Notify::new());
-        tokio::spawn(sweep(self.present.clone(), purged.clone()));
+        tokio::spawn(sweep_after_purges(self.present.clone(), purged.clone()));
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // One that was reset before it was accepted holds up nobody; a
-                    // lack of descriptors passes when some connection ends.
+                    // A connection that was reset needs no pause. A lack of
+                    // descriptors passes when another connection ends.
                     if !is_connection_error(&error) {
                         tracing::warn!(%error, "an admin connection could not be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -141,8 +112,8 @@ impl Admin {
             let used = connections.admit(peer.ip().into());
             let served = tokio::spawn(self.clone().serve_one(stream, used, purged.clone()));
             connections.serves(served.abort_handle());
-            // Its request is read before more connections are accepted, which
-            // might take its place.
+            // Let it read its request before further connections are accepted,
+            // for which it might be closed.
             tokio::task::yield_now().await;
         }
     }
@@ -168,7 +139,7 @@ impl Admin {
     }
 
     async fn answer(&self, request: Request<Incoming>, purged: &Notify) -> Response<Body> {
-        // Probes need no token and may go by any name: they learn nothing else.
+        // Probes need no token and may use any host name: they reveal nothing else.
         let is_probe = matches!(request.uri().path(), "/healthz" | "/readyz");
         if !is_probe && !self.admits(&request) {
             let mut response = text(
@@ -186,7 +157,7 @@ impl Admin {
         let Some((path, allow)) = PATHS.into_iter().find(|(known, _)| *known == path) else {
             return text(
                 StatusCode::NOT_FOUND,
-                "There are /healthz, /readyz, /metrics, /status, /explain, /purge and /reload here\n",
+                "The paths are /healthz, /readyz, /metrics, /status, /explain, /purge and /reload\n",
             );
         };
         if !allow
@@ -195,7 +166,7 @@ impl Admin {
         {
             let mut response = typed(
                 "text/plain; charset=utf-8",
-                format!("This path takes {allow}\n").into(),
+                format!("The allowed methods are {allow}\n").into(),
             );
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             response
@@ -221,7 +192,7 @@ impl Admin {
                 ),
             },
             "/explain" => match explain::answer(gateway, request.uri().query()) {
-                Ok(explained) => typed("application/json", format!("{explained:#}\n").into()),
+                Ok(explained) => json_body(format!("{explained:#}\n")),
                 Err(wrong) => invalid(&wrong),
             },
             "/purge" => {
@@ -232,14 +203,11 @@ impl Admin {
                 response
             }
             "/reload" => self.reload(request.headers()).await,
-            _ => typed(
-                "application/json",
-                status::status(self, gateway).to_string().into(),
-            ),
+            _ => json_body(status::status(self, gateway).to_string()),
         }
     }
 
-    /// Whether the gateway can serve: not before the tips are known, since a wrong
+    /// Whether the gateway can serve: not before the tips are known, because a wrong
     /// or missing upstream shows there first.
     fn ready(&self, gateway: &Gateway) -> Response<Body> {
         let unknown = self.missing_tips(gateway);
@@ -259,7 +227,7 @@ impl Admin {
         response
     }
 
-    /// The tips that it takes to be ready and that have never been known.
+    /// The tips that are needed to be ready and have not been known yet.
     fn missing_tips(&self, gateway: &Gateway) -> Vec<TipSnapshot> {
         match self.ready_needs_tips.load(Ordering::Relaxed) {
             true => gateway.unknown_tips(),
@@ -283,32 +251,32 @@ impl Admin {
         sent.is_some_and(|sent| Token::new(sent) == token)
     }
 
-    /// Reloads, on a thread apart from this one.
+    /// Reloads the configuration, on another thread.
     async fn reload(&self, fields: &HeaderMap) -> Response<Body> {
-        if let Some(from) = browser(fields) {
-            return of_a_browser("reload", &from, "kill -HUP");
+        if let Some(sign) = browser_sign(fields) {
+            return refuse_browser("reload", &sign, "kill -HUP");
         }
         let reloads = self.reloads.clone();
         match tokio::task::spawn_blocking(move || reloads.run()).await {
-            Ok(Ok(done)) => typed("application/json", format!("{:#}\n", done.value()).into()),
+            Ok(Ok(done)) => json_body(format!("{:#}\n", done.value())),
             Ok(Err(problems)) => {
-                let detail = "The new configuration is refused whole, and the one from before goes on; problems says why";
+                let detail = "The new configuration is refused and the previous one stays in use; problems says why";
                 let status = StatusCode::UNPROCESSABLE_ENTITY;
                 problem_with(status, detail, &[("problems", json!(problems))])
             }
             Err(error) => {
                 tracing::error!(%error, "reloading has failed");
                 let detail =
-                    "Reloading has failed, as the log tells; the configuration from before goes on";
+                    "Reloading has failed (see the log); the previous configuration stays in use";
                 problem(StatusCode::INTERNAL_SERVER_ERROR, detail, None)
             }
         }
     }
 }
 
-/// Frees the memory of what was purged, soon after it was; on a thread apart
-/// from this one, which answers the operator and asks for tips.
-async fn sweep(present: Current, purged: Arc<Notify>) {
+/// Frees the memory of purged responses after each purge. It runs on another
+/// thread, since this one answers the operator and probes the tips.
+async fn sweep_after_purges(present: Current, purged: Arc<Notify>) {
     loop {
         purged.notified().await;
         let gateway = present.load_full();
@@ -316,120 +284,5 @@ async fn sweep(present: Current, purged: Arc<Notify>) {
         if let Err(error) = swept.await {
             tracing::error!(%error, "sweeping has failed");
         }
-    }
-}
-
-/// A value of a query of the admin side. A URL has no blanks, so that a `+` in
-/// it is one.
-fn asked(name: &str, raw: &str) -> Result<String, Invalid> {
-    let text = decode(raw, name != "url").filter(|text| !text.is_empty());
-    let wrong = || Invalid::new(name, raw, "percent-encoded UTF-8, and not empty");
-    text.map(String::from).ok_or_else(wrong)
-}
-
-/// What a public URL asks for: its path and query.
-fn public_target(url: &str) -> Result<Uri, Invalid> {
-    /// Browsers encode so what was typed.
-    const TYPED: &AsciiSet = &CONTROLS.add(b' ');
-    let wrong = || {
-        let allowed = "a path with its query, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL with one";
-        Invalid::new("url", url, allowed)
-    };
-    let begins = ["/", "http://", "https://"];
-    if !begins.iter().any(|begin| url.starts_with(begin)) {
-        return Err(wrong());
-    }
-    let typed = utf8_percent_encode(url, TYPED).to_string();
-    Uri::try_from(typed).map_err(|_no_uri| wrong())
-}
-
-/// An error of the operator's, as the public side would say it (RFC 9457).
-fn problem(status: StatusCode, detail: &str, wrong: Option<&Invalid>) -> Response<Body> {
-    let members = wrong.map(|wrong| {
-        [
-            ("parameter", json!(wrong.parameter)),
-            ("received", json!(wrong.received)),
-            ("allowed", json!(wrong.allowed)),
-        ]
-    });
-    let members = members.as_ref().map_or(&[][..], |members| &members[..]);
-    problem_with(status, detail, members)
-}
-
-/// The same, with members of its own.
-fn problem_with(status: StatusCode, detail: &str, members: &[(&str, Value)]) -> Response<Body> {
-    let mut said = json!({
-        "type": "about:blank",
-        "title": status.canonical_reason().unwrap_or("Error"),
-        "status": status.as_u16(),
-        "detail": detail,
-        "error": detail,
-    });
-    for (name, value) in members {
-        said[*name] = value.clone();
-    }
-    let mut response = typed(PROBLEM_JSON, said.to_string().into());
-    *response.status_mut() = status;
-    response
-}
-
-/// What betrays a request that some page in a browser has sent.
-fn browser(fields: &HeaderMap) -> Option<String> {
-    let site = fields.get(SEC_FETCH_SITE);
-    if let Some(site) = site.filter(|site| !["same-origin", "none"].iter().any(|own| site == own)) {
-        return Some(format!(
-            "sec-fetch-site: {}",
-            site.as_bytes().escape_ascii()
-        ));
-    }
-    // Even one of the same origin: whose name resolves to us may be anybody's.
-    let origin = fields.get(ORIGIN)?;
-    Some(format!("origin: {}", origin.as_bytes().escape_ascii()))
-}
-
-/// What such a request is told.
-fn of_a_browser(what: &str, from: &str, other: &str) -> Response<Body> {
-    let detail = format!(
-        "A page in a browser must not {what}, and this request carries {from}; use {other}, or a client that sends neither origin nor a sec-fetch-site other than same-origin or none"
-    );
-    problem(StatusCode::FORBIDDEN, &detail, None)
-}
-
-fn invalid(wrong: &Invalid) -> Response<Body> {
-    problem(StatusCode::BAD_REQUEST, &wrong.to_string(), Some(wrong))
-}
-
-fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = typed(
-        "text/plain; charset=utf-8",
-        Bytes::from_static(text.as_bytes()),
-    );
-    *response.status_mut() = status;
-    response
-}
-
-fn typed(media: &'static str, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::new(body));
-    let fields = response.headers_mut();
-    fields.insert(CONTENT_TYPE, HeaderValue::from_static(media));
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_compared_and_never_shown() {
-        let token = Token::new("s3cret\n");
-        assert_eq!(token, Token::new("s3cret"));
-        assert_ne!(token, Token::new("S3cret"));
-        for place in 0..32 {
-            let mut other = token;
-            other.0[place] ^= 1;
-            assert_ne!(token, other, "byte {place} differs");
-        }
-        assert_eq!(format!("{token:?}"), "[redacted]");
     }
 }

@@ -1,12 +1,12 @@
-//! What is held in memory, and what of it may be used: the step between the
-//! client's permit and the upstream.
+//! The cache: stored responses, and the rules by which they may answer requests.
 //!
-//! The rules are in the rooms below, pure, with `now` as an argument; this
-//! keeper only asks them. [`Cache::look_up`] hands the walk a [`Lookup`], which
-//! says all that it may do.
+//! The rules are in the modules below. They are pure: `now` is an argument.
+//! [`Cache`] reads the store and the chain for them; [`Cache::decide`] says what
+//! to do with a request.
 
 mod attached;
 pub mod date;
+pub mod decision;
 pub mod delta;
 pub mod directives;
 pub mod etag;
@@ -40,46 +40,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use attached::{Attached, StoredResponse};
+use decision::{Basis, Decision, RequestFacts, decide, freshness_by_time};
 use key::Key;
-use policy::{Mode, Policy, Usable, usable};
+use policy::Policy;
+use status::Forward;
 use store::{Store, Variants};
 
 use crate::chain::{Chain, Freshness};
 use crate::clock::Moment;
 
-/// What the cache has for a request.
-#[derive(Debug)]
-pub enum Lookup {
-    /// A stored response to answer with.
-    Fresh {
-        /// The response.
-        stored: Arc<StoredResponse>,
-        /// What is left of its freshness lifetime.
-        ttl: Duration,
-    },
-    /// So is this, whose blocks have become final since it was stored: it
-    /// should be stored as such.
-    Revalidated {
-        /// The response.
-        stored: Arc<StoredResponse>,
-        /// What is left of its freshness lifetime.
-        ttl: Duration,
-    },
-    /// A stored response that may be used under conditions.
-    Stale {
-        /// The response.
-        stored: Arc<StoredResponse>,
-        /// How long ago it ceased to be fresh.
-        by: Duration,
-        /// Whether it may be served while a newer one is fetched.
-        while_revalidate: bool,
-        /// Whether it may be served where fetching a newer one fails.
-        if_error: bool,
-    },
-    /// Nothing that may be used.
-    Absent,
-    /// The route does not use the cache.
-    Bypass,
+/// A stored response, and how fresh it is at the time of a request.
+#[derive(Clone, Debug)]
+pub struct JudgedResponse {
+    /// The response.
+    pub stored: Arc<StoredResponse>,
+    /// How fresh it is.
+    pub freshness: Freshness,
+}
+
+impl JudgedResponse {
+    /// How long ago it ceased to be fresh; zero where it is fresh.
+    pub const fn staleness(&self) -> Duration {
+        match self.freshness {
+            Freshness::Fresh { .. } | Freshness::Revalidated { .. } => Duration::ZERO,
+            Freshness::Stale { by } => by,
+        }
+    }
+
+    /// Whole seconds of freshness left, below zero where it is stale: the `ttl`
+    /// of `cache-status` (RFC 9211 §2.4).
+    #[inline]
+    pub fn ttl(&self) -> i64 {
+        let seconds = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+        match self.freshness {
+            Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => seconds(ttl),
+            Freshness::Stale { by } => -seconds(by),
+        }
+    }
 }
 
 /// The cache.
@@ -90,7 +87,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// A cache of so many bytes at the most.
+    /// An empty cache of at most `max_bytes`.
     pub fn new(max_bytes: u64, chain: Arc<Chain>) -> Self {
         Self {
             store: Store::new(max_bytes),
@@ -98,8 +95,8 @@ impl Cache {
         }
     }
 
-    /// The cache that comes after this one, with so many bytes at the most and
-    /// what is known of the chain then.
+    /// The cache after a reload: the same store, of at most `max_bytes`, with the
+    /// new configuration's view of the chain.
     #[must_use]
     pub fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
         Self {
@@ -108,129 +105,65 @@ impl Cache {
         }
     }
 
-    /// What there is for a key under a route's policy.
-    pub fn look_up(&self, key: &Key, policy: &Policy, now: Moment) -> Lookup {
-        if policy.mode == Mode::Off {
-            return Lookup::Bypass;
-        }
-        let Some(stored) = self.store.get(key) else {
-            return Lookup::Absent;
-        };
-        let by = match self.judge(&stored, now) {
-            Freshness::Fresh { ttl } => return Lookup::Fresh { stored, ttl },
-            Freshness::Revalidated { ttl } => return Lookup::Revalidated { stored, ttl },
-            Freshness::Stale { by } => by,
-        };
-        // RFC 5861: within the seconds that are granted, not beyond.
-        let while_revalidate = by < policy.stale_while_revalidate;
-        let if_error = by < policy.stale_if_error;
-        match while_revalidate || if_error {
-            true => Lookup::Stale {
-                stored,
-                by,
-                while_revalidate,
-                if_error,
+    /// Decides what to do with a request for a key, on a route in mode `chain`,
+    /// `override` or `off`. `is_answer` says whether the response stored under
+    /// the key is of the block that the request names.
+    #[inline]
+    pub fn decide(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        is_answer: impl FnOnce(&StoredResponse) -> bool,
+        now: Moment,
+    ) -> Decision<JudgedResponse> {
+        decide(
+            policy,
+            &RequestFacts::IGNORED,
+            || self.get(key, now).ok_or(Forward::UriMiss),
+            |judged| Basis::Route {
+                freshness: judged.freshness,
+                is_answer: is_answer(&judged.stored),
             },
-            false => Lookup::Absent,
-        }
+        )
     }
 
-    /// What a stored response is good for: by the chain where it stands towards
-    /// one, by its time otherwise.
+    /// The response that is stored under a key, fresh or stale.
+    #[inline]
+    pub fn get(&self, key: &Key, now: Moment) -> Option<JudgedResponse> {
+        let stored = self.store.get(key)?;
+        let freshness = self.judge(&stored, now);
+        Some(JudgedResponse { stored, freshness })
+    }
+
+    /// How fresh a stored response is: by the chain where it has a chain stamp, by
+    /// its lifetime otherwise.
+    #[inline]
     pub fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
         match stored.stamp() {
-            Some(standing) => self
+            Some(stamp) => self
                 .chain
-                .judge(standing, stored.received, stored.lifetime, now),
-            None => match usable(stored.received, stored.lifetime, now) {
-                Usable::Fresh { ttl } => Freshness::Fresh { ttl },
-                Usable::Stale { by } => Freshness::Stale { by },
-            },
+                .judge(stamp, stored.received, stored.lifetime, now),
+            None => freshness_by_time(stored.received, stored.lifetime, now),
         }
     }
 
-    /// The `age` of a stored response, given what it is good for: the time since
-    /// the upstream's answer was received or shown to be unchanged.
-    pub fn age(&self, stored: &StoredResponse, judged: Freshness, now: Moment) -> Duration {
+    /// The `age` of a stored response, given its freshness: the time since the
+    /// upstream's answer was received or shown to be unchanged.
+    pub fn age(&self, stored: &StoredResponse, freshness: Freshness, now: Moment) -> Duration {
         match stored.stamp() {
-            Some(standing) => self.chain.age(standing, stored.received, judged, now),
+            Some(stamp) => self.chain.age(stamp, stored.received, freshness, now),
             None => now.since(stored.received),
         }
     }
 
-    /// What there is for a key of a route in mode `respect`, newest last.
+    /// The responses that are stored under a key of a route in mode `respect`, the
+    /// newest last.
     pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
         self.store.variants(key)
     }
 
-    /// Where it stores.
+    /// The store.
     pub fn store(&self) -> &Store<Attached> {
         &self.store
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use http::{HeaderValue, StatusCode};
-
-    use super::*;
-
-    #[test]
-    fn what_a_stored_response_is_good_for() {
-        let cache = Cache::new(1 << 20, Arc::new(Chain::timeless()));
-        let mut key = Key::begin(0);
-        key.buffer().extend_from_slice(b"/a");
-        let received = Moment::from_nanos(1 << 40);
-        let stored = StoredResponse {
-            status: StatusCode::OK,
-            body: "{}".into(),
-            etag: HeaderValue::from_static("\"e\""),
-            metadata: metadata::Metadata::of(
-                HeaderValue::from_static("application/json"),
-                metadata::ClientFreshness::Nothing,
-            ),
-            received,
-            lifetime: Duration::from_secs(10),
-            took: Duration::ZERO,
-            checked: sequence::CheckedSequence::default(),
-            attached: Attached::default(),
-        };
-        let mut policy = Policy {
-            mode: Mode::Override,
-            stale_while_revalidate: Duration::from_secs(5),
-            stale_if_error: Duration::from_secs(60),
-            ..Policy::default()
-        };
-        let look = |policy: &Policy, seconds| match cache.look_up(
-            &key,
-            policy,
-            received + Duration::from_secs(seconds),
-        ) {
-            Lookup::Fresh { ttl, .. } => format!("fresh for {}", ttl.as_secs()),
-            Lookup::Revalidated { ttl, .. } => format!("settled for {}", ttl.as_secs()),
-            Lookup::Stale {
-                by,
-                while_revalidate,
-                if_error,
-                ..
-            } => format!("stale by {} {while_revalidate} {if_error}", by.as_secs()),
-            Lookup::Absent => "absent".to_owned(),
-            Lookup::Bypass => "bypass".to_owned(),
-        };
-        assert_eq!(look(&policy, 0), "absent");
-        assert!(cache.store().insert(key.clone(), Arc::new(stored)));
-        for (age, expected) in [
-            (0, "fresh for 10"),
-            (9, "fresh for 1"),
-            (10, "stale by 0 true true"),
-            (14, "stale by 4 true true"),
-            (15, "stale by 5 false true"),
-            (69, "stale by 59 false true"),
-            (70, "absent"),
-        ] {
-            assert_eq!(look(&policy, age), expected, "at {age} s");
-        }
-        policy.mode = Mode::Off;
-        assert_eq!(look(&policy, 0), "bypass");
     }
 }

@@ -37,7 +37,7 @@ use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, Cache, Lookup, StoredResponse};
+use crate::cache::{Attached, Cache, JudgedResponse, StoredResponse};
 use crate::chain::ledger::Epoch;
 use crate::chain::{Chain, Freshness};
 use crate::clock::Clock;
@@ -350,12 +350,12 @@ impl Fill {
 
     /// What is stored and fresh.
     fn fresh(&self, key: &Key) -> Option<Arc<StoredResponse>> {
-        let policy = &self.route(key)?.cache;
-        match self.cache.look_up(key, policy, self.clock.now()) {
-            Lookup::Fresh { stored, .. } => Some(stored),
+        let JudgedResponse { stored, freshness } = self.cache.get(key, self.clock.now())?;
+        match freshness {
+            Freshness::Fresh { .. } => Some(stored),
             // It is told once: from now on it would pass for recent.
-            Lookup::Revalidated { stored, .. } => Some(self.mark_revalidated(key, &stored)),
-            Lookup::Stale { .. } | Lookup::Absent | Lookup::Bypass => None,
+            Freshness::Revalidated { .. } => Some(self.mark_revalidated(key, &stored)),
+            Freshness::Stale { .. } => None,
         }
     }
 

@@ -137,9 +137,9 @@ impl Acceptor {
     /// Accepts connections for the current gateway.
     pub fn new(current: Current, settings: Settings) -> Arc<Self> {
         let gateway = current.load_full();
-        gateway.meter.totals.unsent.set(settings.unsent_bounds());
+        gateway.meter().totals.unsent.set(settings.unsent_bounds());
         Arc::new(Self {
-            totals: gateway.meter.totals.clone(),
+            totals: gateway.meter().totals.clone(),
             clock: gateway.clock.clone(),
             connection_settings: ArcSwap::from_pointee(ConnectionSettings::of(&gateway, settings)),
             current,

@@ -1,8 +1,8 @@
-//! Looking ahead: fetching what will be asked for, with what the budget has to
-//! spare. Off unless configured (`chain.look_ahead`).
+//! Prefetching with unused budget. Off unless configured (`chain.look_ahead`).
 //!
-//! Two things are foreseen: that one who walks a list asks for its next window,
-//! and that what was hot in one epoch is asked for in the next.
+//! Two kinds of responses are prefetched: the next window of a list that a
+//! client reads page by page, and, when an epoch begins, those that were used
+//! most in the epoch before.
 
 use std::sync::Arc;
 
@@ -13,36 +13,37 @@ use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::{Priority, RequestPriority};
 
-/// One hit in so many is counted as heat.
+/// One hit in so many is counted as a use.
 pub const SAMPLE: u64 = 8;
 
-/// Fetches anew what was hot when an epoch begins, the hottest first, each once.
+/// Fetches the most used responses of a tip anew, the most used first. Called
+/// when an epoch begins.
 pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     let most = fill.chain.look_ahead().refresh as usize;
     if most == 0 {
         return;
     }
-    let mut hot: Vec<(u32, Key)> = Vec::new();
+    let mut used: Vec<(u32, Key)> = Vec::new();
     fill.cache.store().each(|key, stored| {
         let Some(standing) = stored.stamp() else {
             return;
         };
         let may_change = matches!(standing.class, Class::Live | Class::Recent);
         if standing.tip == tip && may_change {
-            let heat = standing.cool();
-            if heat > 0 {
-                hot.push((heat, Key::from(key)));
+            let uses = standing.cool();
+            if uses > 0 {
+                used.push((uses, Key::from(key)));
             }
         }
     });
-    hot.sort_unstable_by_key(|(heat, _)| std::cmp::Reverse(*heat));
-    for (_, key) in hot.into_iter().take(most) {
+    used.sort_unstable_by_key(|(uses, _)| std::cmp::Reverse(*uses));
+    for (_, key) in used.into_iter().take(most) {
         fill.refresh(&key, RequestPriority::own(Priority::LookAhead));
     }
 }
 
-/// Fetches the window after a page that was just cut, where the list goes on
-/// and the one before is stored: somebody walks it.
+/// Fetches the window after a page that was just served, where the list
+/// continues and the page is not its first: a client reads it page by page.
 pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
     if !fill.chain.look_ahead().next_window {
         return;
@@ -58,7 +59,6 @@ fn next(fill: &Fill, key: &Key, stored: &StoredResponse) -> Option<Key> {
     let (limit, offset) = page_of(key)?;
     let total = stored.page()?.total;
     let next = (offset + limit).next_multiple_of(size);
-    // A walk has begun before this page, and goes on behind it.
-    let is_walk = offset > 0 && next < total;
-    is_walk.then(|| with_page(key, size, next)).flatten()
+    let is_read_on = offset > 0 && next < total;
+    is_read_on.then(|| with_page(key, size, next)).flatten()
 }

@@ -1,8 +1,10 @@
-//! What is counted of the walk. Each connection counts in one of a few shards,
-//! so that cores do not fight over a counter; who reads adds the shards up.
+//! Counts of requests and connections. A connection counts in one of a few
+//! shards, so that cores do not contend for a counter; a reader adds the shards
+//! up.
 //!
-//! A reload makes another meter, for other routes; what stays counts on, so that
-//! nobody who counts on in the one is missed in the other.
+//! A reload makes another meter, for other routes. The counts of routes that
+//! stay are shared by both, so that requests still under way on the old one are
+//! not lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,40 +14,40 @@ use http::StatusCode;
 use crate::cache::outcome::{OUTCOMES, Outcome};
 use crate::unsent::UnsentBytes;
 
-/// Classes of status: 1xx to 5xx.
+/// Classes of status codes: 1xx to 5xx.
 const CLASSES: usize = 5;
-/// Cells of a route: each outcome and, last, refusals, by class of status.
+/// Cells of a route: each outcome and, last, refusals, by class of status code.
 const CELLS: usize = (OUTCOMES.len() + 1) * CLASSES;
-/// A power of two.
+/// A power of two, so that the remainder is a mask.
 const SHARDS: usize = 8;
 
-/// Counts of requests by route, outcome and class of status.
+/// Counts of requests by route, outcome and class of status code.
 #[derive(Debug)]
 pub struct Meter {
-    /// First those of no route, then each route's.
+    /// First the cells of requests without a route, then each route's.
     cells: Box<[Arc<Cells>]>,
-    /// What the whole process counts.
+    /// Counts of the whole process.
     pub totals: Arc<Totals>,
 }
 
-/// What is counted whatever the routes.
+/// Counts that do not depend on the routes.
 #[derive(Debug, Default)]
 pub struct Totals {
     /// Connections open now.
     pub connections: AtomicU64,
     /// Connections accepted since the start.
     pub accepted: AtomicU64,
-    /// Connections turned away since the start, for there were too many.
+    /// Connections turned away since the start because there were too many.
     pub turned_away: AtomicU64,
-    /// Connections turned away since the start, for their client had too many.
+    /// Connections turned away since the start because their client had too many.
     pub turned_away_client: AtomicU64,
-    /// Connections reset since the start, for their client took its answer too
-    /// slowly.
+    /// Connections reset since the start because their client read its response
+    /// too slowly.
     pub too_slow: AtomicU64,
-    /// Answers that clients have not taken yet.
+    /// Memory held by responses that clients have not read yet.
     pub unsent: Arc<UnsentBytes>,
-    /// Callers in the limiter's table, as of its last pruning.
-    pub callers: AtomicU64,
+    /// Clients in the limiter's table after its last pruning.
+    pub clients: AtomicU64,
 }
 
 /// The counts of one route.
@@ -68,7 +70,7 @@ impl Cells {
 pub struct Count {
     /// The route's place in its table; `None` where no route was found.
     pub route: Option<usize>,
-    /// An outcome's word, or `refused`.
+    /// One of [`OUTCOMES`], or `refused`.
     pub outcome: &'static str,
     /// Such as `2xx`.
     pub class: &'static str,
@@ -77,7 +79,7 @@ pub struct Count {
 }
 
 impl Meter {
-    /// Zero everywhere, for so many routes.
+    /// A meter of `routes` routes, all counts zero.
     pub fn new(routes: usize) -> Self {
         Self {
             cells: (0..=routes).map(|_| Cells::new()).collect(),
@@ -85,8 +87,8 @@ impl Meter {
         }
     }
 
-    /// The meter of other routes, of which each says at which place it stood
-    /// here, if it did.
+    /// The meter after a reload. Each new route says which position it had among
+    /// the routes here, if any, and continues that one's counts.
     pub fn next(&self, routes: impl Iterator<Item = Option<usize>>) -> Self {
         let own = |place: Option<usize>| {
             let cells = place.and_then(|place| self.cells.get(place + 1));
@@ -104,8 +106,8 @@ impl Meter {
         }
     }
 
-    /// Counts a request of a connection: on a route, or on none; with an
-    /// outcome, or refused.
+    /// Counts a request of a connection. It has no `route` where none matched, and
+    /// no `outcome` where it was refused.
     pub fn count(
         &self,
         connection: u64,
@@ -122,7 +124,7 @@ impl Meter {
         }
     }
 
-    /// Every count that is not zero.
+    /// All counts but those that are zero.
     pub fn counts(&self) -> Vec<Count> {
         const NAMES: [&str; CLASSES] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
         let sum = |cells: &Cells, cell: usize| {

@@ -34,11 +34,12 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
+use crate::cache::decision::stale_bounds;
 use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
-use crate::cache::policy::{Mode, Policy};
-use crate::cache::reuse::{Decision, Origin, StaleBounds, decide};
+use crate::cache::policy::Mode;
+use crate::cache::reuse::{Origin, Reuse, may_reuse};
 use crate::cache::sequence::PurgeSequence;
 use crate::cache::status::Forward;
 use crate::cache::targeted::TargetList;
@@ -60,7 +61,7 @@ use crate::wire::Body;
 use crate::wire::stream::Stream;
 use pump::{AHEAD, Keep, Lingering, Pump};
 use read::one_length;
-pub(crate) use recall::{Recall, recall};
+pub(crate) use recall::{Recall, decide_plain, recall};
 use sent::{Sent, replace_forwarding};
 use serve::{finish, serve, serve_streamed};
 pub use shared::{Announced, Begun};
@@ -182,13 +183,6 @@ impl ClientRequest {
         let now = relay.clock.now();
         let (method, fields, key) = (&self.method, &self.fields, &self.key);
         recall(relay, route, method, fields, self.peer, key, now)
-    }
-}
-
-fn bounds(policy: &Policy) -> StaleBounds {
-    StaleBounds {
-        failed: policy.stale_if_error,
-        disconnected: policy.stale_if_error,
     }
 }
 
@@ -397,14 +391,9 @@ impl Fetch {
         let chosen = self.chosen.as_ref()?;
         let now = relay.clock.wall(relay.clock.now());
         let directives = RequestDirectives::of(&self.ask.fields);
-        let decision = decide(
-            &directives,
-            &chosen.reuse,
-            now,
-            origin,
-            &bounds(&route.cache),
-        );
-        if decision != Decision::StaleIfError {
+        let bounds = stale_bounds(&route.cache);
+        let reuse = may_reuse(&directives, &chosen.reuse, now, origin, &bounds);
+        if reuse != Ok(Reuse::IfError) {
             return None;
         }
         let outcome = Outcome::StaleIfError {

@@ -249,7 +249,7 @@ impl Server {
         drain: &Drain,
     ) -> Result<(), StartError> {
         let (acceptor, drain) = (acceptor.clone(), drain.clone());
-        let totals = self.first.meter.totals.clone();
+        let totals = self.first.meter().totals.clone();
         let drain_timeout = self.drain_timeout.clone();
         let backlog = self.backlog;
         self.runtimes.push(runtime.handle().clone());

@@ -1,5 +1,4 @@
-//! What the operator sees: logs and metrics. Doors only; what is counted is
-//! counted where it happens.
+//! Logs and metrics. The counters are in the modules that count.
 
 mod metrics;
 
@@ -12,24 +11,24 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-/// What is logged.
+/// The configuration of logging.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
     /// A level, or a list of `target=level`.
     pub level: String,
-    /// How a line looks.
+    /// The format of a line.
     pub format: Format,
 }
 
-/// How a line looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Text on a terminal, JSON elsewhere.
     Auto,
-    /// For people.
+    /// Text.
     Text,
-    /// For machines.
+    /// JSON.
     Json,
 }
 
@@ -42,11 +41,11 @@ impl Format {
     ];
 }
 
-/// What a text that says what is to be logged may be.
+/// What a filter may be, for error texts.
 pub const FILTER: &str = "a level (error, warn, info, debug, trace, off) or a list such as \"info,ordgate::access=debug\"";
 
-/// Whether a text says what is to be logged. A word on its own is a level: its
-/// parser would take any other for a target, and log nothing else.
+/// Whether a text is a filter. A single word must be a level: the parser of
+/// tracing would take any other word for a target, and log only that.
 pub fn is_filter(text: &str) -> bool {
     let is_level = |word: &str| {
         let levels = ["error", "warn", "info", "debug", "trace", "off"];
@@ -62,22 +61,22 @@ pub fn is_filter(text: &str) -> bool {
     text.split(',').all(fits) && text.parse::<Targets>().is_ok()
 }
 
-/// Why logging cannot begin.
+/// Why logging cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum BeginError {
-    /// `ORDGATE_LOG` says nothing that is understood.
+    /// `ORDGATE_LOG` is not a filter.
     #[error("ORDGATE_LOG is \"{0}\"; allowed is {FILTER}")]
     Variable(String),
-    /// Something logs already.
+    /// Logging has started already.
     #[error(transparent)]
     Already(#[from] TryInitError),
 }
 
-/// Begins to log, to standard error. `ORDGATE_LOG` overrides the settings,
-/// unless it is empty.
+/// Starts logging to standard error. `ORDGATE_LOG` overrides the settings, unless
+/// it is empty.
 ///
 /// # Errors
-/// Where the variable is not understood, or something logs already.
+/// If the variable is not a filter, or logging has started already.
 pub fn begin(settings: &Settings) -> Result<(), BeginError> {
     let variable = std::env::var_os("ORDGATE_LOG").unwrap_or_default();
     let wanted = variable.to_string_lossy();

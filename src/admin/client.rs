@@ -1,4 +1,4 @@
-//! The other end of `/purge`: what `ordgate purge` calls.
+//! The client of `/purge`, for the command `ordgate purge`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -11,28 +11,28 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-/// How long the whole may take.
+/// How long the whole exchange may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most of an answer that is read.
+/// The most bytes of a response's body.
 const MOST_ANSWER: usize = 1 << 20;
 
-/// What is to be purged.
+/// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// These URLs.
     Urls(Vec<String>),
-    /// What these routes have.
+    /// All responses of these routes.
     Routes(Vec<String>),
-    /// What bears these tags.
+    /// All responses with these tags.
     Tags(Vec<String>),
     /// Everything.
     All,
 }
 
-/// Why nothing was purged, as far as is known.
+/// Why a purge failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens there.
+    /// Nothing listens on the address.
     #[error(
         "no ordgate can be reached on {0}: is it running, and is this its admin address? --admin ADDR names another, --config FILE takes it from the server's configuration"
     )]
@@ -40,27 +40,26 @@ pub enum CallError {
     /// It did not answer in time.
     #[error("{0} did not answer within {seconds} s", seconds = PATIENCE.as_secs())]
     TimedOut(SocketAddr),
-    /// The answer broke off, or is no HTTP.
+    /// The response is incomplete, or is not HTTP.
     #[error("what answers on {0} is no ordgate's admin side: {1}")]
     Strange(SocketAddr, String),
-    /// It demands another token, or one at all.
+    /// It requires a token, or another one.
     #[error(
-        "{0} demands its token: set ORDGATE_ADMIN_TOKEN to it, or name the server's configuration (with admin.token_file) with --config"
+        "{0} requires its token: set ORDGATE_ADMIN_TOKEN to it, or name the server's configuration (with admin.token_file) with --config"
     )]
     Token(SocketAddr),
-    /// The token cannot be sent.
+    /// The token has characters that a field must not have.
     #[error("the admin token has characters that no field may have; visible ASCII is allowed")]
     BadToken(#[from] InvalidHeaderValue),
-    /// It refuses.
+    /// It refused the request.
     #[error("{0} refuses: {1}")]
     Refused(SocketAddr, String),
 }
 
-/// Has the ordgate whose admin side is at an address purge; answers with what
-/// it says that it has purged.
+/// Sends a purge to an admin listener, and returns its response.
 ///
 /// # Errors
-/// Why it has not.
+/// If the listener cannot be reached, does not answer, or refuses.
 pub async fn purge(
     admin: SocketAddr,
     token: Option<&str>,
@@ -84,16 +83,16 @@ pub async fn purge(
         value.set_sensitive(true);
         fields.insert(AUTHORIZATION, value);
     }
-    let asked = tokio::time::timeout(PATIENCE, ask(admin, request));
-    let (status, bytes) = match asked.await {
-        Ok(asked) => asked?,
+    let sent = tokio::time::timeout(PATIENCE, send(admin, request));
+    let (status, bytes) = match sent.await {
+        Ok(received) => received?,
         Err(_elapsed) => return Err(CallError::TimedOut(admin)),
     };
-    let said: Option<Value> = serde_json::from_slice(&bytes).ok();
-    let detail = said.as_ref().and_then(|said| said["detail"].as_str());
+    let received: Option<Value> = serde_json::from_slice(&bytes).ok();
+    let detail = received.as_ref().and_then(|body| body["detail"].as_str());
     match (status, detail) {
-        (StatusCode::OK, _) => said
-            .filter(|said| said["purged"].is_array())
+        (StatusCode::OK, _) => received
+            .filter(|body| body["purged"].is_array())
             .ok_or_else(|| CallError::Strange(admin, "it answers with something else".to_owned())),
         (StatusCode::UNAUTHORIZED, _) => Err(CallError::Token(admin)),
         (_, Some(detail)) => Err(CallError::Refused(admin, detail.to_owned())),
@@ -101,7 +100,7 @@ pub async fn purge(
     }
 }
 
-async fn ask(
+async fn send(
     admin: SocketAddr,
     request: Request<Full<Bytes>>,
 ) -> Result<(StatusCode, Bytes), CallError> {
@@ -121,7 +120,7 @@ async fn ask(
     Ok((status, body.await.map_err(strange)?.to_bytes()))
 }
 
-/// Where to connect to who listens on all addresses.
+/// The address to connect to: loopback for a listener on all addresses.
 fn reachable(admin: SocketAddr) -> SocketAddr {
     let ip = match admin.ip() {
         ip if !ip.is_unspecified() => ip,

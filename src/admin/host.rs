@@ -1,9 +1,9 @@
-//! Which values of Host the admin listener answers to.
+//! The values of Host that the admin listener accepts.
 //!
-//! A page in a browser can have its own name resolve to any address, this
-//! listener's among them, and reads what it answers then (DNS rebinding). Its
-//! requests say the page's name in Host. So a name must be known here; an address
-//! need not be, since no page has another's address for a name.
+//! A web page's host name may resolve to this listener's address; then the page
+//! could read the responses (DNS rebinding). Its requests have the page's name in
+//! Host. Therefore names must be configured. Addresses are accepted, because the
+//! name of a page is not another's address.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -11,17 +11,17 @@ use http::header::HOST;
 use http::uri::Authority;
 use http::{Request, StatusCode, Version};
 
-/// What is wrong with the host that a request is for.
+/// Why a request's host is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Foreign {
-    /// There is none, or several, or it is malformed.
+    /// Host is missing, repeated or malformed.
     Malformed,
-    /// It is the name of something else.
+    /// It is a name that is not configured.
     Name(String),
 }
 
 impl Foreign {
-    /// The status that says it.
+    /// The status code of the response.
     pub(super) const fn status(&self) -> StatusCode {
         match self {
             Self::Malformed => StatusCode::BAD_REQUEST,
@@ -29,26 +29,25 @@ impl Foreign {
         }
     }
 
-    /// What came, and what to do.
+    /// What was received, and what to do.
     pub(super) fn detail(&self) -> String {
         match self {
             Self::Malformed => {
                 "A request must have one Host field, of the form host or host:port".to_owned()
             }
             Self::Name(name) => format!(
-                "The admin listener does not go by the name {name:?}: use its address or localhost, or add the name to admin.hosts"
+                "The admin listener does not accept the host name {name:?}: use its address or localhost, or add the name to admin.hosts"
             ),
         }
     }
 }
 
-/// Checks the host that a request is for: its target's where that has one, else
-/// what Host says.
+/// Checks a request's host: that of its target where it has one, else Host.
 pub(super) fn check<B>(request: &Request<B>, names: &[String]) -> Result<(), Foreign> {
     let mut lines = request.headers().get_all(HOST).iter();
     let host = match (lines.next(), lines.next()) {
         (Some(host), None) => host.to_str().map_err(|_not_ascii| Foreign::Malformed)?,
-        // Browsers always send it.
+        // HTTP/1.0 does not require Host, and browsers always send it.
         (None, _) if request.version() == Version::HTTP_10 => return Ok(()),
         (None, _) | (Some(_), Some(_)) => return Err(Foreign::Malformed),
     };
@@ -64,7 +63,7 @@ pub(super) fn check<B>(request: &Request<B>, names: &[String]) -> Result<(), For
 
 fn is_own(authority: &Authority, names: &[String]) -> Result<(), Foreign> {
     let host = authority.host();
-    // A port may follow the host, and nothing else may, nor stand before it.
+    // Only a port may follow the host, and nothing may precede it.
     let port = authority.as_str().strip_prefix(host);
     let port = port.map(|rest| rest.strip_prefix(':').unwrap_or(rest));
     if !port.is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit())) {
@@ -79,7 +78,7 @@ fn is_own(authority: &Authority, names: &[String]) -> Result<(), Foreign> {
     }
     let name = host.strip_suffix('.').unwrap_or(host);
     let name = name.to_ascii_lowercase();
-    // RFC 6761 §6.3: these lead to this machine, wherever they are asked for.
+    // RFC 6761 §6.3: these names always resolve to the local machine.
     let is_local = name == "localhost" || name.ends_with(".localhost");
     match is_local || names.iter().any(|own| own.eq_ignore_ascii_case(&name)) {
         true => Ok(()),
@@ -87,7 +86,7 @@ fn is_own(authority: &Authority, names: &[String]) -> Result<(), Foreign> {
     }
 }
 
-/// Whether this may be a name in `admin.hosts`: a host without a port.
+/// Whether a text may be a name in `admin.hosts`: a host without a port.
 pub(crate) fn is_name(text: &str) -> bool {
     let parsed = text.parse::<Authority>();
     parsed.is_ok_and(|authority| authority.host() == text && !text.ends_with('.'))
@@ -106,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_must_be_known_and_addresses_need_not_be() {
+    fn names_must_be_configured_and_addresses_are_accepted() {
         let name = |name: &str| Err(Foreign::Name(name.to_owned()));
         let rows: &[(&str, &[&str], Result<(), Foreign>)] = &[
             ("/", &["127.0.0.1"], Ok(())),

@@ -1,4 +1,4 @@
-//! `/status`: how the gateway stands, as JSON. Keys go by their names.
+//! `/status`: the state of the gateway as JSON. Keys are named, never shown.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::upstream::endpoint::{EndpointSnapshot, LastFailure};
 use crate::upstream::keys::{Host, KeySnapshotAtHost};
 use crate::upstream::{Priority, Upstream};
 
-/// So many of the clients that have had the most of the budget are listed.
+/// The most clients that are listed, by their use of the budget.
 const HEAVIEST: usize = 10;
 
-/// What `/status` says.
+/// The body of `/status`.
 pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
-    let totals = &gateway.meter.totals;
+    let totals = &gateway.meter().totals;
     let size = gateway.cache.store().size();
     let routes = gateway.routes.routes();
-    let counts = gateway.meter.counts();
+    let counts = gateway.meter().counts();
     let stale = counts.iter().filter(|count| count.outcome == "stale");
     let stale: u64 = stale.map(|count| count.requests).sum();
     let requests = counts.iter().map(|count| {
@@ -56,7 +56,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "reset_unsent": totals.unsent.closed(),
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
-        "callers": totals.callers.load(Relaxed),
+        "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "chain": {
@@ -73,7 +73,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
     })
 }
 
-/// The same as `/readyz` says.
+/// The state that `/readyz` reports.
 fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     if *admin.drain.borrow() {
         "draining"
@@ -84,16 +84,16 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     }
 }
 
-/// What has come of requests over the limit on misses.
+/// The results of requests over the limit on misses.
 fn misses_limited(gateway: &Gateway) -> Value {
-    let Some(limit) = &gateway.limit else {
+    let Some(limit) = gateway.limit() else {
         return Value::Null;
     };
     let refused = limit.refused();
     json!({ "refused": refused.misses.load(Relaxed), "stale": refused.stale.load(Relaxed) })
 }
 
-/// Each upstream by its name. The first stands under `upstream` as well.
+/// Each upstream by its name. The first one is also under `upstream`.
 fn upstreams(gateway: &Gateway) -> Value {
     let each = gateway.upstreams.iter();
     let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one, &gateway.clock)));
@@ -145,7 +145,7 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     })
 }
 
-/// How a key stands at a host.
+/// A key's state at a host.
 fn key_at((host, standing): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
@@ -171,7 +171,7 @@ fn endpoint(fare: &EndpointSnapshot, clock: &Clock) -> Value {
     })
 }
 
-/// How an endpoint has failed the last time, and how often since it answered.
+/// The last failure of an endpoint, and how many there were since it answered.
 fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
     let at = date::value(clock.wall(last.at));
     json!({
@@ -194,8 +194,8 @@ fn stance(stance: BreakerState) -> Value {
     })
 }
 
-/// The clients that spend the budget: how much each has had of late, by which
-/// their turns go, and what each wants.
+/// The clients that used the most of the budget recently, which determines their
+/// position in the queue.
 fn heaviest(upstream: &Upstream) -> Vec<Value> {
     let shares = upstream.line().busiest_clients(HEAVIEST).into_iter();
     let share = |share: ClientUsage| {
@@ -209,7 +209,7 @@ fn heaviest(upstream: &Upstream) -> Vec<Value> {
     shares.map(share).collect()
 }
 
-/// Those who wait, and how long those have waited of late who passed.
+/// How many requests wait, and how long those waited that were sent recently.
 fn queue(upstream: &Upstream) -> Value {
     let line = upstream.line();
     let waited = Priority::ALL.map(|priority| {
@@ -219,8 +219,8 @@ fn queue(upstream: &Upstream) -> Value {
     json!({ "waiting": line.len(), "waited_seconds": Map::from_iter(waited) })
 }
 
-/// The bodies of requests on their way up: how much of them is buffered, and how
-/// many were refused for what was wrong with them.
+/// Request bodies: how many bytes are buffered, and how many were refused, by
+/// fault.
 fn request_bodies(upstream: &Upstream) -> Value {
     let uploads = upstream.uploads();
     let refused = BodyFault::ALL.map(|fault| {

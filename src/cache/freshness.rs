@@ -1,8 +1,8 @@
 //! Freshness lifetime and current age (RFC 9111 §4.2).
 //!
-//! Called when a response is stored or freshened; [`super::reuse`] compares what it yields with the
-//! time of a request. Spans are never negative and saturate. Ages count from whole seconds where a
-//! `Date` is involved, because a `Date` has no finer grain.
+//! Computed when a response is stored or freshened; [`super::reuse`] compares them with the time of a
+//! request. Durations are never negative and saturate. Where a `Date` is involved, ages are in whole
+//! seconds, the resolution of `Date`.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,12 +13,12 @@ use http::{
 
 use super::{date, delta::Delta, directives::ResponseDirectives, list::plain, targeted::Governing};
 
-/// How a lifetime is guessed where none is said (§4.2.2).
+/// How a lifetime is computed where the response states none (§4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// The part of the time since the last modification, in percent.
+    /// Its share of the time since the last modification, in percent.
     pub percent: u8,
-    /// What a guess never exceeds; zero forbids guessing.
+    /// The longest heuristic lifetime; zero disables it.
     pub cap: Duration,
 }
 
@@ -31,7 +31,7 @@ impl Default for Heuristic {
     }
 }
 
-/// What a lifetime was taken from.
+/// Where a lifetime comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LifetimeSource {
     /// `s-maxage`.
@@ -40,16 +40,16 @@ pub enum LifetimeSource {
     MaxAge,
     /// `Expires`.
     Expires,
-    /// A guess from `Last-Modified`.
+    /// A heuristic, from `Last-Modified`.
     Heuristic,
-    /// Nothing: the response was never fresh.
+    /// Nowhere: the response was never fresh.
     Nothing,
 }
 
 /// How long a response is fresh, counted from its generation (§4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// The span.
+    /// Its length.
     pub duration: Duration,
     /// Where it comes from.
     pub source: LifetimeSource,
@@ -66,19 +66,19 @@ impl Lifetime {
         heuristic: Heuristic,
     ) -> Self {
         let directives = &governing.directives;
-        let said = |delta: Delta, source| Self {
+        let explicit = |delta: Delta, source| Self {
             duration: delta.duration(),
             source,
         };
-        // §4.2.1, in this order: s-maxage of a shared cache, max-age, Expires, and only then a guess.
+        // §4.2.1, in this order: s-maxage for a shared cache, max-age, Expires, a heuristic.
         if let Some(delta) = directives.s_maxage {
-            return said(delta, LifetimeSource::SMaxage);
+            return explicit(delta, LifetimeSource::SMaxage);
         }
         if let Some(delta) = directives.max_age {
-            return said(delta, LifetimeSource::MaxAge);
+            return explicit(delta, LifetimeSource::MaxAge);
         }
         let generated = date::field(headers, &header::DATE).unwrap_or(response_time);
-        // RFC 9213 §2.2: a targeted field silences Expires.
+        // RFC 9213 §2.2: a targeted field overrides Expires.
         if !governing.targeted && headers.contains_key(header::EXPIRES) {
             let duration = date::since(generated, earliest_expiry(headers).unwrap_or(generated));
             return Self {
@@ -89,7 +89,7 @@ impl Lifetime {
         if may_guess(status, directives)
             && let Some(modified) = date::field(headers, &header::LAST_MODIFIED)
         {
-            let duration = heuristic.guess(date::since(modified, generated));
+            let duration = heuristic.lifetime(date::since(modified, generated));
             return Self {
                 duration,
                 source: LifetimeSource::Heuristic,
@@ -103,22 +103,22 @@ impl Lifetime {
 }
 
 impl Heuristic {
-    fn guess(self, unmodified: Duration) -> Duration {
+    fn lifetime(self, unmodified: Duration) -> Duration {
         let part = unmodified.as_secs().saturating_mul(u64::from(self.percent)) / 100;
         Duration::from_secs(part).min(self.cap)
     }
 }
 
-/// The earliest of the dates of `Expires`; nothing when one of them is no date, which is a time in the
-/// past (§5.3).
+/// The earliest date in `Expires`; `None` where one of them is invalid, which means a time in the past
+/// (§5.3).
 fn earliest_expiry(headers: &HeaderMap) -> Option<SystemTime> {
     let lines = headers.get_all(header::EXPIRES).iter();
     let dates: Option<Vec<_>> = lines.map(|line| date::parse(line.as_bytes())).collect();
     dates?.into_iter().min()
 }
 
-/// Whether a lifetime may be guessed: the status code is heuristically cacheable, or the response is
-/// marked as cacheable (§4.2.2).
+/// Whether a heuristic lifetime is allowed: the status code is heuristically cacheable, or the response
+/// is marked as cacheable (§4.2.2).
 #[must_use]
 pub fn may_guess(status: StatusCode, directives: &ResponseDirectives) -> bool {
     directives.public || heuristically_cacheable(status)
@@ -133,7 +133,7 @@ pub fn heuristically_cacheable(status: StatusCode) -> bool {
     )
 }
 
-/// From what the age of a stored response is counted (§4.2.3).
+/// What the age of a stored response is computed from (§4.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
     corrected_initial_age: Duration,
@@ -155,7 +155,7 @@ impl Aging {
         }
     }
 
-    /// How long it is since the response was generated or validated at its origin.
+    /// The time since the response was generated or validated by its origin.
     #[must_use]
     pub fn current_age(&self, now: SystemTime) -> Duration {
         let resident_time = date::since(self.response_time, now);
@@ -168,14 +168,14 @@ impl Aging {
         self.response_time
     }
 
-    /// The `Age` field of an answer made from the stored response (§5.1).
+    /// The value of `Age` in a response made from the stored one (§5.1).
     #[must_use]
     pub fn field(&self, now: SystemTime) -> HeaderValue {
         HeaderValue::from(Delta::from_secs(self.current_age(now).as_secs()).as_secs())
     }
 }
 
-/// §5.1: the first member counts where there are several, and what is no number is ignored.
+/// The value of `Age` (§5.1): the first of several, and none where it is not a number.
 fn age_value(headers: &HeaderMap) -> Delta {
     headers
         .get_all(header::AGE)

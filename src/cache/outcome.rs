@@ -1,5 +1,5 @@
-//! The `cache-status` field (RFC 9211): how an answer came about, said to the
-//! client and, in the same words, to logs and metrics. Pure.
+//! How a response came about: the outcome of a request, for the `cache-status`
+//! field (RFC 9211), logs and metrics.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -8,38 +8,38 @@ use http::{HeaderValue, StatusCode};
 
 use super::status::{CacheStatus, Forward};
 
-/// How an answer came about.
+/// How a response came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// From memory; `ttl` in whole seconds, below zero for one that is stale
-    /// and served while a newer one is fetched.
+    /// From memory.
     Hit {
-        /// What is left of the freshness lifetime.
+        /// Whole seconds of freshness left, below zero for a stale response that is
+        /// served while a newer one is fetched.
         ttl: i64,
     },
-    /// By asking the upstream.
+    /// From the upstream.
     Forwarded {
-        /// Why it was asked.
+        /// Why the request was forwarded.
         why: Forward,
-        /// What it said; `None` where nothing usable came.
+        /// The upstream's status code; `None` where it sent no usable response.
         status: Option<StatusCode>,
-        /// Whether its answer was stored.
+        /// Whether its response was stored.
         stored: bool,
-        /// Whether another request had asked already.
+        /// Whether the request joined the fetch of another.
         collapsed: bool,
     },
-    /// From memory though stale, since asking the upstream failed.
+    /// From memory though stale, because the upstream failed.
     StaleIfError {
-        /// By how much it is stale, in whole seconds below zero.
+        /// Whole seconds of freshness left, which are below zero.
         ttl: i64,
     },
 }
 
-/// The words of [`Outcome`] in logs and metrics.
+/// The names of outcomes in logs and metrics.
 pub const OUTCOMES: [&str; 5] = ["hit", "stale", "miss", "collapsed", "bypass"];
 
 impl Outcome {
-    /// The place of this outcome in [`OUTCOMES`].
+    /// The position of its name in [`OUTCOMES`].
     pub fn index(self) -> usize {
         match self {
             Self::Hit { ttl } if ttl >= 0 => 0,
@@ -55,8 +55,8 @@ impl Outcome {
         }
     }
 
-    /// The field's value; with the cache key and what `detail` says where they
-    /// are given.
+    /// The value of `cache-status`, with the cache key and a detail where they are
+    /// given.
     pub fn field(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
         match (self, key, detail) {
             (Self::Hit { ttl }, None, None) => hit(ttl),
@@ -65,22 +65,22 @@ impl Outcome {
     }
 
     fn write(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
-        let said = CacheStatus {
+        let base = CacheStatus {
             key,
             detail,
             ..CacheStatus::default()
         };
-        let said = match self {
+        let status = match self {
             Self::Hit { ttl } => CacheStatus {
                 hit: true,
                 ttl: Some(ttl),
-                ..said
+                ..base
             },
             Self::StaleIfError { ttl } => CacheStatus {
                 forward: Some(Forward::Stale),
                 ttl: Some(ttl),
                 detail: Some("stale-if-error"),
-                ..said
+                ..base
             },
             Self::Forwarded {
                 why,
@@ -92,18 +92,18 @@ impl Outcome {
                 forward_status: status,
                 stored,
                 collapsed,
-                ..said
+                ..base
             },
         };
-        said.value("ordgate")
+        status.value("ordgate")
     }
 }
 
 const MEMO: usize = 1024;
 
 thread_local! {
-    /// Values by their number: nearly every hit of a second shares one, and a
-    /// clone is a tenth of making it.
+    /// Values by their number: most hits within a second have the same one, and a
+    /// clone takes a tenth of the time of formatting it.
     static HITS: RefCell<Memo> = RefCell::new(Memo::new());
     static AGES: RefCell<Memo> = RefCell::new(Memo::new());
 }
@@ -135,7 +135,7 @@ static DIGITS: [[u8; 3]; 1000] = {
 /// The value of `age`, in whole seconds (RFC 9111 §5.1).
 pub fn age(age: Duration) -> HeaderValue {
     let seconds = age.as_secs();
-    // Most ages are small; a text that is always there needs no counter.
+    // Most ages are small, and a static text has no reference count.
     if seconds < 1000 {
         let digits = &DIGITS[seconds as usize];
         let zeros = usize::from(seconds < 100) + usize::from(seconds < 10);
@@ -148,7 +148,7 @@ pub fn age(age: Duration) -> HeaderValue {
     }
 }
 
-/// A direct-mapped memo of field values, by number.
+/// A direct-mapped table of field values, by number.
 struct Memo(Box<[Option<(usize, HeaderValue)>]>);
 
 impl Memo {
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields() {
+    fn values_of_cache_status() {
         let miss = Outcome::Forwarded {
             why: Forward::UriMiss,
             status: Some(StatusCode::OK),
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn ages() {
+    fn values_of_age() {
         for seconds in (0..1030).chain([1, 4096, 1024, u64::MAX]) {
             let expected = HeaderValue::from(seconds);
             assert_eq!(age(Duration::from_secs(seconds)), expected);

@@ -1,48 +1,44 @@
-//! How long an answer is fresh, and what may be done with it afterwards. Pure:
-//! `now` is an argument.
+//! The cache settings of a route: its mode, its freshness lifetimes, and how
+//! long stale responses may be served.
 //!
-//! The mode `override` gives fixed times per status, whatever the upstream's
-//! fields say; it asks nothing but the status and whether a list was empty.
-//!
-//! Deliberately absent: the store. An entry that is past every use simply is
-//! not used, and leaves when the store wants its room.
+//! In mode `override` the lifetime depends on the status, and on whether a list
+//! is empty; the upstream's fields are ignored.
 
 use std::time::Duration;
 
 use http::StatusCode;
 
 use super::storable::SetCookie;
-use crate::clock::Moment;
 
-/// What a route stores and for how long.
+/// The cache settings of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether anything is stored.
+    /// Whether responses are stored, and what decides their freshness.
     pub mode: Mode,
     /// Freshness lifetimes in mode `override`.
     pub times: StatusLifetimes,
-    /// How long past its freshness an answer may be used while a newer one is
-    /// fetched (RFC 5861 §3).
+    /// How stale a response may be that is served while a newer one is fetched
+    /// (RFC 5861 §3).
     pub stale_while_revalidate: Duration,
-    /// How long past its freshness an answer may be used when the upstream
-    /// fails or its budget is spent (RFC 5861 §4).
+    /// How stale a response may be that is served where the upstream fails or its
+    /// budget is spent (RFC 5861 §4).
     pub stale_if_error: Duration,
     /// In mode `respect`: which responses with `set-cookie` are stored.
     pub set_cookie: SetCookie,
-    /// In mode `chain`: the tip of the indexer that answers, by its number.
+    /// In mode `chain`: the number of the answering indexer's tip.
     pub tip: u16,
 }
 
 /// A route's cache mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Nothing is stored and nothing is collapsed.
+    /// Nothing is stored and requests are not collapsed.
     Off,
-    /// Fixed times per status.
+    /// Fixed lifetimes per status.
     Override,
-    /// A shared cache by RFC 9111, as the upstream's fields have it.
+    /// A shared cache by RFC 9111: the upstream's fields decide.
     Respect,
-    /// As blocks come and go.
+    /// Lifetimes follow the blocks of the chain.
     Chain,
 }
 
@@ -63,12 +59,12 @@ pub struct StatusLifetimes {
     pub exact: Vec<(StatusCode, Duration)>,
     /// For a class: `[1]` is 2xx, `[3]` is 4xx.
     pub classes: [Option<Duration>; 5],
-    /// For a 200 whose `results` is an empty list: it may fill at any moment.
+    /// For a 200 whose `results` is an empty list, which may change at any time.
     pub empty: Option<Duration>,
 }
 
 impl StatusLifetimes {
-    /// The freshness lifetime of an answer; `None` where it is not stored.
+    /// The freshness lifetime of a response; `None` where it is not stored.
     pub fn lifetime(&self, status: StatusCode, empty: bool) -> Option<Duration> {
         if empty && status == StatusCode::OK && self.empty.is_some() {
             return self.empty;
@@ -91,34 +87,6 @@ impl Default for Policy {
             set_cookie: SetCookie::default(),
             tip: 0,
         }
-    }
-}
-
-/// What an answer of a certain age is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usable {
-    /// As it is, for so long.
-    Fresh {
-        /// What is left of its freshness lifetime.
-        ttl: Duration,
-    },
-    /// Only under a condition, so long after its freshness ended.
-    Stale {
-        /// How long ago it ceased to be fresh.
-        by: Duration,
-    },
-}
-
-/// Judges an answer that was received at a moment with a freshness lifetime.
-/// Its age is the time since then (RFC 9111 §4.2.3, with an `age` of zero at
-/// the start: in mode `override` the lifetime counts from our receiving it).
-pub fn usable(received: Moment, lifetime: Duration, now: Moment) -> Usable {
-    let age = now.since(received);
-    match lifetime.checked_sub(age) {
-        Some(ttl) if !ttl.is_zero() => Usable::Fresh { ttl },
-        _ => Usable::Stale {
-            by: age.saturating_sub(lifetime),
-        },
     }
 }
 
@@ -156,39 +124,5 @@ mod tests {
             ..times
         };
         assert_eq!(without.lifetime(StatusCode::OK, true), Some(seconds(10)));
-    }
-
-    #[test]
-    fn freshness_ends_when_the_lifetime_has_passed() {
-        let received = Moment::from_nanos(1_000_000_000_000);
-        let rows = [
-            (0, Usable::Fresh { ttl: seconds(10) }),
-            (9, Usable::Fresh { ttl: seconds(1) }),
-            // RFC 9111 §4.2: fresh while the lifetime is greater than the age.
-            (10, Usable::Stale { by: seconds(0) }),
-            (25, Usable::Stale { by: seconds(15) }),
-        ];
-        for (age, expected) in rows {
-            let now = received + seconds(age);
-            assert_eq!(usable(received, seconds(10), now), expected, "at {age} s");
-        }
-        assert_eq!(
-            usable(received, seconds(0), received),
-            Usable::Stale { by: seconds(0) }
-        );
-    }
-
-    proptest::proptest! {
-        /// Nothing becomes fresh again, and the two sides of the boundary add
-        /// up to the age.
-        #[test]
-        fn age_and_freshness_agree(received in 0_u64..1 << 60, lifetime in 0_u64..1 << 50, age in 0_u64..1 << 50) {
-            let (received, lifetime) = (Moment::from_nanos(received), Duration::from_nanos(lifetime));
-            let age = Duration::from_nanos(age);
-            match usable(received, lifetime, received + age) {
-                Usable::Fresh { ttl } => proptest::prop_assert_eq!(ttl + age, lifetime),
-                Usable::Stale { by } => proptest::prop_assert_eq!(lifetime + by, age),
-            }
-        }
     }
 }

@@ -1,11 +1,12 @@
-//! May a stored response answer this request now? (RFC 9111 §4, §4.2.4, §5.2.1; RFC 5861.)
+//! Whether a stored response may answer a request now, in mode `respect` (RFC 9111 §4, §4.2.4,
+//! §5.2.1; RFC 5861).
 //!
-//! Called on every look-up of a `respect` route, and again when a forwarded request failed. Targets,
-//! methods and `Vary` have been matched by then ([`applies`], [`super::vary`]); preconditions come
+//! Called by [`super::decision`] for each request, and again when the upstream has failed. The target,
+//! the method and `Vary` match already ([`applies`], [`super::vary`]); preconditions are evaluated
 //! afterwards ([`super::validator`]). Nothing here allocates.
 //!
-//! The qualified form of the response's `no-cache` asks nothing here: the fields it names were never
-//! stored ([`super::storable::stored_fields`]), which §5.2.2.4 accepts as their exclusion.
+//! The qualified form of the response's `no-cache` has no effect here: the fields that it names are
+//! not stored ([`super::storable::stored_fields`]), which §5.2.2.4 accepts.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,7 +19,7 @@ use super::{
     targeted::TargetList,
 };
 
-/// What must be known of a stored response to reuse it.
+/// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredFacts {
     directives: ResponseDirectives,
@@ -28,7 +29,8 @@ pub struct StoredFacts {
 }
 
 impl StoredFacts {
-    /// Judges a response that has arrived, or been freshened, between these two times.
+    /// Reads a response that was requested, or freshened, at `request_time` and arrived at
+    /// `response_time`.
     #[must_use]
     pub fn of(
         status: StatusCode,
@@ -47,7 +49,7 @@ impl StoredFacts {
         }
     }
 
-    /// The directives that govern it.
+    /// The cache directives that govern it.
     #[must_use]
     pub fn directives(&self) -> &ResponseDirectives {
         &self.directives
@@ -59,7 +61,7 @@ impl StoredFacts {
         self.lifetime
     }
 
-    /// From what its age is counted.
+    /// What its age is computed from.
     #[must_use]
     pub fn aging(&self) -> Aging {
         self.aging
@@ -78,12 +80,12 @@ impl StoredFacts {
         whole(self.lifetime.duration).saturating_sub(whole(self.aging.current_age(now)))
     }
 
-    /// Demands validation before any further use (§4.4).
+    /// Marks it as invalid: it must be validated before any further use (§4.4).
     pub fn invalidate(&mut self) {
         self.invalidated = true;
     }
 
-    /// Counts it as stale from now on (§4.3.5: a HEAD has shown another representation).
+    /// Makes it stale from now on (§4.3.5: a response to HEAD describes another representation).
     pub fn make_stale(&mut self) {
         self.lifetime.duration = Duration::ZERO;
     }
@@ -92,16 +94,16 @@ impl StoredFacts {
 /// What is known of the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Nothing speaks against asking it.
+    /// No failure is known.
     Reachable,
     /// It answered with a server error (RFC 5861 §4: 500, 502, 503, 504).
     Failed,
-    /// It cannot be asked, or did not answer (RFC 9111 §4.2.4: disconnected).
+    /// It cannot be reached, or did not answer (RFC 9111 §4.2.4: disconnected).
     Disconnected,
 }
 
 impl Origin {
-    /// What an answer with this status code says of the origin (RFC 5861 §4).
+    /// The state of an origin that answered with this status code (RFC 5861 §4).
     #[must_use]
     pub fn after(status: StatusCode) -> Self {
         if matches!(status.as_u16(), 500 | 502 | 503 | 504) {
@@ -112,8 +114,8 @@ impl Origin {
     }
 }
 
-/// How stale an answer may be when the origin is in trouble and no directive says it: the operator's
-/// word, which §4.2.4 accepts as permission. Zero forbids.
+/// How stale a response may be when the origin is in trouble and no directive sets a bound: the route's
+/// `stale_if_error`, which §4.2.4 accepts as permission. Zero forbids it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StaleBounds {
     /// When the origin answers with a server error.
@@ -122,27 +124,23 @@ pub struct StaleBounds {
     pub disconnected: Duration,
 }
 
-/// What to do with a request for which a stored response was chosen.
+/// Why a stored response may answer a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// Reuse it: it is fresh.
+pub enum Reuse {
+    /// It is fresh.
     Fresh,
-    /// Reuse it: the client accepts its staleness.
+    /// The client accepts its staleness (RFC 9111 §5.2.1.2).
     MaxStale,
-    /// Reuse it, and validate it meanwhile (RFC 5861 §3).
-    StaleWhileRevalidate,
-    /// Reuse it, because the origin is in trouble (RFC 5861 §4, RFC 9111 §4.2.4).
-    StaleIfError,
-    /// Do not reuse it before it has been validated; go forward for this reason.
-    Validate(Forward),
-    /// Answer 504: the client wants no forwarding (RFC 9111 §5.2.1.7).
-    OnlyIfCached,
+    /// It may be served while it is validated (RFC 5861 §3).
+    WhileRevalidate,
+    /// The origin is in trouble (RFC 5861 §4, RFC 9111 §4.2.4).
+    IfError,
 }
 
-/// Whether a stored response to GET may answer this request; if not, why it goes forward.
+/// Whether a stored response to GET may answer this request at all.
 ///
 /// # Errors
-/// The reason: the method, for any but GET and HEAD, or content, which no cache key holds.
+/// Why not: its method is neither GET nor HEAD, or it has content, which is not part of the cache key.
 pub fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forward> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Forward::Method);
@@ -154,8 +152,8 @@ pub fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forward> {
     }
 }
 
-/// Whether a request announces content. In a GET it has no meaning that a cache could know
-/// (RFC 9110 §9.3.1), yet an origin may let it change its answer.
+/// Whether a request announces content. Content of a GET has no defined meaning (RFC 9110 §9.3.1), but
+/// an origin may answer differently because of it.
 #[must_use]
 pub fn has_content(request: &HeaderMap) -> bool {
     request.contains_key(header::TRANSFER_ENCODING)
@@ -164,49 +162,37 @@ pub fn has_content(request: &HeaderMap) -> bool {
             .is_some_and(|length| length != "0")
 }
 
-/// What to do where no stored response can be chosen, for [`Forward::UriMiss`] and its like.
-#[must_use]
-pub fn absent(request: &RequestDirectives, reason: Forward) -> Decision {
-    if request.only_if_cached {
-        Decision::OnlyIfCached
-    } else {
-        Decision::Validate(reason)
-    }
-}
-
-/// What to do with the chosen stored response.
-#[must_use]
-pub fn decide(
+/// Whether the selected stored response may answer the request now.
+///
+/// # Errors
+/// Why it may not before it has been validated.
+pub fn may_reuse(
     request: &RequestDirectives,
     stored: &StoredFacts,
     now: SystemTime,
     origin: Origin,
     bounds: &StaleBounds,
-) -> Decision {
+) -> Result<Reuse, Forward> {
     let age = stored.aging.current_age(now);
     let lifetime = stored.lifetime.duration;
-    // §4: no-cache wants successful validation, fresh or not, and so does what §4.4 invalidated.
+    // §4: no-cache demands successful validation even of a fresh response; so does an invalidation
+    // (§4.4).
     if stored.directives.no_cache == Scope::Whole || stored.invalidated {
-        return absent(request, Forward::Stale);
+        return Err(Forward::Stale);
     }
-    if lifetime > age && accepts(request, age, lifetime) {
-        return Decision::Fresh;
+    let is_fresh = lifetime > age;
+    if is_fresh && accepts(request, age, lifetime) {
+        return Ok(Reuse::Fresh);
     }
     let staleness = age.saturating_sub(lifetime);
-    if let Some(decision) = stale(request, stored, age, staleness, origin, bounds) {
-        return decision;
-    }
-    absent(
-        request,
-        if lifetime > age {
-            Forward::Request
-        } else {
-            Forward::Stale
-        },
-    )
+    let why = match is_fresh {
+        true => Forward::Request,
+        false => Forward::Stale,
+    };
+    stale(request, stored, age, staleness, origin, bounds).ok_or(why)
 }
 
-/// Whether the client is content with a response of this age and lifetime, staleness apart.
+/// Whether the client accepts a response of this age and lifetime, staleness aside.
 fn accepts(request: &RequestDirectives, age: Duration, lifetime: Duration) -> bool {
     // §5.2.1.4, §5.2.1.1 and §5.2.1.3.
     !request.no_cache
@@ -216,8 +202,8 @@ fn accepts(request: &RequestDirectives, age: Duration, lifetime: Duration) -> bo
             .is_none_or(|left| lifetime.saturating_sub(age) >= left.duration())
 }
 
-/// §4.2.4: the permissions to answer without validation nonetheless. A fresh response of which the
-/// request wants more comes here too, with no staleness.
+/// The permissions to answer without validation (§4.2.4). It is called for fresh responses too, with a
+/// staleness of zero, where the request demands a fresher one.
 fn stale(
     request: &RequestDirectives,
     stored: &StoredFacts,
@@ -225,46 +211,46 @@ fn stale(
     staleness: Duration,
     origin: Origin,
     bounds: &StaleBounds,
-) -> Option<Decision> {
+) -> Option<Reuse> {
     let directives = &stored.directives;
     let lifetime = stored.lifetime.duration;
     let is_stale = lifetime <= age;
-    // An explicit directive of the response outweighs every permission.
+    // An explicit directive of the response overrides every permission.
     if is_stale && directives.forbid_stale() {
         return None;
     }
-    let content = accepts(request, age, lifetime);
-    // §5.2.1.1: with max-age and no max-stale the client wants nothing stale.
+    let is_accepted = accepts(request, age, lifetime);
+    // §5.2.1.1: max-age without max-stale excludes stale responses.
     let wants_fresh = request.max_age.is_some() && request.max_stale.is_none();
     if is_stale
-        && content
+        && is_accepted
         && request
             .max_stale
             .is_some_and(|limit| limit.accepts(staleness))
     {
-        return Some(Decision::MaxStale);
+        return Some(Reuse::MaxStale);
     }
-    let unasked = match origin {
+    let granted = match origin {
         Origin::Reachable => None,
         Origin::Failed => Some(bounds.failed),
         Origin::Disconnected => Some(bounds.disconnected),
     };
-    if let Some(unasked) = unasked {
+    if let Some(granted) = granted {
         let limit = match (request.stale_if_error, directives.stale_if_error) {
-            // The client's own word for the case of an error is also its consent.
+            // The client's own bound is also its consent.
             (Some(limit), _) => Some(limit.duration()),
             (None, Some(limit)) => Some(limit.duration()),
-            (None, None) => (unasked > Duration::ZERO).then_some(unasked),
+            (None, None) => (granted > Duration::ZERO).then_some(granted),
         };
-        let consents = request.stale_if_error.is_some() || (content && !wants_fresh);
+        let consents = request.stale_if_error.is_some() || (is_accepted && !wants_fresh);
         if consents && limit.is_some_and(|limit| staleness <= limit) {
-            return Some(Decision::StaleIfError);
+            return Some(Reuse::IfError);
         }
     }
     let window = directives
         .stale_while_revalidate
         .is_some_and(|limit| staleness <= limit.duration());
-    (is_stale && content && !wants_fresh && window).then_some(Decision::StaleWhileRevalidate)
+    (is_stale && is_accepted && !wants_fresh && window).then_some(Reuse::WhileRevalidate)
 }
 
 #[cfg(test)]

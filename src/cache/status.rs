@@ -1,7 +1,6 @@
-//! `Cache-Status` (RFC 9211): what this cache did with a request, in words that all caches share.
+//! The `Cache-Status` field (RFC 9211): what this cache did with a request.
 //!
-//! Called once for each answer. The value is written into a buffer of the caller, so that a stored
-//! response can keep one. The reasons to forward are also the words of [`super::reuse`].
+//! The reasons to forward ([`Forward`]) are also those of [`super::decision`].
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
@@ -14,7 +13,7 @@ use super::list::is_token;
 /// The field's name.
 pub const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// Why a request went forward (RFC 9211 §2.2).
+/// Why a request was forwarded (RFC 9211 §2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Forward {
     /// The cache was configured to not handle this request.
@@ -23,13 +22,13 @@ pub enum Forward {
     Method,
     /// No stored response matches the target URI.
     UriMiss,
-    /// A stored response matches the target URI, none the fields that `Vary` nominates.
+    /// A stored response matches the target URI, but not the fields that `Vary` nominates.
     VaryMiss,
-    /// A stored response was chosen and is fresh, and the request does not accept it.
+    /// The selected stored response is fresh, but the request does not accept it.
     Request,
-    /// A stored response was chosen, and may not be used without validation.
+    /// The selected stored response may not be used without validation.
     Stale,
-    /// What is stored holds only a part of what is asked.
+    /// The stored response contains only a part of what is requested.
     Partial,
 }
 
@@ -49,29 +48,29 @@ impl Forward {
     }
 }
 
-/// What was done, and what else is told of it.
+/// A member of the field's list: what one cache did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
-    /// Answered without going forward.
+    /// The request was answered without forwarding it.
     pub hit: bool,
-    /// Went forward, for this reason. Not said beside `hit` (RFC 9211 §2.2).
+    /// Why the request was forwarded. Left out beside `hit` (RFC 9211 §2.2).
     pub forward: Option<Forward>,
-    /// The status code of the next hop, where it is not that of the answer (§2.3).
+    /// The status code that the next hop sent (§2.3).
     pub forward_status: Option<StatusCode>,
-    /// Seconds of freshness left, negative for a stale answer (§2.4).
+    /// Seconds of freshness left, negative for a stale response (§2.4).
     pub ttl: Option<i64>,
     /// The response was stored (§2.5).
     pub stored: bool,
-    /// The request waited for that of another (§2.6).
+    /// The request was collapsed with another one (§2.6).
     pub collapsed: bool,
     /// The cache key (§2.7).
     pub key: Option<&'a str>,
-    /// Anything else (§2.8).
+    /// Further details (§2.8).
     pub detail: Option<&'a str>,
 }
 
 impl CacheStatus<'_> {
-    /// Writes the list member of the cache that is called `name`.
+    /// Writes the list member, for the cache called `name`.
     pub fn write(&self, name: &str, out: &mut BytesMut) {
         bare(name, out);
         match (self.hit, self.forward) {
@@ -97,7 +96,7 @@ impl CacheStatus<'_> {
         }
     }
 
-    /// Parameters that mean something only of a request that went forward.
+    /// Writes the parameters of forwarded requests.
     fn write_forwarded(&self, out: &mut BytesMut) {
         if let Some(status) = self.forward_status {
             out.put_slice(b"; fwd-status=");
@@ -119,7 +118,7 @@ impl CacheStatus<'_> {
         shared(out.freeze())
     }
 
-    /// Adds the list member behind what caches nearer to the origin have said (RFC 9211 §2).
+    /// Appends the list member after those of caches nearer to the origin (RFC 9211 §2).
     pub fn append(&self, name: &str, headers: &mut HeaderMap) {
         headers.append(CACHE_STATUS, self.value(name));
     }
@@ -146,7 +145,7 @@ fn bare(text: &str, out: &mut BytesMut) {
     quoted(text, out);
 }
 
-/// Writes text as a String (RFC 9651 §3.3.3). Characters that no String can hold become `?`.
+/// Writes text as a String (RFC 9651 §3.3.3). Characters that a String cannot have become `?`.
 fn quoted(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
     for character in text.chars() {
@@ -159,7 +158,7 @@ fn quoted(text: &str, out: &mut BytesMut) {
     out.put_u8(b'"');
 }
 
-/// Writes an Integer (RFC 9651 §3.3.1), held to fifteen digits.
+/// Writes an Integer (RFC 9651 §3.3.1), clamped to fifteen digits.
 fn integer(number: i64, out: &mut BytesMut) {
     const MOST: i64 = 999_999_999_999_999;
     let number = number.clamp(-MOST, MOST);
@@ -188,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_say_what_was_done() {
+    fn members_of_the_list() {
         let none = CacheStatus::default();
         let forward = |reason| CacheStatus {
             forward: Some(reason),
@@ -307,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_goes_behind_those_of_others() {
+    fn a_member_is_appended_after_those_of_other_caches() {
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_STATUS, HeaderValue::from_static("origin; hit"));
         CacheStatus {

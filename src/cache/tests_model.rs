@@ -11,16 +11,15 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use proptest::{
     option,
-    prelude::{
-        Just, ProptestConfig, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest,
-    },
+    prelude::{Just, ProptestConfig, Strategy, any, prop_assert_eq, prop_oneof, proptest},
 };
 
 use super::{
     date,
     directives::RequestDirectives,
     freshness::Heuristic,
-    reuse::{Decision, Origin, StaleBounds, StoredFacts, decide},
+    reuse::{Origin, Reuse, StaleBounds, StoredFacts, may_reuse},
+    status::Forward,
     storable::{Exchange, SetCookie, storable},
     targeted::TargetList,
     vary::Nominated,
@@ -236,7 +235,7 @@ impl Moment<'_> {
     }
 
     /// The first sentence that prohibits this way of reuse.
-    fn prohibited(&self, way: Decision) -> Option<&'static str> {
+    fn prohibited(&self, way: Reuse) -> Option<&'static str> {
         let Self {
             response, request, ..
         } = self;
@@ -249,7 +248,7 @@ impl Moment<'_> {
             .min_fresh
             .is_some_and(|least| left < u64::from(least));
         let nothing_stale = request.max_age.is_some() && request.max_stale.is_none();
-        let error = way == Decision::StaleIfError;
+        let error = way == Reuse::IfError;
         let consents_to_error = error && request.sie.is_some();
         let forced =
             response.must_revalidate || response.proxy_revalidate || response.s_maxage.is_some();
@@ -293,16 +292,16 @@ impl Moment<'_> {
                 stale.is_some() && nothing_stale && !consents_to_error,
                 "§5.2.1.1: the client wants nothing stale",
             ),
-            (stale.is_some() && way == Decision::Fresh, "§4: stale"),
+            (stale.is_some() && way == Reuse::Fresh, "§4: stale"),
             (
-                way == Decision::MaxStale
+                way == Reuse::MaxStale
                     && !request
                         .max_stale
                         .is_some_and(|limit| limit.is_none() || within(limit)),
                 "§5.2.1.2: staler than the client accepts",
             ),
             (
-                way == Decision::StaleWhileRevalidate && !within(response.swr),
+                way == Reuse::WhileRevalidate && !within(response.swr),
                 "RFC 5861 §3: out of the window",
             ),
             (error && trouble.is_none(), "RFC 5861 §4: there is no error"),
@@ -325,7 +324,7 @@ impl Moment<'_> {
 }
 
 /// The real rules, one after the other: store, choose, reuse.
-fn walk(moment: &Moment<'_>, hand: Hand) -> Option<Decision> {
+fn walk(moment: &Moment<'_>, hand: Hand) -> Option<Result<Reuse, Forward>> {
     let kept_for = moment.stored_for.headers(hand);
     let headers = moment.response.headers(hand);
     let status = StatusCode::from_u16(moment.response.status).unwrap();
@@ -357,7 +356,7 @@ fn walk(moment: &Moment<'_>, hand: Hand) -> Option<Decision> {
         return None;
     }
     let now = at(i64::try_from(moment.age - u64::from(moment.response.age.unwrap_or(0))).unwrap());
-    Some(decide(
+    Some(may_reuse(
         &RequestDirectives::of(&presented),
         &stored,
         now,
@@ -478,16 +477,8 @@ proptest! {
         let age = u64::from(response.age.unwrap_or(0)) + resident;
         let moment =
             Moment { stored_for: &stored_for, response: &response, request: &request, age, origin, bounds };
-        match walk(&moment, hand) {
-            Some(
-                way @ (Decision::Fresh
-                | Decision::MaxStale
-                | Decision::StaleWhileRevalidate
-                | Decision::StaleIfError),
-            ) => prop_assert_eq!(moment.prohibited(way), None, "{:?}", way),
-            Some(Decision::Validate(_)) => prop_assert!(!request.only_if_cached),
-            Some(Decision::OnlyIfCached) => prop_assert!(request.only_if_cached),
-            None => {}
+        if let Some(Ok(way)) = walk(&moment, hand) {
+            prop_assert_eq!(moment.prohibited(way), None, "{:?}", way);
         }
     }
 
@@ -505,22 +496,19 @@ proptest! {
         let moment =
             Moment { stored_for: &stored_for, response: &response, request: &request, age, origin, bounds };
         let ways = [
-            Decision::Fresh,
-            Decision::MaxStale,
-            Decision::StaleIfError,
-            Decision::StaleWhileRevalidate,
+            Reuse::Fresh,
+            Reuse::MaxStale,
+            Reuse::IfError,
+            Reuse::WhileRevalidate,
         ];
         // A way of answering stale is open only to what is stale, or kept from a client that wants more.
-        let open = |way: &Decision| match way {
-            Decision::MaxStale | Decision::StaleWhileRevalidate => moment.staleness().is_some(),
-            Decision::Fresh
-            | Decision::StaleIfError
-            | Decision::Validate(_)
-            | Decision::OnlyIfCached => true,
+        let open = |way: &Reuse| match way {
+            Reuse::MaxStale | Reuse::WhileRevalidate => moment.staleness().is_some(),
+            Reuse::Fresh | Reuse::IfError => true,
         };
         let best = ways.into_iter().find(|way| open(way) && moment.prohibited(*way).is_none());
         if let Some(best) = best {
-            prop_assert_eq!(walk(&moment, hand), Some(best));
+            prop_assert_eq!(walk(&moment, hand), Some(Ok(best)));
         }
     }
 }

@@ -1,6 +1,6 @@
-//! What finding a key out would take, without doing it: for the operator.
-//!
-//! It asks the very functions that fill, so that it says what they would do.
+//! How a key would be fetched, without fetching it: for `/explain`, and for the
+//! limit on misses. It calls the functions that fetching calls, so that it says
+//! what they would do.
 
 use std::sync::Arc;
 
@@ -12,25 +12,26 @@ use crate::cache::policy::Mode;
 use crate::chain::runs::TransactionLocation;
 use crate::upstream::{Priority, RequestPriority};
 
-/// What finding a key out would take.
+/// How a key would be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plan {
-    /// The upstream is asked for this other key: if that has not changed, nor
-    /// has what is stored.
+    /// The upstream is asked for another key of the same tip. If that response is
+    /// unchanged, the stored one is too.
     Check(Key),
-    /// The upstream is asked for this key, whose block proves that what is
-    /// stored still stands.
-    Confirm(Key),
+    /// The upstream is asked for this key of the anchor block. If it is unchanged,
+    /// the stored response is still valid.
+    Revalidate(Key),
     /// A transaction's page is cut from its block's stored windows.
     Derive,
     /// A page is cut from stored windows.
     Cut,
-    /// The upstream is asked for these windows, and the page is cut from them
-    /// and from those that are stored.
+    /// The upstream is asked for these windows; the page is cut from them and from
+    /// the stored ones.
     Windows {
-        /// What is asked for.
+        /// The windows that the upstream is asked for.
         asks: Vec<Key>,
-        /// Whether all were stored, and are of different moments.
+        /// Whether all windows are stored, but are from different times and do not
+        /// fit together.
         disagree: bool,
     },
     /// The upstream is asked for the key itself.
@@ -42,13 +43,13 @@ impl Plan {
     pub fn asks(&self) -> bool {
         match self {
             Self::Derive | Self::Cut => false,
-            Self::Check(_) | Self::Confirm(_) | Self::Windows { .. } | Self::Plain => true,
+            Self::Check(_) | Self::Revalidate(_) | Self::Windows { .. } | Self::Plain => true,
         }
     }
 }
 
 impl Fill {
-    /// What finding a key out would take now, if it is not stored and fresh.
+    /// How a key would be fetched now, if its stored response is not fresh.
     pub fn plan(&self, key: &Key) -> Plan {
         let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
             return Plan::Plain;
@@ -57,7 +58,7 @@ impl Fill {
             return Plan::Check(chosen);
         }
         if let Some((anchor, _)) = self.proof(key, route) {
-            return Plan::Confirm(anchor);
+            return Plan::Revalidate(anchor);
         }
         if self.derive(key, route).is_some() {
             return Plan::Derive;
@@ -80,9 +81,9 @@ impl Fill {
         }
         let parts: Vec<Arc<StoredResponse>> =
             wanted.into_iter().filter_map(|(_, part)| part).collect();
-        // One part that is neither a page nor nothing answers for all.
-        let is_odd = parts.iter().any(|part| part.page().is_none());
-        match is_odd || self.cut_page(&list, &parts).is_some() {
+        // A window that is no page, such as an error, answers for all.
+        let is_other = parts.iter().any(|part| part.page().is_none());
+        match is_other || self.cut_page(&list, &parts).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
                 asks: list.windows(),
@@ -91,7 +92,7 @@ impl Fill {
         }
     }
 
-    /// The keys of the windows that a page is cut from; none where it is not.
+    /// The keys of the windows that a page is cut from; none where it is not cut.
     pub fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self
             .route(key)
@@ -99,10 +100,10 @@ impl Fill {
         list.map_or_else(Vec::new, |list| list.windows())
     }
 
-    /// Where a transaction was last seen among its block's windows, and the key
-    /// of that window.
+    /// Where a transaction was last seen among its block's windows, and that
+    /// window's key.
     pub fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
-        let (_, place, window) = self.hint(key, self.route(key)?)?;
-        Some((place, window))
+        let (_, location, window) = self.hint(key, self.route(key)?)?;
+        Some((location, window))
     }
 }

@@ -57,19 +57,15 @@ impl Acceptor {
         let (trust, settings) = (&settings.trust, settings.settings);
         let clock = &self.clock;
         let activity = Arc::new(Activity::new(clock.now()));
-        let session = Arc::new(Session {
-            peer,
-            connection: self.next_connection.fetch_add(1, Relaxed),
-            requests: AtomicU64::new(0),
-            activity: activity.clone(),
-        });
+        let connection = self.next_connection.fetch_add(1, Relaxed);
+        let session = Arc::new(Session::new(peer, connection, activity.clone()));
         let guarded = GuardedStream::new(
             stream,
             settings.head_bounds(),
             settings.times,
             activity.clone(),
             clock.clone(),
-            UnsentConnection::new(&self.totals.unsent, trust, peer, session.connection),
+            UnsentConnection::new(&self.totals.unsent, trust, peer, connection),
         );
         let service = ConnectionService {
             current: RefCell::new(Cache::new(self.current.clone())),
@@ -239,7 +235,7 @@ impl ConnectionService {
         let (gateway, session) = (gateway.clone(), self.session.clone());
         let clock = self.clock.clone();
         // hyper polls this once the previous answer is completely written.
-        ResponseFuture::Under(Box::pin(async move {
+        ResponseFuture::Waiting(Box::pin(async move {
             session.activity.refresh(clock.now());
             let Ok(response) = gateway.answer(&session, request).await;
             response

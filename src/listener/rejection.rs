@@ -54,7 +54,7 @@ impl ConnectionSettings {
         Self {
             over_total: prepared(gateway, &Refusal::TooManyConnections),
             over_client: prepared(gateway, &Refusal::TooManyClientConnections),
-            trust: gateway.trust.clone(),
+            trust: gateway.clients.trust.clone(),
             settings,
         }
     }
@@ -76,7 +76,7 @@ fn prepared(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
         permit: None,
     };
     let (head, body) = gateway
-        .respond
+        .responder
         .refusal(refusal, None, &context)
         .into_parts();
     let body = match body {

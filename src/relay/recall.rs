@@ -1,48 +1,48 @@
-//! What memory says of a request, without waiting for anything.
+//! Answering from memory on plain routes, without waiting.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, Response};
 
+use super::Relay;
 use super::sent::Sent;
 use super::serve::serve;
-use super::{Relay, bounds};
+use crate::cache::decision::{Basis, Decision, RequestFacts, decide};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
-use crate::cache::policy::Mode;
-use crate::cache::reuse::{Decision, Origin, decide};
+use crate::cache::reuse::{Origin, Reuse, applies};
 use crate::cache::status::Forward;
+use crate::cache::validator;
 use crate::cache::variant::Variant;
-use crate::cache::{reuse, validator};
 use crate::clock::Moment;
 use crate::route::Route;
 use crate::wire::Body;
 
-/// What memory says of a request.
+/// What memory has for a request.
 pub(crate) enum Recall {
-    /// The answer.
+    /// A response.
     Answer {
-        /// It.
+        /// The response.
         response: Response<Body>,
         /// How it came about.
         outcome: Outcome,
-        /// Whether it is to be validated meanwhile (RFC 5861 §3).
+        /// Whether the stored response is to be validated meanwhile (RFC 5861 §3).
         refresh: bool,
     },
-    /// Go forward.
+    /// Nothing: the upstream is to be asked.
     Forward {
         /// Why.
         why: Forward,
-        /// What is stored and would do if it were validated.
+        /// The stored response that the upstream may validate.
         chosen: Option<Arc<Variant>>,
     },
-    /// The client wants no forwarding (RFC 9111 §5.2.1.7).
+    /// Nothing, and the client forbids forwarding (RFC 9111 §5.2.1.7).
     OnlyIfCached,
 }
 
-/// What memory has for a request, without waiting for anything.
+/// Answers a request from memory, if memory may answer it.
 pub(crate) fn recall(
     relay: &Relay,
     route: &Route,
@@ -52,49 +52,52 @@ pub(crate) fn recall(
     key: &Key,
     now: Moment,
 ) -> Recall {
-    let forward = |why, chosen| Recall::Forward { why, chosen };
-    if route.cache.mode != Mode::Respect {
-        return forward(Forward::Bypass, None);
-    }
-    if let Err(why) = reuse::applies(method, fields) {
-        return forward(why, None);
-    }
-    let directives = RequestDirectives::of(fields);
-    let (why, chosen) = match choose(relay, key, &Sent::of(relay, route, fields, peer)) {
-        Err(why) => (why, None),
-        Ok(chosen) => (Forward::Request, Some(chosen)),
-    };
-    let Some(chosen) = chosen.filter(|_| !validator::for_the_origin(fields)) else {
-        return match directives.only_if_cached {
-            true => Recall::OnlyIfCached,
-            false => forward(why, None),
-        };
+    let (stored, reuse) = match decide_plain(relay, route, method, fields, peer, key, now) {
+        Decision::Serve { stored, reuse } => (stored, reuse),
+        Decision::Fetch { why, stored } => {
+            let chosen = stored;
+            return Recall::Forward { why, chosen };
+        }
+        Decision::OnlyIfCached => return Recall::OnlyIfCached,
     };
     let wall = relay.clock.wall(now);
-    let decision = decide(
-        &directives,
-        &chosen.reuse,
-        wall,
-        Origin::Reachable,
-        &bounds(&route.cache),
-    );
-    match decision {
-        Decision::Fresh
-        | Decision::MaxStale
-        | Decision::StaleWhileRevalidate
-        | Decision::StaleIfError => {
-            let outcome = Outcome::Hit {
-                ttl: chosen.reuse.ttl(wall),
-            };
-            Recall::Answer {
-                response: serve(relay, route, &chosen, method, fields, key, outcome, wall),
-                outcome,
-                refresh: decision == Decision::StaleWhileRevalidate,
-            }
-        }
-        Decision::Validate(why) => forward(why, Some(chosen)),
-        Decision::OnlyIfCached => Recall::OnlyIfCached,
+    let outcome = Outcome::Hit {
+        ttl: stored.reuse.ttl(wall),
+    };
+    Recall::Answer {
+        response: serve(relay, route, &stored, method, fields, key, outcome, wall),
+        outcome,
+        refresh: reuse == Reuse::WhileRevalidate,
     }
+}
+
+/// What to do with a request on a plain route. `/explain` asks it too.
+pub(crate) fn decide_plain(
+    relay: &Relay,
+    route: &Route,
+    method: &Method,
+    fields: &HeaderMap,
+    peer: IpAddr,
+    key: &Key,
+    now: Moment,
+) -> Decision<Arc<Variant>> {
+    let directives = RequestDirectives::of(fields);
+    let request = RequestFacts {
+        not_reusable: applies(method, fields).err(),
+        directives: &directives,
+        for_the_origin: validator::for_the_origin(fields),
+        origin: Origin::Reachable,
+    };
+    let now = relay.clock.wall(now);
+    decide(
+        &route.cache,
+        &request,
+        || choose(relay, key, &Sent::of(relay, route, fields, peer)),
+        |variant| Basis::Origin {
+            facts: &variant.reuse,
+            now,
+        },
+    )
 }
 
 /// The stored response that `Vary` selects, the most recent of several.

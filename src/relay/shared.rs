@@ -17,10 +17,11 @@ use tokio::time::{Instant, timeout_at};
 use super::recall::choose;
 use super::sent::is_overridden;
 use super::serve::{say_instead, serve_streamed};
-use super::{Came, Fetch, Recall, Relay, Went, bounds, forwarded, has_conditions};
+use super::{Came, Fetch, Recall, Relay, Went, forwarded, has_conditions};
+use crate::cache::decision::stale_bounds;
 use crate::cache::directives::{RequestDirectives, Scope};
-use crate::cache::policy::{Mode, Policy};
-use crate::cache::reuse::{Decision, Origin, decide};
+use crate::cache::policy::Mode;
+use crate::cache::reuse::{Origin, StaleBounds, may_reuse};
 use crate::cache::sequence::PurgeSequence;
 use crate::cache::status::Forward;
 use crate::cache::validator;
@@ -337,14 +338,8 @@ impl Fetch {
     /// as it is.
     fn accepts(&self, route: &Route, variant: &Variant, now: SystemTime) -> bool {
         let directives = RequestDirectives::of(&self.ask.fields);
-        let bounds = bounds(&route.cache);
-        match decide(&directives, &variant.reuse, now, Origin::Reachable, &bounds) {
-            Decision::Fresh
-            | Decision::MaxStale
-            | Decision::StaleWhileRevalidate
-            | Decision::StaleIfError => true,
-            Decision::Validate(_) | Decision::OnlyIfCached => false,
-        }
+        let bounds = stale_bounds(&route.cache);
+        may_reuse(&directives, &variant.reuse, now, Origin::Reachable, &bounds).is_ok()
     }
 
     /// Whether the answer to another's request may do for this one.
@@ -429,9 +424,8 @@ impl Fetch {
 /// of its own.
 fn is_fresh(variant: &Variant, now: SystemTime) -> bool {
     let none = RequestDirectives::default();
-    let never = bounds(&Policy::default());
-    let decision = decide(&none, &variant.reuse, now, Origin::Reachable, &never);
-    matches!(decision, Decision::Fresh | Decision::StaleWhileRevalidate)
+    let never = StaleBounds::default();
+    may_reuse(&none, &variant.reuse, now, Origin::Reachable, &never).is_ok()
 }
 
 /// What following a leader has come to.

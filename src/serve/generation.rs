@@ -27,7 +27,7 @@ use crate::chain::Chain;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fill::Fill;
-use crate::gateway::{Document, Gateway};
+use crate::gateway::{ClientPolicy, Document, Gateway, Records};
 use crate::limit::Limit;
 use crate::meter::Meter;
 use crate::openapi;
@@ -153,7 +153,7 @@ pub(super) fn after(
         );
     }
     upstreams.take_over(known, keys);
-    let limit = Limit::after(before.limit.as_ref(), &config.limit, before.clock.clone());
+    let limit = Limit::after(before.limit(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
     let lapses = config.lapses;
     let fill = before
@@ -162,7 +162,7 @@ pub(super) fn after(
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
-    let meter = before.meter.next(places);
+    let meter = before.meter().next(places);
     let ongoing = before.relay.ongoing.clone();
     ongoing.bound(&fill.upstreams);
     let identity = Identity {
@@ -230,9 +230,10 @@ fn assemble(
         upstream.set_pseudonym(&identity.pseudonym);
     }
     let gateway = Arc::new(Gateway {
-        trust: config.trust.clone(),
-        limit,
-        looks_ahead: config.chain.look_ahead.refresh > 0,
+        clients: ClientPolicy {
+            trust: config.trust.clone(),
+            limit,
+        },
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
@@ -247,8 +248,11 @@ fn assemble(
             pseudonym: identity.pseudonym,
             seed: identity.seed,
         }),
-        meter,
-        access_log: AccessLog::new(&config.access_log),
+        records: Records {
+            meter,
+            access_log: AccessLog::new(&config.access_log),
+            counts_use: config.chain.look_ahead.refresh > 0,
+        },
         documents: vec![Document {
             path: openapi::PATH,
             media: "application/json",
@@ -257,9 +261,8 @@ fn assemble(
         }],
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
-        respond,
+        responder: respond,
         routes: fill.routes.clone(),
-        stale_wait: config.stale_wait,
         clock: fill.clock.clone(),
         seed: identity.seed,
         fill,

@@ -1,9 +1,10 @@
-//! Metrics in Prometheus' form (OpenMetrics text), made when they are asked
-//! for, from what the rooms count.
+//! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
+//! the modules when `/metrics` is requested.
 
 mod upstream;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,23 +20,24 @@ use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
 
-/// All metrics of a gateway, as text; and how many reloads were done and how
-/// many refused.
+/// The metrics of a gateway, and of reloads: how many were done and how many
+/// refused.
 ///
 /// # Errors
-/// Where the text cannot be written; memory is the only reason.
-pub fn render(
-    gateway: &std::sync::Arc<Gateway>,
-    reloads: (u64, u64),
-) -> Result<String, fmt::Error> {
+/// Where the text cannot be formatted.
+pub fn render(gateway: &Arc<Gateway>, reloads: (u64, u64)) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Reading(gateway.clone(), reloads)));
+    let gateway = gateway.clone();
+    registry.register_collector(Box::new(Reading { gateway, reloads }));
     let mut text = String::with_capacity(4096);
     encode(&mut text, &registry)?;
     Ok(text)
 }
 
-struct Reading(std::sync::Arc<Gateway>, (u64, u64));
+struct Reading {
+    gateway: Arc<Gateway>,
+    reloads: (u64, u64),
+}
 
 impl fmt::Debug for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,9 +45,274 @@ impl fmt::Debug for Reading {
     }
 }
 
-type Labels<'l> = &'l [(&'l str, &'l str)];
+impl Collector for Reading {
+    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
+        let gateway = &*self.gateway;
+        requests(gateway, &mut to)?;
+        connections(gateway, &mut to)?;
+        limits(gateway, &mut to)?;
+        reloads(self.reloads, &mut to)?;
+        cache(gateway, &mut to)?;
+        tips(gateway, &mut to)?;
+        let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
+        gauge(
+            &mut to,
+            "ordgate_build_info",
+            "The version of ordgate",
+            vec![(build, 1.0)],
+        )?;
+        upstream::encode(gateway, &mut to)
+    }
+}
 
-/// Encodes one family: its name, its help, its cells.
+fn requests(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let routes = gateway.routes.routes();
+    let requests = gateway.meter().counts().into_iter().map(|count| {
+        let route = count
+            .route
+            .and_then(|at| routes.get(at))
+            .map_or("none", |route| &*route.name);
+        let pairs = [
+            ("route", route),
+            ("outcome", count.outcome),
+            ("class", count.class),
+        ];
+        (labels(&pairs), count.requests)
+    });
+    counter(
+        to,
+        "ordgate_requests",
+        "Requests answered, by route, by outcome (a fresh or stale stored response, an answer of the upstream, or a refusal), and by class of status code",
+        requests.collect(),
+    )
+}
+
+fn connections(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let totals = &gateway.meter().totals;
+    let read = |n: &AtomicU64| n.load(Relaxed);
+    counter(
+        to,
+        "ordgate_connections_accepted",
+        "Client connections accepted",
+        one(read(&totals.accepted)),
+    )?;
+    counter(
+        to,
+        "ordgate_connections_turned_away",
+        "Client connections turned away because there were too many in total, or too many of one client",
+        by(
+            "reason",
+            [
+                ("total", read(&totals.turned_away)),
+                ("client", read(&totals.turned_away_client)),
+            ],
+        ),
+    )?;
+    counter(
+        to,
+        "ordgate_connections_reset",
+        "Client connections reset because the client read its response too slowly, or because unread responses held too much memory",
+        by(
+            "reason",
+            [
+                ("slow", read(&totals.too_slow)),
+                ("unsent", totals.unsent.closed()),
+            ],
+        ),
+    )?;
+    gauge(
+        to,
+        "ordgate_connections",
+        "Client connections open",
+        one(read(&totals.connections) as f64),
+    )?;
+    gauge(
+        to,
+        "ordgate_unsent_bytes",
+        "Memory held by responses that clients have not read yet",
+        one(totals.unsent.held() as f64),
+    )?;
+    gauge(
+        to,
+        "ordgate_unsent_max_bytes",
+        "The bound on that memory",
+        one(totals.unsent.bound() as f64),
+    )
+}
+
+fn limits(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let refused = gateway.limit().map(Limit::refused);
+    let read = |of: fn(&MissRefusals) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
+    counter(
+        to,
+        "ordgate_misses_limited",
+        "Requests over their client's limit on misses: refused with 429, or answered with a stale response",
+        by(
+            "result",
+            [
+                ("refused", read(|all| &all.misses)),
+                ("stale", read(|all| &all.stale)),
+            ],
+        ),
+    )?;
+    gauge(
+        to,
+        "ordgate_callers",
+        "Clients in the limiter's table after its last pruning",
+        one(gateway.meter().totals.clients.load(Relaxed) as f64),
+    )
+}
+
+fn reloads((done, refused): (u64, u64), to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    counter(
+        to,
+        "ordgate_reloads",
+        "Reloads of the configuration: done, or refused because it was invalid",
+        by("result", [("done", done), ("refused", refused)]),
+    )
+}
+
+fn cache(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let store = gateway.cache.store();
+    counter(
+        to,
+        "ordgate_purges",
+        "Purges, by the operator and by reorgs",
+        one(store.purges()),
+    )?;
+    let size = store.size();
+    gauge(
+        to,
+        "ordgate_cache_entries",
+        "Stored responses",
+        one(size.entries as f64),
+    )?;
+    gauge(
+        to,
+        "ordgate_cache_bytes",
+        "Memory held by stored responses",
+        one(size.bytes as f64),
+    )?;
+    gauge(
+        to,
+        "ordgate_cache_max_bytes",
+        "The bound on that memory",
+        one(size.max_bytes as f64),
+    )?;
+    gauge(
+        to,
+        "ordgate_collapse_keys",
+        "Cache keys that are being fetched",
+        one(gateway.fill.collapse.len() as f64),
+    )?;
+    let sliceable = gateway.paged().map(|(route, is_sliceable)| {
+        let labels = labels(&[("route", &*route.name)]);
+        (labels, f64::from(u8::from(is_sliceable)))
+    });
+    gauge(
+        to,
+        "ordgate_route_sliceable",
+        "Whether a route's pages are cut from windows at present",
+        sliceable.collect(),
+    )
+}
+
+fn tips(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let all = gateway.tip_snapshots();
+    counter(
+        to,
+        "ordgate_tip_probes",
+        "Probes of a tip that have ended",
+        by_tip(&all, |tip| tip.probes),
+    )?;
+    counter(
+        to,
+        "ordgate_tip_probe_failures",
+        "Probes of a tip that have failed",
+        by_tip(&all, |tip| tip.failures),
+    )?;
+    counter(
+        to,
+        "ordgate_tip_reorgs",
+        "Reorgs seen in the answers of an indexer",
+        by_tip(&all, |tip| tip.reorgs),
+    )?;
+    gauge(
+        to,
+        "ordgate_tip_epoch",
+        "The current epoch of a tip",
+        by_tip(&all, |tip| tip.epoch as f64),
+    )?;
+    let heights = all.iter().filter_map(|tip| {
+        let height = f64::from(tip.height?);
+        Some((labels(&[("tip", &tip.name)]), height))
+    });
+    gauge(
+        to,
+        "ordgate_tip_height",
+        "The height of a tip, where one is known",
+        heights.collect(),
+    )?;
+    // An alert about a tip that is not probed would be false.
+    let probed = gateway.probed_tips();
+    gauge(
+        to,
+        "ordgate_tip_known",
+        "Whether a probe has confirmed a tip recently; otherwise only times decide on freshness",
+        by_tip(&probed, |tip| f64::from(u8::from(tip.known))),
+    )?;
+    gauge(
+        to,
+        "ordgate_tip_known_once",
+        "Whether a tip has been known at any time since the start",
+        by_tip(&probed, |tip| f64::from(u8::from(tip.known_once))),
+    )
+}
+
+/// The cells of a family: labels and values.
+type Cells<T> = Vec<(Vec<(String, String)>, T)>;
+
+/// One cell, without labels.
+fn one<T>(value: T) -> Cells<T> {
+    vec![(Vec::new(), value)]
+}
+
+/// A cell for each value of a label.
+fn by<const N: usize>(label: &str, values: [(&str, u64); N]) -> Cells<u64> {
+    let cells = values.map(|(value, n)| (labels(&[(label, value)]), n));
+    cells.into()
+}
+
+fn by_tip<T>(tips: &[TipSnapshot], value: fn(&TipSnapshot) -> T) -> Cells<T> {
+    let cells = tips.iter();
+    cells
+        .map(|tip| (labels(&[("tip", &tip.name)]), value(tip)))
+        .collect()
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+fn counter(
+    to: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    cells: Cells<u64>,
+) -> fmt::Result {
+    let cells = cells.into_iter();
+    let cells = cells.map(|(labels, n)| (labels, ConstCounter::new(n)));
+    family(to, name, help, MetricType::Counter, cells)
+}
+
+fn gauge(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, cells: Cells<f64>) -> fmt::Result {
+    let cells = cells.into_iter();
+    let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
+    family(to, name, help, MetricType::Gauge, cells)
+}
+
+/// Writes a family of metrics: its name, its help, its cells.
 fn family<M: EncodeMetric>(
     to: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -62,220 +329,4 @@ fn family<M: EncodeMetric>(
         }
     }
     Ok(())
-}
-
-fn labels(pairs: Labels<'_>) -> Vec<(String, String)> {
-    pairs
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect()
-}
-
-impl Collector for Reading {
-    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let gateway = &self.0;
-        let mut counter = |name: &str, help: &str, cells: Vec<(Vec<(String, String)>, u64)>| {
-            let cells = cells
-                .into_iter()
-                .map(|(labels, n)| (labels, ConstCounter::new(n)));
-            family(&mut to, name, help, MetricType::Counter, cells)
-        };
-        let one = |n: &AtomicU64| vec![(Vec::new(), n.load(Relaxed))];
-
-        let routes = gateway.routes.routes();
-        let requests = gateway.meter.counts().into_iter().map(|count| {
-            let route = count
-                .route
-                .and_then(|at| routes.get(at))
-                .map_or("none", |route| &*route.name);
-            let pairs = [
-                ("route", route),
-                ("outcome", count.outcome),
-                ("class", count.class),
-            ];
-            (labels(&pairs), count.requests)
-        });
-        counter(
-            "ordgate_requests",
-            "Requests answered, by route, by how the answer came about (from what is stored, fresh or stale, by asking the upstream, or by refusing), and by class of status",
-            requests.collect(),
-        )?;
-        let totals = &gateway.meter.totals;
-        counter(
-            "ordgate_connections_accepted",
-            "Client connections accepted",
-            one(&totals.accepted),
-        )?;
-        let by_reason = |reasons: [(&str, u64); 2]| {
-            reasons
-                .map(|(reason, n)| (labels(&[("reason", reason)]), n))
-                .to_vec()
-        };
-        counter(
-            "ordgate_connections_turned_away",
-            "Client connections turned away, for there were too many in total, or too many of one client",
-            by_reason([
-                ("total", totals.turned_away.load(Relaxed)),
-                ("client", totals.turned_away_client.load(Relaxed)),
-            ]),
-        )?;
-        counter(
-            "ordgate_connections_reset",
-            "Client connections reset, for the client took its answer too slowly, or for answers that clients have not taken held too much memory",
-            by_reason([
-                ("slow", totals.too_slow.load(Relaxed)),
-                ("unsent", totals.unsent.closed()),
-            ]),
-        )?;
-        let refused = gateway.limit.as_ref().map(Limit::refused);
-        let read =
-            |of: fn(&MissRefusals) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
-        let results = [
-            ("refused", read(|all| &all.misses)),
-            ("stale", read(|all| &all.stale)),
-        ];
-        counter(
-            "ordgate_misses_limited",
-            "Requests over their client's limit on misses: refused with 429, or answered with what is stale",
-            results
-                .map(|(result, n)| (labels(&[("result", result)]), n))
-                .to_vec(),
-        )?;
-        let (done, refused) = self.1;
-        let reloads = [("done", done), ("refused", refused)];
-        counter(
-            "ordgate_reloads",
-            "Reloads of the configuration: done, or refused for what was wrong with it",
-            reloads
-                .map(|(result, n)| (labels(&[("result", result)]), n))
-                .to_vec(),
-        )?;
-        let standings = gateway.tip_snapshots();
-        let tips = |of: fn(&TipSnapshot) -> u64| {
-            let cells = standings
-                .iter()
-                .map(|tip| (labels(&[("tip", &tip.name)]), of(tip)));
-            cells.collect::<Vec<_>>()
-        };
-        counter(
-            "ordgate_tip_probes",
-            "Probes of a tip that have ended",
-            tips(|tip| tip.probes),
-        )?;
-        counter(
-            "ordgate_tip_probe_failures",
-            "Probes of a tip that have failed",
-            tips(|tip| tip.failures),
-        )?;
-        counter(
-            "ordgate_tip_reorgs",
-            "Reorgs seen by what an indexer says",
-            tips(|tip| tip.reorgs),
-        )?;
-        counter(
-            "ordgate_purges",
-            "Purges, by the operator and by reorgs",
-            vec![(Vec::new(), gateway.cache.store().purges())],
-        )?;
-
-        let mut gauge = |name: &str, help: &str, cells: Vec<(Vec<(String, String)>, f64)>| {
-            let cells = cells
-                .into_iter()
-                .map(|(labels, n)| (labels, ConstGauge::new(n)));
-            family(&mut to, name, help, MetricType::Gauge, cells)
-        };
-        let single = |n: f64| vec![(Vec::new(), n)];
-        let size = gateway.cache.store().size();
-        gauge(
-            "ordgate_cache_entries",
-            "Stored responses",
-            single(size.entries as f64),
-        )?;
-        gauge(
-            "ordgate_cache_bytes",
-            "Memory that stored responses take",
-            single(size.bytes as f64),
-        )?;
-        gauge(
-            "ordgate_cache_max_bytes",
-            "The bound on that memory",
-            single(size.max_bytes as f64),
-        )?;
-        gauge(
-            "ordgate_connections",
-            "Client connections open",
-            single(totals.connections.load(Relaxed) as f64),
-        )?;
-        gauge(
-            "ordgate_unsent_bytes",
-            "Memory held by answers that clients have not taken yet",
-            single(totals.unsent.held() as f64),
-        )?;
-        gauge(
-            "ordgate_unsent_max_bytes",
-            "The bound on that memory",
-            single(totals.unsent.bound() as f64),
-        )?;
-        gauge(
-            "ordgate_callers",
-            "Callers that the limit remembers, as of its last pruning",
-            single(totals.callers.load(Relaxed) as f64),
-        )?;
-        gauge(
-            "ordgate_collapse_keys",
-            "Cache keys that are being fetched",
-            single(gateway.fill.collapse.len() as f64),
-        )?;
-        let heights = standings.iter().filter_map(|tip| {
-            let height = f64::from(tip.height?);
-            Some((labels(&[("tip", &tip.name)]), height))
-        });
-        gauge(
-            "ordgate_tip_height",
-            "The height of a tip, where one is known",
-            heights.collect(),
-        )?;
-        // Of a tip that nobody asks for, an alert would be wrong.
-        let asked = gateway.asked_tips();
-        let whether = |is: fn(&TipSnapshot) -> bool| {
-            let cells = asked.iter();
-            cells
-                .map(|tip| (labels(&[("tip", &tip.name)]), f64::from(u8::from(is(tip)))))
-                .collect::<Vec<_>>()
-        };
-        gauge(
-            "ordgate_tip_known",
-            "Whether a probe has confirmed a tip lately; else times alone count",
-            whether(|tip| tip.known),
-        )?;
-        gauge(
-            "ordgate_tip_known_once",
-            "Whether a tip has been known at any time since the start",
-            whether(|tip| tip.known_once),
-        )?;
-        gauge(
-            "ordgate_tip_epoch",
-            "The present epoch of a tip",
-            tips(|tip| tip.epoch)
-                .into_iter()
-                .map(|(labels, epoch)| (labels, epoch as f64))
-                .collect(),
-        )?;
-        let sliceable = gateway.paged().map(|(route, sliceable)| {
-            let value = f64::from(u8::from(sliceable));
-            (labels(&[("route", &*route.name)]), value)
-        });
-        gauge(
-            "ordgate_route_sliceable",
-            "Whether a route's pages are cut from windows just now",
-            sliceable.collect(),
-        )?;
-        let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
-        gauge(
-            "ordgate_build_info",
-            "Which ordgate this is",
-            vec![(build, 1.0)],
-        )?;
-        upstream::encode(gateway, &mut to)
-    }
 }

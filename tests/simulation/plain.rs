@@ -622,12 +622,9 @@ impl Play {
             held,
             over: false,
         });
-        let session = Arc::new(Session {
-            peer: [127, 0, 0, 1].into(),
-            connection: client as u64,
-            requests: AtomicU64::new(0),
-            activity: Arc::new(Activity::new(self.clock.now())),
-        });
+        let activity = Arc::new(Activity::new(self.clock.now()));
+        let address = [127, 0, 0, 1].into();
+        let session = Arc::new(Session::new(address, client as u64, activity));
         let walk = self
             .gateway
             .answer(&session, request.body(Empty::<Bytes>::new()).unwrap());

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -437,12 +436,9 @@ impl Play {
         self.tell(|| format!("client {client} asks {text}"));
         self.judge.sent(Sent::new(text, target, had, nth, self.now));
         let request = request.body(Empty::<Bytes>::new()).unwrap();
-        let session = Arc::new(Session {
-            peer: [127, 0, 0, 1].into(),
-            connection: client as u64,
-            requests: AtomicU64::new(0),
-            activity: Arc::new(Activity::new(self.clock.now())),
-        });
+        let activity = Arc::new(Activity::new(self.clock.now()));
+        let address = [127, 0, 0, 1].into();
+        let session = Arc::new(Session::new(address, client as u64, activity));
         let walk = self.gateway.answer(&session, request);
         let replies = self.replies.clone();
         let task = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! Tables of `reuse`: each row names the section that it is from.
+//! Tables of `reuse`. Sections without a document are RFC 9111's.
 
 use http::{HeaderValue, header};
 
@@ -10,13 +10,13 @@ fn noon() -> SystemTime {
 }
 
 /// A response that arrived at noon.
-fn stored(cache_control: &'static str, age: &'static str) -> StoredFacts {
+fn stored(cache_control: &'static str, age: u64) -> StoredFacts {
     let mut headers = HeaderMap::new();
     headers.insert(
         header::CACHE_CONTROL,
         HeaderValue::from_static(cache_control),
     );
-    headers.insert(header::AGE, HeaderValue::from_static(age));
+    headers.insert(header::AGE, age.into());
     headers.insert(header::DATE, date::value(noon()));
     StoredFacts::of(
         StatusCode::OK,
@@ -37,239 +37,157 @@ fn directives(cache_control: &'static str) -> RequestDirectives {
     RequestDirectives::of(&headers)
 }
 
-const STALE: Decision = Decision::Validate(Forward::Stale);
-const REQUEST: Decision = Decision::Validate(Forward::Request);
+type Expected = Result<Reuse, Forward>;
+
+const FRESH: Expected = Ok(Reuse::Fresh);
+const MAX_STALE: Expected = Ok(Reuse::MaxStale);
+const REVALIDATE: Expected = Ok(Reuse::WhileRevalidate);
+const IF_ERROR: Expected = Ok(Reuse::IfError);
+const STALE: Expected = Err(Forward::Stale);
+const REQUEST: Expected = Err(Forward::Request);
 
 #[test]
-fn decisions_with_a_reachable_origin() {
-    use Decision::{Fresh, MaxStale, OnlyIfCached, StaleWhileRevalidate};
-    // request, response, age, decision
+fn reuse_while_the_origin_is_reachable() {
+    // request, response, age, expected, section
     let table = [
-        ("", "max-age=60", "0", Fresh, "RFC 9111 §4.2"),
-        ("", "max-age=60", "59", Fresh, "RFC 9111 §4.2"),
+        ("", "max-age=60", 0, FRESH, "§4.2"),
+        ("", "max-age=60", 59, FRESH, "§4.2"),
         (
             "",
             "max-age=60",
-            "60",
+            60,
             STALE,
-            "RFC 9111 §4.2, the lifetime must exceed the age",
+            "§4.2, the lifetime must exceed the age",
         ),
-        ("", "max-age=0", "0", STALE, "RFC 9111 §4.2"),
-        ("", "", "0", STALE, "RFC 9111 §4.2"),
-        ("", "no-cache, max-age=60", "0", STALE, "RFC 9111 §5.2.2.4"),
+        ("", "max-age=0", 0, STALE, "§4.2"),
+        ("", "", 0, STALE, "§4.2"),
+        ("", "no-cache, max-age=60", 0, STALE, "§5.2.2.4"),
         (
             "",
             "no-cache=\"a\", max-age=60",
-            "0",
-            Fresh,
-            "RFC 9111 §5.2.2.4, the fields were not stored",
+            0,
+            FRESH,
+            "§5.2.2.4, the fields were not stored",
         ),
-        (
-            "",
-            "must-revalidate, max-age=60",
-            "0",
-            Fresh,
-            "RFC 9111 §5.2.2.2",
-        ),
-        (
-            "",
-            "must-revalidate, max-age=60",
-            "60",
-            STALE,
-            "RFC 9111 §5.2.2.2",
-        ),
-        ("", "immutable, max-age=60", "60", STALE, "RFC 8246 §2"),
-        ("no-cache", "max-age=60", "0", REQUEST, "RFC 9111 §5.2.1.4"),
-        ("no-cache", "max-age=60", "60", STALE, "RFC 9111 §5.2.1.4"),
+        ("", "must-revalidate, max-age=60", 0, FRESH, "§5.2.2.2"),
+        ("", "must-revalidate, max-age=60", 60, STALE, "§5.2.2.2"),
+        ("", "immutable, max-age=60", 60, STALE, "RFC 8246 §2"),
+        ("no-cache", "max-age=60", 0, REQUEST, "§5.2.1.4"),
+        ("no-cache", "max-age=60", 60, STALE, "§5.2.1.4"),
         (
             "no-store",
             "max-age=60",
-            "0",
-            Fresh,
-            "RFC 9111 §5.2.1.5, says nothing of what is stored",
+            0,
+            FRESH,
+            "§5.2.1.5, says nothing of what is stored",
         ),
-        ("max-age=0", "max-age=60", "1", REQUEST, "RFC 9111 §5.2.1.1"),
-        ("max-age=30", "max-age=60", "30", Fresh, "RFC 9111 §5.2.1.1"),
+        ("max-age=0", "max-age=60", 1, REQUEST, "§5.2.1.1"),
+        ("max-age=30", "max-age=60", 30, FRESH, "§5.2.1.1"),
+        ("max-age=30", "max-age=60", 31, REQUEST, "§5.2.1.1"),
+        ("min-fresh=30", "max-age=60", 30, FRESH, "§5.2.1.3"),
+        ("min-fresh=30", "max-age=60", 31, REQUEST, "§5.2.1.3"),
+        ("max-stale", "max-age=60", 9999, MAX_STALE, "§5.2.1.2"),
+        ("max-stale=10", "max-age=60", 70, MAX_STALE, "§5.2.1.2"),
+        ("max-stale=10", "max-age=60", 71, STALE, "§5.2.1.2"),
         (
-            "max-age=30",
+            "max-stale=10, max-age=65",
             "max-age=60",
-            "31",
-            REQUEST,
-            "RFC 9111 §5.2.1.1",
-        ),
-        (
-            "min-fresh=30",
-            "max-age=60",
-            "30",
-            Fresh,
-            "RFC 9111 §5.2.1.3",
-        ),
-        (
-            "min-fresh=30",
-            "max-age=60",
-            "31",
-            REQUEST,
-            "RFC 9111 §5.2.1.3",
-        ),
-        (
-            "max-stale",
-            "max-age=60",
-            "9999",
-            MaxStale,
-            "RFC 9111 §5.2.1.2",
-        ),
-        (
-            "max-stale=10",
-            "max-age=60",
-            "70",
-            MaxStale,
-            "RFC 9111 §5.2.1.2",
-        ),
-        (
-            "max-stale=10",
-            "max-age=60",
-            "71",
+            66,
             STALE,
-            "RFC 9111 §5.2.1.2",
+            "§5.2.1.1",
         ),
         (
             "max-stale=10, max-age=65",
             "max-age=60",
-            "66",
-            STALE,
-            "RFC 9111 §5.2.1.1",
-        ),
-        (
-            "max-stale=10, max-age=65",
-            "max-age=60",
-            "65",
-            MaxStale,
-            "RFC 9111 §5.2.1.1",
+            65,
+            MAX_STALE,
+            "§5.2.1.1",
         ),
         (
             "max-stale, min-fresh=1",
             "max-age=60",
-            "70",
+            70,
             STALE,
-            "RFC 9111 §5.2.1.3",
+            "§5.2.1.3",
         ),
-        (
-            "max-stale, no-cache",
-            "max-age=60",
-            "70",
-            STALE,
-            "RFC 9111 §5.2.1.4",
-        ),
+        ("max-stale, no-cache", "max-age=60", 70, STALE, "§5.2.1.4"),
         (
             "max-stale",
             "max-age=60, must-revalidate",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §4.2.4",
+            "§4.2.4",
         ),
         (
             "max-stale",
             "max-age=60, proxy-revalidate",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §4.2.4",
+            "§4.2.4",
         ),
-        (
-            "max-stale",
-            "s-maxage=60",
-            "61",
-            STALE,
-            "RFC 9111 §5.2.2.10",
-        ),
-        ("max-stale", "no-cache", "0", STALE, "RFC 9111 §5.2.2.4"),
-        (
-            "only-if-cached",
-            "max-age=60",
-            "0",
-            Fresh,
-            "RFC 9111 §5.2.1.7",
-        ),
-        (
-            "only-if-cached",
-            "max-age=60",
-            "60",
-            OnlyIfCached,
-            "RFC 9111 §5.2.1.7",
-        ),
-        (
-            "only-if-cached, no-cache",
-            "max-age=60",
-            "0",
-            OnlyIfCached,
-            "RFC 9111 §5.2.1.7",
-        ),
+        ("max-stale", "s-maxage=60", 61, STALE, "§5.2.2.10"),
+        ("max-stale", "no-cache", 0, STALE, "§5.2.2.4"),
+        ("only-if-cached", "max-age=60", 0, FRESH, "§5.2.1.7"),
         (
             "only-if-cached, max-stale",
             "max-age=60",
-            "61",
-            MaxStale,
-            "RFC 9111 §5.2.1.7",
-        ),
-        (
-            "only-if-cached",
-            "no-cache",
-            "0",
-            OnlyIfCached,
-            "RFC 9111 §5.2.1.7",
+            61,
+            MAX_STALE,
+            "§5.2.1.7",
         ),
         (
             "",
             "max-age=60, stale-while-revalidate=10",
-            "70",
-            StaleWhileRevalidate,
+            70,
+            REVALIDATE,
             "RFC 5861 §3",
         ),
         (
             "",
             "max-age=60, stale-while-revalidate=10",
-            "71",
+            71,
             STALE,
             "RFC 5861 §3",
         ),
         (
             "",
             "max-age=60, stale-while-revalidate=x",
-            "61",
+            61,
             STALE,
             "RFC 5861 §3",
         ),
         (
             "",
             "s-maxage=60, stale-while-revalidate=10",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §4.2.4",
+            "§4.2.4",
         ),
         (
             "",
             "max-age=60, must-revalidate, stale-while-revalidate=10",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §4.2.4",
+            "§4.2.4",
         ),
         (
             "max-age=99",
             "max-age=60, stale-while-revalidate=10",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §5.2.1.1, nothing stale",
+            "§5.2.1.1, nothing stale",
         ),
         (
             "no-cache",
             "max-age=60, stale-while-revalidate=10",
-            "61",
+            61,
             STALE,
-            "RFC 9111 §5.2.1.4",
+            "§5.2.1.4",
         ),
         (
             "",
             "max-age=60, stale-if-error=10",
-            "61",
+            61,
             STALE,
             "RFC 5861 §4, there is no error",
         ),
@@ -278,7 +196,7 @@ fn decisions_with_a_reachable_origin() {
     for (request, response, age, expected, section) in table {
         let request = directives(request);
         let stored = stored(response, age);
-        let found = decide(&request, &stored, noon(), Origin::Reachable, &forbidding);
+        let found = may_reuse(&request, &stored, noon(), Origin::Reachable, &forbidding);
         assert_eq!(
             found, expected,
             "{request:?} {response:?} aged {age}: {section}"
@@ -287,23 +205,22 @@ fn decisions_with_a_reachable_origin() {
 }
 
 #[test]
-fn decisions_with_an_origin_in_trouble() {
-    use Decision::{Fresh, OnlyIfCached, StaleIfError, StaleWhileRevalidate};
+fn reuse_while_the_origin_is_in_trouble() {
     use Origin::{Disconnected, Failed};
     let table = [
-        ("", "max-age=60", "0", Failed, Fresh, "RFC 9111 §4.2"),
+        ("", "max-age=60", 0, Failed, FRESH, "§4.2"),
         (
             "",
             "max-age=60, stale-if-error=10",
-            "70",
+            70,
             Failed,
-            StaleIfError,
+            IF_ERROR,
             "RFC 5861 §4",
         ),
         (
             "",
             "max-age=60, stale-if-error=10",
-            "71",
+            71,
             Failed,
             STALE,
             "RFC 5861 §4",
@@ -311,7 +228,7 @@ fn decisions_with_an_origin_in_trouble() {
         (
             "",
             "max-age=60, stale-if-error=10",
-            "71",
+            71,
             Disconnected,
             STALE,
             "the origin's word, not the operator's",
@@ -319,15 +236,15 @@ fn decisions_with_an_origin_in_trouble() {
         (
             "stale-if-error=20",
             "max-age=60, stale-if-error=10",
-            "80",
+            80,
             Failed,
-            StaleIfError,
+            IF_ERROR,
             "RFC 5861 §4",
         ),
         (
             "stale-if-error=5",
             "max-age=60, stale-if-error=10",
-            "66",
+            66,
             Failed,
             STALE,
             "RFC 5861 §4",
@@ -335,31 +252,24 @@ fn decisions_with_an_origin_in_trouble() {
         (
             "stale-if-error=5",
             "max-age=60",
-            "65",
+            65,
             Failed,
-            StaleIfError,
+            IF_ERROR,
             "RFC 5861 §4",
         ),
+        ("", "max-age=60", 61, Failed, STALE, "§4.2.4, not permitted"),
         (
             "",
             "max-age=60",
-            "61",
-            Failed,
-            STALE,
-            "RFC 9111 §4.2.4, not permitted",
-        ),
-        (
-            "",
-            "max-age=60",
-            "160",
+            160,
             Disconnected,
-            StaleIfError,
-            "RFC 9111 §4.2.4, disconnected",
+            IF_ERROR,
+            "§4.2.4, disconnected",
         ),
         (
             "",
             "max-age=60",
-            "161",
+            161,
             Disconnected,
             STALE,
             "the operator's bound",
@@ -367,97 +277,82 @@ fn decisions_with_an_origin_in_trouble() {
         (
             "",
             "max-age=60, must-revalidate",
-            "61",
+            61,
             Disconnected,
             STALE,
-            "RFC 9111 §5.2.2.2",
+            "§5.2.2.2",
         ),
         (
             "",
             "max-age=60, proxy-revalidate",
-            "61",
+            61,
             Disconnected,
             STALE,
-            "RFC 9111 §5.2.2.8",
+            "§5.2.2.8",
         ),
-        (
-            "",
-            "s-maxage=60",
-            "61",
-            Disconnected,
-            STALE,
-            "RFC 9111 §5.2.2.10",
-        ),
+        ("", "s-maxage=60", 61, Disconnected, STALE, "§5.2.2.10"),
         (
             "",
             "max-age=60, no-cache",
-            "0",
+            0,
             Disconnected,
             STALE,
-            "RFC 9111 §5.2.2.4",
+            "§5.2.2.4",
         ),
         (
             "",
             "s-maxage=60, stale-if-error=10",
-            "61",
+            61,
             Failed,
             STALE,
-            "RFC 9111 §4.2.4",
+            "§4.2.4",
         ),
         (
             "no-cache",
             "max-age=60",
-            "61",
+            61,
             Disconnected,
             STALE,
-            "RFC 9111 §5.2.1.4",
+            "§5.2.1.4",
         ),
         (
             "no-cache",
             "max-age=60",
-            "0",
+            0,
             Disconnected,
             REQUEST,
-            "RFC 9111 §5.2.1.4",
+            "§5.2.1.4",
         ),
         (
             "no-cache, stale-if-error=9",
             "max-age=60",
-            "61",
+            61,
             Disconnected,
-            StaleIfError,
+            IF_ERROR,
             "RFC 5861 §4, the client's word",
         ),
         (
             "max-age=99",
             "max-age=60",
-            "61",
+            61,
             Disconnected,
             STALE,
-            "RFC 9111 §5.2.1.1",
+            "§5.2.1.1",
         ),
         (
             "only-if-cached",
             "max-age=60",
-            "61",
+            61,
             Disconnected,
-            StaleIfError,
-            "RFC 9111 §5.2.1.7",
-        ),
-        (
-            "only-if-cached",
-            "max-age=60",
-            "61",
-            Failed,
-            OnlyIfCached,
-            "RFC 9111 §5.2.1.7",
+            IF_ERROR,
+            "§5.2.1.7",
         ),
         (
             "",
             "max-age=60, stale-while-revalidate=10",
-            "61",
+            61,
             Failed,
-            StaleWhileRevalidate,
+            REVALIDATE,
             "RFC 5861 §3",
         ),
     ];
@@ -467,7 +362,7 @@ fn decisions_with_an_origin_in_trouble() {
     };
     for (request, response, age, origin, expected, section) in table {
         let request = directives(request);
-        let found = decide(&request, &stored(response, age), noon(), origin, &bounds);
+        let found = may_reuse(&request, &stored(response, age), noon(), origin, &bounds);
         assert_eq!(
             found, expected,
             "{request:?} {response:?} aged {age} {origin:?}: {section}"
@@ -476,7 +371,7 @@ fn decisions_with_an_origin_in_trouble() {
 }
 
 #[test]
-fn methods_and_misses() {
+fn only_get_and_head_without_content_are_answered_from_memory() {
     let mut request = HeaderMap::new();
     request.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     assert_eq!(applies(&Method::GET, &request), Ok(()), "RFC 9111 §4");
@@ -492,31 +387,16 @@ fn methods_and_misses() {
         Err(Forward::Bypass),
         "RFC 9110 §9.3.1"
     );
-    let silent = RequestDirectives::default();
-    assert_eq!(
-        absent(&silent, Forward::UriMiss),
-        Decision::Validate(Forward::UriMiss),
-        "RFC 9211 §2.2"
-    );
-    let offline = RequestDirectives {
-        only_if_cached: true,
-        ..silent
-    };
-    assert_eq!(
-        absent(&offline, Forward::UriMiss),
-        Decision::OnlyIfCached,
-        "RFC 9111 §5.2.1.7"
-    );
 }
 
 #[test]
-fn what_was_invalidated_is_validated() {
+fn an_invalidated_response_must_be_validated() {
     let bounds = StaleBounds {
         failed: Duration::MAX,
         disconnected: Duration::MAX,
     };
     let decision = |stored: &StoredFacts, origin| {
-        decide(
+        may_reuse(
             &RequestDirectives::default(),
             stored,
             noon(),
@@ -524,7 +404,7 @@ fn what_was_invalidated_is_validated() {
             &bounds,
         )
     };
-    let mut response = stored("max-age=60", "0");
+    let mut response = stored("max-age=60", 0);
     response.make_stale();
     assert_eq!(
         decision(&response, Origin::Reachable),
@@ -533,10 +413,10 @@ fn what_was_invalidated_is_validated() {
     );
     assert_eq!(
         decision(&response, Origin::Disconnected),
-        Decision::StaleIfError,
+        IF_ERROR,
         "RFC 9111 §4.2.4"
     );
-    let mut response = stored("max-age=60", "0");
+    let mut response = stored("max-age=60", 0);
     response.invalidate();
     assert_eq!(
         decision(&response, Origin::Disconnected),
@@ -546,8 +426,8 @@ fn what_was_invalidated_is_validated() {
 }
 
 #[test]
-fn time_passes() {
-    let stored = stored("max-age=60", "10");
+fn a_response_ages() {
+    let stored = stored("max-age=60", 10);
     assert_eq!(stored.ttl(noon()), 50, "RFC 9211 §2.4");
     let later = noon() + Duration::from_secs(70);
     assert_eq!(stored.ttl(later), -20, "RFC 9211 §2.4");

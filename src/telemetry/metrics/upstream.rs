@@ -1,5 +1,5 @@
 //! Metrics of the upstreams: their endpoints, their keys, and the requests that
-//! wait for them. Keys go by their names.
+//! wait for them. Keys are named, never shown.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -7,10 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{family, labels};
+use super::{Cells, counter, family, gauge, labels, one};
 use crate::gateway::Gateway;
 use crate::upstream::client::upload::BodyFault;
 use crate::upstream::counters::SendReason;
@@ -20,9 +18,7 @@ use crate::upstream::endpoint::{EndpointSnapshot, Histogram};
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
 use crate::upstream::{Priority, Upstream};
 
-type Cells<T> = Vec<(Vec<(String, String)>, T)>;
-
-/// A histogram that is counted elsewhere.
+/// A histogram that another module counts.
 struct Counted(Histogram);
 
 impl EncodeMetric for Counted {
@@ -43,22 +39,23 @@ impl EncodeMetric for Counted {
     }
 }
 
-/// Writes all of them; each cell says its upstream's name.
+/// Writes the metrics of all upstreams; each cell has its upstream's name as a
+/// label.
 pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let all: Vec<_> = gateway.upstreams.iter().map(|(_, one)| &**one).collect();
-    let fares: Vec<_> = all.iter().map(|one| (one.name(), one.fares())).collect();
-    let standings = all.iter().map(|one| (one.name(), one.standings()));
-    let standings: Vec<_> = standings.collect();
+    let endpoint_snapshots: Vec<_> = all.iter().map(|one| (one.name(), one.fares())).collect();
+    let key_snapshots = all.iter().map(|one| (one.name(), one.standings()));
+    let key_snapshots: Vec<_> = key_snapshots.collect();
     counts(&all, to)?;
-    line(&all, to)?;
+    queue(&all, to)?;
     request_bodies(&all, to)?;
-    endpoints(&flat(&fares), to)?;
-    keys(&flat(&standings), to)?;
+    endpoints(&flat(&endpoint_snapshots), to)?;
+    keys(&flat(&key_snapshots), to)?;
     gauge(
         to,
         "ordgate_remembered_errors",
-        "Cache keys that have failed lately; one that goes on failing is asked for less and less",
-        vec![(Vec::new(), gateway.fill.lapses() as f64)],
+        "Cache keys whose fetches failed recently; one that keeps failing is fetched less and less often",
+        one(gateway.fill.lapses() as f64),
     )
 }
 
@@ -107,7 +104,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counter(
         to,
         "ordgate_upstream_results",
-        "What came of asking the upstream: an answer, a failure, no budget to ask, too many who ask, or an open breaker",
+        "Results of requests to the upstream: answered, failed, not sent because the budget was spent, because the queue was full, or because the breaker was open",
         by(all, "result", results),
     )?;
     let causes = |one: &Upstream| {
@@ -120,7 +117,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counter(
         to,
         "ordgate_upstream_share_refusals",
-        "Requests that were not sent since their client had had its share: of the budget (some was left for clients that had had less), or of the slots (one was free for clients that held fewer); part of results spent and crowded",
+        "Requests that were not sent because their client had used its share: of the budget (the rest is for clients that used less), or of the slots (the free ones are for clients that hold fewer); part of the results spent and crowded",
         by(all, "cause", causes),
     )?;
     let reasons = |one: &Upstream| {
@@ -129,34 +126,34 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     counter(
         to,
         "ordgate_upstream_requests",
-        "Requests sent to the upstream, by why they were",
+        "Requests sent to the upstream, by reason",
         by(all, "reason", reasons),
     )?;
     counter(
         to,
         "ordgate_upstream_retries_refused",
-        "Failed requests that were not sent again, since too many were lately",
+        "Failed requests that were not retried because there were too many retries recently",
         each(all, |one| read(&one.tally().unretried)),
     )?;
     counter(
         to,
         "ordgate_upstream_switches",
-        "How often another endpoint was turned to, since the one before was not sound or a preferred one was sound again",
+        "How often ordgate switched to another endpoint, because the one in use was not healthy or a preferred one was healthy again",
         each(all, |one| read(&one.tally().switches)),
     )
 }
 
-fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     gauge(
         to,
         "ordgate_upstream_queue",
-        "Requests that wait for budget, or for a place among those under way",
+        "Requests that wait for budget or for a slot",
         each(all, |one| one.line().len() as f64),
     )?;
     gauge(
         to,
         "ordgate_upstream_clients",
-        "Clients that have had some of the budget of late, or want some; /status lists those that have had most",
+        "Clients that used the budget recently or wait for it; /status lists the heaviest",
         each(all, |one| one.line().active_clients() as f64),
     )?;
     let heaviest = |one: &Upstream| {
@@ -166,7 +163,7 @@ fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     gauge(
         to,
         "ordgate_upstream_heaviest_client",
-        "What the client has had of the budget that has had the most: its requests, each of which counts half as much after 30 seconds",
+        "Recent requests of the client that used the most of the budget; each counts half as much after 30 seconds",
         each(all, heaviest),
     )?;
     let waited = |one: &Upstream| {
@@ -179,7 +176,7 @@ fn line(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     family(
         to,
         "ordgate_upstream_queue_seconds",
-        "How long requests have waited for the upstream before they were sent",
+        "How long requests waited before they were sent to the upstream",
         MetricType::Histogram,
         by(all, "priority", waited),
     )
@@ -189,7 +186,7 @@ fn request_bodies(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     gauge(
         to,
         "ordgate_request_body_buffered_bytes",
-        "Bytes of request bodies that are buffered on their way to the upstream",
+        "Bytes of request bodies that are buffered for the upstream",
         each(all, |one| one.uploads().buffered() as f64),
     )?;
     let refused =
@@ -197,116 +194,122 @@ fn request_bodies(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Res
     counter(
         to,
         "ordgate_request_bodies_refused",
-        "Requests that were refused for their body: it was broken off or malformed, too slow, too large, or there was no room to buffer it",
+        "Requests refused because of their body: it was incomplete or malformed, too slow, too large, or there was no room to buffer it",
         by(all, "reason", refused),
     )
 }
 
-fn endpoints(fares: &[(&str, &EndpointSnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let of = |upstream: &str, fare: &EndpointSnapshot, more: &[(&str, &str)]| {
-        let own = [("upstream", upstream), ("endpoint", &*fare.name)];
+fn endpoints(
+    snapshots: &[(&str, &EndpointSnapshot)],
+    to: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
+    let of = |upstream: &str, endpoint: &EndpointSnapshot, more: &[(&str, &str)]| {
+        let own = [("upstream", upstream), ("endpoint", &*endpoint.name)];
         labels(&[&own[..], more].concat())
     };
     let each = |value: fn(&EndpointSnapshot) -> f64| -> Cells<f64> {
-        let cells = fares.iter();
+        let cells = snapshots.iter();
         cells
-            .map(|(upstream, fare)| (of(upstream, fare, &[]), value(fare)))
+            .map(|(upstream, endpoint)| (of(upstream, endpoint, &[]), value(endpoint)))
             .collect()
     };
     gauge(
         to,
         "ordgate_upstream_asked",
-        "Which endpoint of an upstream is asked: 1 for that one, 0 for those that stand by",
-        each(|fare| f64::from(u8::from(fare.is_present))),
+        "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys",
+        each(|endpoint| f64::from(u8::from(endpoint.is_present))),
     )?;
-    let conditions = fares.iter().flat_map(|(upstream, fare)| {
+    let conditions = snapshots.iter().flat_map(|(upstream, endpoint)| {
         Condition::ALL.map(|condition| {
-            let is = condition == fare.condition;
-            let labels = of(upstream, fare, &[("condition", condition.name())]);
+            let is = condition == endpoint.condition;
+            let labels = of(upstream, endpoint, &[("condition", condition.name())]);
             (labels, f64::from(u8::from(is)))
         })
     });
     gauge(
         to,
         "ordgate_upstream_condition",
-        "In what condition an endpoint is: 1 for that one, 0 for the others",
+        "The condition of an endpoint: 1 for the current one, 0 for the others",
         conditions.collect(),
     )?;
-    let stances = fares.iter().flat_map(|(upstream, fare)| {
+    let states = snapshots.iter().flat_map(|(upstream, endpoint)| {
         BreakerState::STATES.map(|state| {
-            let is = state == fare.stance.state();
-            let labels = of(upstream, fare, &[("state", state)]);
+            let is = state == endpoint.stance.state();
+            let labels = of(upstream, endpoint, &[("state", state)]);
             (labels, f64::from(u8::from(is)))
         })
     });
     gauge(
         to,
         "ordgate_upstream_breaker_state",
-        "Whether an endpoint is asked at all: 1 for the state that its breaker is in, 0 for the others",
-        stances.collect(),
+        "The state of an endpoint's breaker: 1 for the current one, 0 for the others",
+        states.collect(),
     )?;
     gauge(
         to,
         "ordgate_upstream_in_flight",
-        "Requests that an endpoint has under way",
-        each(|fare| f64::from(fare.in_flight)),
+        "Requests in flight to an endpoint",
+        each(|endpoint| f64::from(endpoint.in_flight)),
     )?;
     gauge(
         to,
         "ordgate_upstream_in_flight_limit",
-        "How many requests an endpoint may have under way just now",
-        each(|fare| f64::from(fare.limit)),
+        "How many requests may be in flight to an endpoint at present",
+        each(|endpoint| f64::from(endpoint.limit)),
     )?;
     gauge(
         to,
         "ordgate_upstream_requests_given_up",
-        "Requests to an endpoint that ordgate has stopped waiting for and that may still reach it: they count in the budget until their connection has ended, or until the endpoint answers a later request",
-        each(|fare| fare.given_up as f64),
+        "Requests to an endpoint that ordgate no longer waits for and that may still reach it: they count in the budget until their connection has ended, or until the endpoint answers a later request",
+        each(|endpoint| endpoint.given_up as f64),
     )?;
     gauge(
         to,
         "ordgate_upstream_lag_blocks",
-        "By how many blocks an endpoint lags behind the best of its upstream",
-        each(|fare| f64::from(fare.lag)),
+        "By how many blocks an endpoint is behind the best one of its upstream",
+        each(|endpoint| f64::from(endpoint.lag)),
     )?;
-    let times = fares
-        .iter()
-        .map(|(upstream, fare)| (of(upstream, fare, &[]), Counted(fare.histogram.clone())));
+    let times = snapshots.iter().map(|(upstream, endpoint)| {
+        (
+            of(upstream, endpoint, &[]),
+            Counted(endpoint.histogram.clone()),
+        )
+    });
     family(
         to,
         "ordgate_upstream_first_byte_seconds",
-        "How long an endpoint's answers have taken to their first byte",
+        "How long an endpoint took to the first byte of its answers",
         MetricType::Histogram,
         times,
     )?;
-    let sent = fares.iter().flat_map(|(upstream, fare)| {
-        let kinds = [("sent", fare.sent), ("failed", fare.failed)];
-        kinds.map(|(kind, n)| (of(upstream, fare, &[("kind", kind)]), n))
+    let sent = snapshots.iter().flat_map(|(upstream, endpoint)| {
+        let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];
+        kinds.map(|(kind, n)| (of(upstream, endpoint, &[("kind", kind)]), n))
     });
     counter(
         to,
         "ordgate_upstream_attempts",
-        "Requests sent to an endpoint, and how many of them failed for reasons of its own",
+        "Requests sent to an endpoint, and how many of them failed because of the endpoint",
         sent.collect(),
     )?;
-    let failures = fares.iter().flat_map(|(upstream, fare)| {
-        let failures = fare.failures.iter();
+    let failures = snapshots.iter().flat_map(|(upstream, endpoint)| {
+        let failures = endpoint.failures.iter();
         failures.map(|(reason, kind, n)| {
-            let labels = of(upstream, fare, &[("reason", reason), ("kind", kind)]);
+            let labels = of(upstream, endpoint, &[("reason", reason), ("kind", kind)]);
             (labels, *n)
         })
     });
     counter(
         to,
         "ordgate_upstream_failures",
-        "Requests to an endpoint that failed for reasons of its own: the reason by RFC 9209's name, and of what kind it was exactly, such as certificate_expired",
+        "Requests that failed because of the endpoint: the reason as named in RFC 9209, and the exact kind, such as certificate_expired",
         failures.collect(),
     )
 }
 
-fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let each = |value: fn(&KeySnapshot) -> Option<f64>| -> Cells<f64> {
-        let cells = standings.iter().filter_map(|(upstream, key)| {
+        let cells = snapshots.iter().filter_map(|(upstream, key)| {
             let pairs = [("key", &*key.name), ("upstream", *upstream)];
             Some((labels(&pairs), value(key)?))
         });
@@ -321,16 +324,16 @@ fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
     gauge(
         to,
         "ordgate_upstream_budget",
-        "Requests that a minute takes at the most, for each key by name; absent where the budget is unlimited",
+        "The most requests in a minute, for each key by name; absent where the budget is unlimited",
         each(|key| key.per_minute.map(|most| most as f64)),
     )?;
     gauge(
         to,
         "ordgate_upstream_cooling_seconds",
-        "How long a key is not used, since the upstream has said that it was used too often, has refused it, or has no more for it; for each by name, at the host where it is the longest",
+        "For how long a key is not used, because the upstream reported its limit, refused it, or has no quota left for it; for each by name, at the host where that is longest",
         each(|key| Some(key.worst().unusable_for.as_secs_f64())),
     )?;
-    let states = standings.iter().flat_map(|(upstream, key)| {
+    let states = snapshots.iter().flat_map(|(upstream, key)| {
         KeySnapshotAtHost::STATES.map(|state| {
             let pairs = [
                 ("key", &*key.name),
@@ -346,24 +349,7 @@ fn keys(standings: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
     gauge(
         to,
         "ordgate_upstream_key_state",
-        "What state a key is in, for each by name, at the host where it stands worst: 1 for that one, 0 for the others",
+        "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others",
         states.collect(),
     )
-}
-
-fn counter(
-    to: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    cells: Cells<u64>,
-) -> fmt::Result {
-    let cells = cells.into_iter();
-    let cells = cells.map(|(labels, n)| (labels, ConstCounter::new(n)));
-    family(to, name, help, MetricType::Counter, cells)
-}
-
-fn gauge(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, cells: Cells<f64>) -> fmt::Result {
-    let cells = cells.into_iter();
-    let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
-    family(to, name, help, MetricType::Gauge, cells)
 }

@@ -312,7 +312,7 @@ impl Gateway {
 
     /// Connections that are open now.
     pub(crate) fn connections(&self) -> u64 {
-        let meter = &self.server().first_gateway().meter;
+        let meter = self.server().first_gateway().meter();
         meter
             .totals
             .connections

@@ -1,0 +1,50 @@
+//! ordgate's own documents on the public listener, such as its OpenAPI
+//! description.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request};
+
+use super::{Gateway, RequestContext, Step};
+use crate::refusal::Refusal;
+
+/// A document of ordgate's own.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// Its path.
+    pub path: &'static str,
+    /// Its media type.
+    pub media: &'static str,
+    /// Its text.
+    pub text: Bytes,
+    /// Its ETag.
+    pub etag: HeaderValue,
+}
+
+impl Gateway {
+    /// Answers a request whose path is no route: with a document, or not at all.
+    pub(super) fn document<B: hyper::body::Body>(
+        &self,
+        request: &Request<B>,
+        context: &RequestContext,
+    ) -> Result<Step, Refusal> {
+        let path = request.uri().path();
+        let document = self.documents.iter().find(|document| document.path == path);
+        let document = document.ok_or(Refusal::NoRoute)?;
+        let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
+        let fields = context.of_response(request.headers());
+        let response = match *request.method() {
+            Method::GET | Method::HEAD if !request.body().is_end_stream() => {
+                return Err(Refusal::Body);
+            }
+            Method::GET | Method::HEAD => {
+                let Document {
+                    media, text, etag, ..
+                } = document;
+                self.responder.document(media, text, etag, &fields)
+            }
+            Method::OPTIONS => self.responder.preflight(&allow, &fields),
+            _ => return Err(Refusal::Method { allow }),
+        };
+        Ok(Step::Done(response, None))
+    }
+}

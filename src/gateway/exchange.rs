@@ -1,0 +1,119 @@
+//! The exchange with a client: its connection, what is known of a request, and
+//! the response, which may take time.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use http::{HeaderMap, Method, Request, Response};
+
+use super::Gateway;
+use crate::clock::Moment;
+use crate::identify::Client;
+use crate::limit::RequestPermit;
+use crate::respond::{RequestId, ResponseContext};
+use crate::wire::Body;
+use crate::wire::activity::Activity;
+
+/// A client connection.
+pub struct Session {
+    /// The address of its other end.
+    pub(super) peer: IpAddr,
+    /// Its number, which no other connection has.
+    pub(super) connection: u64,
+    requests: AtomicU64,
+    pub(crate) activity: Arc<Activity>,
+}
+
+impl Session {
+    /// A connection without requests yet.
+    pub fn new(peer: IpAddr, connection: u64, activity: Arc<Activity>) -> Self {
+        Self {
+            peer,
+            connection,
+            requests: AtomicU64::new(0),
+            activity,
+        }
+    }
+
+    /// Counts a request; returns how many there were before it.
+    fn count_request(&self) -> u64 {
+        // Requests of a connection come one after another, so no locked
+        // instruction is needed.
+        let nth = self.requests.load(Relaxed);
+        self.requests.store(nth + 1, Relaxed);
+        nth
+    }
+}
+
+/// What is known of a request.
+pub(super) struct RequestContext {
+    /// When its last byte came.
+    pub(super) began: Moment,
+    pub(super) client: Client,
+    pub(super) method: Method,
+    pub(super) request_id: RequestId,
+    /// Its route's position in the table.
+    pub(super) route: Option<u16>,
+    /// A hash of its cache key, for the access log.
+    pub(super) key: Option<u64>,
+    pub(super) permit: Option<RequestPermit>,
+}
+
+impl RequestContext {
+    /// A request of a connection, which it counts.
+    #[inline]
+    pub(super) fn new<B>(
+        gateway: &Gateway,
+        session: &Session,
+        request: &Request<B>,
+        now: Moment,
+    ) -> Self {
+        Self {
+            began: now,
+            client: gateway.clients.identify(session.peer, request.headers()),
+            method: request.method().clone(),
+            request_id: gateway.request_id(session.connection, session.count_request()),
+            route: None,
+            key: None,
+            permit: None,
+        }
+    }
+
+    /// What its response says of it. `fields` are the request's.
+    pub(super) fn of_response<'a>(&self, fields: &'a HeaderMap) -> ResponseContext<'a> {
+        ResponseContext {
+            fields,
+            request_id: self.request_id,
+            permit: self.permit,
+        }
+    }
+}
+
+/// A response, at once or later. It never fails, since hyper closes the
+/// connection without a response on an error.
+pub enum ResponseFuture {
+    /// The response; `None` after it was taken.
+    Done(Option<Response<Body>>),
+    /// The response follows.
+    Waiting(Pin<Box<dyn Future<Output = Response<Body>> + Send>>),
+}
+
+impl Future for ResponseFuture {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Done(response) => match response.take() {
+                Some(response) => Poll::Ready(Ok(response)),
+                // A future is not polled again after it was ready.
+                None => Poll::Pending,
+            },
+            Self::Waiting(response) => response.as_mut().poll(cx).map(Ok),
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! A miss: what memory cannot answer, on a route in mode `chain`, `override` or
+//! `off`. The fill fetches it. Where that fails, is over the client's limit, or
+//! takes too long, a stale response may answer.
+
+use std::time::Duration;
+
+use http::{HeaderMap, Response};
+use tokio::time::Instant;
+
+use super::{Gateway, RequestContext, Session};
+use crate::cache::JudgedResponse;
+use crate::cache::key::Key;
+use crate::cache::outcome::Outcome;
+use crate::cache::status::Forward;
+use crate::clock::Moment;
+use crate::collapse::Wait;
+use crate::fill::{AnswerSource, FillAnswer, FillResult, LookupKey};
+use crate::look_ahead;
+use crate::refusal::Refusal;
+use crate::respond::ResponseContext;
+use crate::upstream::{Failure, Priority, RequestPriority, TimedOut};
+use crate::wire::Body;
+
+/// What is to be fetched.
+pub(super) struct Miss {
+    /// The key to fetch by.
+    pub(super) lookup: LookupKey,
+    /// Why memory does not answer.
+    pub(super) why: Forward,
+    /// A stale response that may answer where the fetch fails.
+    pub(super) stale: Option<JudgedResponse>,
+}
+
+/// What came of fetching.
+struct Fetched {
+    result: FillResult,
+    /// Whether the request joined the fetch of another.
+    collapsed: bool,
+    /// The stale response, where it may still answer.
+    stale: Option<JudgedResponse>,
+}
+
+impl Miss {
+    /// The key that the client asked for.
+    fn asked(&self) -> &Key {
+        self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
+    }
+
+    fn bypasses(&self) -> bool {
+        self.why == Forward::Bypass
+    }
+}
+
+impl Gateway {
+    /// Fetches, and answers with the result or with the stale response. `fields`
+    /// are the request's.
+    pub(super) async fn answer_miss(
+        &self,
+        session: &Session,
+        context: RequestContext,
+        mut miss: Miss,
+        fields: HeaderMap,
+    ) -> Response<Body> {
+        let arrived = Instant::now();
+        let (client, key) = (context.client, &miss.lookup.key);
+        let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
+        let admitted = self.clients.admit_miss(client, joins, self.clock.now());
+        let is_counted = admitted.is_ok() && !joins;
+        if let Err(refusal) = admitted
+            && (miss.bypasses() || self.fill.plan(key).asks())
+        {
+            return self.answer_over_limit(session, &context, miss, &refusal, &fields);
+        }
+        let priority = self.priority(&context, &miss);
+        let stale = miss.stale.take();
+        let fetched = self.fetch(&miss, stale, arrived, priority).await;
+        let is_from_memory = matches!(
+            &fetched.result,
+            Ok(FillAnswer {
+                from: AnswerSource::Memory,
+                ..
+            })
+        );
+        if is_counted && (fetched.collapsed || is_from_memory) {
+            self.clients.refund_miss(client);
+        }
+        if let Ok(found) = &fetched.result {
+            look_ahead::next_window(&self.fill, &miss.lookup.key, &found.stored);
+        }
+        let now = self.clock.now();
+        session.activity.record(now);
+        let took = match &fetched.result {
+            Ok(found) => Some(found.stored.took),
+            Err(_) => None,
+        };
+        let of_response = context.of_response(&fields);
+        let (response, outcome) = self.render_fetched(&miss, fetched, &of_response, now);
+        self.finish(session, &context, Some(outcome), took, response, now)
+    }
+
+    /// Answers a request over its client's limit on misses: with the stale
+    /// response, or with the refusal.
+    fn answer_over_limit(
+        &self,
+        session: &Session,
+        context: &RequestContext,
+        mut miss: Miss,
+        refusal: &Refusal,
+        fields: &HeaderMap,
+    ) -> Response<Body> {
+        let now = self.clock.now();
+        let of_response = context.of_response(fields);
+        let stale = miss.stale.take();
+        self.clients.count_limited(stale.is_some());
+        let (response, outcome) = match stale {
+            Some(stale) => {
+                let (response, outcome) = self.render_stale(&miss, stale, &of_response, now);
+                (response, Some(outcome))
+            }
+            None => (self.responder.refusal(refusal, None, &of_response), None),
+        };
+        self.finish(session, context, outcome, None, response, now)
+    }
+
+    /// How urgent a miss is.
+    fn priority(&self, context: &RequestContext, miss: &Miss) -> RequestPriority {
+        // A stale response that may soon no longer answer is as urgent as none.
+        let may_wait = miss.stale.as_ref().is_some_and(|stale| {
+            let route = self.route(&miss.lookup.key);
+            let bound = route.map_or(Duration::ZERO, |route| route.cache.stale_if_error);
+            stale.staleness() < bound / 2
+        });
+        let priority = match may_wait {
+            true => Priority::Revalidation,
+            false => Priority::Miss,
+        };
+        RequestPriority::of(context.client, priority)
+    }
+
+    async fn fetch(
+        &self,
+        miss: &Miss,
+        stale: Option<JudgedResponse>,
+        arrived: Instant,
+        priority: RequestPriority,
+    ) -> Fetched {
+        let key = &miss.lookup.key;
+        if miss.bypasses() {
+            return Fetched {
+                result: self.fill.pass(key, priority).await,
+                collapsed: false,
+                stale: None,
+            };
+        }
+        match stale {
+            Some(stale) => self.fetch_or(&miss.lookup, stale, arrived, priority).await,
+            None => {
+                let wait = Wait::until(arrived + self.fill.patience(key));
+                let (result, collapsed) = self.find(&miss.lookup, wait, priority).await;
+                Fetched {
+                    result,
+                    collapsed,
+                    stale: None,
+                }
+            }
+        }
+    }
+
+    /// Fetches the response to a request within a time. Returns whether it joined
+    /// the fetch of another as well.
+    async fn find(
+        &self,
+        lookup: &LookupKey,
+        wait: Wait,
+        priority: RequestPriority,
+    ) -> (FillResult, bool) {
+        let (result, collapsed) = self.fill.find(&lookup.key, wait, priority).await;
+        match (&result, &lookup.by_hash) {
+            // Another block has this height by now: fetch by the hash.
+            (Ok(found), Some(by_hash)) if !self.fill.is_answer(lookup, &found.stored) => {
+                self.fill.find(by_hash, wait, priority).await
+            }
+            (Ok(_) | Err(_), _) => (result, collapsed),
+        }
+    }
+
+    /// Fetches where a stale response may answer, so that the wait is shorter.
+    /// The stale response is dropped if it was purged meanwhile, or if a reorg
+    /// has separated the height and the hash of its block.
+    async fn fetch_or(
+        &self,
+        lookup: &LookupKey,
+        stale: JudgedResponse,
+        arrived: Instant,
+        priority: RequestPriority,
+    ) -> Fetched {
+        let wait_for_fresh = self.relay.stale_wait;
+        // If another request has waited for as long already, the upstream is
+        // slow: there is no point in waiting for it again.
+        let wait = Wait {
+            deadline: arrived + wait_for_fresh,
+            since_began: Some(wait_for_fresh),
+        };
+        let (result, collapsed) = self.find(lookup, wait, priority).await;
+        let is_purged = self.cache.store().has_purged(&lookup.key, &stale.stored);
+        if self.fill.is_answer(lookup, &stale.stored) && !is_purged {
+            return Fetched {
+                result,
+                collapsed,
+                stale: Some(stale),
+            };
+        }
+        let (result, collapsed) = match result {
+            // The wait was cut short for a response that may no longer answer.
+            Err(Failure::TimedOut(TimedOut::Whole)) => {
+                let wait = Wait::until(arrived + self.fill.patience(&lookup.key));
+                let priority = RequestPriority {
+                    priority: Priority::Miss,
+                    ..priority
+                };
+                self.find(lookup, wait, priority).await
+            }
+            Ok(_) | Err(_) => (result, collapsed),
+        };
+        Fetched {
+            result,
+            collapsed,
+            stale: None,
+        }
+    }
+
+    fn render_fetched(
+        &self,
+        miss: &Miss,
+        fetched: Fetched,
+        fields: &ResponseContext<'_>,
+        now: Moment,
+    ) -> (Response<Body>, Outcome) {
+        let forwarded = |status, stored| Outcome::Forwarded {
+            why: miss.why,
+            status,
+            stored,
+            collapsed: fetched.collapsed,
+        };
+        match (fetched.result, fetched.stale) {
+            (Ok(FillAnswer { stored, from }), _) => {
+                let freshness = self.cache.judge(&stored, now);
+                let judged = JudgedResponse { stored, freshness };
+                let outcome = match from {
+                    AnswerSource::Upstream { stored } => {
+                        forwarded(Some(judged.stored.status), stored)
+                    }
+                    // It was made of stored responses.
+                    AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
+                };
+                let response = self.render(judged, miss.asked(), outcome, fields, now);
+                (response, outcome)
+            }
+            // RFC 5861 §4.
+            (Err(_failure), Some(stale)) => self.render_stale(miss, stale, fields, now),
+            (Err(failure), None) => {
+                let outcome = forwarded(failure.upstream_status(), false);
+                let refusal = Refusal::Upstream(failure);
+                let response = self.responder.refusal(&refusal, Some(outcome), fields);
+                (response, outcome)
+            }
+        }
+    }
+
+    fn render_stale(
+        &self,
+        miss: &Miss,
+        stale: JudgedResponse,
+        fields: &ResponseContext<'_>,
+        now: Moment,
+    ) -> (Response<Body>, Outcome) {
+        let ttl = stale.ttl();
+        let outcome = Outcome::StaleIfError { ttl };
+        let response = self.render(stale, miss.asked(), outcome, fields, now);
+        (response, outcome)
+    }
+}

@@ -1,0 +1,137 @@
+//! Plain routes: those in mode `respect` or with `headers = "all"`. They obey
+//! the origin's fields, and the relay fetches for them.
+
+use http::header::ORIGIN;
+use http::{HeaderMap, Request, Response};
+
+use super::clients::was_sent;
+use super::{Gateway, RequestContext, Session, Step};
+use crate::cache::key::Key;
+use crate::cache::outcome::Outcome;
+use crate::cache::policy::Mode;
+use crate::cache::status::Forward;
+use crate::clock::Moment;
+use crate::refusal::Refusal;
+use crate::relay::{self, ClientRequest, Recall};
+use crate::route::{HeaderMode, Route};
+use crate::wire::Body;
+
+/// Whether a route is plain.
+#[inline]
+pub(crate) fn is_plain(route: &Route) -> bool {
+    route.headers == HeaderMode::All || route.cache.mode == Mode::Respect
+}
+
+impl Gateway {
+    /// Answers from memory, on a plain route.
+    pub(super) fn recall_plain<B>(
+        &self,
+        session: &Session,
+        route: &Route,
+        request: &Request<B>,
+        key: Key,
+        context: &RequestContext,
+        now: Moment,
+    ) -> Result<Step, Refusal> {
+        let (method, fields) = (request.method(), request.headers());
+        let fetch = |key, why, chosen| relay::Fetch {
+            ask: ClientRequest {
+                method: method.clone(),
+                // The caller moves the request's fields and body in.
+                fields: HeaderMap::new(),
+                version: request.version(),
+                key,
+                body: None,
+                caller: context.client,
+                peer: session.peer,
+            },
+            why,
+            chosen,
+            unconditional: false,
+        };
+        match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
+            Recall::Answer {
+                mut response,
+                outcome,
+                refresh,
+            } => {
+                if refresh {
+                    let mut fetch = fetch(key, Forward::Stale, None);
+                    fetch.ask.fields = fields.clone();
+                    tokio::spawn(fetch.refresh(self.relay.clone()));
+                }
+                if route.headers == HeaderMode::Typed {
+                    let own = context.of_response(fields);
+                    self.responder.add_own_fields(response.headers_mut(), &own);
+                }
+                Ok(Step::Done(response, Some(outcome)))
+            }
+            Recall::Forward { why, chosen } => Ok(Step::Relay(Box::new(fetch(key, why, chosen)))),
+            Recall::OnlyIfCached => Err(Refusal::OnlyIfCached),
+        }
+    }
+
+    /// Fetches through the relay, and answers with the result.
+    pub(super) async fn answer_plain(
+        &self,
+        session: &Session,
+        context: RequestContext,
+        fetch: relay::Fetch,
+    ) -> Response<Body> {
+        // Of the request's fields the response depends only on this one from here
+        // on (CORS).
+        let fields = match fetch.ask.fields.get(ORIGIN) {
+            Some(origin) => HeaderMap::from_iter([(ORIGIN, origin.clone())]),
+            None => HeaderMap::new(),
+        };
+        let route = self.route(&fetch.ask.key);
+        let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
+        let joins = fetch.joins(&self.relay);
+        let admitted = self
+            .clients
+            .admit_miss(context.client, joins, self.clock.now());
+        let fetched = match admitted {
+            Ok(()) => self.fetch_plain(&context, fetch, joins).await,
+            Err(refusal) => {
+                let stale = fetch.stale(&self.relay);
+                self.clients.count_limited(stale.is_some());
+                stale.ok_or((refusal, None))
+            }
+        };
+        let now = self.clock.now();
+        session.activity.record(now);
+        let own = context.of_response(&fields);
+        let (response, outcome) = match fetched {
+            Ok((mut response, outcome)) => {
+                if let Body::Streamed(reader) = response.body_mut() {
+                    // While the body is sent, the connection is not idle.
+                    reader.serve(&session.activity);
+                }
+                if is_typed {
+                    self.responder.add_own_fields(response.headers_mut(), &own);
+                }
+                (response, Some(outcome))
+            }
+            Err((refusal, outcome)) => {
+                let response = self.responder.refusal(&refusal, outcome, &own);
+                (response, outcome)
+            }
+        };
+        self.finish(session, &context, outcome, None, response, now)
+    }
+
+    async fn fetch_plain(
+        &self,
+        context: &RequestContext,
+        fetch: relay::Fetch,
+        joins: bool,
+    ) -> Result<(Response<Body>, Outcome), (Refusal, Option<Outcome>)> {
+        let fetched = fetch.run(&self.relay).await;
+        let outcome = fetched.as_ref().ok().map(|(_, outcome)| *outcome);
+        let is_sent = was_sent(outcome, joins);
+        let now = self.clock.now();
+        self.clients
+            .correct_miss(context.client, joins, is_sent, now);
+        fetched.map_err(|(refusal, outcome)| (refusal, Some(outcome)))
+    }
+}

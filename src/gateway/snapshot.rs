@@ -1,0 +1,71 @@
+//! What `/status`, `/readyz`, `/metrics` and the probes read of a gateway: its
+//! tips, and its paged routes.
+
+use super::Gateway;
+use crate::cache::policy::Mode;
+use crate::chain::TipSnapshot;
+use crate::route::Route;
+
+impl Gateway {
+    /// The numbers of the tips that are probed: some route goes by them, and they
+    /// have a status path.
+    pub fn tips(&self) -> Vec<u16> {
+        let chain = &self.fill.chain;
+        let has_path = |tip: &u16| chain.source(*tip).is_some_and(|tip| tip.path.is_some());
+        let mut tips: Vec<_> = self.used_tips().filter(has_path).collect();
+        tips.sort_unstable();
+        tips.dedup();
+        tips
+    }
+
+    /// The numbers of the probed tips of an upstream.
+    pub fn tips_of(&self, upstream: u16) -> Vec<u16> {
+        let mut tips = self.tips();
+        let chain = &self.fill.chain;
+        tips.retain(|tip| {
+            let source = chain.source(*tip);
+            source.is_some_and(|source| source.upstream == upstream)
+        });
+        tips
+    }
+
+    /// The tips that have a status path or that some route goes by.
+    pub fn tip_snapshots(&self) -> Vec<TipSnapshot> {
+        let is_used = |tip| self.used_tips().any(|used| used == tip);
+        self.snapshots_where(|number, tip| tip.path.is_some() || is_used(number))
+    }
+
+    /// The tips that are probed.
+    pub fn probed_tips(&self) -> Vec<TipSnapshot> {
+        let probed = self.tips();
+        self.snapshots_where(|number, _| probed.contains(&number))
+    }
+
+    /// The probed tips of which nothing has been known since the start.
+    pub fn unknown_tips(&self) -> Vec<TipSnapshot> {
+        let mut tips = self.probed_tips();
+        tips.retain(|tip| !tip.known_once);
+        tips
+    }
+
+    /// The paged routes, and whether their pages are cut from windows at present.
+    pub fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
+        let routes = self.routes.routes().iter();
+        let paged = routes.filter(|route| route.pages.is_some());
+        paged.map(|route| (route, self.fill.is_sliceable(route.number)))
+    }
+
+    /// The tips that routes go by, one for each route.
+    fn used_tips(&self) -> impl Iterator<Item = u16> {
+        let routes = self.routes.routes().iter();
+        let chained = routes.filter(|route| route.cache.mode == Mode::Chain);
+        chained.map(|route| route.cache.tip)
+    }
+
+    fn snapshots_where(&self, wanted: impl Fn(u16, &TipSnapshot) -> bool) -> Vec<TipSnapshot> {
+        let snapshots = self.fill.chain.snapshots(self.clock.now());
+        let numbered = (0_u16..).zip(snapshots);
+        let wanted = numbered.filter(|(number, tip)| wanted(*number, tip));
+        wanted.map(|(_, tip)| tip).collect()
+    }
+}

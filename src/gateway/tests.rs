@@ -1,0 +1,106 @@
+//! What the gateway decides without sockets.
+
+use std::sync::Arc;
+
+use http::header::CONNECTION;
+use http::{Method, Request, Response, StatusCode};
+
+use super::clients::was_sent;
+use super::{Session, check_head, close_connection, plain};
+use crate::cache::outcome::Outcome;
+use crate::cache::status::Forward;
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::refusal::Refusal;
+use crate::wire::Body;
+use crate::wire::activity::Activity;
+use crate::wire::head::{HeadFault, REFUSED};
+
+fn session() -> Session {
+    let activity = Arc::new(Activity::new(Moment::from_nanos(1)));
+    Session::new([127, 0, 0, 1].into(), 7, activity)
+}
+
+#[test]
+fn only_targets_in_origin_form_are_taken() {
+    for (target, is_taken) in [
+        ("/", true),
+        ("/a?b=c", true),
+        ("*", false),
+        ("a.example:443", false),
+        ("http://u@a.example/", false),
+        ("ftp://a.example/", false),
+    ] {
+        let request = Request::builder().uri(target).body(()).unwrap();
+        let expected = match is_taken {
+            true => Ok(()),
+            false => Err(Refusal::TargetForm),
+        };
+        assert_eq!(check_head(&session(), &request), expected, "{target}");
+    }
+}
+
+#[test]
+fn a_fault_of_the_head_is_named_only_where_the_listener_found_one() {
+    let method = Method::from_bytes(REFUSED.as_bytes()).unwrap();
+    let request = Request::builder().method(method).uri("/").body(()).unwrap();
+    let session = session();
+    assert_eq!(check_head(&session, &request), Ok(()));
+    session.activity.set_fault(HeadFault::BareLf);
+    let refused = check_head(&session, &request);
+    assert_eq!(refused, Err(Refusal::Head(HeadFault::BareLf)));
+    let get = Request::builder().uri("/").body(()).unwrap();
+    assert_eq!(check_head(&session, &get), Ok(()));
+}
+
+#[test]
+fn a_fetch_counts_against_the_client_that_sent_it() {
+    let forwarded = |collapsed| {
+        Some(Outcome::Forwarded {
+            why: Forward::UriMiss,
+            status: Some(StatusCode::OK),
+            stored: true,
+            collapsed,
+        })
+    };
+    let stale = Some(Outcome::StaleIfError { ttl: -1 });
+    // outcome, whether it joined another, whether it was sent
+    for (outcome, joined, expected) in [
+        (forwarded(false), false, true),
+        (forwarded(false), true, true),
+        (forwarded(true), false, false),
+        (forwarded(true), true, false),
+        (Some(Outcome::Hit { ttl: 1 }), false, false),
+        (Some(Outcome::Hit { ttl: 1 }), true, false),
+        (stale, false, true),
+        (stale, true, false),
+        (None, false, true),
+        (None, true, false),
+    ] {
+        assert_eq!(was_sent(outcome, joined), expected, "{outcome:?} {joined}");
+    }
+}
+
+#[test]
+fn plain_routes_obey_the_origin_or_pass_all_fields() {
+    let text = "upstream.url = \"http://127.0.0.1:1\"\n\
+        [[route]]\nname = \"a\"\npath = \"/a\"\ncache.mode = \"respect\"\n\
+        [[route]]\nname = \"b\"\npath = \"/b\"\nheaders = \"all\"\ncache.mode = \"off\"\n\
+        [[route]]\nname = \"c\"\npath = \"/c\"\ncache.mode = \"override\"\ncache.times = { 200 = \"1s\" }\n\
+        [[route]]\nname = \"d\"\npath = \"/d\"\ncache.mode = \"off\"\n";
+    let config = Config::parse("p", text).unwrap();
+    let is_plain = |path| plain::is_plain(config.routes.find(path).unwrap().route);
+    assert_eq!(
+        ["/a", "/b", "/c", "/d"].map(is_plain),
+        [true, true, false, false]
+    );
+}
+
+#[test]
+fn a_closing_connection_says_so_once() {
+    let mut response = Response::new(Body::default());
+    close_connection(&mut response);
+    close_connection(&mut response);
+    let all: Vec<_> = response.headers().get_all(CONNECTION).iter().collect();
+    assert_eq!(all, ["close"]);
+}
