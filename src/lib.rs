@@ -2,16 +2,16 @@
 //!
 //! # Map
 //!
-//! Leaf to root; `use` points up this list, or to the left. `tests/house.rs`
+//! Leaf to root; `use` points up this list, or to the left. `tests/structure.rs`
 //! holds the arrows.
 //!
-//! | | rooms |
+//! | layer | modules |
 //! |---|---|
-//! | words | [`clock`], [`units`], [`wire`] |
+//! | basics | [`clock`], [`units`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, ledger, runs}`, [`identify`], [`validate`], [`route`] |
-//! | keepers | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`unsent`], [`meter`] |
-//! | walk | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
-//! | doors | [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
+//! | state | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`], [`unsent`], [`meter`] |
+//! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
+//! | I/O | [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
 //!
 //! # Glossary
 //!

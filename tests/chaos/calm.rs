@@ -10,10 +10,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::check::judge;
 use crate::front::{Front, Sky};
-use crate::house::status;
 use crate::operator::{Operator, key};
 use crate::questions::{About, Question};
-use crate::wire::Wire;
+use crate::support::Gateway;
+use crate::support::wire::Wire;
 use crate::world::{HANG, World};
 
 /// How long what was under way may take to end, and the gateway to find that
@@ -24,8 +24,7 @@ const PLENTY: usize = 1_000_000;
 
 /// Waits until all is given back, and sees that all of it can be taken again.
 pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: &mut [Front]) {
-    let at = operator.house().admin;
-    quiet(world, at).await;
+    quiet(world, operator.gateway()).await;
 
     // Keys that no fault has met, and a breaker that remembers none. The bound
     // on requests under way stays, and with it the very places that were taken;
@@ -72,13 +71,13 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         "afterwards",
         format!("{reached} places taken at once of {most} that one client may"),
     );
-    quiet(world, at).await;
+    quiet(world, operator.gateway()).await;
 }
 
 /// Asks for so many things at once that nobody has asked for.
 async fn crowd(world: &Arc<World>, operator: &Operator, count: usize, round: usize) {
     let mut clients = JoinSet::new();
-    let to = operator.house().public;
+    let to = operator.gateway().public;
     for number in 0..count {
         let world = world.clone();
         clients.spawn(async move {
@@ -108,10 +107,10 @@ async fn crowd(world: &Arc<World>, operator: &Operator, count: usize, round: usi
 }
 
 /// Waits until nothing is under way.
-async fn quiet(world: &World, admin: std::net::SocketAddr) {
+async fn quiet(world: &World, gateway: &Gateway) {
     let began = Instant::now();
     loop {
-        let status = status(admin).await;
+        let status = gateway.status();
         let left = left(&status);
         if left.is_empty() {
             let callers = status["callers"].as_u64();

@@ -4,7 +4,7 @@ use http::{HeaderMap, Method};
 use serde_json::Value;
 
 use crate::questions::{About, Question};
-use crate::wire::Answer;
+use crate::support::wire::Answer;
 use crate::world::{HOSTILE, SECRET, World};
 
 /// Judges an answer.

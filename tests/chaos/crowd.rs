@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::check::judge;
 use crate::dice::Dice;
 use crate::questions::Question;
-use crate::wire::{Answer, Broken, Wire};
+use crate::support::wire::{Answer, Broken, Wire};
 use crate::world::{BOUND, Door, HANG, World};
 
 /// What becomes of a connection.
@@ -154,7 +154,7 @@ impl Visit {
                 return Then::Leave;
             }
         }
-        if self.wire.has_more() {
+        if self.wire.held() > 0 {
             self.wrong(
                 "more came than was asked for",
                 &questions[questions.len() - 1],

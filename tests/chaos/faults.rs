@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use ordgate::clock::Clock;
 
 use crate::dice::Dice;
-use crate::world::HOSTILE;
+use crate::world::{HOSTILE, Kind};
 
 /// What the gateway waits for a first byte, and for a whole answer.
 pub(crate) const FIRST_BYTE: Duration = Duration::from_secs(1);
@@ -144,8 +144,16 @@ pub(crate) struct Right {
 }
 
 impl Fault {
-    /// A fault by chance.
-    pub(crate) fn of(dice: &mut Dice) -> Self {
+    /// A random fault: every other time one of a kind that is missing, if any.
+    pub(crate) fn of(dice: &mut Dice, is_missing: impl Fn(Kind) -> bool) -> Self {
+        let lasting = [
+            (Kind::SilentConnection, Self::Silent),
+            (Kind::StalledBody, Self::Stall),
+        ];
+        let missing = lasting.into_iter().find(|(kind, _)| is_missing(*kind));
+        if let Some((_, fault)) = missing.filter(|_| dice.percent(50)) {
+            return fault;
+        }
         match dice.below(400) {
             0 => Self::Refused,
             _ => *dice.pick(&FAULTS),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Version};
-use socket2::{Domain, Socket, Type};
+use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::dice::Dice;
 use crate::faults::{Fault, Right};
 use crate::freeze::{Gate, Stream};
+use crate::support::socket::{ANY_PORT, bound};
 use crate::world::{INVALID, Kind, World};
 use crate::{http1, http2};
 
@@ -109,7 +110,7 @@ impl Sky {
 
 impl Front {
     pub(crate) fn start(world: &Arc<World>, number: usize) -> Self {
-        let holder = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let holder = bound(ANY_PORT);
         let address = holder.local_addr().unwrap().as_socket().unwrap();
         let shared = Arc::new(Shared {
             world: world.clone(),
@@ -160,14 +161,6 @@ impl Front {
     }
 }
 
-fn bound(address: SocketAddr) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    socket.bind(&address.into()).unwrap();
-    socket
-}
-
 /// Changes the weather, now and then: each kind as often as it stands here, in
 /// another order each time.
 async fn change(shared: Arc<Shared>) {
@@ -192,7 +185,11 @@ async fn change(shared: Arc<Shared>) {
             }),
         );
         while !skies.is_empty() {
-            let sky = skies.swap_remove(dice.below(skies.len()));
+            let missing = missing(&shared.world, &mut dice);
+            let sky = match missing {
+                Some(sky) if dice.percent(50) => sky,
+                _ => skies.swap_remove(dice.below(skies.len())),
+            };
             let (name, least, most) = match sky {
                 Sky::Fair => ("fair", 300, 3000),
                 Sky::Rough => ("rough", 300, 3000),
@@ -207,6 +204,17 @@ async fn change(shared: Arc<Shared>) {
             sleep(Duration::from_millis(dice.between(least, most))).await;
         }
     }
+}
+
+/// Weather whose effect has not been seen yet over the version in use.
+fn missing(world: &World, dice: &mut Dice) -> Option<Sky> {
+    let capped = Sky::Capped {
+        most: dice.between(1, 4) as usize,
+        excess: *dice.pick(&[Excess::Closed, Excess::Refused, Excess::Unavailable]),
+    };
+    let all = [(Kind::Freeze, Sky::Frozen), (Kind::ConnectionCap, capped)];
+    let missing = |(kind, sky)| world.is_missing(kind, world.version()).then_some(sky);
+    all.into_iter().find_map(missing)
 }
 
 /// Takes connections until the front ends.
@@ -320,7 +328,7 @@ impl Shared {
                 world.strike(Kind::ConnectionCap, *version);
                 Fault::Failed(503)
             }
-            true => Fault::of(dice),
+            true => Fault::of(dice, |kind| world.is_missing(kind, *version)),
             false => Fault::None,
         };
         world.count("upstream requests by fault", fault.word());

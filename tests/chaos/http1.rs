@@ -12,7 +12,7 @@ use crate::dice::Dice;
 use crate::faults::{After, FIRST_BYTE, Fault, HELD, Message, OPEN, Right, WHOLE};
 use crate::freeze::Stream;
 use crate::front::{Asked, Shared, Sky};
-use crate::wire::{Head, Wire};
+use crate::support::wire::{Head, Wire};
 use crate::world::{HOSTILE, Kind};
 
 const VERSION: Version = Version::HTTP_11;

@@ -5,21 +5,20 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use http::Version;
 use tokio::time::{Instant, sleep};
 
 use crate::dice::Dice;
 use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
 use crate::front::Front;
-use crate::house::{House, Shelf, Source, admin, merge, shipped};
+use crate::support::gateway::{SharedSource, Source, merge, shipped};
+use crate::support::{Answer, Client, Gateway, Setup};
 use crate::world::{BOUND, Door, SECRET, World};
 
 /// Keys that there ever are.
 const KEYS: u64 = 6;
 /// Between two acts.
 const PAUSE: (u64, u64) = (200, 700);
-/// How long the upstream is asked over one version of HTTP before the other has its
-/// turn.
-const TURN: Duration = Duration::from_secs(5);
 /// A drained server ends within this: its requests' deadlines, and what slow
 /// readers take.
 const DRAIN: Duration = Duration::from_secs(20);
@@ -27,16 +26,14 @@ const DRAIN: Duration = Duration::from_secs(20);
 pub(crate) struct Operator {
     world: Arc<World>,
     dice: Dice,
-    shelf: Shelf,
+    source: SharedSource,
     urls: Vec<String>,
-    house: Option<House>,
+    gateway: Option<Gateway>,
     door: Arc<Door>,
     /// Whether the highest blocks are missing just now.
     halfway: bool,
     /// Whether the server has said that it is ready.
     is_ready: bool,
-    /// How many servers there were before this one.
-    began: Instant,
 }
 
 impl Operator {
@@ -53,28 +50,28 @@ impl Operator {
         merge(&mut config, &base(per_minute, per_second));
         merge(&mut config, &upstreams(&urls, 0, urls.len()));
         world.budget_from_now(per_minute, per_second);
-        let shelf: Shelf = Arc::new(Mutex::new(Source {
+        let source: SharedSource = Arc::new(Mutex::new(Source {
             config,
             keys: keys.join(","),
+            ..Source::default()
         }));
-        runtime(&shelf, &mut dice);
-        let house = House::start(&shelf);
-        let door = open(world, &house);
+        runtime(&source, &mut dice);
+        let gateway = Setup::reading(&source).start();
+        let door = open(world, &gateway);
         Self {
             world: world.clone(),
             dice,
-            shelf,
+            source,
             urls,
-            house: Some(house),
+            gateway: Some(gateway),
             door,
             halfway: false,
             is_ready: false,
-            began: Instant::now(),
         }
     }
 
-    pub(crate) fn house(&self) -> &House {
-        self.house.as_ref().unwrap()
+    pub(crate) fn gateway(&self) -> &Gateway {
+        self.gateway.as_ref().unwrap()
     }
 
     /// Does something.
@@ -93,8 +90,8 @@ impl Operator {
 
     /// A change that can be.
     async fn reload(&mut self) {
-        let mut text = http2(self.began.elapsed());
-        merge(&mut self.shelf.lock().unwrap().config, &text);
+        let mut text = http2(&self.world);
+        merge(&mut self.source.lock().unwrap().config, &text);
         let dice = &mut self.dice;
         let mut budget = None;
         let mut keys = None;
@@ -167,24 +164,24 @@ impl Operator {
                     dice.pick(&[0, 20])
                 ),
                 _ => {
-                    let mut shelf = self.shelf.lock().unwrap();
-                    let routes = shelf.config["route"].as_array_mut().unwrap();
+                    let mut source = self.source.lock().unwrap();
+                    let routes = source.config["route"].as_array_mut().unwrap();
                     let route = dice.below(routes.len());
                     let cache = &mut routes[route]["cache"];
                     cache["stale_if_error"] = format!("{}s", dice.between(1, 300)).into();
                     String::new()
                 }
             };
-            merge(&mut self.shelf.lock().unwrap().config, &more);
+            merge(&mut self.source.lock().unwrap().config, &more);
             text.push_str(&more);
         }
         if let Some(keys) = &keys {
-            self.shelf.lock().unwrap().keys = keys.join(",");
+            self.source.lock().unwrap().keys = keys.join(",");
         }
         self.take_up(budget, keys, &text).await;
     }
 
-    /// Has the gateway take up what is on the shelf.
+    /// Reloads the gateway.
     pub(crate) async fn take_up(
         &mut self,
         budget: Option<(usize, usize)>,
@@ -209,8 +206,8 @@ impl Operator {
 
     /// Changes of which one cannot be: none may be taken up.
     async fn reload_what_cannot_be(&mut self) {
-        let before = self.shelf.lock().unwrap().clone();
-        let served = self.house().server().current_gateway();
+        let before = self.source.lock().unwrap().clone();
+        let served = self.gateway().server().current_gateway();
         let wrong = *self.dice.pick(&[
             "nonsense = true",
             "upstream.requests_per_minute = 0",
@@ -221,11 +218,11 @@ impl Operator {
             "keys",
         ]);
         {
-            let mut shelf = self.shelf.lock().unwrap();
-            merge(&mut shelf.config, "upstream.requests_per_second = 7777");
+            let mut source = self.source.lock().unwrap();
+            merge(&mut source.config, "upstream.requests_per_second = 7777");
             match wrong {
-                "keys" => shelf.keys = format!("{SECRET}with a blank and \u{7f}"),
-                wrong => merge(&mut shelf.config, wrong),
+                "keys" => source.keys = format!("{SECRET}with a blank and \u{7f}"),
+                wrong => merge(&mut source.config, wrong),
             }
         }
         let answer = self.admin("POST", "/reload").await;
@@ -233,11 +230,11 @@ impl Operator {
             self.world
                 .wrong(format!("a reload with {wrong:?} gets {}", answer.status));
         }
-        if !Arc::ptr_eq(&served, &self.house().server().current_gateway()) {
+        if !Arc::ptr_eq(&served, &self.gateway().server().current_gateway()) {
             self.world
                 .wrong(format!("a reload with {wrong:?} has changed something"));
         }
-        *self.shelf.lock().unwrap() = before;
+        *self.source.lock().unwrap() = before;
         self.world.count("operator", "reloads refused");
     }
 
@@ -318,13 +315,13 @@ impl Operator {
     /// Drains the server, waits for its end, and starts another.
     async fn restart(&mut self) {
         self.drain().await;
-        runtime(&self.shelf, &mut self.dice);
-        let text = http2(self.began.elapsed());
-        merge(&mut self.shelf.lock().unwrap().config, &text);
-        let house = House::start(&self.shelf);
+        runtime(&self.source, &mut self.dice);
+        let text = http2(&self.world);
+        merge(&mut self.source.lock().unwrap().config, &text);
+        let gateway = Setup::reading(&self.source).start();
         self.is_ready = false;
-        self.door = open(&self.world, &house);
-        self.house = Some(house);
+        self.door = open(&self.world, &gateway);
+        self.gateway = Some(gateway);
         self.world.count("operator", "drains");
     }
 
@@ -333,7 +330,7 @@ impl Operator {
         // Said first: whoever sees the end of a connection finds it said.
         self.world.door.send_replace(None);
         self.door.drained.set(began).unwrap();
-        self.house.take().unwrap().end().await;
+        self.gateway.take().unwrap().end().await;
         if began.elapsed() >= DRAIN {
             self.world
                 .wrong(format!("a drain took {:?}", began.elapsed()));
@@ -345,25 +342,26 @@ impl Operator {
         self.drain().await;
     }
 
-    async fn admin(&self, method: &str, target: &str) -> crate::wire::Answer {
-        let answer = admin(self.house().admin, method, target).await;
+    async fn admin(&self, method: &str, target: &str) -> Answer {
+        let mut client = Client::connect(self.gateway().admin).await;
+        let answer = client.request(method, target, &[]).await;
         if memchr::memmem::find(&answer.body, SECRET.as_bytes()).is_some() {
             self.world.wrong(format!("{target} shows a key"));
         }
         answer
     }
 
-    /// Changes what is on the shelf.
+    /// Changes the source.
     pub(crate) fn write(&self, text: &str, keys: &[String]) {
-        let mut shelf = self.shelf.lock().unwrap();
-        merge(&mut shelf.config, text);
-        shelf.keys = keys.join(",");
+        let mut source = self.source.lock().unwrap();
+        merge(&mut source.config, text);
+        source.keys = keys.join(",");
     }
 
-    /// How many requests upstream there may be at once, as the shelf has it.
+    /// How many requests upstream there may be at once, by the source.
     pub(crate) fn max_in_flight(&self) -> usize {
-        let shelf = self.shelf.lock().unwrap();
-        let most = shelf.config["upstream"]["max_in_flight"].as_integer();
+        let source = self.source.lock().unwrap();
+        let most = source.config["upstream"]["max_in_flight"].as_integer();
         usize::try_from(most.unwrap()).unwrap()
     }
 }
@@ -373,27 +371,29 @@ pub(crate) fn key(number: u64) -> String {
     format!("{SECRET}{number}-5f0c1e")
 }
 
-fn open(world: &World, house: &House) -> Arc<Door> {
+fn open(world: &World, gateway: &Gateway) -> Arc<Door> {
     let door = Arc::new(Door {
-        address: house.public,
+        address: gateway.public,
         drained: OnceLock::new(),
     });
     world.door.send_replace(Some(door.clone()));
     door
 }
 
-/// Over which version the upstream is asked: each has its turn, the same time for
-/// both, so that each run sees all that can happen to either.
-fn http2(elapsed: Duration) -> String {
-    let turn = elapsed.as_secs() / TURN.as_secs();
-    format!("upstream.http2 = {}\n", turn % 2 == 1)
+/// The version of HTTP towards the upstream.
+fn http2(world: &World) -> String {
+    format!(
+        "upstream.http2 = {}
+",
+        world.version() == Version::HTTP_2
+    )
 }
 
 /// How a server's threads share the work is for its whole life.
-fn runtime(shelf: &Shelf, dice: &mut Dice) {
+fn runtime(source: &SharedSource, dice: &mut Dice) {
     let kind = dice.pick(&["per-core", "work-stealing"]);
     let text = format!("server.runtime = \"{kind}\"");
-    merge(&mut shelf.lock().unwrap().config, &text);
+    merge(&mut source.lock().unwrap().config, &text);
 }
 
 /// So many of the upstream's base URLs at the most, the one at a place first.

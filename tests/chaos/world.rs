@@ -12,9 +12,9 @@ use ordgate::sandbox::{Sandbox, Settings};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::arrivals::Arrivals;
 use crate::dice::Dice;
 use crate::figures::{Table, Times};
-use crate::ledger::Ledger;
 use crate::questions::Questions;
 
 /// The sum of a request's deadlines, as the operator configures them: a queue
@@ -30,6 +30,8 @@ const WITHDRAWN: Duration = Duration::from_secs(8);
 const UNDER_WAY: Duration = Duration::from_secs(3);
 /// A front that was frozen has read within this what was sent to it meanwhile.
 const THAW: Duration = Duration::from_secs(1);
+/// How long one version of HTTP is used towards the upstream before the other.
+const TURN: Duration = Duration::from_secs(5);
 /// So many wrongs are kept.
 const MOST_WRONGS: usize = 30;
 
@@ -50,7 +52,7 @@ pub(crate) struct World {
     /// Whether the clients are to go.
     pub(crate) over: watch::Sender<bool>,
     pub(crate) wrongs: Mutex<Vec<String>>,
-    pub(crate) ledger: Ledger,
+    pub(crate) arrivals: Arrivals,
     toll: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
     times: Mutex<Times>,
     keys: Mutex<HashMap<String, Option<Instant>>>,
@@ -126,7 +128,7 @@ impl World {
             door: watch::Sender::new(None),
             over: watch::Sender::new(false),
             wrongs: Mutex::default(),
-            ledger: Ledger::default(),
+            arrivals: Arrivals::default(),
             toll: Mutex::default(),
             times: Mutex::default(),
             keys: Mutex::default(),
@@ -186,6 +188,22 @@ impl World {
         let version = VERSIONS[usize::from(version == Version::HTTP_2)];
         let mut strikes = self.strikes.lock().unwrap();
         *strikes.entry((kind, version)).or_default() += 1;
+    }
+
+    /// The version of HTTP that the gateway is configured to use towards the
+    /// upstream. Both have equal time, in turns of [`TURN`].
+    pub(crate) fn version(&self) -> Version {
+        match (self.began.elapsed().as_secs() / TURN.as_secs()).is_multiple_of(2) {
+            true => Version::HTTP_11,
+            false => Version::HTTP_2,
+        }
+    }
+
+    /// Whether a fault of this kind has not taken effect yet over this version.
+    /// Such faults are injected first, so that a run of a minute covers all.
+    pub(crate) fn is_missing(&self, kind: Kind, version: Version) -> bool {
+        let version = VERSIONS[usize::from(version == Version::HTTP_2)];
+        !self.strikes.lock().unwrap().contains_key(&(kind, version))
     }
 
     /// How often each kind of fault has taken effect over each version.
@@ -254,7 +272,7 @@ impl World {
         }
         // A server that was started again knows nothing of what the one before
         // has spent, whose last requests may arrive after its end.
-        self.ledger.arrive(&format!("{server} {key}"));
+        self.arrivals.add(&format!("{server} {key}"));
     }
 
     /// This budget is about to be in force.
@@ -282,7 +300,7 @@ impl World {
     pub(crate) fn check_budgets(&self) -> (usize, usize) {
         let budgets = self.budgets.lock().unwrap();
         let mut most = (0, 0);
-        for (key, arrivals) in self.ledger.keys() {
+        for (key, arrivals) in self.arrivals.keys() {
             let mut oldest = [0; 2];
             for (place, at) in arrivals.iter().enumerate() {
                 let spans = [Duration::from_secs(60), Duration::from_secs(1)];

@@ -4,7 +4,7 @@
 // Top to bottom: the run, what it starts, how it counts, what it says.
 // Nothing here decides whether a test passes: the suite's own client does.
 
-import { spawn } from 'node:child_process'
+import { execFileSync, spawn } from 'node:child_process'
 import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
@@ -25,7 +25,7 @@ const OUT = path.join(HERE, 'out')
 const USAGE = `usage: run [--peer ordgate|nginx] [--binary FILE] [--id ID]... [--all] [--timeout SECONDS]
 
   --peer NAME     the proxy under test (ordgate)
-  --binary FILE   its binary (target/release/ordgate, or nginx from PATH)
+  --binary FILE   its binary (cargo's release/ordgate, or nginx from PATH)
   --id ID         only this test, with everything that was sent; may be repeated
   --all           name what failed among the optimal tests, and every check
   --timeout N     give up after so many seconds (480)
@@ -130,7 +130,7 @@ async function startOrigin (verbose) {
 
 const PEERS = {
   async ordgate (options, originPort) {
-    const binary = path.resolve(options.binary ?? path.join(ROOT, 'target/release/ordgate'))
+    const binary = path.resolve(options.binary ?? path.join(targetDirectory(), 'release/ordgate'))
     if (!fs.existsSync(binary)) throw new Broken(`there is no ${binary}: build it with cargo build --release`)
     const config = fill('ordgate.toml', { PORT: 0, ORIGIN_PORT: originPort })
     const child = start('ordgate', binary, ['serve', '--config', config])
@@ -148,6 +148,13 @@ const PEERS = {
     await accepts(child, port)
     return port
   }
+}
+
+/// Where cargo builds: CARGO_TARGET_DIR, cargo's configuration, or ./target.
+function targetDirectory () {
+  const args = ['metadata', '--no-deps', '--format-version', '1']
+  const metadata = execFileSync('cargo', args, { cwd: ROOT, encoding: 'utf8', maxBuffer: 1 << 26 })
+  return JSON.parse(metadata).target_directory
 }
 
 function fill (template, words) {

@@ -10,33 +10,18 @@
 //! and then not for an hour. `tests/split` uses it as well, which is why the
 //! modules below say their paths.
 
-#[path = "chain/alias.rs"]
 mod alias;
-#[path = "chain/derive.rs"]
 mod derive;
-#[path = "chain/fallback.rs"]
 mod fallback;
-#[path = "chain/finality.rs"]
 mod finality;
-#[path = "chain/live.rs"]
 mod live;
-#[path = "chain/look_ahead.rs"]
 mod look_ahead;
-#[path = "chain/pages.rs"]
 mod pages;
-#[path = "chain/reorg.rs"]
 mod reorg;
-#[path = "chain/tips.rs"]
 mod tips;
-#[path = "chain/waits.rs"]
 mod waits;
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Method};
-use ordgate::chain::TipSnapshot;
-use ordgate::fill::Fill;
-use ordgate::probe;
 use ordgate::sandbox::{Sandbox, Settings};
 
 use crate::support::upstream::Seen;
@@ -84,7 +69,7 @@ impl Ground {
     /// The same, and looks at what a change of tip has left unproven.
     async fn probe_and_look(&self) {
         self.probe().await;
-        fill(&self.gateway).look_at_blocks(RUNES).await;
+        self.gateway.check_blocks(RUNES).await;
     }
 
     /// What the upstream itself would say now.
@@ -144,27 +129,33 @@ fn transaction(id: &str) -> String {
     format!("/runes/v1/transactions/{id}/activity")
 }
 
-fn fill(gateway: &Gateway) -> &Arc<Fill> {
-    &gateway.server().first_gateway().fill
+/// The height at which the ledger of blocks has this hash: `/explain` does not
+/// tell.
+fn height_of(gateway: &Gateway, hash: &ordgate::pages::Hash) -> Option<u32> {
+    gateway
+        .server()
+        .first_gateway()
+        .fill
+        .chain
+        .height_of(RUNES, hash)
 }
 
-/// How a tip is known.
-fn standing(gateway: &Gateway, tip: u16) -> TipSnapshot {
-    let fill = fill(gateway);
-    fill.chain.snapshots(fill.clock.now())[usize::from(tip)].clone()
+/// A tip of the chain, as `/status` shows it.
+fn tip_of(gateway: &Gateway, tip: u16) -> crate::support::gateway::Tip {
+    gateway.tips().swap_remove(usize::from(tip))
 }
 
 /// Waits until the probes of the start have ended, well or not.
 async fn settled(gateway: &Gateway) {
     for tip in [ORDINALS, RUNES] {
-        until("the first probe", || standing(gateway, tip).probes > 0).await;
+        until("the first probe", || tip_of(gateway, tip).probes > 0).await;
     }
 }
 
 /// Asks both indexers for their tips.
 async fn probe_all(gateway: &Gateway) {
     for tip in [ORDINALS, RUNES] {
-        probe::probe(fill(gateway), tip).await;
+        gateway.probe(tip).await;
     }
 }
 

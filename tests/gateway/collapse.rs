@@ -1,8 +1,6 @@
 //! Collapsing: however many ask for a cold key, the upstream is asked once, and
 //! everyone gets an answer.
 
-use std::sync::Arc;
-
 use crate::support::upstream::usual_body;
 use crate::support::{
     Answer, BLOCK, BLOCK_CANONICAL, Client, Gate, Gateway, Reply, Setup, Upstream, until, within,
@@ -29,13 +27,10 @@ async fn connect(gateway: &Gateway, clients: usize) -> Vec<Client> {
 /// upstream.
 async fn ask(gateway: &Gateway, clients: usize) -> Vec<Client> {
     let mut asking = connect(gateway, clients).await;
-    // A request that waits holds the gateway.
-    let held = || Arc::strong_count(gateway.server().first_gateway());
-    let before = held();
     for client in &mut asking {
         client.ask("GET", BLOCK, &[]).await;
     }
-    until("all wait", || held() >= before + clients).await;
+    gateway.until_all_is_read().await;
     asking
 }
 
@@ -127,8 +122,7 @@ async fn all_clients_go_and_the_answer_is_kept() {
     upstream.asked(1).await;
     until("they are gone", || gateway.connections() == 0).await;
     gate.open();
-    let collapse = &gateway.server().first_gateway().fill.collapse;
-    until("the leader is done", || collapse.is_empty()).await;
+    until("the leader is done", || gateway.fetching() == 0).await;
     let answer = gateway.get(BLOCK).await;
     assert!(answer.must("cache-status").starts_with("ordgate; hit"));
     assert_eq!(upstream.count(), 1);

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::support::respect::ok;
 use crate::support::tls::self_signed;
-use crate::support::{BLOCK, Client, Process, Served, Setup, TOKEN, Upstream, within};
+use crate::support::{BLOCK, Client, Process, SandboxServer, Setup, TOKEN, Upstream, within};
 
 const DASHBOARD: &str = include_str!("../../deploy/grafana/ordgate.json");
 const ALERTS: &str = include_str!("../../deploy/prometheus/alerts.yml");
@@ -263,7 +263,8 @@ async fn the_example_of_a_self_hosted_indexer_serves() {
         max_limit: 5000,
         ..Settings::default()
     });
-    let [ordinals, runes] = [Api::Ordinals, Api::Runes].map(|api| Served::start(&sandbox, api));
+    let [ordinals, runes] =
+        [Api::Ordinals, Api::Runes].map(|api| SandboxServer::start(&sandbox, api));
     let file = example(
         SELF_HOSTED,
         &[
@@ -343,7 +344,7 @@ async fn the_example_of_a_sidecar_serves() {
         require_key: Some("the-key".to_owned()),
         ..Settings::default()
     });
-    let api = Served::start(&sandbox, Api::Both);
+    let api = SandboxServer::start(&sandbox, Api::Both);
     let file = example(SIDECAR, &[("https://api.example", api.url())]);
     let path = file.path().display().to_string();
     checked(&path);

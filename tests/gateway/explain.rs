@@ -6,9 +6,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
 use crate::support::respect::{ok, plain};
-use crate::support::{
-    BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, encoded, until,
-};
+use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, encoded};
 
 fn before(sandbox: &Sandbox) -> Gateway {
     Setup::alone().sandbox(sandbox).chain().manual().start()
@@ -18,15 +16,6 @@ fn before(sandbox: &Sandbox) -> Gateway {
 fn asked(sandbox: &Sandbox) -> u64 {
     let counts = sandbox.counts();
     counts.total - counts.status
-}
-
-/// Waits until the tips are known, so that what is said does not change.
-async fn known(gateway: &Gateway) {
-    until("the tips are known", || {
-        let standings = gateway.server().first_gateway().tip_snapshots();
-        standings.iter().all(|tip| tip.known)
-    })
-    .await;
 }
 
 fn does(explained: &Value) -> &str {
@@ -44,7 +33,7 @@ fn asks(explained: &Value) -> Vec<&str> {
 async fn a_token_before_and_after() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = before(&sandbox);
-    known(&gateway).await;
+    gateway.until_tips_are_known().await;
     let url = "/ordinals/v1/brc-20/tokens/ORDI?unknown=1";
     let cold = gateway.explain(url).await;
     assert_eq!(cold["url"], url);
@@ -80,8 +69,7 @@ async fn a_token_before_and_after() {
     assert_eq!(asks(&warm), [""; 0]);
 
     sandbox.advance(1);
-    let fill = &gateway.server().first_gateway().fill;
-    assert_eq!(ordgate::probe::probe(fill, 0).await, ProbeOutcome::Learned);
+    assert_eq!(gateway.probe(0).await, ProbeOutcome::Learned);
     let stale = gateway.explain(url).await;
     assert_eq!(stale["stored"]["freshness"]["is"], "stale");
     assert_eq!(
@@ -101,7 +89,7 @@ async fn a_token_before_and_after() {
 async fn pages_and_the_windows_that_they_are_cut_from() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = before(&sandbox);
-    known(&gateway).await;
+    gateway.until_tips_are_known().await;
     let deep = sandbox.tip().height - 20;
     let is_large = |height: &u32| sandbox.transactions_at(*height).len() > 80;
     let height = (0..100).map(|depth| deep - depth).find(is_large).unwrap();
@@ -190,14 +178,10 @@ async fn pages_and_the_windows_that_they_are_cut_from() {
 async fn explaining_changes_nothing() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = before(&sandbox);
-    known(&gateway).await;
+    gateway.until_tips_are_known().await;
     let urls = [TOKEN, BLOCK, sandbox.examples().transaction()].map(str::to_owned);
     gateway.get(&urls[1]).await;
-    let store = gateway.server().first_gateway().cache.store();
-    let entries = || {
-        gateway.server().first_gateway().maintain();
-        store.size()
-    };
+    let entries = || (gateway.entries(), gateway.figure("/cache/bytes"));
     let (before, count) = (entries(), asked(&sandbox));
     for _ in 0..3 {
         for url in &urls {
@@ -312,7 +296,7 @@ async fn where_windows_are_none_the_page_itself_is_asked_for() {
         _ => Reply::json("{\"limit\":20,\"offset\":0,\"total\":9,\"results\":[]}"),
     });
     let gateway = Setup::before(&upstream).chain().manual().start();
-    known(&gateway).await;
+    gateway.until_tips_are_known().await;
     gateway.get(BLOCK).await;
     let other = "/runes/v1/blocks/840001/activity?limit=20&offset=0";
     let plain = gateway.explain(other).await;
@@ -404,8 +388,7 @@ async fn what_is_said_of_the_next_request_comes_true() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = recorded(&sandbox);
     let gateway = Setup::before(&upstream).chain().manual().start();
-    known(&gateway).await;
-    let fill = &gateway.server().first_gateway().fill;
+    gateway.until_tips_are_known().await;
     let mut random = 1_u64;
     let mut below = |bound: usize| {
         random = random
@@ -419,10 +402,7 @@ async fn what_is_said_of_the_next_request_comes_true() {
         if round % 20 == 19 {
             sandbox.advance(1);
             for tip in [0, 1] {
-                assert_eq!(
-                    ordgate::probe::probe(fill, tip).await,
-                    ProbeOutcome::Learned
-                );
+                assert_eq!(gateway.probe(tip).await, ProbeOutcome::Learned);
             }
         }
         let height = sandbox.tip().height - u32::try_from(below(9)).unwrap();

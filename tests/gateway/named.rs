@@ -1,8 +1,7 @@
 //! Named upstreams: who asks which, with which key, and that what happens at one
 //! concerns its own routes only.
 
-use std::sync::atomic::Ordering::SeqCst;
-
+use crate::support::respect::all_below;
 use crate::support::{BLOCK, Client, Process, Reply, Setup, TOKEN, TX, Upstream, token, until};
 
 /// A gateway before a default upstream and one that has the runes API.
@@ -92,9 +91,7 @@ async fn the_trouble_of_one_is_not_the_others() {
         ("closed".into(), "open".into())
     );
     assert_eq!(status["upstreams"]["default"]["failed"], 0);
-    let upstreams = &gateway.server().first_gateway().upstreams;
-    let tally = upstreams.named("default").unwrap().tally();
-    assert_eq!(tally.answered.load(SeqCst), 20);
+    assert_eq!(status["upstreams"]["default"]["answered"], 20);
     // A refused key is no other upstream's affair either.
     let gateway = before(&ordinals, &runes)
         .keys("shared-key-of-a-test")
@@ -138,27 +135,16 @@ async fn what_one_has_said_is_not_answered_for_another() {
     assert_eq!(other.count(), sent + 1);
 }
 
-/// The routes that a plain cache has, each before an origin of its own.
-const PLAIN: &str = r#"
-    [[route]]
-    name = "one"
-    path = "/one/{rest:*}"
-    upstream_path = "/{rest:*}"
-    upstream = "one"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-    [[route]]
-    name = "other"
-    path = "/other/{rest:*}"
-    upstream_path = "/{rest:*}"
-    upstream = "other"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
+/// The routes of a plain cache with two origins.
+fn two_origins() -> String {
+    let route = |name: &str| {
+        let to = format!(
+            "headers = \"all\"\n    upstream_path = \"/{{rest:*}}\"\n    upstream = \"{name}\""
+        );
+        all_below(name).replace("headers = \"all\"", &to)
+    };
+    route("one") + &route("other")
+}
 
 #[tokio::test]
 async fn what_is_invalidated_at_one_origin_stays_at_another() {
@@ -171,7 +157,7 @@ async fn what_is_invalidated_at_one_origin_stays_at_another() {
         one.url(),
         other.url()
     );
-    let gateway = Setup::alone().config(PLAIN).config(&urls).start();
+    let gateway = Setup::alone().config(&two_origins()).config(&urls).start();
     for path in ["/one/a", "/other/a"] {
         assert_eq!(gateway.get(path).await.status, 200, "{path}");
     }
@@ -195,7 +181,7 @@ async fn what_is_invalidated_at_an_origin_goes_for_all_upstreams_there() {
         let urls = format!(
             "[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{other}\"\ntimeout = \"5s\"\n"
         );
-        let gateway = Setup::alone().config(PLAIN).config(&urls).start();
+        let gateway = Setup::alone().config(&two_origins()).config(&urls).start();
         let sent = origin.count();
         gateway.get(path).await;
         gateway.get(path).await;
@@ -218,8 +204,7 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
         .config("chain.tip.runes.every = \"100ms\"")
         .start();
     let known = |name: &str| {
-        let gateway = gateway.server().current_gateway();
-        let mut tips = gateway.tip_snapshots().into_iter();
+        let mut tips = gateway.tips().into_iter();
         let tip = tips.find(|tip| tip.name == name).unwrap();
         (tip.known_once, tip.failures)
     };
@@ -270,7 +255,7 @@ async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
     let url = origin.url();
     let urls = format!("[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{url}\"\n");
     let elsewhere = "[[route]]\nname = \"a\"\npath = \"/a\"\nupstream = \"one\"\ncache = { mode = \"chain\" }\n";
-    for routes in [PLAIN.to_owned(), format!("{PLAIN}{elsewhere}")] {
+    for routes in [two_origins(), two_origins() + elsewhere] {
         let gateway = Setup::alone().config(&routes).config(&urls).start();
         assert_eq!(gateway.admin("/readyz").await.text(), "ready\n");
         let metrics = gateway.admin("/metrics").await;
@@ -306,8 +291,7 @@ async fn upstreams_without_a_tip_are_not_of_one_chain() {
             assert_eq!(gateway.get(path).await.status, 200, "{path}");
         }
     }
-    let reorgs = gateway.server().first_gateway().tip_snapshots();
-    let reorgs: u64 = reorgs.iter().map(|tip| tip.reorgs).sum();
+    let reorgs: u64 = gateway.tips().iter().map(|tip| tip.reorgs).sum();
     assert_eq!((one.count(), other.count(), reorgs), (1, 1, 0));
 }
 

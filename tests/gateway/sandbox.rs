@@ -68,8 +68,7 @@ async fn answers_are_the_upstreams_own() {
     assert_eq!(absent, [(404, token), (400, &*unlikely)]);
     // Each question was asked once, however it was repeated; but the 400, which
     // has no time, thrice.
-    let upstreams = &gateway.server().first_gateway().upstreams;
-    let sent: u64 = upstreams.iter().map(|(_, one)| one.tally().sent()).sum();
+    let sent = gateway.of_upstreams("sent");
     assert!(sent <= paths.len() as u64 + 2, "{sent} of {}", paths.len());
 }
 

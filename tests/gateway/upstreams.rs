@@ -13,7 +13,7 @@ use ordgate::sandbox::{Api, Fault, FaultKind, Sandbox, Settings};
 use serde_json::Value;
 
 use crate::support::gateway::split;
-use crate::support::{Answer, Client, Gateway, Served, Setup, token, until, within};
+use crate::support::{Answer, Client, Gateway, SandboxServer, Setup, token, until, within};
 
 /// Connections for each API, each from an address of its own.
 const CLIENTS: usize = 4;
@@ -39,8 +39,8 @@ enum How {
 /// to fail.
 struct Ground {
     sandbox: Sandbox,
-    ordinals: Served,
-    runes: Served,
+    ordinals: SandboxServer,
+    runes: SandboxServer,
     gateway: Gateway,
     victim: Api,
     how: How,
@@ -54,7 +54,8 @@ impl Ground {
             latency: Duration::from_millis(5),
             ..Settings::default()
         });
-        let [ordinals, runes] = [Api::Ordinals, Api::Runes].map(|api| Served::start(&sandbox, api));
+        let [ordinals, runes] =
+            [Api::Ordinals, Api::Runes].map(|api| SandboxServer::start(&sandbox, api));
         // Times that are long enough for a busy machine.
         let config = "chain.tip.runes.every = \"60s\"\nchain.tip.ordinals.every = \"60s\"\n\
              limit.enabled = false\ncache.stale_wait = \"30s\"\n\
@@ -62,11 +63,7 @@ impl Ground {
         let urls = split(&ordinals.url(), &runes.url());
         let shipped = Setup::alone().chain().config(&urls).config(config);
         let gateway = setup(shipped.manual()).start();
-        until("the tips are known", || {
-            let standings = gateway.server().first_gateway().tip_snapshots();
-            standings.iter().all(|tip| tip.known)
-        })
-        .await;
+        gateway.until_tips_are_known().await;
         Self {
             sandbox,
             ordinals,
@@ -77,7 +74,7 @@ impl Ground {
         }
     }
 
-    fn server(&self) -> &Served {
+    fn server(&self) -> &SandboxServer {
         match self.victim {
             Api::Runes => &self.runes,
             Api::Ordinals | Api::Both => &self.ordinals,

@@ -1,6 +1,8 @@
 //! Routes and parameters, end to end: what is refused costs the upstream
 //! nothing, what is accepted reaches it in one spelling.
 
+mod methods;
+
 use crate::support::client::request;
 use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Setup, TOKEN, TX, Upstream};
 
@@ -406,75 +408,6 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
 }
 
 #[tokio::test]
-async fn other_methods_are_told_which_there_are() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    for target in [
-        TOKEN,
-        TX,
-        BLOCK,
-        "/openapi.json",
-        "/runes/v1/blocks/x/activity",
-    ] {
-        for method in [
-            "POST",
-            "PUT",
-            "DELETE",
-            "PATCH",
-            "TRACE",
-            "PROPFIND",
-            "ORDGATE-REFUSED",
-        ] {
-            let answer = gateway.request(method, target, &[]).await;
-            assert_eq!(answer.status, 405, "{method} {target}");
-            assert_eq!(answer.must("allow"), "GET, HEAD, OPTIONS");
-            answer.problem();
-        }
-        let fields = [("content-length", "0")];
-        let answer = gateway.request("POST", target, &fields).await;
-        assert_eq!(answer.status, 405, "{target}");
-    }
-    let answer = gateway.request("POST", "/nowhere", &[]).await;
-    assert_eq!(answer.status, 404);
-    assert_eq!(upstream.count(), 0);
-}
-
-#[tokio::test]
-async fn options_and_preflights_are_answered_here() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    for target in [TOKEN, TX, BLOCK, "/openapi.json"] {
-        let plain = gateway.request("OPTIONS", target, &[]).await;
-        assert_eq!(plain.status, 204, "{target}");
-        assert_eq!(plain.must("allow"), "GET, HEAD, OPTIONS");
-        assert_eq!(plain.field("access-control-allow-methods"), None);
-        let fields = [
-            ("origin", "https://a.example"),
-            ("access-control-request-method", "GET"),
-            ("access-control-request-headers", "x-api-key, if-none-match"),
-        ];
-        let preflight = gateway.request("OPTIONS", target, &fields).await;
-        assert_eq!(preflight.status, 204);
-        assert_eq!(preflight.must("access-control-allow-origin"), "*");
-        assert_eq!(
-            preflight.must("access-control-allow-methods"),
-            "GET, HEAD, OPTIONS"
-        );
-        assert_eq!(
-            preflight.must("access-control-allow-headers"),
-            "x-api-key, if-none-match"
-        );
-        assert_eq!(preflight.must("access-control-max-age"), "86400");
-        assert_eq!(preflight.field("content-length"), None);
-    }
-    assert_eq!(
-        gateway.request("OPTIONS", "/nowhere", &[]).await.status,
-        404
-    );
-    assert_eq!(upstream.count(), 0);
-}
-
-#[tokio::test]
 async fn a_route_may_refuse_unknown_parameters() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
@@ -514,30 +447,4 @@ async fn a_route_may_refuse_unknown_parameters() {
     assert_eq!(head.must("allow"), "GET, OPTIONS");
     assert_eq!(get(&gateway, TOKEN).await.status, 404);
     assert_eq!(upstream.targets(), ["/b/abc/c", "/b/abc/c?n=3"]);
-}
-
-#[tokio::test]
-async fn the_document_describes_the_routes() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::before(&upstream);
-    let answer = get(&gateway, "/openapi.json").await;
-    assert_eq!(answer.status, 200);
-    assert_eq!(answer.must("content-type"), "application/json");
-    let document = answer.json();
-    assert!(document["openapi"].as_str().unwrap().starts_with("3.1"));
-    for route in gateway.server().first_gateway().routes.routes() {
-        let operation = &document["paths"][&*route.path]["get"];
-        assert!(operation.is_object(), "{}", route.path);
-        let parameters = operation["parameters"].as_array().unwrap();
-        for parameter in route.params.iter().chain(&route.query) {
-            let named = |p: &&serde_json::Value| p["name"] == *parameter.name;
-            assert!(parameters.iter().any(|p| named(&p)), "{}", parameter.name);
-        }
-    }
-    let known = [("if-none-match", answer.must("etag"))];
-    let again = gateway.request("GET", "/openapi.json", &known).await;
-    assert_eq!(again.status, 304);
-    let head = gateway.request("HEAD", "/openapi.json", &[]).await;
-    assert_eq!(head.number("content-length"), answer.body.len() as u64);
-    assert_eq!(upstream.count(), 0);
 }

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use rustix::process::Signal;
 
+use crate::support::respect::plain;
 use crate::support::upstream::usual_body;
 use crate::support::{Gateway, Process, Reply, Setup, TOKEN, Upstream, token, until};
 
@@ -190,9 +191,7 @@ async fn what_only_looks_like_it_is_an_answer() {
 #[tokio::test]
 async fn a_route_that_passes_everything_passes_it() {
     let upstream = wrong();
-    let route = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nmethods = [\"*\"]\n\
-                 query = \"any\"\nheaders = \"all\"\ncache.mode = \"respect\"\n";
-    let gateway = Setup::before(&upstream).config(route).start();
+    let gateway = plain(&upstream).start();
     let answer = gateway.get("/anything").await;
     assert_eq!(answer.status, 404);
     assert!(answer.text().contains("Route GET:/anything not found"));

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use ordgate::sandbox::{Sandbox, Settings};
 
+use crate::support::respect::all_with_stale;
 use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 const HONEST: &str = "198.51.100.1";
@@ -151,16 +152,7 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
         }
         upstream.asked(slots).await;
         let waiting = held.len() - slots;
-        let line = || {
-            gateway
-                .server()
-                .first_gateway()
-                .upstreams
-                .first()
-                .line()
-                .len()
-        };
-        until("the rest of them wait", || line() == waiting).await;
+        until("the rest of them wait", || gateway.queued() == waiting).await;
         for number in 0..10 {
             let answer = get(&mut honest, HONEST, &token(client * 100 + number)).await;
             assert_eq!(answer.status, 200, "{number} beside {client}");
@@ -327,10 +319,9 @@ async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
     let mut first = gateway.client().await;
     first.ask("GET", "/v", &own).await;
     upstream.asked(1).await;
-    let waits = || Arc::strong_count(gateway.server().first_gateway());
-    let (mut second, before) = (gateway.client().await, waits());
+    let mut second = gateway.client().await;
     second.ask("GET", "/v", &own).await;
-    until("both wait", || waits() > before).await;
+    gateway.until_all_is_read().await;
     gate.open();
     upstream.asked(2).await;
     for client in [&mut first, &mut second] {
@@ -357,11 +348,7 @@ async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
     for _ in 0..5 {
         followers.push(ask(&gateway, HONEST, &token(0)).await);
     }
-    let requests = || {
-        let gateway = gateway.server().first_gateway();
-        gateway.fill.collapse.len()
-    };
-    until("one key is fetched", || requests() == 1).await;
+    until("one key is fetched", || gateway.fetching() == 1).await;
     for number in 1..3 {
         let mut own = gateway.client().await;
         assert_eq!(get(&mut own, HONEST, &token(number)).await.status, 200);
@@ -377,22 +364,13 @@ async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
 
 #[tokio::test]
 async fn misses_are_limited_on_routes_that_obey_the_origin() {
-    const ALL: &str = r#"
-        [[route]]
-        name = "all"
-        path = "/{rest:*}"
-        methods = ["*"]
-        query = "any"
-        headers = "all"
-        cache = { mode = "respect", stale_if_error = "5m" }
-    "#;
     let upstream = Upstream::start();
     upstream.always(Reply::with(200, "cache-control: max-age=10\r\n", "{}"));
     let setup = Setup::before(&upstream)
         .manual()
         .config(CONFIG)
         .config(MISSES);
-    let gateway = setup.config(ALL).start();
+    let gateway = setup.config(&all_with_stale("5m")).start();
     let mut connection = gateway.client().await;
     for target in ["/a", "/b"] {
         assert_eq!(get(&mut connection, HONEST, target).await.status, 200);
@@ -414,11 +392,7 @@ async fn pages_cut_from_what_is_stored_are_no_misses() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).sandbox(&sandbox).chain();
     let gateway = gateway.config(CONFIG).config(MISSES).start();
-    let known = || {
-        let standings = gateway.server().first_gateway().tip_snapshots();
-        standings.iter().all(|tip| tip.known)
-    };
-    until("the tips are known", known).await;
+    gateway.until_tips_are_known().await;
     let page = |offset: usize, limit: usize| {
         format!("/runes/v1/blocks/{block}/activity?offset={offset}&limit={limit}")
     };

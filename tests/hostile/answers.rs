@@ -54,15 +54,7 @@ async fn clients_that_do_not_read_hold_no_slots() {
         upstream.asked(8).await;
         honest(&gateway).await;
         drop(hostile);
-        let in_flight = || {
-            gateway
-                .server()
-                .first_gateway()
-                .upstreams
-                .first()
-                .in_flight()
-        };
-        until("all slots are given back", || in_flight() == 0).await;
+        until("all slots are given back", || gateway.in_flight() == 0).await;
     }
 }
 

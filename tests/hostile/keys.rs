@@ -4,25 +4,16 @@
 
 mod quarantine;
 
+use crate::support::respect::all_with_stale;
 use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, Upstream};
 
 const KEY: &str = "k9Zq-ordgate-s3cret-7Xw2";
 const OTHER: &str = "second-S3cret-key_4Yv8";
 
-/// One route before any origin.
-const ALL: &str = r#"
-    [[route]]
-    name = "all"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect", stale_if_error = "1h" }
-"#;
-
 fn plain(upstream: &Upstream) -> Setup {
     let keys = format!("{KEY},{OTHER}");
-    Setup::before(upstream).config(ALL).keys(&keys)
+    let setup = Setup::before(upstream).config(&all_with_stale("1h"));
+    setup.keys(&keys)
 }
 
 /// Fails where bytes have a key in them, or five characters of it: a part of a
@@ -263,7 +254,9 @@ async fn what_would_hide_a_key_is_not_asked_for() {
     }
 
     // Without a key nothing is searched for.
-    let gateway = Setup::before(&upstream).config(ALL).start();
+    let gateway = Setup::before(&upstream)
+        .config(&all_with_stale("1h"))
+        .start();
     let answer = gateway.request("GET", "/y", &fields).await;
     assert_eq!((answer.status, answer.text()), (200, "zipped"));
     let seen = upstream.seen();

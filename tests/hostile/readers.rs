@@ -5,18 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Client, Gateway, Reply, Setup, Upstream, until, within};
-
-/// A plain HTTP cache in front of the upstream.
-const PLAIN: &str = r#"
-    [[route]]
-    name = "plain"
-    path = "/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
+use crate::support::{Client, Gateway, Reply, Setup, Upstream, respect, until, within};
 
 const MIB: usize = 1 << 20;
 
@@ -30,8 +19,7 @@ fn large(upstream: &Upstream, bytes: usize) {
 }
 
 fn gateway(upstream: &Upstream, config: &str) -> Gateway {
-    let setup = Setup::before(upstream).config(PLAIN);
-    setup
+    respect::plain(upstream)
         .config("upstream.first_byte_timeout = \"30s\"")
         .config(config)
         .start()
@@ -210,7 +198,7 @@ async fn a_client_that_takes_its_answer_too_slowly_is_closed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipelined_request_is_judged_by_the_time_of_its_turn() {
     let upstream = Upstream::start();
-    let setup = Setup::before(&upstream).config(PLAIN).manual();
+    let setup = Setup::before(&upstream).config(respect::ALL).manual();
     let gateway = setup.start();
     upstream.always(Reply::with(
         200,

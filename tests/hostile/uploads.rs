@@ -5,25 +5,15 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::support::client::request;
+use crate::support::respect::all_below;
 use crate::support::upstream::Seen;
 use crate::support::{Gateway, ROUTES, Reply, Setup, Upstream, token, until, within};
-
-/// A route that passes everything on, beside the typed routes.
-const PLAIN: &str = r#"
-    [[route]]
-    name = "plain"
-    path = "/plain/{rest:*}"
-    methods = ["*"]
-    query = "any"
-    headers = "all"
-    cache = { mode = "respect" }
-"#;
 
 /// More than is buffered before a request takes a slot.
 const LARGE: usize = 200 * 1024;
 
 fn plain(setup: Setup) -> Setup {
-    setup.config(&format!("{ROUTES}\n{PLAIN}"))
+    setup.config(&format!("{ROUTES}\n{}", all_below("plain")))
 }
 
 fn before(upstream: &Upstream) -> Gateway {
@@ -43,15 +33,7 @@ async fn upstream_status(gateway: &Gateway) -> Value {
 
 /// That nothing which the clients did is held against the upstream.
 async fn upstream_is_well(gateway: &Gateway) {
-    let in_flight = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .in_flight()
-    };
-    until("no slot is held", || in_flight() == 0).await;
+    until("no slot is held", || gateway.in_flight() == 0).await;
     let status = upstream_status(gateway).await;
     assert_eq!(status["breaker"]["state"], "closed");
     assert_eq!(status["breaker"]["refused"], 0);
@@ -172,21 +154,13 @@ async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
     let upstream = Upstream::start();
     let setup = plain(Setup::before(&upstream));
     let gateway = setup.config("server.half_closed_timeout = \"1d\"").start();
-    let in_flight = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .in_flight()
-    };
     let mut client = gateway.client().await;
     let length = (LARGE + 1).to_string();
     client
         .ask("POST", "/plain/upload", &[("content-length", &length)])
         .await;
     client.send("x".repeat(LARGE)).await;
-    until("it holds a slot", || in_flight() == 1).await;
+    until("it holds a slot", || gateway.in_flight() == 1).await;
     client.finish().await;
     let answer = client.answer("POST").await;
     assert_eq!(answer.status, 400);
@@ -301,15 +275,7 @@ async fn one_client_cannot_take_all_buffers() {
     let limits = "clients.trusted_proxies = [\"127.0.0.1\"]\n\
                   upstream.request_body = { buffer = \"4KiB\", max_buffered_per_client = \"8KiB\", max_buffered = \"16KiB\" }";
     let gateway = plain(Setup::before(&upstream)).config(limits).start();
-    let buffered = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .uploads()
-            .buffered()
-    };
+    let buffered = || gateway.figure("/upstream/request_bodies/buffered_bytes");
     let begin = async |from: &str| {
         let mut client = gateway.client().await;
         let fields = [("x-forwarded-for", from), ("content-length", "4000")];

@@ -10,9 +10,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::figures::Table;
 use crate::front::{Front, Mood};
-use crate::house::{House, Shelf, Source, merge, shipped, status};
 use crate::load::{self, HANG, Phase, ask, check_refusal, kind};
-use crate::wire::Wire;
+use crate::support::gateway::{Source, merge, shipped};
+use crate::support::wire::Wire;
+use crate::support::{Gateway, Setup};
 
 /// The budget of each key.
 const PER_MINUTE: usize = 600;
@@ -78,12 +79,13 @@ fn config(front: &Front, stale_if_error: &str) -> toml::Table {
     config
 }
 
-fn house(front: &Front, stale_if_error: &str) -> House {
-    let shelf: Shelf = Arc::new(Mutex::new(Source {
+fn gateway(front: &Front, stale_if_error: &str) -> Gateway {
+    let source = Source {
         config: config(front, stale_if_error),
         keys: KEYS.to_owned(),
-    }));
-    House::start(&shelf)
+        ..Source::default()
+    };
+    Setup::reading(&Arc::new(Mutex::new(source))).start()
 }
 
 /// What is asked for all the time: tokens, which any block changes, and blocks
@@ -103,24 +105,24 @@ fn warm(sandbox: &Sandbox) -> Vec<String> {
 pub(crate) async fn play(mood: Mood) {
     let sandbox = Sandbox::new(Settings::default());
     let front = Front::start(&sandbox).await;
-    let house = house(&front, STALE_IF_ERROR);
+    let gateway = gateway(&front, STALE_IF_ERROR);
     let warm = warm(&sandbox);
-    fill(&house, &warm).await;
+    fill(&gateway, &warm).await;
 
     let phase = watch::Sender::new(Phase::Before);
-    let load = load::start(house.public, &warm, &phase);
+    let load = load::start(gateway.public, &warm, &phase);
     sleep(BEFORE).await;
 
     front.become_(mood).await;
     let down = Instant::now();
-    let (sent, accepts) = (sent(&house).await, front.accepts());
+    let (sent, accepts) = (sent(&gateway).await, front.accepts());
     phase.send_replace(Phase::Outage);
     sleep(OUTAGE / 2).await;
     // The chain goes on without us.
     sandbox.advance(1);
     sleep(OUTAGE / 2).await;
-    let open = status(house.admin).await["upstream"]["breaker"]["state"].clone();
-    let sent = self::sent(&house).await - sent;
+    let open = gateway.status()["upstream"]["breaker"]["state"].clone();
+    let sent = self::sent(&gateway).await - sent;
     let accepts = front.accepts() - accepts;
     let seconds = down.elapsed().as_secs() as usize + 1;
 
@@ -128,16 +130,16 @@ pub(crate) async fn play(mood: Mood) {
     phase.send_replace(Phase::After);
     front.become_(Mood::Well).await;
     let up = Instant::now();
-    let closed_after = closed(&house, up).await;
-    let fresh_after = fresh(&house, &sandbox, &warm, up).await;
-    let asked = front.ledger().between(up, Instant::now());
+    let closed_after = closed(&gateway, up).await;
+    let fresh_after = fresh(&gateway, &sandbox, &warm, up).await;
+    let asked = front.arrivals().between(up, Instant::now());
     sleep(CROWD).await;
     phase.send_replace(Phase::Over);
     let notes = load.end().await;
-    let storm = front.ledger().between(up, Instant::now());
-    let minute = front.ledger().busiest(Duration::from_secs(60));
-    let second = front.ledger().busiest(Duration::from_secs(1));
-    house.end().await;
+    let storm = front.arrivals().between(up, Instant::now());
+    let minute = front.arrivals().busiest(Duration::from_secs(60));
+    let second = front.arrivals().busiest(Duration::from_secs(1));
+    gateway.end().await;
 
     let mut table = Table::new(format!(
         "outage drill: the upstream {} for {} s; {} warm keys",
@@ -231,15 +233,15 @@ pub(crate) async fn play(mood: Mood) {
 pub(crate) async fn outlast(mood: Mood) {
     let sandbox = Sandbox::new(Settings::default());
     let front = Front::start(&sandbox).await;
-    let house = house(&front, "2s");
+    let gateway = gateway(&front, "2s");
     let examples = sandbox.examples();
     let live = examples.token().to_owned();
     let settled = examples.block().to_owned();
-    fill(&house, &[live.clone(), settled.clone()]).await;
+    fill(&gateway, &[live.clone(), settled.clone()]).await;
 
     front.become_(mood).await;
     let down = Instant::now();
-    let mut wire = Wire::connect(house.public, None).await.unwrap();
+    let mut wire = Wire::connect(gateway.public, None).await.unwrap();
     let (mut last_stale, mut refused) = (None, 0);
     let mut statuses = Vec::new();
     // Fresh for 2 s at the most, and stale for 2 s more.
@@ -278,12 +280,12 @@ pub(crate) async fn outlast(mood: Mood) {
         "{last_stale:?}"
     );
     assert!(refused > 0);
-    house.end().await;
+    gateway.end().await;
 }
 
 /// Asks for every key once, as often as it takes until it is there.
-async fn fill(house: &House, warm: &[String]) {
-    let mut wire = Wire::connect(house.public, None).await.unwrap();
+async fn fill(gateway: &Gateway, warm: &[String]) {
+    let mut wire = Wire::connect(gateway.public, None).await.unwrap();
     for target in warm {
         let began = Instant::now();
         loop {
@@ -298,15 +300,15 @@ async fn fill(house: &House, warm: &[String]) {
 }
 
 /// Requests sent upstream so far, those included that found nobody there.
-async fn sent(house: &House) -> usize {
-    let sent = status(house.admin).await["upstream"]["sent"].as_u64();
+async fn sent(gateway: &Gateway) -> usize {
+    let sent = gateway.status()["upstream"]["sent"].as_u64();
     usize::try_from(sent.unwrap()).unwrap()
 }
 
 /// How long after a moment the breaker is closed.
-async fn closed(house: &House, since: Instant) -> Duration {
+async fn closed(gateway: &Gateway, since: Instant) -> Duration {
     loop {
-        let status = status(house.admin).await;
+        let status = gateway.status();
         if status["upstream"]["breaker"]["state"] == "closed" {
             return since.elapsed();
         }
@@ -316,8 +318,8 @@ async fn closed(house: &House, since: Instant) -> Duration {
 }
 
 /// How long after a moment every key is answered as the upstream would now.
-async fn fresh(house: &House, sandbox: &Sandbox, warm: &[String], since: Instant) -> Duration {
-    let mut wire = Wire::connect(house.public, None).await.unwrap();
+async fn fresh(gateway: &Gateway, sandbox: &Sandbox, warm: &[String], since: Instant) -> Duration {
+    let mut wire = Wire::connect(gateway.public, None).await.unwrap();
     for target in warm {
         loop {
             let (answer, _) = ask(&mut wire, target).await;

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use ordgate::sandbox::Sandbox;
-use socket2::{Domain, Socket, Type};
+use socket2::Socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::ledger::Ledger;
-use crate::wire::Wire;
+use crate::arrivals::Arrivals;
+use crate::support::socket::{ANY_PORT, bound};
+use crate::support::wire::Wire;
 
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,19 +45,19 @@ pub(crate) struct Front {
 
 struct Shared {
     sandbox: Sandbox,
-    ledger: Ledger,
+    arrivals: Arrivals,
     accepts: AtomicUsize,
     mood: watch::Sender<Mood>,
 }
 
 impl Front {
     pub(crate) async fn start(sandbox: &Sandbox) -> Self {
-        let holder = bound(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let holder = bound(ANY_PORT);
         let front = Self {
             address: holder.local_addr().unwrap().as_socket().unwrap(),
             shared: Arc::new(Shared {
                 sandbox: sandbox.clone(),
-                ledger: Ledger::default(),
+                arrivals: Arrivals::default(),
                 accepts: AtomicUsize::new(0),
                 mood: watch::Sender::new(Mood::Mute),
             }),
@@ -87,8 +88,8 @@ impl Front {
     }
 
     /// What was asked while it was well.
-    pub(crate) fn ledger(&self) -> &Ledger {
-        &self.shared.ledger
+    pub(crate) fn arrivals(&self) -> &Arrivals {
+        &self.shared.arrivals
     }
 
     /// Connections accepted so far.
@@ -104,16 +105,6 @@ impl Drop for Front {
         }
         self.shared.mood.send_replace(Mood::Refuses);
     }
-}
-
-/// A socket on this address. Several may be, as long as one listens at the
-/// most.
-fn bound(address: SocketAddr) -> Socket {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    socket.set_reuse_address(true).unwrap();
-    socket.set_nonblocking(true).unwrap();
-    socket.bind(&address.into()).unwrap();
-    socket
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -139,7 +130,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
 
 async fn converse(wire: &mut Wire, mood: Mood, shared: &Shared) {
     while let Ok(head) = wire.head().await {
-        shared.ledger.arrive(head.field("x-api-key").unwrap_or(""));
+        shared.arrivals.add(head.field("x-api-key").unwrap_or(""));
         if mood == Mood::Mute {
             // It reads, and that is all.
             while wire.more().await {}

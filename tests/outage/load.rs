@@ -12,7 +12,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::figures::Times;
-use crate::wire::{Answer, Wire, request};
+use crate::support::client::request;
+use crate::support::wire::{Answer, Wire};
 
 /// No answer may take so long: the sum of the deadlines of one is half of it.
 pub(crate) const HANG: Duration = Duration::from_secs(15);
@@ -182,7 +183,7 @@ fn note(book: &Book, (asked, answered): (Phase, Phase), write: impl FnOnce(&mut 
 /// Asks, and waits for the answer, which must come.
 pub(crate) async fn ask(wire: &mut Wire, target: &str) -> (Answer, Duration) {
     let began = Instant::now();
-    wire.send(request("GET", target, "")).await.unwrap();
+    wire.send(request("GET", target, &[])).await.unwrap();
     let answer = timeout(HANG, wire.answer("GET")).await;
     let answer = answer.unwrap_or_else(|_elapsed| panic!("hangs: {target}"));
     let answer = answer.unwrap_or_else(|broken| panic!("{target}: {broken:?}"));

@@ -22,22 +22,25 @@ mod drill;
 mod front;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../rig/figures.rs"]
+#[path = "../support/figures.rs"]
 mod figures;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../rig/house.rs"]
-mod house;
-
-#[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../rig/ledger.rs"]
-mod ledger;
+#[path = "../support/arrivals.rs"]
+mod arrivals;
 
 mod load;
 
-#[allow(dead_code, reason = "several targets share it, and each uses its part")]
-#[path = "../rig/wire.rs"]
-mod wire;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "five targets share the harness; tests/structure finds what none uses"
+)]
+#[path = "../support/harness.rs"]
+mod support;
+
+/// One server has both APIs.
+const SHAPE: support::Shape = support::Shape::Single;
 
 use front::Mood;
 

@@ -5,6 +5,9 @@
 //! mistake. Blocks are small, and every answer can be asked for again later: an
 //! indexer's history is the list of its [`Version`]s.
 
+mod chain;
+mod pages;
+
 use std::rc::Rc;
 
 use crate::dice::Dice;
@@ -20,11 +23,14 @@ pub(crate) const BASE: u32 = 840_000;
 
 /// The two indexers, in the order in which the configuration has their tips.
 pub(crate) const ORDINALS: usize = 0;
+
 pub(crate) const RUNES: usize = 1;
+
 pub(crate) const NAMES: [&str; 2] = ["ordinals", "runes"];
 
 /// Tickers. The last is never deployed.
 pub(crate) const TICKERS: [&str; 5] = ["ordi", "sats", "late", "rats", "none"];
+
 const TOKENS: usize = 4;
 
 pub(crate) struct Block {
@@ -200,119 +206,6 @@ impl World {
         world
     }
 
-    /// A block on top.
-    pub(crate) fn mine(&mut self, dice: &mut Dice) {
-        let height = BASE + self.chain.len() as u32;
-        let hash = dice.hash();
-        let parent = self.chain.last().map(|id| self.blocks[*id].timestamp);
-        // Some blocks say an earlier time than their parent.
-        let timestamp = match (parent, dice.percent(25)) {
-            (Some(parent), true) => parent - dice.between(0, 60),
-            (Some(parent), false) => parent + dice.between(1, 900),
-            (None, _) => 1_713_571_767,
-        };
-        let mut picked = self.carried(dice);
-        for _ in 0..dice.between(0, 6).saturating_sub(1) {
-            let operations = ["etching", "mint", "burn", "send", "receive"];
-            let items = match dice.percent(30) {
-                true => dice.between(5, 12),
-                false => dice.between(1, 3),
-            };
-            self.txs.push(Tx {
-                id: dice.hash(),
-                operations: (0..items).map(|_| *dice.pick(&operations)).collect(),
-            });
-            picked.push(self.txs.len() - 1);
-        }
-        let mut items = Vec::new();
-        let mut txs = Vec::new();
-        let mut index = picked.len() as u64 * 3;
-        for tx in picked {
-            let first = items.len();
-            index -= dice.between(1, 3);
-            let Tx { id, operations } = &self.txs[tx];
-            for (event, operation) in operations.iter().enumerate().rev() {
-                let text = format!(
-                    r#"{{"rune":{{"id":"1:0","name":"UNCOMMON•GOODS"}},"operation":"{operation}","location":{{"block_hash":"{hash}","block_height":{height},"tx_id":"{id}","tx_index":{index},"timestamp":{timestamp}}},"amount":"{event}.50"}}"#
-                );
-                items.push(Item { text, operation });
-            }
-            txs.push((tx, first, items.len()));
-        }
-        let mut tokens = [(false, 0); TOKENS];
-        for (token, slot) in tokens.iter_mut().enumerate() {
-            // The third is deployed at some time, perhaps in a block that is
-            // undone later.
-            slot.0 = match token {
-                2 => height > BASE + 8 && dice.percent(20),
-                _ => self.chain.is_empty(),
-            };
-            slot.1 = match dice.percent(30) {
-                true => dice.between(1, 1000),
-                false => 0,
-            };
-        }
-        self.chain.push(self.blocks.len());
-        self.blocks.push(Block {
-            height,
-            hash,
-            timestamp,
-            items,
-            txs,
-            tokens,
-        });
-    }
-
-    /// Transactions that were undone and are mined again.
-    fn carried(&self, dice: &mut Dice) -> Vec<usize> {
-        let mined = self.txs_of(&self.chain);
-        let from = self.before.len().saturating_sub(12);
-        let undone = self.txs_of(&self.before[from..]);
-        let mut carried: Vec<_> = undone
-            .into_iter()
-            .filter(|tx| !mined.contains(tx))
-            .collect();
-        carried.retain(|_| dice.percent(50));
-        carried.truncate(3);
-        carried
-    }
-
-    fn txs_of(&self, chain: &[BlockId]) -> Vec<usize> {
-        let blocks = chain.iter().map(|id| &self.blocks[*id]);
-        blocks
-            .flat_map(|block| block.txs.iter().map(|(tx, ..)| *tx))
-            .collect()
-    }
-
-    /// Undoes so many blocks and mines others; or brings back those that were
-    /// undone last.
-    pub(crate) fn reorganise(&mut self, dice: &mut Dice, deep: bool) -> String {
-        let comes_back = self.before.len() > self.chain.len().saturating_sub(2)
-            && self.before != self.chain
-            && dice.percent(40);
-        if comes_back {
-            std::mem::swap(&mut self.before, &mut self.chain);
-            self.mine(dice);
-            return format!("the branch before is back, up to {}", self.tip());
-        }
-        let depth = match deep {
-            true => dice.between(8, 50) as usize,
-            false => dice.between(1, 8).min(dice.between(1, 8)) as usize,
-        };
-        self.before = self.chain.clone();
-        self.chain.truncate(self.chain.len() - depth);
-        let fork = self.tip();
-        // A branch may be seen while it is still shorter.
-        let count = (depth as u64 + dice.between(0, 2)).saturating_sub(dice.between(0, 1));
-        for _ in 0..count.max(1) {
-            self.mine(dice);
-        }
-        format!(
-            "a reorg of depth {depth}: all above {fork}, up to {}",
-            self.tip()
-        )
-    }
-
     pub(crate) fn tip(&self) -> u32 {
         BASE + self.chain.len() as u32 - 1
     }
@@ -426,121 +319,6 @@ impl World {
             data,
         };
         self.history[tip].push(version);
-    }
-
-    fn figures(&self, data: &[BlockId]) -> [Option<Figures>; TOKENS] {
-        let mut figures = [None; TOKENS];
-        for id in data {
-            for (slot, (deploys, mints)) in figures.iter_mut().zip(self.blocks[*id].tokens) {
-                match slot {
-                    None if deploys => {
-                        *slot = Some(Figures {
-                            deploy: *id,
-                            minted: 0,
-                            count: 1,
-                        });
-                    }
-                    Some(figures) if mints > 0 => {
-                        figures.minted += mints;
-                        figures.count += 1;
-                    }
-                    None | Some(_) => {}
-                }
-            }
-        }
-        figures
-    }
-
-    /// What a target is about at a version.
-    pub(crate) fn thing(&self, target: &Target, version: &Version) -> Thing {
-        let has = |id: &&BlockId| !self.blocks[**id].items.is_empty();
-        match &target.subject {
-            Subject::Status(_) => Thing::NotFound,
-            Subject::Height(height) => {
-                let at = height.checked_sub(BASE).map(|at| at as usize);
-                let block = at.and_then(|at| version.data.get(at)).filter(has);
-                block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
-            }
-            Subject::Hash(hash) if REFUSED.contains(&&**hash) => Thing::Refused,
-            Subject::Hash(hash) => {
-                let mut blocks = version.data.iter();
-                let block = blocks
-                    .find(|id| self.blocks[**id].hash == *hash)
-                    .filter(has);
-                block.map_or(Thing::Nothing, |id| Thing::List(*id, None))
-            }
-            Subject::Tx(tx) => {
-                let tx = self.txs.iter().position(|own| own.id == *tx);
-                let found = tx.and_then(|tx| {
-                    let mut blocks = version.data.iter().rev();
-                    let holds = |id: &&BlockId| self.blocks[**id].txs.iter().any(|t| t.0 == tx);
-                    Some(Thing::List(*blocks.find(holds)?, Some(tx)))
-                });
-                found.unwrap_or(Thing::Nothing)
-            }
-            Subject::Token(ticker) => {
-                let token = TICKERS.iter().position(|own| own == ticker);
-                let figures = token.and_then(|token| Some((token, (*version.tokens.get(token)?)?)));
-                figures.map_or(Thing::NotFound, |(token, figures)| {
-                    Thing::Token(token, figures)
-                })
-            }
-        }
-    }
-
-    /// Status and body of what a thing looks like on the page that a target
-    /// asks for.
-    pub(crate) fn render(&self, thing: Thing, target: &Target) -> (u16, String) {
-        let (limit, offset) = (target.limit, target.offset);
-        match thing {
-            Thing::NotFound => (404, r#"{"error":"Not found"}"#.to_owned()),
-            Thing::Refused => {
-                let body = r#"{"statusCode":400,"error":"Bad Request","message":"params/block must match a schema in anyOf"}"#;
-                (400, body.to_owned())
-            }
-            Thing::Token(
-                token,
-                Figures {
-                    deploy,
-                    minted,
-                    count,
-                },
-            ) => {
-                let block = &self.blocks[deploy];
-                let (height, time) = (block.height, block.timestamp);
-                let ticker = TICKERS[token];
-                let tx = &block.hash[8..];
-                let body = format!(
-                    r#"{{"token":{{"id":"00000000{tx}i0","number":{token},"block_height":{height},"tx_id":"00000000{tx}","address":"a","ticker":"{ticker}","max_supply":"21000000","mint_limit":null,"decimals":18,"deploy_timestamp":{time}000,"minted_supply":"{minted}","tx_count":{count},"self_mint":false}},"supply":{{"max_supply":"21000000","minted_supply":"{minted}","holders":{count}}}}}"#
-                );
-                (200, body)
-            }
-            Thing::Nothing => (200, page(limit, offset, 0, "")),
-            Thing::List(block, tx) => {
-                let block = &self.blocks[block];
-                let (from, to) = match tx {
-                    None => (0, block.items.len()),
-                    Some(tx) => {
-                        let run = block.txs.iter().find(|run| run.0 == tx).unwrap();
-                        (run.1, run.2)
-                    }
-                };
-                let of_kind = |item: &&Item| {
-                    let wanted = target.operation.as_deref();
-                    wanted.is_none_or(|wanted| wanted == item.operation)
-                };
-                let items: Vec<_> = block.items[from..to].iter().filter(of_kind).collect();
-                let shown = items.iter().skip(offset).take(limit);
-                let shown: Vec<_> = shown.map(|item| &*item.text).collect();
-                let total = if shown.is_empty() { 0 } else { items.len() };
-                (200, page(limit, offset, total, &shown.join(",")))
-            }
-        }
-    }
-
-    /// The id of some transaction that was ever mined.
-    pub(crate) fn tx_id(&self, tx: usize) -> &str {
-        &self.txs[tx].id
     }
 }
 

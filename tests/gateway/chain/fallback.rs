@@ -1,18 +1,23 @@
 //! Upstreams whose pages are no windows: they are asked plainly, and tried
 //! again later.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
-use super::{Ground, acting, before, block, fill, is_status, own, reply, targets, transaction};
-use crate::support::{Gate, Gateway, Reply, Upstream, until};
+use super::{Ground, acting, before, block, is_status, own, reply, targets, transaction};
+use crate::support::{Gate, Gateway, Reply, Upstream};
 
 /// The routes that have pages, by their numbers.
-const TRANSACTIONS: u16 = 1;
-const BLOCKS: u16 = 2;
+const TRANSACTIONS: &str = "rune-transaction-activity";
+const BLOCKS: &str = "rune-block-activity";
+
+/// Whether ordgate cuts pages of this route from windows.
+fn is_sliceable(gateway: &Gateway, name: &str) -> bool {
+    let status = gateway.status();
+    let mut routes = status["chain"]["routes"].as_array().unwrap().iter();
+    routes.find(|route| route["route"] == name).unwrap()["sliceable"] == true
+}
 
 /// The sandbox's answer with another body.
 fn rewritten(sandbox: &Sandbox, target: &str, change: impl Fn(&mut Value)) -> Reply {
@@ -85,12 +90,12 @@ async fn they_are_asked_plainly_for_a_while() {
         let upstream = odd(&sandbox, manner);
         let gateway = before(&upstream, "").await;
         let page = |offset: u32| format!("{large}?limit=20&offset={offset}");
-        assert!(fill(&gateway).is_sliceable(BLOCKS));
+        assert!(is_sliceable(&gateway, BLOCKS));
         let answer = gateway.get(&page(70)).await;
         assert_eq!(answer.status, 200, "{what}");
         let asked = targets(&upstream);
         assert_eq!(asked.last(), Some(&page(70)), "{what}: {asked:?}");
-        assert!(!fill(&gateway).is_sliceable(BLOCKS), "{what}");
+        assert!(!is_sliceable(&gateway, BLOCKS), "{what}");
         let told = gateway.admin("/status").await.json()["chain"]["routes"].clone();
         let told = told.as_array().unwrap().iter();
         let mut blocks = told.filter(|route| route["route"] == "rune-block-activity");
@@ -104,18 +109,18 @@ async fn they_are_asked_plainly_for_a_while() {
         assert!(status.starts_with("ordgate; hit; ttl="), "{status}");
         assert_eq!(targets(&upstream).len(), asked);
         // The other route is not judged by it.
-        assert!(fill(&gateway).is_sliceable(TRANSACTIONS));
+        assert!(is_sliceable(&gateway, TRANSACTIONS));
 
         // Tried again after a minute, then after two.
         gateway.advance(59_999);
         plainly(&gateway, &upstream, &page(140)).await;
         gateway.advance(1);
-        assert!(fill(&gateway).is_sliceable(BLOCKS));
+        assert!(is_sliceable(&gateway, BLOCKS));
         let before = targets(&upstream).len();
         gateway.get(&page(180)).await;
         assert!(targets(&upstream).len() > before + 1, "{what}");
         gateway.advance(119_999);
-        assert!(!fill(&gateway).is_sliceable(BLOCKS), "{what}");
+        assert!(!is_sliceable(&gateway, BLOCKS), "{what}");
         gateway.advance(1);
         // By now it is well.
         let own = sandbox.clone();
@@ -133,7 +138,7 @@ async fn they_are_asked_plainly_for_a_while() {
         let page = page(190);
         let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
         assert!(gateway.get(&page).await.body == truth.body, "{what}");
-        assert!(fill(&gateway).is_sliceable(BLOCKS));
+        assert!(is_sliceable(&gateway, BLOCKS));
     }
 }
 
@@ -147,7 +152,7 @@ async fn a_refusal_of_the_path_is_the_answer_for_every_page() {
         let answer = ground.costs(&refused, 1).await;
         assert_eq!(answer.status, 400);
         assert_eq!(answer.must("cache-control"), "public, max-age=1");
-        assert!(fill(&ground.gateway).is_sliceable(BLOCKS));
+        assert!(is_sliceable(&ground.gateway, BLOCKS));
         let explained = ground.gateway.explain(&refused).await;
         assert_eq!(explained["next"]["does"], "hit", "{explained}");
         ground.gateway.advance(999);
@@ -220,7 +225,7 @@ async fn a_refusal_that_may_be_the_windows_is_no_answer_for_the_page() {
                 assert_eq!(targets(&upstream).len(), requests * second, "{message}");
             }
             // The page was refused as well, so it was not the window.
-            assert!(fill(&gateway).is_sliceable(BLOCKS), "{message}");
+            assert!(is_sliceable(&gateway, BLOCKS), "{message}");
             gateway.advance(1000);
         }
     }
@@ -237,14 +242,13 @@ async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
     });
     let gateway = before(&upstream, "chain.hash_zeros = 0").await;
     let list = block("ab".repeat(32));
-    let held = || Arc::strong_count(gateway.server().first_gateway());
-    let (idle, mut asking) = (held(), Vec::new());
+    let mut asking = Vec::new();
     for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
         let mut client = gateway.client().await;
         client.ask("GET", &format!("{list}{page}"), &[]).await;
         asking.push(client);
     }
-    until("all wait", || held() >= idle + 4).await;
+    gateway.until_all_is_read().await;
     gate.open();
     for mut client in asking {
         assert_eq!(client.answer("GET").await.status, 400);
@@ -291,7 +295,7 @@ async fn a_window_that_is_too_large() {
     let ground = Ground::with(settings, &config).await;
     // It is tried, and the page asked for itself.
     ground.costs(&block(840_173), 2).await;
-    assert!(!fill(&ground.gateway).is_sliceable(BLOCKS));
+    assert!(!is_sliceable(&ground.gateway, BLOCKS));
     ground
         .costs(&format!("{}?offset=20", block(840_173)), 1)
         .await;
@@ -318,6 +322,6 @@ async fn a_404_is_an_answer() {
             "{height}"
         );
     }
-    assert!(fill(&gateway).is_sliceable(BLOCKS));
+    assert!(is_sliceable(&gateway, BLOCKS));
     assert_eq!(targets(&upstream).len(), 2);
 }

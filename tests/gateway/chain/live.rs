@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ordgate::sandbox::{Sandbox, Settings};
 
-use super::{before, for_status, own, probe_all, reply, standing, targets};
+use super::{before, for_status, own, probe_all, reply, targets, tip_of};
 use crate::support::{Client, Gateway, Reply, Upstream};
 
 const TOKENS: u64 = 60;
@@ -93,10 +93,10 @@ impl Scene {
 
     /// A new tip, which ordgate learns of at once.
     async fn new_tip(&self) {
-        let before = standing(&self.gateway, super::ORDINALS).epoch;
+        let before = tip_of(&self.gateway, super::ORDINALS).epoch;
         self.sandbox.advance(1);
         probe_all(&self.gateway).await;
-        assert!(standing(&self.gateway, super::ORDINALS).epoch > before);
+        assert!(tip_of(&self.gateway, super::ORDINALS).epoch > before);
     }
 }
 

@@ -30,7 +30,7 @@ async fn off_nothing_is() {
 
 /// Whether nobody fetches anything.
 fn fetched(ground: &Ground) -> bool {
-    super::fill(&ground.gateway).collapse.is_empty()
+    ground.gateway.fetching() == 0
 }
 
 #[tokio::test]

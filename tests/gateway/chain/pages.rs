@@ -166,15 +166,14 @@ async fn pages_that_share_a_window_wait_for_it_together() {
     let gateway = before(&upstream, "").await;
     let window = format!("{}?limit=60&offset=0", block(LARGE));
     upstream.once(&window, reply(&sandbox, &window).behind(&gate));
-    let held = || Arc::strong_count(gateway.server().first_gateway());
-    let (idle, mut asking) = (held(), Vec::new());
+    let mut asking = Vec::new();
     for offset in 0..30 {
         let page = format!("{}?limit=5&offset={offset}", block(LARGE));
         let mut client = gateway.client().await;
         client.ask("GET", &page, &[]).await;
         asking.push((page, client));
     }
-    until("all wait", || held() >= idle + 30).await;
+    gateway.until_all_is_read().await;
     gate.open();
     for (page, mut client) in asking {
         let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());

@@ -1,16 +1,20 @@
 //! Reorgs: however one is seen, nothing of what it undid is answered with
 //! again.
 
+mod deep;
+mod under_way;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
 
 use super::{
-    Ground, IMMUTABLE, RUNES, acting, before, block, fill, probe_all, reply, retagged, standing,
-    targets, transaction,
+    Ground, IMMUTABLE, RUNES, acting, before, block, probe_all, reply, retagged, targets, tip_of,
+    transaction,
 };
-use crate::support::{Gate, Reply, Upstream, until};
+use crate::support::{Reply, Upstream, until};
 
 /// All that a sandbox has to say of its highest blocks: by height, by hash, by
 /// transaction.
@@ -41,7 +45,7 @@ async fn a_lower_status_and_a_higher_one_again() {
     warm(&ground, &paths).await;
     ground.sandbox.rollback(3);
     ground.probe().await;
-    assert_eq!(standing(&ground.gateway, RUNES).reorgs, 1);
+    assert_eq!(tip_of(&ground.gateway, RUNES).reorgs, 1);
     for path in &paths {
         let answer = ground.same(path).await;
         if answer.text().contains("\"results\":[]") {
@@ -68,7 +72,7 @@ async fn another_hash_at_the_height_of_the_tip() {
     warm(&ground, &old).await;
     ground.sandbox.reorg(3);
     ground.probe().await;
-    assert_eq!(standing(&ground.gateway, RUNES).reorgs, 1);
+    assert_eq!(tip_of(&ground.gateway, RUNES).reorgs, 1);
     let new = near_the_tip(&ground.sandbox, 5);
     for path in old.iter().chain(&new).chain(&old) {
         ground.same(path).await;
@@ -92,18 +96,14 @@ async fn a_body_in_passing() {
     assert_eq!(gateway.get(&last).await.must("cache-control"), IMMUTABLE);
     sandbox.reorg(3);
     probe_all(&gateway).await;
-    assert_eq!(
-        standing(&gateway, RUNES).reorgs,
-        0,
-        "its height is the same"
-    );
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0, "its height is the same");
     // A transaction that nobody has asked for names the block that took over.
     let known = |id: &String| old.iter().any(|path| path.contains(&**id));
     let all = sandbox.transactions_at(tip - 2);
     let other = all.iter().find(|id| !known(id)).unwrap();
     let seen = gateway.get(&transaction(other)).await;
     assert!(seen.text().contains(&sandbox.hash_at(tip - 2).unwrap()));
-    assert_eq!(standing(&gateway, RUNES).reorgs, 1);
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
     for path in old.iter().chain(&near_the_tip(&sandbox, 3)) {
         let answer = gateway.get(path).await;
         let truth = sandbox.answer(&http::Method::GET, path, &http::HeaderMap::new());
@@ -139,7 +139,7 @@ async fn what_had_items_and_has_none_was_undone() {
     gateway.advance(30 * 86_400_000);
     let empty = gateway.get(&window).await;
     assert!(empty.text().contains("\"results\":[]"));
-    assert_eq!(standing(&gateway, RUNES).reorgs, 1);
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
     let empty = gateway.get(&upper).await;
     assert!(empty.text().contains("\"results\":[]"));
 }
@@ -173,231 +173,6 @@ async fn orphans_do_not_come_back_in_an_outage() {
     for path in &gone {
         ground.same(path).await;
     }
-}
-
-/// An answer of before the reorg that comes after it.
-#[tokio::test]
-async fn fills_under_way_are_asked_for_again() {
-    let sandbox = Sandbox::new(Settings::default());
-    let height = sandbox.tip().height - 1;
-    let id = sandbox.transactions_at(height)[0].clone();
-    let hash = sandbox.hash_at(height).unwrap();
-    let of_hash = format!("{}?limit=60&offset=0", block(&hash));
-    let rows = [
-        (
-            block(height),
-            format!("{}?limit=60&offset=0", block(height)),
-        ),
-        (block(&hash), of_hash),
-        (
-            transaction(&id),
-            format!("{}?limit=60&offset=0", transaction(&id)),
-        ),
-    ];
-    for (path, asked) in rows {
-        let sandbox = Sandbox::new(Settings::default());
-        let (upstream, gate) = (acting(&sandbox), Gate::new());
-        let gateway = before(&upstream, "").await;
-        upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
-        let mut clients = [gateway.client().await, gateway.client().await];
-        for client in &mut clients {
-            client.ask("GET", &path, &[]).await;
-        }
-        until("it is asked", || targets(&upstream).contains(&asked)).await;
-        sandbox.reorg(2);
-        probe_all(&gateway).await;
-        assert_eq!(standing(&gateway, RUNES).reorgs, 1);
-        gate.open();
-        let truth = |path: &str| sandbox.answer(&http::Method::GET, path, &http::HeaderMap::new());
-        for client in &mut clients {
-            let answer = client.answer("GET").await;
-            assert_eq!(answer.status, 200);
-            assert!(
-                answer.body == truth(&path).body,
-                "{path}: {}",
-                answer.text()
-            );
-        }
-        for path in [&path, &block(height), &block(&hash)] {
-            let answer = gateway.get(path).await;
-            assert!(!answer.text().contains(&hash), "{path}");
-            assert!(answer.body == truth(path).body, "{path}");
-        }
-    }
-}
-
-/// The same where the answer that comes late is the first that tells of its
-/// block, and the reorg was seen at another.
-#[tokio::test]
-async fn an_old_answer_below_the_tip_that_comes_late() {
-    let sandbox = Sandbox::new(Settings::default());
-    let tip = sandbox.tip().height;
-    let (upstream, gate) = (acting(&sandbox), Gate::new());
-    let gateway = before(&upstream, "").await;
-    let path = block(tip - 2);
-    let asked = format!("{path}?limit=60&offset=0");
-    let old = sandbox.hash_at(tip - 2).unwrap();
-    upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
-    let mut client = gateway.client().await;
-    client.ask("GET", &path, &[]).await;
-    until("it is asked", || targets(&upstream).contains(&asked)).await;
-    sandbox.reorg(3);
-    // Seen at the tip alone.
-    gateway.get(&block(tip)).await;
-    probe_all(&gateway).await;
-    gate.open();
-    let answer = client.answer("GET").await;
-    assert!(!answer.text().contains(&old));
-    assert!(!gateway.get(&path).await.text().contains(&old));
-    assert_eq!(
-        fill(&gateway)
-            .chain
-            .height_of(RUNES, &ordgate::pages::hash(&old).unwrap()),
-        None
-    );
-}
-
-/// The same where the block has not been seen before, so that no reorg is: of
-/// two that contradict each other the one that was asked for later is believed.
-#[tokio::test]
-async fn of_two_answers_the_later_question_counts() {
-    let sandbox = Sandbox::new(Settings::default());
-    let (upstream, gate) = (Upstream::start(), Gate::new());
-    let model = sandbox.clone();
-    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
-    let gateway = before(&upstream, "").await;
-    let height = sandbox.tip().height - 2;
-    let (path, old) = (block(height), sandbox.hash_at(height).unwrap());
-    let asked = format!("{path}?limit=60&offset=0");
-    upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
-    let mut client = gateway.client().await;
-    client.ask("GET", &path, &[]).await;
-    until("it is asked", || targets(&upstream).contains(&asked)).await;
-    sandbox.reorg(3);
-    gateway
-        .get(&transaction(&sandbox.transactions_at(height)[0]))
-        .await;
-    assert_eq!(standing(&gateway, RUNES).reorgs, 0);
-    gate.open();
-    assert!(!client.answer("GET").await.text().contains(&old));
-    assert!(!gateway.get(&path).await.text().contains(&old));
-    assert_eq!(standing(&gateway, RUNES).reorgs, 0);
-}
-
-/// The answer that shows a reorg has no part in what it undoes.
-#[tokio::test]
-async fn what_tells_of_a_reorg_is_fetched_once() {
-    let sandbox = Sandbox::new(Settings::default());
-    let upstream = Upstream::start();
-    let model = sandbox.clone();
-    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
-    let gateway = before(&upstream, "").await;
-    let height = sandbox.tip().height - 2;
-    gateway
-        .get(&transaction(&sandbox.transactions_at(height)[0]))
-        .await;
-    sandbox.reorg(3);
-    let asked = targets(&upstream).len();
-    let page = format!("{}?limit=3", block(height));
-    let answer = gateway.get(&page).await;
-    assert_eq!(standing(&gateway, RUNES).reorgs, 1);
-    let truth = sandbox.answer(&http::Method::GET, &page, &http::HeaderMap::new());
-    assert!(answer.body == truth.body);
-    assert_eq!(targets(&upstream).len(), asked + 1);
-    let hit = gateway.get(&page).await;
-    assert!(hit.must("cache-status").starts_with("ordgate; hit"));
-}
-
-/// A tag of before says that the chain was rolled back, or that another server
-/// lags: what bears it is of no epoch, until the status has spoken.
-#[tokio::test]
-async fn an_answer_with_the_tag_of_a_tip_before_is_not_kept() {
-    let ground = Ground::new().await;
-    let (first, second) = (block(ground.tip() - 2), block(ground.tip() - 3));
-    ground.costs(&first, 1).await;
-    ground.sandbox.advance(1);
-    ground.probe().await;
-    ground.costs(&first, 1).await;
-    ground.sandbox.rollback(1);
-    ground.costs(&second, 1).await;
-    ground.costs(&second, 1).await;
-}
-
-#[tokio::test]
-async fn a_reorg_deeper_than_what_counts_as_final() {
-    let ground = Ground::new().await;
-    let tip = ground.tip();
-    let deep: Vec<_> = (6..=7).map(|depth| block(tip - depth)).collect();
-    let by_hash: Vec<_> = (6..=7)
-        .map(|depth| block(ground.sandbox.hash_at(tip - depth).unwrap()))
-        .collect();
-    let id = ground.sandbox.transactions_at(tip - 7)[0].clone();
-    let paths = [deep, by_hash, vec![transaction(&id)]].concat();
-    for path in paths.iter().chain(&paths) {
-        let answer = ground.same(path).await;
-        if !answer.text().contains("\"results\":[]") {
-            assert_eq!(answer.must("cache-control"), IMMUTABLE, "{path}");
-        }
-    }
-    let settled = block(tip - 40);
-    ground.same(&settled).await;
-    ground.sandbox.reorg(8);
-    // It is seen at its upper end alone.
-    ground.probe().await;
-    for path in &paths {
-        ground.same(path).await;
-    }
-    ground.costs(&settled, 0).await;
-}
-
-#[tokio::test]
-async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
-    let sandbox = Sandbox::new(Settings {
-        blocks: 174,
-        ..Settings::default()
-    });
-    // The tip is one of the largest blocks.
-    let tip = sandbox.tip().height;
-    let (upstream, gate) = (acting(&sandbox), Gate::new());
-    let gateway = before(&upstream, "").await;
-    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
-    upstream.once(&window(0), reply(&sandbox, &window(0)).behind(&gate));
-    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
-    let mut client = gateway.client().await;
-    let path = format!("{}?limit=60&offset=30", block(tip));
-    client.ask("GET", &path, &[]).await;
-    until("both are asked", || targets(&upstream).len() == 2).await;
-    sandbox.reorg(1);
-    probe_all(&gateway).await;
-    gate.open();
-    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
-    assert!(client.answer("GET").await.body == truth.body);
-    assert!(gateway.get(&path).await.body == truth.body);
-}
-
-/// The same where one window was there before the reorg, and the other, past the
-/// end of the list, comes after it and contradicts nothing.
-#[tokio::test]
-async fn a_window_that_is_held_while_the_other_is_waited_for() {
-    let sandbox = Sandbox::new(Settings::default());
-    let tip = sandbox.tip().height;
-    let (upstream, gate) = (acting(&sandbox), Gate::new());
-    let gateway = before(&upstream, "").await;
-    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
-    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
-    let mut client = gateway.client().await;
-    let path = format!("{}?limit=60&offset=1", block(tip));
-    client.ask("GET", &path, &[]).await;
-    until("both are asked", || targets(&upstream).len() == 2).await;
-    // The page and its second window are still under way.
-    let under_way = || fill(&gateway).collapse.len();
-    until("the first has come", || under_way() == 2).await;
-    sandbox.reorg(1);
-    probe_all(&gateway).await;
-    gate.open();
-    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
-    let answer = client.answer("GET").await;
-    assert!(answer.body == truth.body, "{}", answer.text());
 }
 
 #[tokio::test]
@@ -465,7 +240,7 @@ async fn any_history() {
             );
         }
     }
-    assert!(standing(&ground.gateway, RUNES).reorgs > 5);
+    assert!(tip_of(&ground.gateway, RUNES).reorgs > 5);
 }
 
 /// A status that never says that anything happened.
@@ -490,173 +265,7 @@ async fn a_reorg_that_only_tags_tell_of() {
     // for out of turn, though it is not due for an hour.
     gateway.get(&block(tip - 60)).await;
     until("the tip is asked for", || told.load(SeqCst)).await;
-    until("the reorg is seen", || {
-        standing(&gateway, RUNES).reorgs == 1
-    })
-    .await;
+    until("the reorg is seen", || tip_of(&gateway, RUNES).reorgs == 1).await;
     let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
     assert!(gateway.get(&path).await.body == truth.body);
-}
-
-/// Final answers about blocks between two depths: by height, by hash, by
-/// transaction.
-fn deep(sandbox: &Sandbox, depths: std::ops::RangeInclusive<u32>) -> Vec<String> {
-    let tip = sandbox.tip().height;
-    let mut paths = Vec::new();
-    for height in depths.map(|depth| tip - depth) {
-        let all = sandbox.transactions_at(height);
-        if let Some(first) = all.first() {
-            paths.push(block(height));
-            paths.push(block(sandbox.hash_at(height).unwrap()));
-            paths.push(transaction(first));
-        }
-    }
-    paths
-}
-
-/// Nobody asks for what is recent, and the tip only seems to have grown.
-#[tokio::test]
-async fn a_deep_reorg_between_two_probes() {
-    for depth in [14, 30, 60] {
-        let ground = Ground::new().await;
-        let undone = deep(&ground.sandbox, 13..=depth - 1);
-        let stands = deep(&ground.sandbox, 100..=101);
-        warm(&ground, &undone).await;
-        warm(&ground, &stands).await;
-        ground.sandbox.reorg(depth);
-        ground.sandbox.advance(1);
-        let before = ground.asked();
-        ground.probe_and_look().await;
-        let looks = ground.asked() - before;
-        assert!(looks <= u64::from(2 + depth / 13), "{looks} at {depth}");
-        assert!(standing(&ground.gateway, RUNES).reorgs > 0);
-        for path in &undone {
-            ground.same(path).await;
-        }
-        for path in &stands {
-            ground.costs(path, 0).await;
-        }
-        // Nothing is looked at twice for one change.
-        let before = ground.asked();
-        ground.probe_and_look().await;
-        assert_eq!(ground.asked(), before);
-    }
-}
-
-/// What is deeper than all looks together leaves nothing that counts.
-#[tokio::test]
-async fn a_reorg_without_an_end() {
-    let config = "chain.final_depth = 1";
-    let ground = Ground::with(Settings::default(), config).await;
-    let undone = deep(&ground.sandbox, 4..=119);
-    warm(&ground, &undone).await;
-    ground.sandbox.reorg(120);
-    ground.sandbox.advance(1);
-    let before = ground.asked();
-    ground.probe_and_look().await;
-    assert_eq!(ground.asked() - before, 16);
-    for path in &undone {
-        ground.same(path).await;
-    }
-}
-
-/// The change is first seen in an answer's tag, and the probe loop does the rest.
-#[tokio::test]
-async fn a_deep_reorg_that_a_tag_tells_of() {
-    let ground = Ground::new().await;
-    let undone = deep(&ground.sandbox, 13..=29);
-    warm(&ground, &undone).await;
-    ground.sandbox.reorg(30);
-    ground.sandbox.advance(1);
-    ground.gateway.get(&block(ground.tip() - 120)).await;
-    let gone = |path: &String| {
-        let fill = fill(&ground.gateway);
-        let hash = path.split('/').nth(4).and_then(ordgate::pages::hash);
-        hash.is_none_or(|hash| fill.chain.height_of(RUNES, &hash).is_none())
-    };
-    until("all of it is forgotten", || undone.iter().all(gone)).await;
-    for path in &undone {
-        ground.same(path).await;
-    }
-}
-
-/// An empty block at the height of the tip before shows nothing.
-#[tokio::test]
-async fn a_deep_reorg_below_an_empty_block() {
-    let sandbox = Sandbox::new(Settings::default());
-    let (upstream, tip) = (Upstream::start(), sandbox.tip().height);
-    let model = sandbox.clone();
-    let empty = format!("{}?limit=60&offset=0", block(tip));
-    upstream.usually(move |seen| {
-        let target = seen.target();
-        if target != empty {
-            return reply(&model, &target);
-        }
-        let (status, fields, _) = super::own(&model, &target);
-        Reply::with(
-            status,
-            &fields,
-            r#"{"limit":60,"offset":0,"total":0,"results":[]}"#,
-        )
-    });
-    let gateway = before(&upstream, "").await;
-    let undone = deep(&sandbox, 13..=29);
-    for path in undone.iter().chain(&undone) {
-        gateway.get(path).await;
-    }
-    sandbox.reorg(30);
-    sandbox.advance(1);
-    probe_all(&gateway).await;
-    fill(&gateway).look_at_blocks(RUNES).await;
-    for path in &undone {
-        let answer = gateway.get(path).await;
-        let truth = sandbox.answer(&http::Method::GET, path, &http::HeaderMap::new());
-        assert!(answer.body == truth.body, "{path}");
-    }
-}
-
-/// In the ordinary case it is one request for each change of tip, and it proves
-/// what is recent as well.
-#[tokio::test]
-async fn a_look_is_one_request_and_proves_what_is_recent() {
-    let ground = Ground::new().await;
-    let recent = [block(ground.tip() - 1), block(ground.tip() - 2)];
-    for path in &recent {
-        ground.costs(path, 1).await;
-    }
-    ground.probe_and_look().await;
-    for round in 0..3 {
-        ground.sandbox.advance(1);
-        let before = ground.asked();
-        ground.probe_and_look().await;
-        ground.probe_and_look().await;
-        let looks = ground.asked() - before;
-        assert_eq!(looks, 1, "round {round}");
-        for path in &recent {
-            ground.costs(path, 0).await;
-        }
-    }
-}
-
-/// A look that fails is made again with the next probe.
-#[tokio::test]
-async fn a_look_that_fails_is_made_again() {
-    let config = "upstream.queue_timeout = \"20ms\"";
-    let ground = Ground::with(Settings::default(), config).await;
-    let undone = deep(&ground.sandbox, 13..=29);
-    warm(&ground, &undone).await;
-    ground.sandbox.reorg(30);
-    ground.sandbox.advance(1);
-    ground.probe().await;
-    let fault = Fault::once(FaultKind::Close).times(u32::MAX);
-    ground.sandbox.fault(fault);
-    fill(&ground.gateway).look_at_blocks(RUNES).await;
-    assert_eq!(standing(&ground.gateway, RUNES).reorgs, 0);
-    ground.sandbox.clear_faults();
-    ground.gateway.advance(60_000);
-    ground.probe_and_look().await;
-    assert!(standing(&ground.gateway, RUNES).reorgs > 0);
-    for path in &undone {
-        ground.same(path).await;
-    }
 }

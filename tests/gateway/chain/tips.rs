@@ -1,15 +1,18 @@
 //! How the tip is learned, and what counts where it is not.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+mod outages;
 
-use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use ordgate::sandbox::{Sandbox, Settings};
 
 use super::{
-    Ground, IMMUTABLE, ORDINALS, RUNES, acting, before, block, fill, for_status, probe_all, reply,
-    retagged, settled, standing, targets, transaction,
+    Ground, ORDINALS, RUNES, acting, before, block, for_status, probe_all, reply, retagged,
+    targets, tip_of, transaction,
 };
-use crate::support::{Gate, Gateway, Reply, Setup, Upstream, until};
+use crate::support::{Reply, Upstream, until};
 
 const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 
@@ -32,183 +35,6 @@ fn broken_status(sandbox: &Sandbox, wrong: Reply) -> (Upstream, Arc<AtomicBool>)
 }
 
 #[tokio::test]
-async fn without_a_status_times_count_until_it_is_there() {
-    let failures = [
-        (Reply::status(500, "{}"), "fails with 500"),
-        (
-            Reply::status(404, r#"{"error":"Not found"}"#),
-            "answers 404",
-        ),
-        (
-            Reply::status(
-                404,
-                r#"{"message":"Route GET:/runes/v1/ not found","error":"Not Found","statusCode":404}"#,
-            ),
-            "answers that there is no such route",
-        ),
-        (Reply::status(410, "{}"), "fails with 410"),
-        (Reply::json("nonsense"), "fails: "),
-        (Reply::json("[840199]"), "not with a JSON object"),
-        (Reply::json(r#"{"block_height":"840199"}"#), "is no height"),
-        (Reply::json(r#"{"block_height":-1}"#), "is no height"),
-        (Reply::json(r#"{"status":"ready"}"#), "has no block_height"),
-        (Reply::nothing().reset(), "fails: "),
-    ];
-    for (wrong, why) in failures {
-        let sandbox = sandbox();
-        let (upstream, broken) = broken_status(&sandbox, wrong);
-        let gateway = before(&upstream, "").await;
-        let tip = standing(&gateway, RUNES);
-        assert!(!tip.known);
-        let trouble = tip.trouble.unwrap_or_default();
-        assert!(trouble.contains(why), "{trouble} for {why}");
-        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(told["name"], "runes");
-        assert_eq!(told["known"], false);
-        assert_eq!(told["trouble"], trouble);
-
-        let recent = block(sandbox.tip().height);
-        // However deep it lies: nothing has said so yet.
-        let deep = block(sandbox.tip().height - 60);
-        for target in [&*deep, TICKER, &*recent] {
-            let asked = targets(&upstream).len();
-            let miss = gateway.get(target).await;
-            assert_eq!(miss.must("cache-control"), "public, max-age=10", "{target}");
-            gateway.advance(9_999);
-            let hit = gateway.get(target).await;
-            assert_eq!(hit.must("cache-status"), "ordgate; hit; ttl=0", "{target}");
-            assert_eq!(targets(&upstream).len(), asked + 1, "{target}");
-            gateway.advance(1);
-            gateway.get(target).await;
-            assert_eq!(targets(&upstream).len(), asked + 2, "{target}");
-        }
-
-        broken.store(false, SeqCst);
-        probe_all(&gateway).await;
-        let tip = standing(&gateway, RUNES);
-        assert!(tip.known, "{why}");
-        assert_eq!(tip.height, Some(sandbox.tip().height));
-        assert_eq!(tip.trouble, None);
-        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(told["known"], true);
-        assert_eq!(told["height"], sandbox.tip().height);
-        assert!(told["trouble"].is_null());
-        let last = gateway.get(&block(sandbox.tip().height - 61)).await;
-        assert_eq!(last.must("cache-control"), IMMUTABLE, "{why}");
-        let asked = targets(&upstream).len();
-        gateway.get(&recent).await;
-        gateway.advance(3_000_000);
-        gateway.get(&recent).await;
-        assert!(targets(&upstream).len() <= asked + 1, "the epoch counts");
-    }
-}
-
-/// A look at a block is tried again after each probe, but not for ever at that
-/// pace where blocks cannot be listed.
-#[tokio::test]
-async fn looks_that_go_on_failing_become_seldom() {
-    let (upstream, sandbox) = (Upstream::start(), sandbox());
-    let inner = sandbox.clone();
-    upstream.usually(move |seen| match for_status(seen) {
-        true => reply(&inner, &seen.target()),
-        false => Reply::status(500, "{}"),
-    });
-    let gateway = before(&upstream, "upstream.retry.limit = 0\n").await;
-    probe_all(&gateway).await;
-    sandbox.advance(1);
-    let asked = targets(&upstream).len();
-    for _ in 0..48 {
-        probe_all(&gateway).await;
-        fill(&gateway).look_at_blocks(RUNES).await;
-        gateway.advance(5_000);
-    }
-    let looks = targets(&upstream).len() - asked;
-    assert!((8..=14).contains(&looks), "{looks} in four minutes");
-}
-
-#[tokio::test]
-async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
-    let sandbox = sandbox();
-    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
-    let gateway = before(&upstream, "").await;
-    // A token teaches nothing of the chain, a block its own height.
-    let recent = block(sandbox.tip().height);
-    for target in [TICKER, &*recent] {
-        gateway.get(target).await;
-        let hit = gateway.get(target).await;
-        assert!(
-            hit.must("cache-status").starts_with("ordgate; hit"),
-            "{target}"
-        );
-    }
-    broken.store(false, SeqCst);
-    probe_all(&gateway).await;
-    let token = gateway.get(TICKER).await;
-    let said = "ordgate; fwd=stale; fwd-status=200; stored";
-    assert_eq!(token.must("cache-status"), said);
-    let asked = targets(&upstream).len();
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), asked + 1);
-    for target in [TICKER, &*recent] {
-        let hit = gateway.get(target).await;
-        assert!(
-            hit.must("cache-status").starts_with("ordgate; hit"),
-            "{target}"
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_tip_that_is_lost_later_leaves_the_times() {
-    let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
-    let sandbox = sandbox();
-    let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
-    broken.store(false, SeqCst);
-    let gateway = before(&upstream, config).await;
-    // Nothing but the status tells of the tip.
-    let (own, is_broken) = (sandbox.clone(), broken.clone());
-    upstream.usually(
-        move |seen| match for_status(seen) && is_broken.load(SeqCst) {
-            true => Reply::status(500, "{}"),
-            false => retagged(&own, &seen.target(), None),
-        },
-    );
-    let (recent, last) = (
-        block(sandbox.tip().height),
-        block(sandbox.tip().height - 30),
-    );
-    let first = gateway.get(&recent).await;
-    gateway.get(&last).await;
-    assert_eq!(targets(&upstream).len(), 2);
-    gateway.advance(9_000);
-    probe_all(&gateway).await;
-    broken.store(true, SeqCst);
-    // One probe may fail: twice its pace it is believed.
-    gateway.advance(10_000);
-    assert!(standing(&gateway, RUNES).known);
-    assert_eq!(gateway.get(&recent).await.body, first.body);
-    assert_eq!(targets(&upstream).len(), 2);
-    gateway.advance(1);
-    assert!(!standing(&gateway, RUNES).known);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 3);
-    gateway.get(&last).await;
-    assert_eq!(targets(&upstream).len(), 3, "what is final is final");
-    gateway.advance(9_999);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 3);
-    gateway.advance(1);
-    gateway.get(&recent).await;
-    assert_eq!(targets(&upstream).len(), 4);
-    probe_all(&gateway).await;
-    assert!(standing(&gateway, RUNES).trouble.is_some());
-    broken.store(false, SeqCst);
-    probe_all(&gateway).await;
-    assert!(standing(&gateway, RUNES).known);
-    assert_eq!(standing(&gateway, RUNES).trouble, None);
-}
-
-#[tokio::test]
 async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
     let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
     let sandbox = sandbox();
@@ -223,7 +49,7 @@ async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
         gateway.advance(9_000);
         // Some answer or other: each has the tag.
         gateway.get(&block(tip - 20 - round)).await;
-        assert!(standing(&gateway, RUNES).known);
+        assert!(tip_of(&gateway, RUNES).known);
         let asked = targets(&upstream).len();
         gateway.get(&recent).await;
         assert_eq!(targets(&upstream).len(), asked);
@@ -237,81 +63,7 @@ async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
     assert_eq!(targets(&upstream).len(), asked + 1);
     gateway.advance(1_001);
     gateway.get(&block(tip - 41)).await;
-    assert!(!standing(&gateway, RUNES).known);
-}
-
-#[tokio::test]
-async fn in_an_outage_of_everything_what_is_warm_is_served() {
-    let config = "upstream.queue_timeout = \"20ms\"";
-    let ground = Ground::with(Settings::default(), config).await;
-    let (recent, last) = (block(ground.tip() - 1), block(ground.tip() - 30));
-    let mut warm = Vec::new();
-    for target in [&*recent, TICKER, &last] {
-        warm.push((target, ground.same(target).await));
-    }
-    ground.sandbox.advance(1);
-    ground.probe().await;
-    ground
-        .sandbox
-        .fault(Fault::once(FaultKind::Close).times(u32::MAX));
-    for passed in [0, 60, 239] {
-        ground.gateway.advance(passed * 1000);
-        for (target, old) in &warm {
-            let answer = ground.gateway.get(target).await;
-            assert_eq!((answer.status, &answer.body), (200, &old.body), "{target}");
-            let status = answer.must("cache-status");
-            match *target == last {
-                true => assert!(status.starts_with("ordgate; hit; ttl=259"), "{status}"),
-                false => {
-                    assert!(status.ends_with("detail=stale-if-error"), "{status}");
-                    assert!(status.contains("ttl=-") || passed == 0, "{status}");
-                }
-            }
-        }
-    }
-    // Beyond its bound it is no better than an error; what is final is.
-    ground.gateway.advance(10_000);
-    for target in [&*recent, TICKER] {
-        let error = ground.gateway.get(target).await;
-        assert!(matches!(error.status, 502 | 503), "{target}: {error:?}");
-        error.problem();
-    }
-    assert_eq!(ground.gateway.get(&last).await.status, 200);
-    ground.sandbox.clear_faults();
-    ground.gateway.advance(5_000);
-    ground.same(&recent).await;
-    ground.same(TICKER).await;
-}
-
-/// What would prove that a block still stands is not asked for and then the
-/// block as well, where nobody answers.
-#[tokio::test]
-async fn an_upstream_that_is_gone_is_asked_once_for_each() {
-    let sandbox = sandbox();
-    let upstream = acting(&sandbox);
-    let gateway = before(&upstream, "").await;
-    let tip = sandbox.tip().height;
-    let lower = block(tip - 2);
-    for path in [&lower, &block(tip - 1)] {
-        gateway.get(path).await;
-    }
-    sandbox.advance(1);
-    probe_all(&gateway).await;
-    drop(upstream);
-    let upstreams = &gateway.server().first_gateway().upstreams;
-    let failed = || -> u64 {
-        let each = upstreams.iter();
-        each.map(|(_, one)| one.tally().failed.load(SeqCst)).sum()
-    };
-    // The first may find that a connection has ended.
-    gateway.get(&lower).await;
-    for _ in 0..2 {
-        let before = failed();
-        let stale = gateway.get(&lower).await;
-        let status = stale.must("cache-status");
-        assert!(status.ends_with("detail=stale-if-error"), "{status}");
-        assert_eq!(failed() - before, 1);
-    }
+    assert!(!tip_of(&gateway, RUNES).known);
 }
 
 #[tokio::test]
@@ -377,7 +129,7 @@ async fn an_equal_tag_is_no_proof_of_an_equal_body() {
         assert_ne!(gateway.get(TICKER).await.body, body);
         assert_ne!(gateway.get(&block(sandbox.tip().height)).await.body, recent);
     }
-    assert_eq!(standing(&gateway, ORDINALS).reorgs, 0);
+    assert_eq!(tip_of(&gateway, ORDINALS).reorgs, 0);
 }
 
 #[tokio::test]
@@ -413,7 +165,7 @@ async fn tags_of_resources_are_no_sign_of_the_tip() {
     }
     let asked = targets(&upstream);
     assert_eq!(asked.len(), paths.len(), "{asked:#?}");
-    assert_eq!(standing(&gateway, RUNES).epoch, 1);
+    assert_eq!(tip_of(&gateway, RUNES).epoch, 1);
     // Blocks come and are seen as ever.
     sandbox.advance(1);
     probe_all(&gateway).await;
@@ -449,12 +201,12 @@ async fn a_status_whose_tag_is_not_that_of_answers_is_seen_through() {
         probe_all(&gateway).await;
     }
     // By now they are not believed any more.
-    let epoch = standing(&gateway, RUNES).epoch;
+    let epoch = tip_of(&gateway, RUNES).epoch;
     for next in 5..=9 {
         gateway.get(&block(tip - next)).await;
         round.store(next, SeqCst);
     }
-    assert_eq!(standing(&gateway, RUNES).epoch, epoch);
+    assert_eq!(tip_of(&gateway, RUNES).epoch, epoch);
     let asked = targets(&upstream).len();
     for depth in 6..=9 {
         gateway.get(&block(tip - depth)).await;
@@ -479,7 +231,7 @@ async fn without_tags_heights_tell() {
     gateway.get(&top).await;
     gateway.get(&below).await;
     assert_eq!(targets(&upstream).len(), 3);
-    assert_eq!(standing(&gateway, RUNES).height, Some(sandbox.tip().height));
+    assert_eq!(tip_of(&gateway, RUNES).height, Some(sandbox.tip().height));
     sandbox.advance(1);
     probe_all(&gateway).await;
     gateway.get(&below).await;
@@ -503,50 +255,6 @@ async fn a_new_tip_is_seen_in_passing() {
     assert_eq!(ground.sandbox.counts().token, counts);
 }
 
-/// A gateway whose first probes wait for a gate.
-fn before_held_back_statuses(sandbox: &Sandbox) -> (Gate, Upstream, Gateway) {
-    let (gate, upstream) = (Gate::new(), acting(sandbox));
-    for path in super::STATUSES {
-        upstream.once(path, reply(sandbox, path).behind(&gate));
-    }
-    let setup = Setup::before(&upstream).chain().config(super::RARELY);
-    let gateway = setup.manual().start();
-    (gate, upstream, gateway)
-}
-
-#[tokio::test]
-async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
-    let sandbox = sandbox();
-    let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
-    let deep = block(sandbox.tip().height - 30);
-    // It waits for a second at most; then nobody knows how deep that lies.
-    let first = gateway.get(&deep).await;
-    assert_eq!(first.status, 200);
-    assert_eq!(first.must("cache-control"), "public, max-age=10");
-    gate.open();
-    settled(&gateway).await;
-    assert!(standing(&gateway, RUNES).known);
-    // What came before the tip was known is of no epoch that is known.
-    let again = gateway.get(&deep).await;
-    assert_eq!(again.must("cache-control"), IMMUTABLE);
-    assert_eq!(targets(&upstream).len(), 2);
-}
-
-#[tokio::test]
-async fn the_first_answers_wait_for_the_first_status() {
-    let sandbox = sandbox();
-    let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
-    let mut client = gateway.client().await;
-    client
-        .ask("GET", &block(sandbox.tip().height - 30), &[])
-        .await;
-    upstream.asked(2).await;
-    assert_eq!(targets(&upstream), [""; 0]);
-    gate.open();
-    let first = client.answer("GET").await;
-    assert_eq!(first.must("cache-control"), IMMUTABLE);
-}
-
 #[tokio::test]
 async fn an_index_that_fills_is_noticed() {
     let settings = Settings {
@@ -554,17 +262,17 @@ async fn an_index_that_fills_is_noticed() {
         ..Settings::default()
     };
     let ground = Ground::with(settings, "").await;
-    assert!(!standing(&ground.gateway, RUNES).known);
+    assert!(!tip_of(&ground.gateway, RUNES).known);
     let target = block(840_000);
     let nothing = ground.costs(&target, 1).await;
     assert_eq!(nothing.must("cache-control"), "public, max-age=1");
     ground.gateway.advance(1000);
     ground.sandbox.advance(1);
     ground.probe().await;
-    assert!(standing(&ground.gateway, RUNES).known);
+    assert!(tip_of(&ground.gateway, RUNES).known);
     ground.costs(&target, 1).await;
     ground.costs(&target, 0).await;
-    assert_eq!(fill(&ground.gateway).chain.tip(RUNES), Some(840_000));
+    assert_eq!(tip_of(&ground.gateway, RUNES).height, Some(840_000));
 }
 
 /// Two servers of one upstream, of which one is a block behind: each answer of

@@ -36,7 +36,7 @@ async fn pages_of_one_window_in_any_order_after_a_new_block() {
         let (asked, gate) = (targets(&upstream).len(), Gate::new());
         let (held, own) = (gate.clone(), sandbox.clone());
         upstream.usually(move |seen| reply(&own, &seen.target()).behind(&held));
-        let fetches = || super::fill(&gateway).collapse.len();
+        let fetches = || gateway.fetching();
         let mut asking = Vec::new();
         for page in &pages {
             let (mut client, before) = (gateway.client().await, fetches());

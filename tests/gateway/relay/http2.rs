@@ -161,15 +161,7 @@ async fn an_upstream_that_waits_for_an_upload_has_not_stalled() {
             "{said}"
         );
     }
-    let upstream = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .in_flight()
-    };
-    until("nothing is under way", || upstream() == 0).await;
+    until("nothing is under way", || gateway.in_flight() == 0).await;
     assert_eq!(gateway.get("/").await.status, 200, "the breaker is closed");
 }
 

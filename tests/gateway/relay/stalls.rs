@@ -28,12 +28,10 @@ async fn endpoint(gateway: &Gateway) -> Value {
     gateway.admin("/status").await.json()["upstream"]["endpoints"][0].clone()
 }
 
-/// Waits until nothing is under way, and no key is being fetched.
-async fn rested(gateway: &Gateway) {
+/// Waits until no request is in flight, and no target is being fetched.
+async fn until_idle(gateway: &Gateway) {
     until("all is at rest", || {
-        let gateway = gateway.server().first_gateway();
-        let fetching = &gateway.relay.ongoing.fetching;
-        gateway.upstreams.first().in_flight() == 0 && fetching.is_empty()
+        gateway.in_flight() == 0 && gateway.relayed() == 0
     })
     .await;
 }
@@ -71,7 +69,7 @@ async fn a_body_that_stalls_breaks_off_and_counts_against_the_upstream() {
                 );
             }
             assert!(began.elapsed() >= Duration::from_millis(300), "{row}");
-            rested(&gateway).await;
+            until_idle(&gateway).await;
             assert_eq!(upstream.count(), number + 1, "{row}");
             let endpoint = endpoint(&gateway).await;
             assert_eq!(endpoint["failed"], number + 1, "{row}: {endpoint}");
@@ -167,6 +165,6 @@ async fn what_is_read_whole_comes_from_the_other_endpoint() {
             assert_eq!(targets, ["/tokens/ordi"]);
         }
         assert_eq!(endpoint(&gateway).await["failed"], 1);
-        rested(&gateway).await;
+        until_idle(&gateway).await;
     }
 }

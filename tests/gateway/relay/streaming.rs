@@ -2,7 +2,7 @@
 
 use super::{before, text};
 use crate::respect::{ok, plain};
-use crate::support::{Client, Gate, Gateway, Reply, Upstream, until};
+use crate::support::{Client, Gate, Reply, Upstream, until};
 
 const STORE: &str = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\netag: \"s\"\r\n";
 
@@ -25,11 +25,6 @@ async fn reads(client: &mut Client, wanted: &str) -> String {
         came.push_str(&text(&client.some(1).await));
     }
     came
-}
-
-fn fetches(gateway: &Gateway) -> usize {
-    let relay = &gateway.server().first_gateway().relay;
-    relay.ongoing.fetching.len()
 }
 
 #[tokio::test]
@@ -86,7 +81,7 @@ async fn all_clients_go_and_what_has_begun_is_stored() {
     drop(client);
     until("it is gone", || gateway.connections() == 0).await;
     gate.open();
-    until("it is stored", || fetches(&gateway) == 0).await;
+    until("it is stored", || gateway.relayed() == 0).await;
     assert_eq!(gateway.get("/v").await.text(), "halfrest");
     assert_eq!(upstream.count(), 1);
 }
@@ -107,15 +102,7 @@ async fn events_are_sent_as_they_come() {
     let mut other = gateway.client().await;
     other.ask("GET", "/v", &[]).await;
     reads(&mut other, "data: 1").await;
-    let in_flight = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .in_flight()
-    };
-    until("their slots are free", || in_flight() == 0).await;
+    until("their slots are free", || gateway.in_flight() == 0).await;
     gate.open();
     reads(&mut client, "data: 2").await;
 }
@@ -153,7 +140,7 @@ async fn what_is_too_large_to_be_stored_goes_on() {
         came.push_str(&reads(client, "last").await);
         assert_eq!(came.matches('~').count(), 70_000);
     }
-    until("all is over", || fetches(&gateway) == 0).await;
+    until("all is over", || gateway.relayed() == 0).await;
     let again = gateway.get("/v").await;
     assert!(again.must("cache-status").contains("fwd="), "{again:?}");
     assert!(again.text() == body);
@@ -225,8 +212,6 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
             move |_| held.clone().behind(&head)
         });
         // They want what is there now, and it is fetched once for all of them.
-        let waits = || std::sync::Arc::strong_count(gateway.server().first_gateway());
-        let before = waits();
         let mut later = Vec::new();
         for _ in 0..5 {
             let mut client = gateway.client().await;
@@ -234,7 +219,7 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
             later.push(client);
         }
         upstream.asked(asked + 1).await;
-        until("all wait", || waits() >= before + later.len()).await;
+        gateway.until_all_is_read().await;
         head.open();
         for client in &mut later {
             assert_eq!(client.answer("GET").await.text(), "new", "{by}");
@@ -242,7 +227,7 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
         assert_eq!(upstream.count(), asked + 1, "{by}");
         gate.open();
         reads(&mut first, "rest").await;
-        until("all is over", || fetches(&gateway) == 0).await;
+        until("all is over", || gateway.relayed() == 0).await;
         assert_eq!(gateway.get("/v").await.text(), "new", "{by}");
     }
 }

@@ -1,7 +1,5 @@
 //! Many clients on one cold target.
 
-use std::sync::Arc;
-
 use super::{ALL, did, not_modified, ok, plain};
 use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, until};
 
@@ -12,7 +10,6 @@ const SOON: &str = "cache-control: max-age=10";
 /// So many clients that all wait for one target.
 async fn waiting(gateway: &Gateway, clients: usize) -> Vec<Client> {
     let mut asking = Vec::new();
-    let held = || Arc::strong_count(gateway.server().first_gateway());
     for _ in 0..clients {
         asking.push(gateway.client().await);
     }
@@ -20,11 +17,10 @@ async fn waiting(gateway: &Gateway, clients: usize) -> Vec<Client> {
         gateway.connections() >= clients as u64
     })
     .await;
-    let before = held();
     for client in &mut asking {
         client.ask("GET", "/v", &[]).await;
     }
-    until("all wait", || held() >= before + clients).await;
+    gateway.until_all_is_read().await;
     asking
 }
 
@@ -141,13 +137,11 @@ async fn who_waits_for_another_variant_gets_its_own() {
         let fields = ["cache-control: max-age=60", "vary: accept"];
         ok(&fields, &accept).behind(&held)
     });
-    let waits = || Arc::strong_count(gateway.server().first_gateway());
     let mut asking = Vec::new();
     for accept in ["a", "b", "a", "c"] {
         let mut client = gateway.client().await;
-        let before = waits();
         client.ask("GET", "/v", &[("accept", accept)]).await;
-        until("it waits", || waits() > before).await;
+        gateway.until_all_is_read().await;
         asking.push((client, accept));
     }
     upstream.asked(1).await;
@@ -179,8 +173,7 @@ async fn what_is_stale_is_validated_once() {
         .await;
     let mut reader = gateway.client().await;
     reader.ask("GET", "/v", &[("range", "bytes=1-2")]).await;
-    let held = || Arc::strong_count(gateway.server().first_gateway());
-    until("they wait too", || held() >= CLIENTS + 2).await;
+    gateway.until_all_is_read().await;
     upstream.asked(2).await;
     gate.open();
     for client in &mut asking {
@@ -383,8 +376,6 @@ async fn clients_with_copies_of_their_own_are_no_stampede() {
         Some(_) => not_modified(&[SOON, tag]).behind(&held),
         None => ok(&[SOON, tag], "body").behind(&held),
     });
-    let held = || Arc::strong_count(gateway.server().first_gateway());
-    let before = held();
     let mut asking = Vec::new();
     for number in 0..20 {
         let mut client = gateway.client().await;
@@ -395,7 +386,7 @@ async fn clients_with_copies_of_their_own_are_no_stampede() {
         }
         asking.push((client, [304, 200][number % 2]));
     }
-    until("all wait", || held() >= before + asking.len()).await;
+    gateway.until_all_is_read().await;
     upstream.asked(2).await;
     gate.open();
     // The first is the origin's to judge.
@@ -445,13 +436,12 @@ async fn variants_are_collapsed_each_on_its_own() {
     let gate = Gate::new();
     let held = gate.clone();
     upstream.usually(move |seen| varied(&seen.field("accept").unwrap_or_default()).behind(&held));
-    let waits = || Arc::strong_count(gateway.server().first_gateway());
     let mut asking = Vec::new();
     for number in 0..30 {
         let accept = ["b", "c", "d"][number % 3];
-        let (mut client, before) = (gateway.client().await, waits());
+        let mut client = gateway.client().await;
         client.ask("GET", "/v", &[("accept", accept)]).await;
-        until("it waits", || waits() > before).await;
+        gateway.until_all_is_read().await;
         asking.push((client, accept));
     }
     // None of them waits for another variant to be fetched.

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::support::respect::all_below;
 use crate::support::upstream::Seen;
 use crate::support::{Answer, BLOCK, Gate, Gateway, ROUTES, Reply, Setup, Upstream, token, until};
 
@@ -147,15 +148,7 @@ async fn one_key_check_at_a_time() {
     }
     upstream.asked(9).await;
     // Their slots are free meanwhile.
-    let in_flight = || {
-        gateway
-            .server()
-            .first_gateway()
-            .upstreams
-            .first()
-            .in_flight()
-    };
-    until("they wait for the key check", || in_flight() == 0).await;
+    until("they wait for the key check", || gateway.in_flight() == 0).await;
     gate.open();
     for mut client in clients {
         is_502_of(&client.answer("GET").await, 403);
@@ -248,15 +241,7 @@ async fn the_status_path_next_to_the_target_decides() {
 #[tokio::test]
 async fn a_refusal_that_passes_through_costs_no_key() {
     let upstream = Upstream::start();
-    let plain = r#"
-        [[route]]
-        name = "plain"
-        path = "/plain/{rest:*}"
-        methods = ["*"]
-        query = "any"
-        headers = "all"
-        cache = { mode = "respect" }
-    "#;
+    let plain = all_below("plain");
     let setup = Setup::before(&upstream).config(&format!("{ROUTES}\n{plain}"));
     let gateway = setup.keys("one,other").start();
     for status in [401, 403] {

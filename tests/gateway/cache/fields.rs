@@ -1,0 +1,242 @@
+//! The fields of an answer from the cache.
+
+use super::{manual, tag};
+use crate::support::upstream::usual_body;
+use crate::support::{BLOCK, BLOCK_CANONICAL, Reply, Setup, TOKEN, Upstream};
+
+#[tokio::test]
+async fn nothing_of_the_upstreams_own_is_said() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    for _miss_then_hit in 0..2 {
+        let answer = gateway.get(TOKEN).await;
+        let names: Vec<_> = answer.fields.iter().map(|(name, _)| &**name).collect();
+        let expected = [
+            "access-control-allow-origin",
+            "access-control-expose-headers",
+            "age",
+            "cache-control",
+            "cache-status",
+            "content-length",
+            "content-type",
+            "date",
+            "etag",
+            "ratelimit",
+            "ratelimit-policy",
+            "x-request-id",
+        ];
+        let mut sorted = names.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, expected);
+        assert!(!String::from_utf8_lossy(&answer.bytes()).contains("telling"));
+        assert_eq!(answer.must("access-control-allow-origin"), "*");
+        assert_eq!(answer.must("etag"), tag(&answer.body));
+        assert_eq!(answer.must("age"), "0", "the upstream's own is not added");
+    }
+}
+
+#[tokio::test]
+async fn conditional_requests() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let first = gateway.get(TOKEN).await;
+    let tag = first.must("etag").to_owned();
+    let weak = format!("W/{tag}");
+    let listed = format!("\"a\", {tag} , \"b\"");
+    let rows: &[(&[&str], u16)] = &[
+        (&[&tag], 304),
+        (&[&weak], 304),
+        (&["*"], 304),
+        (&[&listed], 304),
+        (&["\"a\"", &tag], 304),
+        (&["\"a\""], 200),
+        (&["\"of-the-tip\""], 200),
+        (&[""], 200),
+        (&["nonsense"], 200),
+    ];
+    for (lines, status) in rows {
+        for method in ["GET", "HEAD"] {
+            let fields: Vec<_> = lines.iter().map(|line| ("if-none-match", *line)).collect();
+            let answer = gateway.request(method, TOKEN, &fields).await;
+            assert_eq!(answer.status, *status, "{method} {lines:?}");
+            assert_eq!(answer.must("etag"), tag);
+            assert_eq!(answer.must("cache-control"), "public, max-age=10");
+            assert_eq!(answer.must("cache-status"), "ordgate; hit; ttl=10");
+            assert_eq!(answer.must("access-control-allow-origin"), "*");
+            assert_eq!(
+                answer.field("content-type").is_none(),
+                *status == 304,
+                "{lines:?}"
+            );
+            if *status == 304 {
+                assert!(answer.body.is_empty());
+                assert_eq!(answer.field("transfer-encoding"), None);
+            }
+        }
+    }
+    // A body that is the same after its time keeps its tag, so the client's
+    // copy does too.
+    gateway.advance(10_000);
+    let answer = gateway
+        .request("GET", TOKEN, &[("if-none-match", &tag)])
+        .await;
+    assert_eq!(answer.status, 304);
+    assert_eq!(
+        answer.must("cache-status"),
+        "ordgate; fwd=stale; fwd-status=200; stored"
+    );
+    assert_eq!(upstream.count(), 2);
+    for seen in upstream.seen() {
+        assert_eq!(seen.field("if-none-match"), None, "it is not passed on");
+    }
+}
+
+#[tokio::test]
+async fn an_error_is_no_304() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::status(404, r#"{"error":"Not found"}"#));
+    let gateway = manual(&upstream);
+    for _ in 0..2 {
+        let answer = gateway
+            .request("GET", TOKEN, &[("if-none-match", "*")])
+            .await;
+        assert_eq!(answer.status, 404);
+        assert_eq!(answer.text(), r#"{"error":"Not found"}"#);
+    }
+}
+
+#[tokio::test]
+async fn head_is_answered_from_the_stored_get() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let mut client = gateway.client().await;
+    let head = client.request("HEAD", TOKEN, &[]).await;
+    let length = usual_body(TOKEN).len().to_string();
+    assert_eq!(head.status, 200);
+    assert_eq!(head.must("content-length"), length);
+    let get = client.get(TOKEN).await;
+    assert_eq!(get.must("cache-status"), "ordgate; hit; ttl=10");
+    assert_eq!(get.text(), usual_body(TOKEN));
+    let again = client.request("HEAD", TOKEN, &[]).await;
+    assert_eq!(again.must("content-length"), length);
+    for name in [
+        "etag",
+        "content-type",
+        "cache-control",
+        "age",
+        "cache-status",
+    ] {
+        assert_eq!(again.must(name), get.must(name));
+    }
+    // Nothing of a body came: the next answer begins where it should.
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    assert_eq!(upstream.count(), 1);
+    assert!(upstream.seen()[0].text().starts_with("GET "));
+    // A refusal to HEAD has no body either.
+    let refused = client.request("HEAD", "/nowhere", &[]).await;
+    assert_eq!(refused.status, 404);
+    assert_eq!(client.get(TOKEN).await.status, 200);
+}
+
+#[tokio::test]
+async fn cache_status_names_the_key_where_it_is_wanted() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.cache_status_key = true")
+        .manual()
+        .start();
+    let key = format!("; key=\"{BLOCK_CANONICAL}\"");
+    let miss = gateway.get(&format!("{BLOCK}?x=y&offset=0")).await;
+    assert_eq!(
+        miss.must("cache-status"),
+        format!("ordgate; fwd=uri-miss; fwd-status=200; stored{key}")
+    );
+    let hit = gateway.get(BLOCK).await;
+    assert_eq!(
+        hit.must("cache-status"),
+        format!("ordgate; hit; ttl=10{key}")
+    );
+}
+
+#[tokio::test]
+async fn server_timing_where_it_is_wanted() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.server_timing = true")
+        .manual()
+        .start();
+    let miss = gateway.get(TOKEN).await;
+    assert_eq!(
+        miss.must("server-timing"),
+        "cache;desc=miss, upstream;dur=0.0"
+    );
+    let hit = gateway.get(TOKEN).await;
+    assert_eq!(hit.must("server-timing"), "cache;desc=hit");
+}
+
+#[tokio::test]
+async fn no_clients_fields_reach_anothers_answer() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let fields = [
+        ("origin", "https://evil.example"),
+        ("accept", "text/html"),
+        ("accept-encoding", "gzip"),
+        ("accept-language", "xx"),
+        ("x-forwarded-host", "evil.example"),
+        ("x-forwarded-proto", "evil"),
+        ("x-original-url", "/evil"),
+        ("x-request-id", "evil"),
+        ("cookie", "a=evil"),
+        ("authorization", "Bearer evil"),
+        ("range", "bytes=0-1"),
+        ("cache-control", "no-cache, evil"),
+        ("access-control-request-method", "EVIL"),
+    ];
+    let first = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(first.status, 200);
+    let second = gateway.get(TOKEN).await;
+    assert_eq!(second.must("cache-status"), "ordgate; hit; ttl=10");
+    assert_eq!(second.body, first.body);
+    for answer in [&first, &second] {
+        assert!(!String::from_utf8_lossy(&answer.bytes()).contains("evil"));
+    }
+    assert!(!upstream.seen()[0].text().contains("evil"));
+}
+
+#[tokio::test]
+async fn origins_that_are_listed_and_others() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("answers.cors_origins = [\"https://a.example\", \"https://b.example\"]")
+        .manual()
+        .start();
+    for _miss_then_hit in 0..2 {
+        for (origin, allowed) in [
+            ("https://a.example", Some("https://a.example")),
+            ("https://b.example", Some("https://b.example")),
+            ("https://c.example", None),
+        ] {
+            for target in [TOKEN, "/nowhere"] {
+                let answer = gateway.request("GET", target, &[("origin", origin)]).await;
+                assert_eq!(answer.field("access-control-allow-origin"), allowed);
+                assert_eq!(answer.must("vary"), "origin");
+            }
+        }
+    }
+}
+
+/// What the two freshness lifetimes of a body do to a client is above; here,
+/// that the gateway's own request ids tell answers apart.
+#[tokio::test]
+async fn request_ids_are_unique() {
+    let upstream = Upstream::start();
+    let gateway = manual(&upstream);
+    let mut ids = std::collections::HashSet::new();
+    for _ in 0..10 {
+        let mut client = gateway.client().await;
+        for target in [TOKEN, TOKEN, "/nowhere", "/openapi.json"] {
+            assert!(ids.insert(client.get(target).await.must("x-request-id").to_owned()));
+        }
+    }
+}

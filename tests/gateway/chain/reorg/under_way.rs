@@ -1,0 +1,205 @@
+//! Answers that were under way when a reorg was seen.
+
+use ordgate::sandbox::{Sandbox, Settings};
+
+use super::super::{
+    Ground, RUNES, acting, before, block, height_of, probe_all, reply, retagged, targets, tip_of,
+    transaction,
+};
+use crate::support::{Gate, Upstream, until};
+
+/// An answer of before the reorg that comes after it.
+#[tokio::test]
+async fn fills_under_way_are_asked_for_again() {
+    let sandbox = Sandbox::new(Settings::default());
+    let height = sandbox.tip().height - 1;
+    let id = sandbox.transactions_at(height)[0].clone();
+    let hash = sandbox.hash_at(height).unwrap();
+    let of_hash = format!("{}?limit=60&offset=0", block(&hash));
+    let rows = [
+        (
+            block(height),
+            format!("{}?limit=60&offset=0", block(height)),
+        ),
+        (block(&hash), of_hash),
+        (
+            transaction(&id),
+            format!("{}?limit=60&offset=0", transaction(&id)),
+        ),
+    ];
+    for (path, asked) in rows {
+        let sandbox = Sandbox::new(Settings::default());
+        let (upstream, gate) = (acting(&sandbox), Gate::new());
+        let gateway = before(&upstream, "").await;
+        upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
+        let mut clients = [gateway.client().await, gateway.client().await];
+        for client in &mut clients {
+            client.ask("GET", &path, &[]).await;
+        }
+        until("it is asked", || targets(&upstream).contains(&asked)).await;
+        sandbox.reorg(2);
+        probe_all(&gateway).await;
+        assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
+        gate.open();
+        let truth = |path: &str| sandbox.answer(&http::Method::GET, path, &http::HeaderMap::new());
+        for client in &mut clients {
+            let answer = client.answer("GET").await;
+            assert_eq!(answer.status, 200);
+            assert!(
+                answer.body == truth(&path).body,
+                "{path}: {}",
+                answer.text()
+            );
+        }
+        for path in [&path, &block(height), &block(&hash)] {
+            let answer = gateway.get(path).await;
+            assert!(!answer.text().contains(&hash), "{path}");
+            assert!(answer.body == truth(path).body, "{path}");
+        }
+    }
+}
+
+/// The same where the answer that comes late is the first that tells of its
+/// block, and the reorg was seen at another.
+#[tokio::test]
+async fn an_old_answer_below_the_tip_that_comes_late() {
+    let sandbox = Sandbox::new(Settings::default());
+    let tip = sandbox.tip().height;
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let path = block(tip - 2);
+    let asked = format!("{path}?limit=60&offset=0");
+    let old = sandbox.hash_at(tip - 2).unwrap();
+    upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
+    let mut client = gateway.client().await;
+    client.ask("GET", &path, &[]).await;
+    until("it is asked", || targets(&upstream).contains(&asked)).await;
+    sandbox.reorg(3);
+    // Seen at the tip alone.
+    gateway.get(&block(tip)).await;
+    probe_all(&gateway).await;
+    gate.open();
+    let answer = client.answer("GET").await;
+    assert!(!answer.text().contains(&old));
+    assert!(!gateway.get(&path).await.text().contains(&old));
+    assert_eq!(
+        height_of(&gateway, &ordgate::pages::hash(&old).unwrap()),
+        None
+    );
+}
+
+/// The same where the block has not been seen before, so that no reorg is: of
+/// two that contradict each other the one that was asked for later is believed.
+#[tokio::test]
+async fn of_two_answers_the_later_question_counts() {
+    let sandbox = Sandbox::new(Settings::default());
+    let (upstream, gate) = (Upstream::start(), Gate::new());
+    let model = sandbox.clone();
+    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
+    let gateway = before(&upstream, "").await;
+    let height = sandbox.tip().height - 2;
+    let (path, old) = (block(height), sandbox.hash_at(height).unwrap());
+    let asked = format!("{path}?limit=60&offset=0");
+    upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
+    let mut client = gateway.client().await;
+    client.ask("GET", &path, &[]).await;
+    until("it is asked", || targets(&upstream).contains(&asked)).await;
+    sandbox.reorg(3);
+    gateway
+        .get(&transaction(&sandbox.transactions_at(height)[0]))
+        .await;
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0);
+    gate.open();
+    assert!(!client.answer("GET").await.text().contains(&old));
+    assert!(!gateway.get(&path).await.text().contains(&old));
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 0);
+}
+
+/// The answer that shows a reorg has no part in what it undoes.
+#[tokio::test]
+async fn what_tells_of_a_reorg_is_fetched_once() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = Upstream::start();
+    let model = sandbox.clone();
+    upstream.usually(move |seen| retagged(&model, &seen.target(), None));
+    let gateway = before(&upstream, "").await;
+    let height = sandbox.tip().height - 2;
+    gateway
+        .get(&transaction(&sandbox.transactions_at(height)[0]))
+        .await;
+    sandbox.reorg(3);
+    let asked = targets(&upstream).len();
+    let page = format!("{}?limit=3", block(height));
+    let answer = gateway.get(&page).await;
+    assert_eq!(tip_of(&gateway, RUNES).reorgs, 1);
+    let truth = sandbox.answer(&http::Method::GET, &page, &http::HeaderMap::new());
+    assert!(answer.body == truth.body);
+    assert_eq!(targets(&upstream).len(), asked + 1);
+    let hit = gateway.get(&page).await;
+    assert!(hit.must("cache-status").starts_with("ordgate; hit"));
+}
+
+/// A tag of before says that the chain was rolled back, or that another server
+/// lags: what bears it is of no epoch, until the status has spoken.
+#[tokio::test]
+async fn an_answer_with_the_tag_of_a_tip_before_is_not_kept() {
+    let ground = Ground::new().await;
+    let (first, second) = (block(ground.tip() - 2), block(ground.tip() - 3));
+    ground.costs(&first, 1).await;
+    ground.sandbox.advance(1);
+    ground.probe().await;
+    ground.costs(&first, 1).await;
+    ground.sandbox.rollback(1);
+    ground.costs(&second, 1).await;
+    ground.costs(&second, 1).await;
+}
+
+#[tokio::test]
+async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
+    let sandbox = Sandbox::new(Settings {
+        blocks: 174,
+        ..Settings::default()
+    });
+    // The tip is one of the largest blocks.
+    let tip = sandbox.tip().height;
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
+    upstream.once(&window(0), reply(&sandbox, &window(0)).behind(&gate));
+    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
+    let mut client = gateway.client().await;
+    let path = format!("{}?limit=60&offset=30", block(tip));
+    client.ask("GET", &path, &[]).await;
+    until("both are asked", || targets(&upstream).len() == 2).await;
+    sandbox.reorg(1);
+    probe_all(&gateway).await;
+    gate.open();
+    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
+    assert!(client.answer("GET").await.body == truth.body);
+    assert!(gateway.get(&path).await.body == truth.body);
+}
+
+/// The same where one window was there before the reorg, and the other, past the
+/// end of the list, comes after it and contradicts nothing.
+#[tokio::test]
+async fn a_window_that_is_held_while_the_other_is_waited_for() {
+    let sandbox = Sandbox::new(Settings::default());
+    let tip = sandbox.tip().height;
+    let (upstream, gate) = (acting(&sandbox), Gate::new());
+    let gateway = before(&upstream, "").await;
+    let window = |offset| format!("{}?limit=60&offset={offset}", block(tip));
+    upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
+    let mut client = gateway.client().await;
+    let path = format!("{}?limit=60&offset=1", block(tip));
+    client.ask("GET", &path, &[]).await;
+    until("both are asked", || targets(&upstream).len() == 2).await;
+    // The page and its second window are still under way.
+    let under_way = || gateway.fetching();
+    until("the first has come", || under_way() == 2).await;
+    sandbox.reorg(1);
+    probe_all(&gateway).await;
+    gate.open();
+    let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
+    let answer = client.answer("GET").await;
+    assert!(answer.body == truth.body, "{}", answer.text());
+}

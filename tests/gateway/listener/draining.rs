@@ -1,0 +1,97 @@
+//! Draining: what is under way is answered, and idle connections end.
+
+use super::HALF;
+use super::half_closed::is_whole;
+use crate::respect;
+use crate::support::client::request;
+use crate::support::{Gate, Reply, Setup, TOKEN, Upstream, until};
+
+/// A regression: a drain broke off an answer of which the rest took longer than
+/// a connection's last call.
+#[tokio::test]
+async fn draining_waits_for_the_rest_of_an_answer() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"60s\"")
+        .config(respect::ALL)
+        .start();
+    let gate = Gate::new();
+    upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
+    let mut kept = gateway.client().await;
+    let mut client = gateway.client().await;
+    client.ask("GET", "/x", &[]).await;
+    let begun = client.some(20).await;
+    assert_eq!(kept.get("/").await.status, 200);
+    gateway.server().drain();
+    // One that asks for nothing ends with its last call, so that has passed.
+    kept.rest().await;
+    gate.open();
+    is_whole(&[begun, client.rest().await].concat());
+}
+
+/// What was on its way when the gateway was told to stop is answered: a head
+/// that had begun, a request that a kept connection sends just then, and what
+/// the kernel has let in.
+#[tokio::test]
+async fn draining_answers_what_was_on_its_way() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"10s\"")
+        .start();
+    let mut begun = gateway.client().await;
+    let whole = request("GET", TOKEN, &[]);
+    let (first, last) = whole.split_at(20);
+    begun.send(first).await;
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    let mut silent = gateway.client().await;
+    until("all are let in", || gateway.connections() == 3).await;
+    gateway.server().drain();
+    kept.ask("GET", TOKEN, &[]).await;
+    silent.ask("GET", TOKEN, &[]).await;
+    begun.send(last).await;
+    for mut client in [kept, silent, begun] {
+        let answer = client.answer("GET").await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.must("connection"), "close");
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A regression: whom the kernel had let in was turned out where the runtime had
+/// not heard of them yet. That is a matter of microseconds, hence the rounds.
+#[tokio::test]
+async fn draining_answers_whom_the_kernel_has_let_in() {
+    let upstream = Upstream::start();
+    for round in 0..40 {
+        let gateway = Setup::before(&upstream)
+            .config("server.drain_timeout = \"60s\"")
+            .start();
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let mut client = gateway.client().await;
+            client.ask("GET", "/openapi.json", &[]).await;
+            clients.push(client);
+        }
+        gateway.server().drain();
+        for client in &mut clients {
+            let answer = client.try_answer("GET").await;
+            assert!(answer.is_some(), "turned out in round {round}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn draining_ends_connections_that_ask_for_nothing() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_timeout = \"10s\"")
+        .start();
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    let mut silent = gateway.client().await;
+    until("both are let in", || gateway.connections() == 2).await;
+    gateway.server().drain();
+    assert_eq!(kept.rest().await, b"");
+    assert_eq!(silent.rest().await, b"");
+}

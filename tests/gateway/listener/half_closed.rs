@@ -1,0 +1,113 @@
+//! Clients that have closed their side of a connection, or have gone.
+
+use super::HALF;
+use crate::respect;
+use crate::support::{Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+
+#[tokio::test]
+async fn who_has_said_all_may_still_listen() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for _miss_then_hit in 0..2 {
+        let mut client = gateway.client().await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        assert_eq!(client.answer("GET").await.status, 200);
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A regression: hyper was not woken to learn that the client had said all, so
+/// that the connection of an answered client lasted for `half_closed_timeout`.
+#[tokio::test]
+async fn who_has_said_all_is_let_go_when_answered() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .start();
+    for _miss_then_hit in 0..2 {
+        let gate = Gate::new();
+        upstream.always(Reply::json("{}").behind(&gate));
+        let mut client = gateway.client().await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        gate.open();
+        assert_eq!(client.answer("GET").await.status, 200);
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// A regression: once an answer was made, the client's end was told to hyper,
+/// which broke off what was not written yet.
+#[tokio::test]
+async fn who_has_said_all_may_take_its_time() {
+    let upstream = Upstream::start();
+    let body = format!("{{\"long\":\"{}\"}}", "x".repeat(8 << 20));
+    upstream.always(Reply::json(&body));
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .start();
+    for _miss_then_hit in 0..2 {
+        let mut client = Client::connect_narrow(gateway.public).await;
+        client.ask("GET", TOKEN, &[]).await;
+        client.finish().await;
+        let answer = client.try_answer("GET").await;
+        let answer = answer.expect("the answer breaks off");
+        assert!(answer.body == body.as_bytes(), "{}", answer.body.len());
+        assert_eq!(client.rest().await, b"");
+    }
+}
+
+/// That both halves have come.
+pub(super) fn is_whole(answer: &[u8]) {
+    let shown = answer.escape_ascii();
+    assert!(answer.ends_with(b"\r\n\r\nhalfhalf"), "{shown}");
+}
+
+/// The same where the answer comes in pieces.
+#[tokio::test]
+async fn who_has_said_all_may_wait_for_the_rest() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.half_closed_timeout = \"1d\"")
+        .config(respect::ALL)
+        .start();
+    let gate = Gate::new();
+    upstream.always(Reply::raw(HALF).then(&gate, "half"));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/x", &[]).await;
+    client.finish().await;
+    let begun = client.some(20).await;
+    gate.open();
+    is_whole(&[begun, client.rest().await].concat());
+}
+
+#[tokio::test]
+async fn who_has_gone_does_not_hold_its_place() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::nothing().hang());
+    let gateway = Gateway::before(&upstream);
+    let mut client = gateway.client().await;
+    client.ask("GET", TOKEN, &[]).await;
+    upstream.asked(1).await;
+    drop(client);
+    until("its connection ends", || gateway.connections() == 0).await;
+    assert_eq!(gateway.fetching(), 1, "the fetch goes on");
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_harms_nobody() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::before(&upstream);
+    for number in 0..20 {
+        let mut client = gateway.client().await;
+        match number % 3 {
+            0 => client.send("GET /").await,
+            1 => client.ask("GET", &token(number), &[]).await,
+            _ => {}
+        }
+        drop(client);
+    }
+    until("they are gone", || gateway.connections() == 0).await;
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+}

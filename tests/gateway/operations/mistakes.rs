@@ -1,0 +1,300 @@
+//! Configurations, flags and files with mistakes in them.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use ordgate::config::Config;
+
+use super::file;
+use crate::support::{Client, Process};
+
+#[test]
+fn a_bad_file_is_told_with_all_its_places() {
+    let (_held, path) = file("[server]\nlisten = 8080\nwokers = 3\n[limit]\nburst = 0\n");
+    for command in ["check", "serve"] {
+        let left = Process::run(&[command, "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert_eq!(left.out, "");
+        for place in [
+            "2:10: server.listen is 8080",
+            "3:1: unknown key server.wokers",
+            "5:9: limit.burst is 0",
+        ] {
+            let expected = format!("{path}:{place}");
+            assert!(
+                left.errors.contains(&expected),
+                "{expected} in {}",
+                left.errors
+            );
+        }
+        assert!(!left.errors.contains("panicked"));
+    }
+    let (_held, path) = file("[server\nlisten = \"x\n");
+    let left = Process::run(&["check", "--config", &path], &[]);
+    assert_eq!(left.code(), Some(2));
+    assert!(
+        left.errors.contains(&format!("{path}:1:")),
+        "{}",
+        left.errors
+    );
+}
+
+#[test]
+fn other_mistakes_are_told() {
+    for (arguments, word) in [
+        (&["serve"][..], "--upstream"),
+        (&["serve", "--config", "/no/such/file"], "/no/such/file"),
+        (&["serve", "--upstream", "ftp://x"], "--upstream"),
+        (&["serve", "--listen", "nonsense"], "--listen"),
+        (
+            &["serve", "--sandbox", "--upstream", "http://x"],
+            "--sandbox",
+        ),
+        (
+            &["serve", "--sandbox", "--admin", "0.0.0.0:0"],
+            "ORDGATE_ADMIN_TOKEN",
+        ),
+        (&["serve", "--upstream", "https://x:65536"], "65535"),
+        (
+            &[
+                "serve",
+                "--listen",
+                "127.0.0.1:99",
+                "--admin",
+                "127.0.0.1:99",
+            ],
+            "port of its own",
+        ),
+        (&["sandbox", "--runes-listen", "127.0.0.1:0"], "--split"),
+        (
+            &["sandbox", "--split", "--listen", "127.0.0.1:65535"],
+            "--runes-listen",
+        ),
+        (&["dance"], "dance"),
+        (&[], "Usage"),
+    ] {
+        let left = Process::run(arguments, &[]);
+        assert_eq!(left.code(), Some(2), "{arguments:?}: {}", left.errors);
+        assert!(left.errors.contains(word), "{arguments:?}: {}", left.errors);
+        assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+    for command in ["serve", "sandbox", "check", "purge", "openapi"] {
+        let left = Process::run(&[command, "--help"], &[]);
+        assert_eq!(left.code(), Some(0));
+        assert!(left.out.contains("Usage"), "{}", left.out);
+    }
+}
+
+#[test]
+fn what_is_not_to_be_logged_is_told() {
+    for bad in ["loud", "info,loud", "ordgate=loud"] {
+        let left = Process::run(&["serve", "--sandbox"], &[("ORDGATE_LOG", bad)]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = format!("ORDGATE_LOG is \"{bad}\"; allowed is a level (error, warn");
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+    }
+}
+
+#[tokio::test]
+async fn a_file_of_secrets_may_begin_with_a_byte_order_mark() {
+    let (_keys, keys) = file("\u{feff}one-key\r\nanother-key\r\n");
+    let (_token, token) = file("\u{feff}a-token\r\n");
+    let (_held, path) = file(&format!(
+        "[upstream]\napi_keys_file = \"{keys}\"\n[admin]\ntoken_file = \"{token}\"\n"
+    ));
+    let left = Process::run(&["check", "--config", &path], &[]);
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.out.contains("# API keys: 2 "), "{}", left.out);
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let token = [("authorization", "Bearer a-token")];
+    let answer = Client::connect(admin)
+        .await
+        .request("GET", "/status", &token)
+        .await;
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn a_file_of_secrets_that_others_can_read_is_refused() {
+    for (section, key) in [("upstream", "api_keys_file"), ("admin", "token_file")] {
+        let (held, secret) = file("s3cret-value\n");
+        let config = |secret: &str| file(&format!("[{section}]\n{key} = \"{secret}\"\n"));
+        let (_config, path) = config(&secret);
+        for mode in [0o600, 0o440, 0o644, 0o660] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(held.path(), permissions).unwrap();
+            let left = Process::run(&["check", "--config", &path], &[]);
+            let allowed = mode == 0o600 || mode == 0o440;
+            assert_eq!(left.code() == Some(0), allowed, "{}", left.errors);
+            assert!(!left.errors.contains("s3cret"), "{}", left.errors);
+        }
+        let left = Process::run(&["serve", "--sandbox", "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = format!(
+            "ordgate: {section}.{key} {secret} has mode 0660, and so its group can change it; \
+             allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): \
+             chmod 600 {secret}\n"
+        );
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+        let directory = tempfile::tempdir().unwrap();
+        let (_config, path) = config(&directory.path().display().to_string());
+        let left = Process::run(&["serve", "--sandbox", "--config", &path], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert!(left.errors.contains("is a directory"), "{}", left.errors);
+    }
+}
+
+#[test]
+fn a_port_in_use_is_told() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for flag in ["--listen", "--admin"] {
+        let other = if flag == "--listen" {
+            "--admin"
+        } else {
+            "--listen"
+        };
+        let arguments = ["serve", "--sandbox", flag, &address, other, "127.0.0.1:0"];
+        let left = Process::run(&arguments, &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert_eq!(left.out, "");
+        let expected = format!("cannot listen on {address}");
+        assert!(left.errors.contains(&expected), "{}", left.errors);
+        assert!(left.errors.contains("another program"), "{}", left.errors);
+        assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+}
+
+#[test]
+fn an_address_of_another_machine_is_told() {
+    // Of the range for documentation (RFC 5737): nobody's.
+    let arguments = ["serve", "--sandbox", "--listen", "192.0.2.1:8080"];
+    let left = Process::run(&arguments, &[]);
+    assert_eq!(left.code(), Some(2), "{}", left.errors);
+    assert!(
+        left.errors.contains("none of this machine's"),
+        "{}",
+        left.errors
+    );
+    assert!(!left.errors.contains("another program"), "{}", left.errors);
+}
+
+#[test]
+fn what_check_prints_is_a_configuration_without_secrets() {
+    let (_keys, keys) = file("file-s3cret-key\n");
+    let (_token, token) = file("file-s3cret-token\n");
+    let (_held, path) = file(&format!(
+        "[upstream]\napi_keys_file = \"{keys}\"\nurl = \"https://api.example/x\"\n\
+         [admin]\ntoken_file = \"{token}\"\n"
+    ));
+    let variables = [
+        ("ORDGATE_API_KEYS", "environment-s3cret,other-s3cret"),
+        ("ORDGATE_ADMIN_TOKEN", "token-s3cret"),
+    ];
+    for (arguments, variables) in [
+        (&["check"][..], &[][..]),
+        (&["check"], &variables),
+        (&["check", "--config", &path], &[]),
+        (&["check", "--config", &path], &variables),
+    ] {
+        let left = Process::run(arguments, variables);
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+        assert!(!left.out.contains("s3cret"), "{}", left.out);
+        let config = Config::parse("printed", &left.out);
+        let config = config.unwrap_or_else(|problems| panic!("{problems:#?}"));
+        assert_eq!(config.routes.routes().len(), 3);
+        let again = config
+            .print(&ordgate::upstream::ProviderKeys::default())
+            .unwrap();
+        assert!(left.out.ends_with(&again), "{}", left.out);
+    }
+    let left = Process::run(&["check", "--config", &path], &variables);
+    assert!(
+        left.out.contains("# API keys: 2 [redacted]"),
+        "{}",
+        left.out
+    );
+    assert!(
+        left.out.contains("# admin token: [redacted]"),
+        "{}",
+        left.out
+    );
+}
+
+#[test]
+fn check_refuses_what_serve_refuses() {
+    let (_held, remote) = file("[upstream]\nurl = \"http://api.example\"\n");
+    let (_held, named) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nurl = \"http://api.example\"\n",
+    );
+    let (_held, authorities) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\nca_file = \"/no/such/file\"\n",
+    );
+    let (_held, unreadable) = file(
+        "[upstream]\nurl = \"http://127.0.0.1:1\"\n[upstreams.runes]\napi_keys_file = \"/no/such/file\"\n",
+    );
+    let key = [("ORDGATE_API_KEYS", "s3cret-key")];
+    let own = [("ORDGATE_API_KEYS_RUNES", "s3cret-key")];
+    let none: [(&str, &str); 0] = [];
+    let config = "--config";
+    for (arguments, variables, expected) in [
+        (
+            vec!["--sandbox", "--admin", "0.0.0.0:0"],
+            &none[..],
+            Some("the admin side is on 0.0.0.0"),
+        ),
+        (
+            vec![config, &*remote],
+            &key,
+            Some("or set upstream.allow_plain_http = true"),
+        ),
+        (
+            vec![config, &*named],
+            &key,
+            Some("the upstream \"runes\": http://api.example/ is plain http off this machine"),
+        ),
+        (
+            vec![config, &*named],
+            &own,
+            Some("or set upstreams.runes.allow_plain_http = true"),
+        ),
+        (
+            vec![config, &*authorities],
+            &none,
+            Some("upstreams.runes.ca_file /no/such/file"),
+        ),
+        (
+            vec![config, &*unreadable],
+            &none,
+            Some("upstreams.runes.api_keys_file /no/such/file"),
+        ),
+        // A sandbox is asked in place of them.
+        (vec!["--sandbox", config, &*remote], &key, None),
+        (vec!["--sandbox", config, &*named], &own, None),
+        (vec!["--sandbox"], &none, None),
+    ] {
+        let left = Process::run(&[&["check"], &arguments[..]].concat(), variables);
+        let mut start = vec!["serve", "--listen", "127.0.0.1:0"];
+        start.extend(&arguments);
+        if !arguments.contains(&"--admin") {
+            start.extend(["--admin", "127.0.0.1:0"]);
+        }
+        let serve = Process::start(&start, variables);
+        match expected {
+            Some(expected) => {
+                let served = serve.wait();
+                assert_eq!(served.code(), Some(2), "{arguments:?}: {}", served.errors);
+                assert!(served.errors.contains(expected), "{}", served.errors);
+                assert_eq!(left.code(), Some(2), "{arguments:?}: {}", left.errors);
+                assert!(left.errors.contains(expected), "{}", left.errors);
+            }
+            None => {
+                assert!(serve.line().contains("ordgate is ready"), "{arguments:?}");
+                assert_eq!(left.code(), Some(0), "{arguments:?}: {}", left.errors);
+                assert!(!left.out.contains("# warning"), "{}", left.out);
+            }
+        }
+        assert!(!left.errors.contains("s3cret"), "{}", left.errors);
+        assert!(!left.out.contains("s3cret"), "{}", left.out);
+    }
+}

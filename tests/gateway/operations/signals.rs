@@ -1,0 +1,94 @@
+//! Signals: draining, and its end.
+
+use rustix::process::Signal;
+
+use super::file;
+use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, token, until};
+
+#[tokio::test]
+async fn sighup_ends_nothing() {
+    let (process, public, admin) = Process::serve(&["--sandbox"], &[]);
+    for times in 1..=2 {
+        process.signal(Signal::HUP);
+        until("it says so", || {
+            process.errors().matches("(built in)").count() == times
+        })
+        .await;
+    }
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get("/openapi.json").await.status, 200);
+    let lives = Client::connect(admin).await.get("/healthz").await;
+    assert_eq!(lives.status, 200);
+    drop(client);
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn sigterm_lets_what_is_under_way_finish() {
+    let upstream = Upstream::start();
+    let gate = Gate::new();
+    upstream.once(TOKEN, Reply::json("{}").behind(&gate));
+    let (_held, path) = file(ROUTES);
+    let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
+    let mut idle = Client::connect(public).await;
+    assert_eq!(idle.get(&token(1)).await.status, 200);
+    let mut silent = Client::connect(public).await;
+    let mut slow = Client::connect(public).await;
+    slow.ask("GET", TOKEN, &[]).await;
+    upstream.asked(2).await;
+
+    process.signal(Signal::TERM);
+    assert_eq!(idle.rest().await, b"", "idle connections are closed");
+    assert_eq!(silent.rest().await, b"", "and those that have never asked");
+    // No new ones are taken. The listening socket goes with its last handle.
+    until("new connections are refused", || {
+        std::net::TcpStream::connect(public).is_err()
+    })
+    .await;
+    let ready = Client::connect(admin).await.get("/readyz").await;
+    assert_eq!(ready.status, 503);
+
+    gate.open();
+    let answer = slow.answer("GET").await;
+    assert_eq!((answer.status, answer.text()), (200, "{}"));
+    assert_eq!(slow.rest().await, b"");
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.errors.contains("draining"), "{}", left.errors);
+}
+
+#[tokio::test]
+async fn draining_has_an_end() {
+    let upstream = Upstream::start();
+    upstream.always(Reply::nothing().hang());
+    let (_held, path) = file(&format!("[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"));
+    let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
+    let mut slow = Client::connect(public).await;
+    slow.ask("GET", BLOCK, &[]).await;
+    upstream.asked(1).await;
+    process.signal(Signal::TERM);
+    let left = process.wait();
+    assert_eq!(left.code(), Some(0), "{}", left.errors);
+    assert!(left.errors.contains("drain_timeout"), "{}", left.errors);
+    assert_eq!(slow.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_second_sigint_means_now() {
+    for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
+        let upstream = Upstream::start();
+        upstream.always(Reply::nothing().hang());
+        let (_held, path) = file(ROUTES);
+        let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
+        let mut slow = Client::connect(public).await;
+        slow.ask("GET", TOKEN, &[]).await;
+        upstream.asked(1).await;
+        process.signal(first);
+        until("it drains", || process.errors().contains("draining")).await;
+        process.signal(second);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(130), "{}", left.errors);
+        assert_eq!(slow.rest().await, b"");
+    }
+}

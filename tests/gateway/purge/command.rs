@@ -1,0 +1,98 @@
+//! `ordgate purge`.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use crate::support::{BLOCK, Client, Process, TOKEN, Upstream};
+
+#[tokio::test]
+async fn the_command_purges_and_says_what() {
+    let upstream = Upstream::start();
+    let mut secret = tempfile::NamedTempFile::new().unwrap();
+    secret.write_all(b"a-token\n").unwrap();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let token_file = format!("admin.token_file = \"{}\"\n", secret.path().display());
+    file.write_all(token_file.as_bytes()).unwrap();
+    let config = file.path().display().to_string();
+    let token = [("ORDGATE_ADMIN_TOKEN", "a-token")];
+    let (_process, public, admin) = Process::before(&upstream, &["--config", &config], &[]);
+    let admin = admin.to_string();
+    let mut client = Client::connect(public).await;
+    let hit = async |client: &mut Client| {
+        let answer = client.get(TOKEN).await;
+        answer.must("cache-status").starts_with("ordgate; hit")
+    };
+    for (arguments, variables) in [
+        (&["--url", TOKEN][..], &token[..]),
+        (&["--url", TOKEN, "--url", BLOCK], &token),
+        (&["--tag", "ticker:ORDI", "--config", &config], &[]),
+        (&["--route", "brc20-token", "--config", &config], &[]),
+        (&["--all"], &token),
+    ] {
+        client.get(TOKEN).await;
+        assert!(hit(&mut client).await);
+        let arguments = [&["purge", "--admin", &admin], arguments].concat();
+        let left = Process::run(&arguments, variables);
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+        let said: Value = serde_json::from_str(&left.out).unwrap();
+        assert!(said["purged"][0]["means"].is_array(), "{said}");
+        assert!(!hit(&mut client).await, "{arguments:?}");
+    }
+    client.get(TOKEN).await;
+    for (arguments, variables, code, words) in [
+        (&["--all"][..], &[][..], 1, "ORDGATE_ADMIN_TOKEN"),
+        (
+            &["--all"],
+            &[("ORDGATE_ADMIN_TOKEN", "wrong")][..],
+            1,
+            "ORDGATE_ADMIN_TOKEN",
+        ),
+        (&["--url", "/nowhere"], &token, 1, "\"/nowhere\" came"),
+        (&["--tag", "what:1"], &token, 1, "block:HASH"),
+        (&[], &token, 2, "--url"),
+        (&["--all", "--url", TOKEN], &token, 2, "--all"),
+        (
+            &["--all", "--config", "/no/such/file"],
+            &token,
+            2,
+            "/no/such/file",
+        ),
+    ] {
+        let arguments = [&["purge", "--admin", &admin], arguments].concat();
+        let left = Process::run(&arguments, variables);
+        assert_eq!(left.code(), Some(code), "{arguments:?}: {}", left.errors);
+        assert_eq!(left.out, "");
+        assert!(
+            left.errors.contains(words),
+            "{arguments:?}: {}",
+            left.errors
+        );
+        assert!(!left.errors.contains("wrong\""), "{}", left.errors);
+        assert!(!left.errors.contains("panicked"), "{}", left.errors);
+    }
+    assert!(hit(&mut client).await);
+}
+
+#[test]
+fn a_command_that_finds_nobody_says_where_it_looked() {
+    let (_held, nobody) = crate::support::upstream::refusing();
+    let nobody = nobody.to_string();
+    let left = Process::run(&["purge", "--all", "--admin", &nobody], &[]);
+    assert_eq!(left.code(), Some(1));
+    assert!(left.errors.contains(&nobody), "{}", left.errors);
+    assert!(left.errors.contains("--admin"), "{}", left.errors);
+}
+
+#[tokio::test]
+async fn a_command_that_finds_another_says_so() {
+    let upstream = Upstream::start();
+    let other = upstream.address().to_string();
+    let left = Process::run(&["purge", "--all", "--admin", &other], &[]);
+    assert_eq!(left.code(), Some(1));
+    assert!(
+        left.errors.contains("no ordgate's admin side"),
+        "{}",
+        left.errors
+    );
+}

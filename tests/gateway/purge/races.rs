@@ -1,0 +1,236 @@
+//! Answers that were requested before a purge, and arrive after it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use super::text;
+use crate::support::{Answer, BLOCK, Gate, Reply, Setup, TOKEN, Upstream, until};
+
+/// An upstream with status paths, whose other answers have a number that grows
+/// with each request; what is asked, and where the number stands.
+fn numbered(upstream: &Upstream, body: impl Fn(&str, u64) -> String + Send + 'static) {
+    let count = AtomicU64::new(0);
+    upstream.usually(move |seen| {
+        let target = seen.target();
+        match &*target {
+            "/runes/v1/" | "/ordinals/v1/" => Reply::json("{\"block_height\":840100}"),
+            _ => Reply::with(
+                200,
+                "content-type: application/json\r\ncache-control: max-age=60\r\n",
+                body(&target, count.fetch_add(1, SeqCst)),
+            ),
+        }
+    });
+}
+
+/// The hash of the block that all items are of.
+pub(super) fn hash() -> String {
+    format!("{:0>64}", "0a".repeat(28))
+}
+
+/// An item of a block at a height, with a number in it.
+fn item(height: u32, number: u64) -> String {
+    let (hash, tx) = (hash(), "0b".repeat(32));
+    format!(
+        "{{\"n\":{number},\"location\":{{\"block_hash\":\"{hash}\",\"block_height\":{height},\"tx_id\":\"{tx}\",\"tx_index\":1,\"timestamp\":1}}}}"
+    )
+}
+
+/// A page, or a token, by what is asked.
+pub(super) fn body(target: &str, number: u64) -> String {
+    let limit = target.split("limit=").nth(1);
+    let limit = limit.map(|rest| rest.split('&').next().unwrap());
+    match limit {
+        Some(limit) if target.contains("offset=60") => {
+            format!("{{\"limit\":{limit},\"offset\":60,\"total\":0,\"results\":[]}}")
+        }
+        Some(limit) => {
+            let item = item(840_000, number);
+            format!("{{\"limit\":{limit},\"offset\":0,\"total\":1,\"results\":[{item}]}}")
+        }
+        None => format!("{{\"n\":{number}}}"),
+    }
+}
+
+/// The number in an answer.
+pub(super) fn number(answer: &Answer) -> u64 {
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let rest = answer.text().split("\"n\":").nth(1).unwrap();
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap();
+    rest[..end].parse().unwrap()
+}
+
+const RESPECT: &str = r#"
+    [[route]]
+    name = "tokens"
+    path = "/ordinals/v1/brc-20/tokens/{ticker}"
+    params.ticker = { type = "ticker" }
+    cache = { mode = "respect" }
+"#;
+
+#[tokio::test]
+async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
+    let window = "/runes/v1/blocks/840000/activity?limit=60&offset=0";
+    let tx = "0b".repeat(32);
+    let hash = hash();
+    for (setup, url, asked, query) in [
+        (
+            Setup::before as fn(&Upstream) -> Setup,
+            TOKEN,
+            TOKEN,
+            "all".to_owned(),
+        ),
+        (Setup::before, TOKEN, TOKEN, format!("url={TOKEN}")),
+        (
+            |u| Setup::before(u).chain(),
+            TOKEN,
+            TOKEN,
+            format!("url={TOKEN}"),
+        ),
+        (
+            |u| Setup::before(u).chain(),
+            TOKEN,
+            TOKEN,
+            "tag=ticker:ORDI".to_owned(),
+        ),
+        (
+            |u| Setup::before(u).chain(),
+            BLOCK,
+            window,
+            format!("url={BLOCK}"),
+        ),
+        (
+            |u| Setup::before(u).chain(),
+            BLOCK,
+            window,
+            "tag=height:840000".to_owned(),
+        ),
+        // What is on its way is told by what it says.
+        (
+            |u| Setup::before(u).chain(),
+            BLOCK,
+            window,
+            format!("tag=tx:{tx}"),
+        ),
+        (
+            |u| Setup::before(u).chain(),
+            BLOCK,
+            window,
+            format!("tag=block:{hash}"),
+        ),
+        (
+            |u| Setup::before(u).chain(),
+            BLOCK,
+            window,
+            format!("url=/runes/v1/blocks/{hash}/activity"),
+        ),
+        (
+            |u| Setup::before(u).config(RESPECT),
+            TOKEN,
+            TOKEN,
+            format!("url={TOKEN}"),
+        ),
+        (
+            |u| Setup::before(u).config(RESPECT),
+            TOKEN,
+            TOKEN,
+            "route=tokens".to_owned(),
+        ),
+    ] {
+        let upstream = Upstream::start();
+        numbered(&upstream, |target, number| body(target, number + 1));
+        let gate = Gate::new();
+        let old = Reply::with(
+            200,
+            "content-type: application/json\r\ncache-control: max-age=60\r\n",
+            body(asked, 0),
+        );
+        upstream.once(asked, old.behind(&gate));
+        let gateway = setup(&upstream).manual().start();
+        let mut early = gateway.client().await;
+        early.ask("GET", url, &[]).await;
+        until("it is asked", || {
+            upstream.targets().iter().any(|t| t == asked)
+        })
+        .await;
+        text(&gateway.purge(&query).await);
+        let mut late = gateway.client().await;
+        late.ask("GET", url, &[]).await;
+        gate.open();
+        // Who has asked before may get what there was before.
+        assert_eq!(early.answer("GET").await.status, 200, "{query}");
+        assert!(number(&late.answer("GET").await) > 0, "{query}");
+        let hit = gateway.get(url).await;
+        assert!(number(&hit) > 0, "{query}");
+        let said = hit.must("cache-status");
+        assert!(said.starts_with("ordgate; hit"), "{query}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge() {
+    let upstream = Upstream::start();
+    numbered(&upstream, |target, number| body(target, number + 1));
+    let window = |offset| format!("/runes/v1/blocks/840000/activity?limit=60&offset={offset}");
+    let gate = Gate::new();
+    // The one answers for all; the other keeps it from being handed over.
+    upstream.once(&window(0), Reply::status(404, "{\"n\":0}"));
+    upstream.once(&window(60), Reply::json(body(&window(60), 0)).behind(&gate));
+    let gateway = Setup::before(&upstream).chain().manual().start();
+    let page = format!("{BLOCK}?limit=5&offset=58");
+    let mut early = gateway.client().await;
+    early.ask("GET", &page, &[]).await;
+    until("both are asked, and one has come", || {
+        gateway.entries() == 1 && upstream.targets().contains(&window(60))
+    })
+    .await;
+    text(&gateway.purge(&format!("url={BLOCK}")).await);
+    let mut late = gateway.client().await;
+    late.ask("GET", &page, &[]).await;
+    gateway.until_all_is_read().await;
+    gate.open();
+    early.answer("GET").await;
+    assert_eq!(late.answer("GET").await.status, 200);
+}
+
+#[tokio::test]
+async fn while_many_ask_no_answer_is_of_before_a_purge() {
+    for chain in [false, true] {
+        let upstream = Upstream::start();
+        numbered(&upstream, body);
+        let setup = Setup::before(&upstream).config("server.workers = 2\nlimit.enabled = false");
+        let setup = if chain { setup.chain() } else { setup };
+        let gateway = Arc::new(setup.start());
+        let over = Arc::new(AtomicBool::new(false));
+        let mut asking = Vec::new();
+        for client in 0..6 {
+            let (gateway, over) = (gateway.clone(), over.clone());
+            let url = if client % 2 == 0 { TOKEN } else { BLOCK };
+            asking.push(tokio::spawn(async move {
+                let mut client = gateway.client().await;
+                while !over.load(SeqCst) {
+                    number(&client.get(url).await);
+                }
+            }));
+        }
+        let mut client = gateway.client().await;
+        for round in 0..60 {
+            for url in [TOKEN, BLOCK] {
+                let before = number(&client.get(url).await);
+                let query = match round % 3 {
+                    0 => "all".to_owned(),
+                    1 => format!("url={url}"),
+                    _ => "route=brc20-token&route=rune-block-activity".to_owned(),
+                };
+                text(&gateway.purge(&query).await);
+                let after = number(&client.get(url).await);
+                assert!(after > before, "{query}: {after} after {before}");
+            }
+        }
+        over.store(true, SeqCst);
+        for client in asking {
+            client.await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Reloads of a process: by signal, of its files.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+
+use rustix::process::Signal;
+
+use super::{done, route};
+use crate::support::upstream::usual_body;
+use crate::support::{Client, Process, ROUTES, TOKEN, Upstream, until};
+
+fn write(file: &tempfile::NamedTempFile, text: &str) {
+    std::fs::write(file.path(), text).unwrap();
+}
+
+#[tokio::test]
+async fn sighup_reloads_a_process() {
+    let upstream = Upstream::start();
+    let mut keys = tempfile::NamedTempFile::new().unwrap();
+    keys.write_all(b"first-s3cret\n").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().display().to_string();
+    let config = |more: &str| {
+        let keys = keys.path().display();
+        format!("[upstream]\napi_keys_file = \"{keys}\"\nurl = \"http://127.0.0.1:1\"\n{more}")
+    };
+    write(&file, &config(""));
+    let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
+    let mut client = Client::connect(public).await;
+    assert_eq!(client.get(TOKEN).await.status, 200);
+    let told = async |text: &str, times: usize| {
+        let what = format!("the log says \"{text}\"");
+        until(&what, || process.errors().matches(text).count() >= times).await;
+    };
+    write(
+        &file,
+        &config(&(ROUTES.to_owned() + &route("a", "/one", ""))),
+    );
+    write(&keys, "second-s3cret\n");
+    process.signal(Signal::HUP);
+    told("reloaded: the new", 1).await;
+    assert_eq!(
+        client.get("/a").await.text(),
+        usual_body("/one"),
+        "flags override yet"
+    );
+    let key = upstream.seen().last().unwrap().field("x-api-key");
+    assert_eq!(key.as_deref(), Some("second-s3cret"));
+    write(&file, &config("retries = 3\n"));
+    process.signal(Signal::HUP);
+    told(&format!("{path}:4:1: unknown key upstream.retries"), 1).await;
+    write(&file, &config(""));
+    write(&keys, "n\u{f6}\n");
+    process.signal(Signal::HUP);
+    told("API key number 1 has a character", 1).await;
+    std::fs::remove_file(file.path()).unwrap();
+    process.signal(Signal::HUP);
+    told(&format!("cannot read {path}"), 1).await;
+    let status = Client::connect(admin).await.get("/status").await.json();
+    assert_eq!(
+        (&status["reload"]["done"], &status["reload"]["refused"]),
+        (&1.into(), &3.into())
+    );
+    assert_eq!(
+        client.get("/a").await.status,
+        200,
+        "the last good one goes on"
+    );
+    assert!(!process.errors().contains("s3cret"));
+    let threads = process.threads();
+    write(
+        &file,
+        &config(&(ROUTES.to_owned() + &route("a", "/one", ""))),
+    );
+    write(&keys, "second-s3cret\n");
+    for times in 2..=10 {
+        process.signal(Signal::HUP);
+        told("reloaded: the new", times).await;
+    }
+    assert!(
+        process.threads() <= threads + 1,
+        "one reads files, and no more"
+    );
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_built_in_configuration_says_what_is_read_again() {
+    let (_process, _, admin) = Process::serve(&["--sandbox"], &[]);
+    let mut client = Client::connect(admin).await;
+    let notes = done(&client.request("POST", "/reload", &[]).await)["notes"].to_string();
+    assert!(notes.contains("built in"), "{notes}");
+}
+
+#[tokio::test]
+async fn the_admin_token_is_read_again() {
+    let token = tempfile::NamedTempFile::new().unwrap();
+    write(&token, "first-token\n");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write(
+        &file,
+        &format!("[admin]\ntoken_file = \"{}\"\n", token.path().display()),
+    );
+    let path = file.path().display().to_string();
+    let (_process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let ask = async |method: &str, target: &str, token: &str| {
+        let value = format!("Bearer {token}");
+        let mut client = Client::connect(admin).await;
+        let fields = [("authorization", &*value)];
+        client.request(method, target, &fields).await.status
+    };
+    assert_eq!(ask("POST", "/reload", "second-token").await, 401);
+    write(&token, "second-token\n");
+    assert_eq!(ask("POST", "/reload", "first-token").await, 200);
+    assert_eq!(ask("GET", "/status", "first-token").await, 401);
+    assert_eq!(ask("GET", "/status", "second-token").await, 200);
+    write(&token, "\n");
+    assert_eq!(ask("POST", "/reload", "second-token").await, 422);
+    assert_eq!(ask("GET", "/status", "second-token").await, 200);
+}
+
+#[tokio::test]
+async fn secrets_that_others_can_read_are_not_taken_up() {
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    let token = tempfile::NamedTempFile::new().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write(&keys, "a-s3cret-key\n");
+    write(&token, "a-token\n");
+    let config = format!(
+        "[upstream]\napi_keys_file = \"{}\"\n[admin]\ntoken_file = \"{}\"\n",
+        keys.path().display(),
+        token.path().display()
+    );
+    write(&file, &config);
+    let path = file.path().display().to_string();
+    let (process, _, admin) = Process::serve(&["--sandbox", "--config", &path], &[]);
+    let reload = async || {
+        let mut client = Client::connect(admin).await;
+        let fields = [("authorization", "Bearer a-token")];
+        client.request("POST", "/reload", &fields).await
+    };
+    done(&reload().await);
+    for held in [&keys, &token] {
+        let open = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(held.path(), mode).unwrap();
+        };
+        open(0o644);
+        let refused = reload().await;
+        assert_eq!(refused.status, 422);
+        let problem = refused.json()["problems"][0].to_string();
+        let expected = format!(
+            "{} has mode 0644, and so others have access",
+            held.path().display()
+        );
+        assert!(problem.contains(&expected), "{problem}");
+        open(0o640);
+        done(&reload().await);
+    }
+    assert!(!process.errors().contains("s3cret"));
+}

@@ -1,0 +1,318 @@
+//! The budget, as an upstream counts it that has a clock of its own: never more
+//! than a key may ask, whatever the clients, the failures and the reloads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use ordgate::sandbox::{Sandbox, Settings};
+use tokio::time::MissedTickBehavior;
+
+use super::{key, keyed, metric};
+use crate::chain::{is_status, reply};
+use crate::support::upstream::Seen;
+use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
+
+/// The largest bounds that are ever configured.
+const MINUTE: usize = 30;
+const SECOND: usize = 5;
+
+/// Both, the wish to spend all that there is, and three ways to ask more than
+/// once.
+const CONFIG: &str = r#"
+    server.workers = 2
+    clients.trusted_proxies = ["127.0.0.1"]
+    limit.enabled = false
+    chain.look_ahead = { next_window = true, refresh = 3 }
+    chain.tip.ordinals.every = "2s"
+    chain.tip.runes.every = "2s"
+    upstream.requests_per_minute = 30
+    upstream.requests_per_second = 5
+    upstream.queue_timeout = "700ms"
+    upstream.retry = { limit = 2, share = 100 }
+    upstream.hedge = { enabled = true, percentile = 90 }
+    upstream.breaker.enabled = false
+"#;
+
+/// An upstream with a sandbox's answers, of which every fourth or so comes to
+/// nothing once it is told to; statuses are answered all the same.
+fn failing(sandbox: &Sandbox) -> (Upstream, Arc<AtomicBool>) {
+    let upstream = Upstream::start();
+    let fails = Arc::new(AtomicBool::new(false));
+    let (sandbox, is_failing, count) = (sandbox.clone(), fails.clone(), AtomicUsize::new(0));
+    upstream.usually(move |seen| {
+        let target = seen.target();
+        if is_status(&target) || !is_failing.load(SeqCst) {
+            return reply(&sandbox, &target);
+        }
+        match count.fetch_add(1, SeqCst) % 13 {
+            3 => Reply::status(500, "{}"),
+            7 => Reply::status(503, "{}"),
+            11 => Reply::nothing().reset(),
+            _ => reply(&sandbox, &target),
+        }
+    });
+    (upstream, fails)
+}
+
+/// When each key was used, by the upstream's clock.
+fn uses(seen: &[Seen]) -> BTreeMap<String, Vec<ordgate::clock::Moment>> {
+    let mut uses: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for seen in seen {
+        let key = seen.field("x-api-key").unwrap_or_default();
+        uses.entry(key).or_default().push(seen.at);
+    }
+    uses
+}
+
+/// Probes of both tips that have ended; and that both are known.
+fn probes(gateway: &Gateway) -> u64 {
+    let tips = gateway.tips();
+    for tip in &tips {
+        assert!(tip.known, "a tip is lost: {tip:?}");
+    }
+    tips.iter().map(|tip| tip.probes).sum()
+}
+
+#[tokio::test]
+async fn whatever_happens_no_key_is_asked_for_more() {
+    let sandbox = Sandbox::new(Settings::default());
+    let tip = sandbox.tip().height;
+    let (upstream, fails) = failing(&sandbox);
+    let setup = Setup::before(&upstream).chain().keys("first-key,other-key");
+    let gateway = setup.config(CONFIG).start();
+    gateway.until_tips_are_known().await;
+    let final_block = format!("/runes/v1/blocks/{}/activity", tip - 100);
+    let warm = gateway
+        .get(&format!("{final_block}?limit=60&offset=0"))
+        .await;
+    assert_eq!(warm.status, 200);
+    // What is sent again is paid for as well.
+    upstream.once(&token(5000), Reply::status(503, "{}"));
+    assert_eq!(gateway.get(&token(5000)).await.status, 404);
+    fails.store(true, SeqCst);
+
+    // Ten times what both keys together may ask, for eight seconds.
+    let (mut asking, mut probed) = (Vec::new(), Vec::new());
+    let mut tick = tokio::time::interval(Duration::from_millis(10));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    for number in 0..800_usize {
+        tick.tick().await;
+        let target = match number % 10 {
+            0 => final_block.clone(),
+            1..=3 => format!("/runes/v1/blocks/{}/activity", tip - (number as u32 % 90)),
+            _ => token(number),
+        };
+        let (public, caller) = (gateway.public, format!("198.51.100.{}", number % 7));
+        asking.push(tokio::spawn(async move {
+            let mut client = Client::connect(public).await;
+            let fields = [("x-forwarded-for", &*caller)];
+            (number, client.request("GET", &target, &fields).await)
+        }));
+        if number % 50 == 25 {
+            reload(&gateway, number / 50).await;
+        }
+        if number % 100 == 99 {
+            sandbox.advance(1);
+        }
+        if number % 200 == 199 {
+            probed.push(probes(&gateway));
+        }
+    }
+    let mut served = 0;
+    for task in asking {
+        let (number, answer) = task.await.unwrap();
+        match answer.status {
+            200 | 404 => served += 1,
+            502 => assert_ne!(number % 10, 0, "a hit: {answer:?}"),
+            503 => {
+                assert_ne!(number % 10, 0, "a hit: {answer:?}");
+                assert!((1..=61).contains(&answer.number("retry-after")));
+                answer.problem();
+            }
+            other => panic!("{other}: {}", answer.text()),
+        }
+    }
+
+    let seen = upstream.seen();
+    let uses = uses(&seen);
+    assert_eq!(uses.len(), 2, "{:?}", uses.keys());
+    for (key, times) in &uses {
+        // All of it took less than a minute, so that this is one window.
+        assert!(times.len() <= MINUTE, "{} of {key}", times.len());
+        assert!(times.len() > MINUTE / 2, "what there is is used: {times:?}");
+        for window in times.windows(SECOND + 1) {
+            let span = window[SECOND].since(window[0]);
+            assert!(
+                span >= Duration::from_secs(1),
+                "{span:?} of {key}: {window:?}"
+            );
+        }
+    }
+    assert!(served > 80 + 20, "{served}");
+    let growing = probed.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(growing, "probes of the tip go on: {probed:?}");
+    let is_warm = |seen: &&Seen| seen.target().starts_with(&final_block);
+    assert_eq!(seen.iter().filter(is_warm).count(), 1, "hits cost nothing");
+    let metrics = gateway.admin("/metrics").await;
+    for reason in ["miss", "probe", "retry"] {
+        let none = format!(
+            "ordgate_upstream_requests_total{{reason=\"{reason}\",upstream=\"default\"}} 0\n"
+        );
+        assert!(!metrics.text().contains(&none), "{reason}");
+    }
+}
+
+/// Keys come and go, and bounds; at last all is as it was.
+async fn reload(gateway: &Gateway, round: usize) {
+    let keys = [
+        "first-key",
+        "other-key",
+        "other-key,first-key",
+        "first-key,other-key",
+    ];
+    let done = match round % 8 {
+        at @ (0 | 2 | 4 | 6) => gateway.rekey(keys[at / 2]).await,
+        1 => gateway.reload("upstream.requests_per_second = 3").await,
+        3 => gateway.reload("upstream.requests_per_minute = 28").await,
+        5 => gateway.reload("upstream.requests_per_second = 5").await,
+        _ => gateway.reload("upstream.requests_per_minute = 30").await,
+    };
+    assert_eq!(done.status, 200, "{}", done.text());
+}
+
+#[tokio::test]
+async fn who_comes_back_when_it_is_told_to_is_served() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "first-key,other-key");
+    let bounds = "upstream.requests_per_second = 2\nupstream.requests_per_minute = 7";
+    assert_eq!(gateway.reload(bounds).await.status, 200);
+    let mut number = 0;
+    for round in 0..40 {
+        // Sometimes a pause, so that the windows fill at various moments; and
+        // sometimes a word of the upstream's.
+        gateway.advance(round * 37 % 900);
+        if round % 5 == 3 {
+            let fields = format!("retry-after: {}\r\n", 1 + round % 4);
+            upstream.once(&token(number), Reply::with(429, &fields, "{}"));
+        }
+        let wait = loop {
+            let answer = gateway.get(&token(number)).await;
+            number += 1;
+            match answer.status {
+                200 => gateway.advance(round * 11 % 130),
+                _ => break answer.number("retry-after"),
+            }
+        };
+        assert!(wait <= 61, "{wait}");
+        if wait > 1 {
+            gateway.advance((wait - 1) * 1000 - 100);
+            let early = gateway.get(&token(number)).await;
+            assert_eq!(early.status, 503, "before {wait} s");
+            assert!(early.number("retry-after") <= 2, "the rest of it");
+            gateway.advance(100);
+        }
+        gateway.advance(1000);
+        let again = gateway.get(&token(number)).await;
+        assert_eq!(again.status, 200, "after {wait} s: {again:?}");
+        number += 1;
+    }
+    let spent = metric(
+        &gateway,
+        "ordgate_upstream_results_total{result=\"spent\",upstream=\"default\"}",
+    )
+    .await;
+    assert!(spent.parse::<u32>().unwrap() >= 40);
+}
+
+#[tokio::test]
+async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "first-key");
+    let hedging = "upstream.hedge = { enabled = true, percentile = 50 }\n\
+                   upstream.requests_per_minute = 100";
+    assert_eq!(gateway.reload(hedging).await.status, 200);
+    for number in 0..30 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let hedges = "ordgate_upstream_requests_total{reason=\"hedge\",upstream=\"default\"}";
+    let before: usize = metric(&gateway, hedges).await.parse().unwrap();
+    let gate = Gate::new();
+    upstream.once(&token(90), Reply::json("{}").behind(&gate));
+    assert_eq!(gateway.get(&token(90)).await.status, 200, "by the second");
+    let sent: usize = metric(&gateway, hedges).await.parse().unwrap();
+    assert_eq!(sent, before + 1);
+    let both = upstream.targets().into_iter().filter(|t| *t == token(90));
+    assert_eq!(both.count(), 2);
+    let left = || async { key(&gateway, 0).await["budget_left"].as_u64().unwrap() };
+    let all = gateway.admin("/status").await.json()["upstream"]["sent"].clone();
+    assert_eq!(left().await, 100 - all.as_u64().unwrap());
+    // With less than half left there is nothing to spare, however slow it is.
+    let mut number = 200;
+    while left().await > 49 {
+        gateway.get(&token(number)).await;
+        number += 1;
+    }
+    let sent = metric(&gateway, hedges).await;
+    upstream.once(&token(91), Reply::json("{}").behind(&gate));
+    let mut slow = gateway.client().await;
+    slow.ask("GET", &token(91), &[]).await;
+    for _ in 0..20 {
+        gateway.get(&token(number)).await;
+        number += 1;
+    }
+    gate.open();
+    assert_eq!(slow.answer("GET").await.status, 200);
+    assert_eq!(metric(&gateway, hedges).await, sent);
+}
+
+/// Two upstreams that have one key: what one has unanswered counts in each second
+/// of the key's, and leaves the other a quarter of it.
+#[tokio::test]
+async fn an_upstream_that_hangs_leaves_budget_to_another() {
+    let (ordinals, runes) = (Upstream::start(), Upstream::start());
+    let config = format!(
+        "[upstream]\nrequests_per_minute = 60\nrequests_per_second = 8\n\
+         queue_timeout = \"20ms\"\n[upstreams.runes]\nurl = \"{}\"\n",
+        runes.runes_url()
+    );
+    let gateway = Setup::before(&ordinals)
+        .keys("shared-key")
+        .manual()
+        .config(&config)
+        .start();
+    let gate = Gate::new();
+    runes.always(Reply::json("{}").behind(&gate));
+    let block = |number: u8| format!("/runes/v1/blocks/{}/activity", 840_000 + u32::from(number));
+    let mut hanging = Vec::new();
+    for number in 1..=8 {
+        let mut client = Client::connect_from([127, 0, 0, 10 + number], gateway.public).await;
+        client.ask("GET", &block(number), &[]).await;
+        if number <= 6 {
+            runes.asked(number.into()).await;
+            hanging.push(client);
+        } else {
+            assert_eq!(client.answer("GET").await.status, 503, "{number}");
+        }
+    }
+    let mut number = 0;
+    for _ in 0..3 {
+        for expected in [200, 200, 503] {
+            let answer = gateway.get(&token(number)).await;
+            assert_eq!(answer.status, expected, "{number}");
+            number += 1;
+        }
+        gateway.advance(1_050);
+    }
+    // Each counts once in the minute.
+    let status = gateway.admin("/status").await.json();
+    for name in ["default", "runes"] {
+        let key = &status["upstreams"][name]["keys"][0];
+        assert_eq!(key["budget_left"], 60 - 6 - 6, "{name}");
+    }
+    gate.open();
+    for client in &mut hanging {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+}

@@ -1,0 +1,65 @@
+//! Several base URLs: where the preferred one fails, another answers; and which
+//! of them is asked changes no more than it must.
+
+mod heights;
+mod keys;
+mod reloads;
+mod switching;
+
+use serde_json::Value;
+
+use crate::support::{Gateway, Setup, Upstream};
+
+/// Three failures open a breaker; nothing is sent again to where it has failed.
+const SOON: &str = r#"
+    upstream.breaker = { failures = 3, pause = "1s", max_pause = "8s" }
+    upstream.retry.limit = 0
+"#;
+
+/// Tips are asked for often, and so are those who stand by: thrice as seldom.
+const OFTEN: &str = r#"
+    chain.tip.ordinals.every = "100ms"
+    chain.tip.runes.every = "100ms"
+"#;
+
+/// The tokens that an upstream was asked for: neither statuses nor what is asked
+/// of those who stand by.
+fn tokens(upstream: &Upstream) -> usize {
+    let mut targets = upstream.targets();
+    targets.retain(|target| target.contains("/tokens/"));
+    targets.len()
+}
+
+fn endpoints(gateway: &Gateway) -> Vec<Value> {
+    gateway.status()["upstream"]["endpoints"]
+        .as_array()
+        .unwrap()
+        .clone()
+}
+
+/// The place of the one that is asked.
+fn asked(gateway: &Gateway) -> usize {
+    let endpoints = endpoints(gateway);
+    endpoints
+        .iter()
+        .position(|one| one["asked"] == true)
+        .unwrap()
+}
+
+fn switches(gateway: &Gateway) -> u64 {
+    gateway.figure("/upstream/switches")
+}
+
+fn status(gateway: &Gateway) -> Value {
+    gateway.status()["upstream"].clone()
+}
+
+fn pair() -> [Upstream; 2] {
+    [Upstream::start(), Upstream::start()]
+}
+
+fn before(upstreams: &[Upstream; 2], config: &str) -> Gateway {
+    let [one, other] = upstreams;
+    let setup = Setup::before_all(&[one, other]).keys("a-key").manual();
+    setup.config(SOON).config(config).start()
+}

@@ -1,0 +1,366 @@
+//! Endpoints whose tips differ, and the return to the preferred one.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+
+use ordgate::sandbox::{Sandbox, Settings};
+
+use super::super::{metric, until_idle};
+use super::{OFTEN, SOON, asked, endpoints, pair, status, switches, tokens};
+use crate::chain;
+use crate::support::gateway::urls;
+use crate::support::upstream::usual_body;
+use crate::support::{
+    Client, Gate, Gateway, Process, ROUTES, Reply, Setup, Upstream, token, until,
+};
+
+/// Status paths that say these heights, and tokens.
+pub(super) fn at_height(upstream: &Upstream, ordinals: &Arc<AtomicU64>, runes: &Arc<AtomicU64>) {
+    let (ordinals, runes) = (ordinals.clone(), runes.clone());
+    upstream.usually(move |seen| {
+        let target = seen.target();
+        let height = match &*target {
+            "/ordinals/v1/" => &ordinals,
+            "/runes/v1/" => &runes,
+            _ => return Reply::json(usual_body(&target)),
+        };
+        let height = height.load(SeqCst);
+        Reply::json(format!(r#"{{"status":"ready","block_height":{height}}}"#))
+    });
+}
+
+pub(super) fn height(height: u64) -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(height))
+}
+
+/// The shipped routes before two, whose tips are known.
+pub(super) fn chained(upstreams: &[Upstream; 2], config: &str) -> Gateway {
+    let [one, other] = upstreams;
+    let setup = Setup::before_all(&[one, other]).chain().keys("a-key");
+    let setup = setup.config(SOON).config(OFTEN).config(config);
+    setup.manual().start()
+}
+
+/// Waits for so many further statuses of each upstream.
+async fn rounds(upstreams: &[Upstream; 2], more: usize) {
+    let statuses = |upstream: &Upstream| upstream.count() - tokens(upstream);
+    let before = upstreams.each_ref().map(statuses);
+    until("probes of both", || {
+        let now = upstreams.each_ref().map(statuses);
+        now.iter()
+            .zip(before)
+            .all(|(now, before)| *now >= before + more)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_preferred_one_is_returned_to_when_it_has_been_well_for_a_while() {
+    let upstreams = pair();
+    let tip = height(840_000);
+    for upstream in &upstreams {
+        at_height(upstream, &tip, &tip);
+    }
+    let [preferred, other] = &upstreams;
+    let gateway = chained(&upstreams, "upstream.return_after = \"20s\"");
+    rounds(&upstreams, 2).await;
+    assert_eq!(asked(&gateway), 0);
+    let mut number = 0;
+    for (round, probation) in [20, 40].into_iter().enumerate() {
+        preferred.always(Reply::status(500, "{}"));
+        while asked(&gateway) == 0 {
+            number += 1;
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        // It is well again; those who stand by are probed, until its breaker
+        // has seen it. (Its pause is over by this clock alone.)
+        at_height(preferred, &tip, &tip);
+        gateway.advance(10_000);
+        let sound = || endpoints(&gateway)[0]["condition"] == "sound";
+        until("the preferred one is sound", sound).await;
+        let (before, turned) = (tokens(preferred), switches(&gateway));
+        for second in 0..probation {
+            assert_eq!(asked(&gateway), 1, "{round}, {second}");
+            assert_eq!(switches(&gateway), turned, "{round}, {second}");
+            number += 1;
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+            gateway.advance(1_000);
+        }
+        assert_eq!(tokens(preferred), before, "{round}: nobody went there");
+        // Its probation has ended.
+        let begun = tokens(other);
+        number += 1;
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        assert_eq!(asked(&gateway), 0, "{round}");
+        assert_eq!(tokens(preferred), before + 1, "{round}");
+        assert_eq!(tokens(other), begun, "{round}");
+        assert_eq!(switches(&gateway), turned + 1, "{round}");
+    }
+    until_idle(&gateway, "returns").await;
+}
+
+#[tokio::test]
+async fn the_one_that_lags_is_not_asked_while_another_is_there() {
+    for (heights, most, expected, lags) in [
+        ([840_000, 840_000], 2, 0, [0, 0]),
+        ([840_000, 840_002], 2, 0, [2, 0]),
+        ([840_000, 840_003], 2, 1, [3, 0]),
+        ([840_009, 840_000], 2, 0, [0, 9]),
+        ([840_000, 840_003], 3, 0, [3, 0]),
+        ([840_000, 840_001], 0, 1, [1, 0]),
+    ] {
+        let upstreams = pair();
+        let tips = heights.map(height);
+        for (upstream, tip) in upstreams.iter().zip(&tips) {
+            at_height(upstream, tip, tip);
+        }
+        let gateway = chained(&upstreams, &format!("upstream.max_lag = {most}"));
+        let known = || {
+            let endpoints = endpoints(&gateway);
+            [&endpoints[0], &endpoints[1]].map(|one| one["lag_blocks"].as_u64().unwrap()) == lags
+        };
+        rounds(&upstreams, 4).await;
+        until("both heights are known", known).await;
+        assert_eq!(asked(&gateway), expected, "{heights:?}");
+        for number in 0..4 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        assert_eq!(tokens(&upstreams[expected]), 4, "{heights:?}");
+        assert_eq!(switches(&gateway), expected as u64, "{heights:?}");
+        // Of the one that lags nobody is told to be rid of; it is asked where
+        // the other fails.
+        upstreams[expected].always(Reply::status(500, "{}"));
+        assert_eq!(gateway.get(&token(9)).await.status, 200, "{heights:?}");
+        until_idle(&gateway, "lag").await;
+    }
+}
+
+#[tokio::test]
+async fn a_height_that_cannot_be_displaces_nobody() {
+    for (heights, present) in [
+        ([840_000, 4_000_000_000_u64], 0),
+        ([4_294_967_295, 840_000], 1),
+    ] {
+        let upstreams = pair();
+        let wrong = 1 - present;
+        let tips = heights.map(height);
+        for (upstream, tip) in upstreams.iter().zip(&tips) {
+            at_height(upstream, tip, tip);
+        }
+        let gateway = chained(&upstreams, "");
+        let known = || endpoints(&gateway)[wrong]["condition"] == "implausible";
+        until("it is not believed", known).await;
+        rounds(&upstreams, 6).await;
+        assert_eq!(asked(&gateway), present, "{heights:?}");
+        let told = status(&gateway);
+        assert_eq!(told["switches"], present, "{heights:?}");
+        assert_eq!(told["endpoints"][wrong]["condition"], "implausible");
+        assert_eq!(told["endpoints"][present]["lag_blocks"], 0);
+        let condition = format!(
+            "ordgate_upstream_condition{{upstream=\"default\",endpoint=\"{}\",condition=\"implausible\"}}",
+            upstreams[wrong].url()
+        );
+        assert_eq!(metric(&gateway, &condition).await, "1.0");
+        for number in 0..3 {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+        }
+        assert_eq!(tokens(&upstreams[present]), 3, "{heights:?}");
+        // It is asked where the other fails, and believed when it is right again.
+        upstreams[present].always(Reply::status(500, "{}"));
+        assert_eq!(gateway.get(&token(9)).await.status, 200, "{heights:?}");
+        tips[wrong].store(840_001, SeqCst);
+        let believed = || endpoints(&gateway)[wrong]["condition"] == "sound";
+        until("it is believed", believed).await;
+        until_idle(&gateway, "implausible").await;
+    }
+}
+
+/// A regression: everything counted as deep below it until the next status.
+#[tokio::test]
+async fn a_height_that_cannot_be_is_no_tip() {
+    let upstreams = pair();
+    let tips = [840_000, 840_000].map(height);
+    for (upstream, tip) in upstreams.iter().zip(&tips) {
+        at_height(upstream, tip, tip);
+    }
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 4).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    upstreams[1].usually(move |_| Reply::json("{}").behind(&held));
+    tips[0].store(4_000_000_000, SeqCst);
+    until("it is left", || asked(&gateway) == 1).await;
+    let told = gateway.admin("/status").await.json();
+    for tip in told["chain"]["tips"].as_array().unwrap() {
+        assert_eq!(tip["height"], 840_000, "{tip}");
+    }
+    gate.open();
+    at_height(&upstreams[1], &tips[1], &tips[1]);
+    tips[1].store(840_001, SeqCst);
+    let gateway = &gateway;
+    let follows = async || {
+        let told = gateway.admin("/status").await.json();
+        let mut tips = told["chain"]["tips"].as_array().unwrap().iter();
+        tips.all(|tip| tip["height"] == 840_001)
+    };
+    while !follows().await {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
+    let upstreams = pair();
+    let (behind, ahead) = (height(840_000), height(840_005));
+    at_height(&upstreams[0], &behind, &behind);
+    at_height(&upstreams[1], &ahead, &ahead);
+    let gateway = chained(&upstreams, "");
+    until("it is left", || asked(&gateway) == 1).await;
+    // Blocks come, and both follow.
+    for block in 1..=3 {
+        ahead.store(840_005 + block, SeqCst);
+        behind.store(840_000 + block, SeqCst);
+        rounds(&upstreams, 3).await;
+        gateway.advance(40_000);
+        rounds(&upstreams, 3).await;
+        assert_eq!((asked(&gateway), switches(&gateway)), (1, 1));
+    }
+    behind.store(840_008, SeqCst);
+    until("it has caught up", || {
+        endpoints(&gateway)[0]["lag_blocks"] == 0
+    })
+    .await;
+    assert_eq!(asked(&gateway), 1);
+    gateway.advance(29_000);
+    assert_eq!(asked(&gateway), 1);
+    gateway.advance(2_000);
+    assert_eq!((asked(&gateway), switches(&gateway)), (0, 2));
+}
+
+#[tokio::test]
+async fn where_each_lags_on_another_tip_nothing_flaps() {
+    let upstreams = pair();
+    let (low, high) = (height(840_000), height(840_010));
+    at_height(&upstreams[0], &high, &low);
+    at_height(&upstreams[1], &low, &high);
+    let gateway = chained(&upstreams, "");
+    let both = || {
+        endpoints(&gateway)
+            .iter()
+            .all(|one| one["lag_blocks"] == 10)
+    };
+    until("both lag", both).await;
+    // Which of them told its heights first is up to chance.
+    let before = (asked(&gateway), switches(&gateway));
+    for round in 0..8 {
+        rounds(&upstreams, 1).await;
+        gateway.advance(10_000);
+        assert_eq!(gateway.get(&token(round)).await.status, 200);
+        assert_eq!((asked(&gateway), switches(&gateway)), before);
+    }
+}
+
+#[tokio::test]
+async fn one_that_is_retired_is_left_and_an_alarm_is_given() {
+    let [retired, other] = pair();
+    retired.always(Reply::status(410, r#"{"telling":"gone"}"#));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let urls = urls(&[&retired, &other]);
+    file.write_all(format!("{urls}\n{ROUTES}").as_bytes())
+        .unwrap();
+    let path = file.path().display().to_string();
+    let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
+    let (process, public, admin) = Process::serve(&["--config", &path], &variables);
+    let mut client = Client::connect(public).await;
+    for number in 0..6 {
+        let target = token(number);
+        assert_eq!(client.get(&target).await.text(), usual_body(&target));
+    }
+    assert_eq!((tokens(&retired), tokens(&other)), (1, 6));
+    let metrics = Client::connect(admin).await.get("/metrics").await;
+    for (upstream, condition) in [(&retired, "retired"), (&other, "sound")] {
+        let url = upstream.url();
+        let labels =
+            format!("{{upstream=\"default\",endpoint=\"{url}\",condition=\"{condition}\"}}");
+        let line = format!("ordgate_upstream_condition{labels} 1.0");
+        assert!(metrics.text().contains(&line), "{line}: {}", metrics.text());
+    }
+    process.signal(rustix::process::Signal::TERM);
+    drop(client);
+    let left = process.wait();
+    let alarms = left.errors.lines().filter(|line| line.contains("410 Gone"));
+    let alarms: Vec<_> = alarms.collect();
+    assert_eq!(alarms.len(), 1, "{}", left.errors);
+    assert!(alarms[0].contains("ERROR"), "{}", alarms[0]);
+    assert!(alarms[0].contains(&retired.url()), "{}", alarms[0]);
+    for secret in ["telling", "a-key-of-ours"] {
+        assert!(!left.errors.contains(secret), "{}", left.errors);
+    }
+}
+
+#[tokio::test]
+async fn what_is_final_outlives_the_only_one_that_there_was() {
+    let sandbox = Sandbox::new(Settings::default());
+    let upstream = chain::acting(&sandbox);
+    let gateway = chain::before(&upstream, SOON).await;
+    let deep = chain::block(sandbox.tip().height - 60);
+    let told = gateway.get(&deep).await;
+    assert!(told.must("cache-control").contains("immutable"), "{told:?}");
+    upstream.always(Reply::status(410, "{}"));
+    for number in 0..6 {
+        let answer = gateway.get(&token(number)).await;
+        assert!(matches!(answer.status, 502 | 503), "{answer:?}");
+        answer.problem();
+    }
+    let asked = upstream.count();
+    // Hours later it is still there, and a hit.
+    for _ in 0..3 {
+        let answer = gateway.get(&deep).await;
+        assert_eq!((answer.status, &answer.body), (200, &told.body));
+        let said = answer.must("cache-status");
+        assert!(said.starts_with("ordgate; hit; ttl="), "{said}");
+        gateway.advance(3_600_000);
+    }
+    assert_eq!(upstream.count(), asked);
+    let url = upstream.url();
+    upstream.always(Reply::status(410, "{}"));
+    gateway.get(&token(99)).await;
+    let labels = format!("{{upstream=\"default\",endpoint=\"{url}\",condition=\"retired\"}}");
+    let name = format!("ordgate_upstream_condition{labels}");
+    assert_eq!(metric(&gateway, &name).await, "1.0");
+}
+
+#[tokio::test]
+async fn what_is_final_outlives_a_turn_to_one_that_is_a_little_behind() {
+    let sandboxes = [2, 0].map(|ahead| {
+        let sandbox = Sandbox::new(Settings::default());
+        sandbox.advance(ahead);
+        sandbox
+    });
+    let upstreams = sandboxes.each_ref().map(chain::acting);
+    let [one, other] = &upstreams;
+    let gateway = chained(&upstreams, "");
+    rounds(&upstreams, 3).await;
+    let tip = sandboxes[0].tip().height;
+    let [deep, recent] = [60, 3].map(|below| chain::block(tip - below));
+    let [final_body, recent_body] = [&deep, &recent].map(|target| gateway.get(target));
+    let (final_body, recent_body) = (final_body.await.body, recent_body.await.body);
+    one.always(Reply::nothing().reset());
+    until("another is asked", || asked(&gateway) == 1).await;
+    // It has told its own tip.
+    let probed = other.count();
+    until("the tip is probed there", || other.count() >= probed + 4).await;
+    let answer = gateway.get(&deep).await;
+    assert!(
+        answer
+            .must("cache-status")
+            .starts_with("ordgate; hit; ttl=")
+    );
+    assert_eq!(answer.body, final_body);
+    // What is recent is there as well, wherever it is from.
+    let answer = gateway.get(&recent).await;
+    assert_eq!((answer.status, answer.body), (200, recent_body));
+    until_idle(&gateway, "a turn").await;
+}

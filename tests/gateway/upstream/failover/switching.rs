@@ -1,0 +1,304 @@
+//! Where the preferred endpoint fails, another answers.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tokio::time::Instant;
+
+use super::super::until_idle;
+use super::{SOON, asked, before, endpoints, pair, status, tokens};
+use crate::respect::ALL;
+use crate::support::upstream::{refusing, usual_body};
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
+
+#[tokio::test]
+async fn what_the_preferred_one_fails_at_the_other_answers_at_once() {
+    let html = "content-type: text/html\r\n";
+    let rows = [
+        ("reset", Reply::nothing().reset()),
+        ("closed", Reply::nothing().close()),
+        ("500", Reply::status(500, "{}")),
+        (
+            "503 for long",
+            Reply::with(503, "retry-after: 900\r\n", "{}"),
+        ),
+        ("silent", Reply::nothing().hang()),
+        (
+            "truncated",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").close(),
+        ),
+        ("garbage", Reply::raw("garbage\r\n\r\n").close()),
+        ("HTML", Reply::with(200, html, "<html>")),
+        ("redirect", Reply::with(302, "location: /\r\n", "")),
+        (
+            "stalled",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{").hang(),
+        ),
+        (
+            "stalled chunks",
+            Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n").hang(),
+        ),
+        (
+            "slow",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9999\r\n\r\n")
+                .drip(" ".repeat(9999), Duration::from_millis(5)),
+        ),
+    ];
+    for (name, reply) in rows {
+        let upstreams = pair();
+        let [preferred, other] = &upstreams;
+        let gateway = match name {
+            "silent" => before(&upstreams, "upstream.first_byte_timeout = \"300ms\""),
+            "stalled" | "stalled chunks" | "slow" => {
+                before(&upstreams, "upstream.response_body.grace = \"300ms\"")
+            }
+            _ => before(&upstreams, ""),
+        };
+        preferred.always(reply);
+        for number in 0..8 {
+            let began = Instant::now();
+            let target = token(number);
+            let answer = gateway.get(&target).await;
+            assert_eq!(answer.text(), usual_body(&target), "{name}");
+            assert!(began.elapsed() < Duration::from_secs(10), "{name}");
+            // One attempt that fails for each request, until it is left alone.
+            assert_eq!(tokens(preferred), (number + 1).min(3), "{name}");
+            assert_eq!(tokens(other), number + 1, "{name}");
+            assert_eq!(asked(&gateway), usize::from(number >= 2), "{name}");
+        }
+        let told = status(&gateway);
+        assert_eq!(told["switches"], 1, "{name}");
+        assert_eq!(told["failed"], 0, "{name}: no request has");
+        assert_eq!(told["endpoints"][0]["condition"], "broken", "{name}");
+        until_idle(&gateway, name).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_at_the_preferred_one() {
+    let (_held, address) = refusing();
+    let other = Upstream::start();
+    let gateway = Setup::alone()
+        .config(&format!(
+            "upstream.url = [\"http://{address}\", \"{}\"]",
+            other.url()
+        ))
+        .config(SOON)
+        .manual()
+        .start();
+    for number in 0..8 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let told = status(&gateway);
+    assert_eq!(told["endpoints"][0]["sent"], 3);
+    assert_eq!(told["endpoints"][0]["failed"], 3);
+    assert_eq!(tokens(&other), 8);
+}
+
+#[tokio::test]
+async fn where_both_fail_the_client_is_told_and_each_was_asked_once() {
+    let upstreams = pair();
+    let gateway = before(&upstreams, "upstream.breaker.enabled = false");
+    for upstream in &upstreams {
+        upstream.always(Reply::status(500, "{}"));
+    }
+    for number in 0..4 {
+        let answer = gateway.get(&token(number)).await;
+        assert_eq!(answer.status, 502);
+        answer.problem();
+        let counts = upstreams.each_ref().map(tokens);
+        assert_eq!(counts, [number + 1; 2]);
+    }
+    // Both are left alone.
+    let gateway = before(&upstreams, "");
+    let mut answer = gateway.get(&token(0)).await;
+    for number in 1..8 {
+        answer = gateway.get(&token(number)).await;
+    }
+    assert_eq!(answer.status, 503);
+    assert!(
+        (1..=2).contains(&answer.number("retry-after")),
+        "{answer:?}"
+    );
+    until_idle(&gateway, "both").await;
+}
+
+#[tokio::test]
+async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
+    let rows = [
+        ("404", Reply::status(404, "{}"), 404),
+        ("400", Reply::status(400, "{}"), 400),
+        (
+            "too large",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n").hang(),
+            502,
+        ),
+    ];
+    for (name, reply, expected) in rows {
+        let upstreams = pair();
+        let gateway = before(&upstreams, "");
+        upstreams[0].always(reply);
+        assert_eq!(gateway.get(TOKEN).await.status, expected, "{name}");
+        assert_eq!(upstreams.each_ref().map(tokens), [1, 0], "{name}");
+    }
+}
+
+/// Waits until the standby has been knocked at, where nothing else was asked.
+pub(super) async fn has_knocked(gateway: &Gateway) {
+    let told = || gateway.of_upstreams("answered") + gateway.of_upstreams("failed") == 1;
+    until("the knock has ended", told).await;
+}
+
+#[tokio::test]
+async fn whatever_a_standby_says_to_a_knock_it_is_there() {
+    let html = "content-type: text/html\r\n";
+    let rows = [
+        ("a page", Reply::with(200, html, "<html>"), "sound"),
+        ("no page", Reply::with(404, html, "<html>"), "sound"),
+        (
+            "a redirect",
+            Reply::with(302, "location: /docs\r\n", ""),
+            "sound",
+        ),
+        (
+            "nothing",
+            Reply::raw("HTTP/1.1 204 No Content\r\n\r\n"),
+            "sound",
+        ),
+        ("gone", Reply::status(410, "{}"), "sound"),
+        ("503", Reply::status(503, "{}"), "broken"),
+        ("reset", Reply::nothing().reset(), "broken"),
+    ];
+    for (name, reply, condition) in rows {
+        let upstreams = pair();
+        upstreams[1].once("/", reply);
+        let gateway = before(&upstreams, "upstream.breaker.failures = 1");
+        upstreams[1].asked(1).await;
+        has_knocked(&gateway).await;
+        assert_eq!(endpoints(&gateway)[1]["condition"], condition, "{name}");
+        assert_eq!(upstreams[1].targets(), ["/"], "{name}");
+        until_idle(&gateway, name).await;
+    }
+}
+
+/// A regression: who had to go elsewhere waited at the head of the line for a
+/// place there, and all who wanted the one that is asked waited behind.
+#[tokio::test]
+async fn who_finds_no_place_elsewhere_holds_up_nobody() {
+    let upstreams = pair();
+    let [one, other] = &upstreams;
+    let gateway = before(
+        &upstreams,
+        "upstream.max_in_flight = 1\nupstream.min_in_flight = 1\nupstream.queue_timeout = \"20s\"",
+    );
+    let gate = Gate::new();
+    for number in 0..2 {
+        one.once(&token(number), Reply::status(500, "{}"));
+        other.once(&token(number), Reply::json("{}").behind(&gate));
+    }
+    let mut first = gateway.client().await;
+    first.ask("GET", &token(0), &[]).await;
+    until("the other is asked", || tokens(other) == 1).await;
+    // The other has no place: it is as if there were none.
+    let began = Instant::now();
+    assert_eq!(gateway.get(&token(1)).await.status, 502);
+    for number in 2..6 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert_eq!(upstreams.each_ref().map(tokens), [6, 1]);
+    gate.open();
+    assert_eq!(first.answer("GET").await.status, 200);
+    until_idle(&gateway, "no place").await;
+}
+
+/// It has had its turn: those who wait for the preferred one are not before it.
+#[tokio::test]
+async fn who_goes_elsewhere_does_not_stand_in_line_again() {
+    let upstreams = pair();
+    let [one, other] = &upstreams;
+    let gateway = before(
+        &upstreams,
+        "upstream.max_in_flight = 2\nupstream.min_in_flight = 2\nupstream.queue_timeout = \"20s\"",
+    );
+    let [held, fails] = [Gate::new(), Gate::new()];
+    one.always(Reply::json("{}").behind(&held));
+    one.once(&token(0), Reply::status(500, "{}").behind(&fails));
+    let mut clients = Vec::new();
+    for number in 0..5 {
+        let mut client = gateway.client().await;
+        client.ask("GET", &token(number), &[]).await;
+        clients.push(client);
+        until("it is asked, or waits", || {
+            tokens(one) + gateway.queued() == number + 1
+        })
+        .await;
+    }
+    fails.open();
+    // Three wait, of whom one takes the place that it has left.
+    assert_eq!(clients.remove(0).answer("GET").await.status, 200);
+    assert_eq!(tokens(other), 1);
+    held.open();
+    for mut client in clients {
+        assert_eq!(client.answer("GET").await.status, 200);
+    }
+    until_idle(&gateway, "a line").await;
+}
+
+/// What obeys the origin's fields passes on whatever an origin says; what it
+/// could not say anything to goes elsewhere, if it is safe to repeat.
+#[tokio::test]
+async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
+    let rows = [
+        ("GET", Reply::nothing().reset(), 200, [1, 1]),
+        ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
+        ("POST", Reply::nothing().reset(), 502, [1, 0]),
+        ("PUT", Reply::nothing().close(), 502, [1, 0]),
+        ("DELETE", Reply::nothing().hang(), 504, [1, 0]),
+        ("GET", Reply::nothing().hang(), 200, [1, 1]),
+        ("GET", Reply::status(500, "{}"), 500, [1, 0]),
+        ("GET", Reply::status(410, "{}"), 410, [1, 0]),
+    ];
+    for (method, reply, expected, asked) in rows {
+        let upstreams = pair();
+        let [one, other] = &upstreams;
+        let gateway = Setup::before_all(&[one, other])
+            .config(ALL)
+            .config(SOON)
+            .config("upstream.first_byte_timeout = \"300ms\"")
+            .manual()
+            .start();
+        one.always(reply);
+        let target = "/some/tokens/here";
+        let answer = gateway.request(method, target, &[]).await;
+        assert_eq!(answer.status, expected, "{method}");
+        assert_eq!(upstreams.each_ref().map(tokens), asked, "{method}");
+        until_idle(&gateway, method).await;
+    }
+}
+
+/// A server that takes no more connections and finishes a long answer, as one does
+/// that is being replaced.
+#[tokio::test]
+async fn a_long_answer_does_not_hide_that_an_endpoint_takes_no_more() {
+    let upstreams = pair();
+    let [preferred, other] = &upstreams;
+    let setup = Setup::before_all(&[preferred, other]).config(ALL);
+    let gateway = setup.config("upstream.breaker.failures = 3").start();
+    let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\nx");
+    let every = Duration::from_millis(1);
+    preferred.once("/long", long.drip("x".repeat(99_998), every));
+    let mut client = gateway.client().await;
+    client.ask("GET", "/long", &[]).await;
+    client.some(1).await;
+    preferred.take_connections(0);
+    let began = Instant::now();
+    while asked(&gateway) == 0 {
+        let mut clients = [gateway.client().await, gateway.client().await];
+        let asks = clients.iter_mut().enumerate();
+        let asks = asks.map(async |(at, client)| client.get(&format!("/{at}")).await);
+        join_all(asks).await;
+        assert!(began.elapsed() < Duration::from_secs(8), "nobody asks it");
+    }
+    client.some(1).await;
+}

@@ -1,0 +1,156 @@
+//! What goes on failing is not asked for by each who wants it; and who waits
+//! for a leader waits no longer than is left of its time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::until_idle;
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token};
+
+/// Failures are one target's own here, and not the upstream's.
+const CONFIG: &str = "upstream.breaker.enabled = false\nupstream.retry.limit = 0";
+
+fn gateway(upstream: &Upstream, config: &str) -> Gateway {
+    let setup = Setup::before(upstream).config(CONFIG).config(config);
+    setup.manual().start()
+}
+
+async fn remembered(gateway: &Gateway) -> u64 {
+    let status = gateway.admin("/status").await.json();
+    status["remembered_errors"].as_u64().unwrap()
+}
+
+#[tokio::test]
+async fn a_target_that_goes_on_failing_is_asked_for_now_and_then() {
+    let rows = [
+        (
+            "500",
+            Reply::status(500, "{}"),
+            "http_protocol_error; received-status=500",
+        ),
+        ("reset", Reply::nothing().reset(), "connection_terminated"),
+        (
+            "HTML",
+            Reply::with(200, "", "<html>"),
+            "http_protocol_error",
+        ),
+        (
+            "too large",
+            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n").close(),
+            "http_response_body_size",
+        ),
+    ];
+    for (name, reply, error) in rows {
+        let upstream = Upstream::start();
+        let gateway = gateway(&upstream, "");
+        upstream.always(reply);
+        for asked in 1..=4 {
+            assert_eq!(gateway.get(TOKEN).await.status, 502, "{name}");
+            assert_eq!(upstream.count(), asked, "{name}: at once");
+        }
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            let asked = upstream.count();
+            for _ in 0..3 {
+                let answer = gateway.get(TOKEN).await;
+                assert_eq!(answer.status, 502, "{name}");
+                let said = answer.must("proxy-status");
+                assert_eq!(said, format!("ordgate; error={error}"), "{name}");
+                answer.problem();
+            }
+            gateway.advance(pause * 1000 - 1);
+            gateway.get(TOKEN).await;
+            assert_eq!(upstream.count(), asked, "{name}: {pause}");
+            gateway.advance(1);
+            gateway.get(TOKEN).await;
+            assert_eq!(upstream.count(), asked + 1, "{name}: {pause}");
+        }
+        assert_eq!(remembered(&gateway).await, 1, "{name}");
+        // Another target is another matter; and one answer makes it forgotten.
+        upstream.always(Reply::json("{}"));
+        assert_eq!(gateway.get(&token(1)).await.status, 200, "{name}");
+        gateway.advance(30_000);
+        assert_eq!(gateway.get(TOKEN).await.status, 200, "{name}");
+        assert_eq!(remembered(&gateway).await, 0, "{name}");
+        until_idle(&gateway, name).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_stale_is_then_served_without_waiting() {
+    let upstream = Upstream::start();
+    let gateway = gateway(&upstream, "");
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    gateway.advance(11_000);
+    upstream.always(Reply::status(500, "{}"));
+    for asked in 2..=5 {
+        assert_eq!(gateway.get(TOKEN).await.status, 200);
+        assert_eq!(upstream.count(), asked);
+    }
+    // Whoever asked now would wait for long.
+    upstream.always(Reply::nothing().hang());
+    for _ in 0..10 {
+        let began = Instant::now();
+        let stale = gateway.get(TOKEN).await;
+        assert!(began.elapsed() < Duration::from_millis(1500));
+        assert_eq!(stale.status, 200);
+        let said = stale.must("cache-status");
+        assert!(said.contains("stale-if-error"), "{said}");
+    }
+    assert_eq!(upstream.count(), 5);
+    // Later one asks again, and what comes is fresh.
+    upstream.always(Reply::json(r#"{"new":1}"#));
+    gateway.advance(1_000);
+    assert_eq!(gateway.get(TOKEN).await.text(), r#"{"new":1}"#);
+    until_idle(&gateway, "stale").await;
+}
+
+#[tokio::test]
+async fn who_comes_late_does_not_wait_anew() {
+    let wait = Duration::from_secs(2);
+    let upstream = Upstream::start();
+    let gateway = gateway(&upstream, "cache.stale_wait = \"2s\"");
+    assert_eq!(gateway.get(TOKEN).await.status, 200);
+    gateway.advance(11_000);
+    let gate = Gate::new();
+    upstream.always(Reply::json(r#"{"new":1}"#).behind(&gate));
+    let began = Instant::now();
+    let stale = gateway.get(TOKEN).await;
+    let took = began.elapsed();
+    assert!(took >= wait && took < wait * 5, "{took:?}");
+    assert_eq!(
+        stale.text(),
+        r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
+    );
+    // The leader still asks; those who come now have nothing to wait for.
+    for _ in 0..5 {
+        let began = Instant::now();
+        let stale = gateway.get(TOKEN).await;
+        assert!(began.elapsed() < wait * 3 / 4, "{:?}", began.elapsed());
+        let said = stale.must("cache-status");
+        assert!(said.contains("stale-if-error"), "{said}");
+        assert_eq!(
+            stale.text(),
+            r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
+        );
+    }
+    assert_eq!(upstream.count(), 2, "one asks for all");
+    // The fetch goes on, and what comes of it is for all who come after.
+    gate.open();
+    until_idle(&gateway, "the leader").await;
+    assert_eq!(gateway.get(TOKEN).await.text(), r#"{"new":1}"#);
+    assert_eq!(upstream.count(), 2);
+}
+
+#[tokio::test]
+async fn it_can_be_as_good_as_off() {
+    let upstream = Upstream::start();
+    let times = "cache.error_ttl = \"1ms\"\ncache.max_error_ttl = \"1ms\"";
+    let gateway = gateway(&upstream, times);
+    upstream.always(Reply::status(500, "{}"));
+    for asked in 1..10 {
+        assert_eq!(gateway.get(TOKEN).await.status, 502);
+        assert_eq!(upstream.count(), asked);
+        gateway.advance(1);
+    }
+}

@@ -1,0 +1,337 @@
+//! An upstream whose process stops for a while and goes on. Its kernel has taken in
+//! what was sent meanwhile, also what ordgate has given up, and it sees all of that
+//! at once.
+
+use std::io::Write;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use ordgate::clock::{Clock, Moment};
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+use tempfile::NamedTempFile;
+use tokio::time::timeout;
+
+use super::{key, metric, until_idle};
+use crate::respect::ALL;
+use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, tls, token, until};
+
+const MINUTE: usize = 30;
+const SECOND: usize = 3;
+
+/// Time-outs are real and soon over; the budget's time is the test's.
+const CONFIG: &str = r#"
+    upstream.requests_per_minute = 30
+    upstream.requests_per_second = 3
+    upstream.first_byte_timeout = "60ms"
+    upstream.queue_timeout = "20ms"
+    upstream.breaker.enabled = false
+    upstream.max_in_flight = 16
+    upstream.min_in_flight = 16
+"#;
+
+/// Half a second goes by, in which more is wanted than there is; how much of it is
+/// answered.
+async fn wanted(gateway: &Gateway, next: &mut usize) -> usize {
+    let asked = (0..4).map(|client| {
+        *next += 1;
+        let (from, target) = ([127, 0, 0, 10 + client], token(*next));
+        async move {
+            let mut client = Client::connect_from(from, gateway.public).await;
+            client.get(&target).await.status
+        }
+    });
+    let statuses = join_all(asked).await;
+    gateway.advance(500);
+    for status in &statuses {
+        assert!([200, 503, 504].contains(status), "{status}");
+    }
+    statuses.iter().filter(|status| **status == 200).count()
+}
+
+/// What an endpoint shows of requests that were given up.
+async fn given_up(gateway: &Gateway, at: usize) -> u64 {
+    let status = gateway.admin("/status").await.json();
+    let shown = &status["upstream"]["endpoints"][at]["given_up"];
+    shown.as_u64().unwrap()
+}
+
+/// Waits until nothing that was given up can arrive any more.
+async fn none_given_up(gateway: &Gateway) {
+    until("connections have ended", || {
+        let status = gateway.status();
+        let mut endpoints = status["upstream"]["endpoints"].as_array().unwrap().iter();
+        endpoints.all(|one| one["given_up"] == 0)
+    })
+    .await;
+}
+
+/// That no more were seen in any time of this length.
+fn at_most(most: usize, span: Duration, seen: &[Moment]) {
+    for window in seen.windows(most + 1) {
+        let took = window[most].since(window[0]);
+        assert!(took >= span, "{} within {took:?} of {span:?}", most + 1);
+    }
+}
+
+/// Demand before, while and after the server is stopped for 75 s.
+async fn stopped_for_75_seconds(upstream: &Upstream, gateway: &Gateway) {
+    let (mut next, mut before, mut while_frozen) = (0, 0, 0);
+    for _ in 0..130 {
+        before += wanted(gateway, &mut next).await;
+    }
+    assert!(before >= MINUTE, "{before}");
+    upstream.freeze();
+    for _ in 0..150 {
+        while_frozen += wanted(gateway, &mut next).await;
+    }
+    assert_eq!(while_frozen, 0, "it answers nothing");
+    let counted = given_up(gateway, 0).await;
+    upstream.thaw();
+    upstream.asked(before + SECOND).await;
+    none_given_up(gateway).await;
+    let seen: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
+    at_most(MINUTE, Duration::from_secs(60), &seen);
+    assert_eq!(counted, SECOND as u64);
+    // It is back as soon as a second is over; the breaker has no say here.
+    gateway.advance(1_050);
+    assert_eq!(wanted(gateway, &mut next).await, SECOND);
+    for _ in 0..130 {
+        wanted(gateway, &mut next).await;
+    }
+    until_idle(gateway, "the thaw").await;
+    let seen: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
+    assert!(seen.is_sorted());
+    assert!(seen.len() >= before + MINUTE, "{}", seen.len());
+    at_most(SECOND, Duration::from_secs(1), &seen);
+    at_most(MINUTE, Duration::from_secs(60), &seen);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_never_sees_more_than_the_budget() {
+    let clock = Clock::manual();
+    let upstream = Upstream::start_by(&clock);
+    let setup = Setup::before(&upstream).keys("a-key").clock(&clock);
+    let gateway = setup.config(CONFIG).start();
+    stopped_for_75_seconds(&upstream, &gateway).await;
+}
+
+#[tokio::test]
+async fn nor_one_that_speaks_tls() {
+    let clock = Clock::manual();
+    let (authority, acceptor) = tls::authority();
+    let upstream = Upstream::start_tls_by(acceptor, &clock);
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(authority.as_bytes()).unwrap();
+    let url = format!("https://{}", upstream.address());
+    let trusts = format!("upstream.ca_file = \"{}\"", file.path().display());
+    let setup = Setup::at(&url).keys("a-key").clock(&clock).config(&trusts);
+    let gateway = setup.config(CONFIG).start();
+    stopped_for_75_seconds(&upstream, &gateway).await;
+}
+
+fn frozen_with_all_of_a_second(upstream: &Upstream) -> Gateway {
+    let setup = Setup::before(upstream).keys("a-key").manual();
+    let gateway = setup.config(CONFIG).start();
+    upstream.freeze();
+    gateway
+}
+
+/// Asks as often as a second allows, all in vain.
+async fn in_vain(gateway: &Gateway) {
+    for number in 0..SECOND {
+        assert_eq!(gateway.get(&token(900 + number)).await.status, 504);
+    }
+    gateway.advance(600_000);
+    assert_eq!(gateway.get(&token(903)).await.status, 503, "they count");
+    assert_eq!(given_up(gateway, 0).await, SECOND as u64);
+    let name = "ordgate_upstream_requests_given_up";
+    let labels = metric(gateway, name).await;
+    assert!(
+        labels.ends_with(" 3") || labels.ends_with(" 3.0"),
+        "{labels}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_while_it_is_stopped_gives_the_budget_back() {
+    let upstream = Upstream::start();
+    let gateway = frozen_with_all_of_a_second(&upstream);
+    in_vain(&gateway).await;
+    let address = upstream.address();
+    drop(upstream);
+    none_given_up(&gateway).await;
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).unwrap();
+    let upstream = Upstream::start_on(socket);
+    gateway.advance(1_050);
+    for number in 0..SECOND {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!(upstream.count(), SECOND, "none of what was given up");
+    assert_eq!(key(&gateway, 0).await["budget_left"], MINUTE - 2 * SECOND);
+}
+
+/// A reload that takes key and endpoint away and brings them back forgets nothing.
+#[tokio::test]
+async fn a_reload_does_not_forget_what_was_given_up() {
+    let (upstream, other) = (Upstream::start(), Upstream::start());
+    let gateway = frozen_with_all_of_a_second(&upstream);
+    in_vain(&gateway).await;
+    let elsewhere = gateway.reload(&other.config()).await;
+    assert_eq!(elsewhere.status, 200, "{}", elsewhere.text());
+    assert_eq!(
+        gateway.get(&token(1)).await.status,
+        503,
+        "one key, one budget"
+    );
+    assert_eq!(gateway.rekey("another-key").await.status, 200);
+    assert_eq!(
+        gateway.get(&token(2)).await.status,
+        200,
+        "that is another one"
+    );
+    assert_eq!(gateway.reload(&upstream.config()).await.status, 200);
+    assert_eq!(gateway.rekey("a-key").await.status, 200);
+    assert_eq!(gateway.get(&token(3)).await.status, 503);
+    upstream.thaw();
+    upstream.asked(SECOND).await;
+    let left = async || key(&gateway, 0).await["budget_left"].as_u64().unwrap();
+    // Once the connections have ended they count for a minute.
+    let mut all_ended = false;
+    for _ in 0..500 {
+        gateway.advance(60_050);
+        all_ended = left().await == MINUTE as u64;
+        if all_ended {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(all_ended, "they are given back");
+    assert_eq!(gateway.get(&token(4)).await.status, 200);
+}
+
+/// A handler that hangs and does not notice that nobody waits: it takes one of each
+/// second until the server answers something else.
+#[tokio::test]
+async fn a_handler_that_hangs_is_freed_by_the_next_answer() {
+    let upstream = Upstream::start();
+    let setup = Setup::before(&upstream).keys("a-key").manual();
+    let gateway = setup.config(CONFIG).start();
+    let gate = Gate::new();
+    for round in 0..5 {
+        let hangs = token(100 + round);
+        upstream.once(&hangs, Reply::json("{}").behind(&gate));
+        assert_eq!(gateway.get(&hangs).await.status, 504);
+        assert_eq!(given_up(&gateway, 0).await, 1);
+        gateway.advance(1_000);
+        for number in 0..2 {
+            let answered = gateway.get(&token(10 * round + number)).await;
+            assert_eq!(answered.status, 200, "{round}");
+        }
+        assert_eq!(given_up(&gateway, 0).await, 0);
+        assert_eq!(gateway.get(&token(10 * round + 2)).await.status, 503);
+        gateway.advance(1_000 + 1_050);
+        for number in 3..6 {
+            let answered = gateway.get(&token(10 * round + number)).await;
+            assert_eq!(answered.status, 200, "{round}");
+        }
+        gateway.advance(60_050);
+    }
+    let status: Value = gateway.admin("/status").await.json();
+    assert_eq!(status["upstream"]["endpoints"][0]["given_up"], 0);
+    assert_eq!(key(&gateway, 0).await["budget_left"], MINUTE);
+    gate.open();
+}
+
+/// What one endpoint has unanswered leaves another a part of each second.
+#[tokio::test]
+async fn another_endpoint_is_asked_while_one_is_stopped() {
+    let clock = Clock::manual();
+    let (first, second) = (Upstream::start_by(&clock), Upstream::start_by(&clock));
+    let setup = Setup::before_all(&[&first, &second]).keys("a-key");
+    let gateway = setup.clock(&clock).config(CONFIG).start();
+    let (mut next, mut served) = (0, 0);
+    assert!(wanted(&gateway, &mut next).await > 0);
+    gateway.advance(60_050);
+    first.freeze();
+    for _ in 0..20 {
+        wanted(&gateway, &mut next).await;
+    }
+    for _ in 0..150 {
+        served += wanted(&gateway, &mut next).await;
+    }
+    assert!(served >= MINUTE * 2 / 3, "{served}");
+    assert!(given_up(&gateway, 0).await > 0);
+    let before = first.count();
+    first.thaw();
+    none_given_up(&gateway).await;
+    for _ in 0..130 {
+        wanted(&gateway, &mut next).await;
+    }
+    assert!(first.count() > before, "what was given up has arrived");
+    // One key is asked at both.
+    let both = [first.seen(), second.seen()].concat();
+    let mut seen: Vec<_> = both.iter().map(|seen| seen.at).collect();
+    seen.sort_unstable();
+    at_most(SECOND, Duration::from_secs(1), &seen);
+    at_most(MINUTE, Duration::from_secs(60), &seen);
+}
+
+/// A client that breaks its upload off takes back nothing of what has been sent.
+#[tokio::test]
+async fn an_upload_that_breaks_off_may_still_arrive() {
+    let upstream = Upstream::start();
+    let setup = Setup::before(&upstream).keys("a-key").manual();
+    let patient = "upstream.first_byte_timeout = \"20s\"";
+    let gateway = setup.config(CONFIG).config(patient).config(ALL).start();
+    upstream.freeze();
+    let mut client = gateway.client().await;
+    client
+        .ask("POST", "/a", &[("content-length", "900000")])
+        .await;
+    client.send(vec![b'x'; 100_000]).await;
+    until("more than is buffered has come", || {
+        gateway.in_flight() == 1
+    })
+    .await;
+    drop(client);
+    until("it is over", || gateway.in_flight() == 0).await;
+    assert_eq!(given_up(&gateway, 0).await, 1);
+    upstream.thaw();
+    upstream.asked(1).await;
+    none_given_up(&gateway).await;
+}
+
+/// A server that goes on with what nobody waits for any more, as one does that has
+/// a thread for each request. One client sends what takes long and breaks it off,
+/// again and again.
+#[tokio::test]
+async fn what_one_client_breaks_off_leaves_budget_to_others() {
+    for method in ["GET", "POST"] {
+        let upstream = Upstream::start();
+        let setup = Setup::before(&upstream).keys("a-key").config(ALL);
+        let config = "upstream.requests_per_second = 8\nupstream.queue_timeout = \"20ms\"";
+        let gateway = setup.config(config).start();
+        let gate = Gate::new();
+        let slow = Reply::json("{}").behind(&gate);
+        for number in 0..24 {
+            let target = format!("/slow/{number}");
+            upstream.once(&target, slow.clone());
+            let mut client = Client::connect_from([127, 0, 0, 11], gateway.public).await;
+            client.ask(method, &target, &[]).await;
+            let sent = timeout(Duration::from_millis(50), upstream.asked(number + 1)).await;
+            drop(client);
+            if sent.is_err() {
+                break;
+            }
+        }
+        let mut client = Client::connect_from([127, 0, 0, 12], gateway.public).await;
+        let answer = client.get("/quick").await;
+        assert_eq!(answer.status, 200, "{method}: {:?}", upstream.targets());
+        gate.open();
+        none_given_up(&gateway).await;
+        until_idle(&gateway, method).await;
+    }
+}

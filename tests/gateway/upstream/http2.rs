@@ -1,0 +1,488 @@
+//! HTTP/2 towards the upstream, where `upstream.http2` asks for it: slow readers,
+//! silent and lost connections, and requests that the server has not processed.
+
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use serde_json::Value;
+use tempfile::NamedTempFile;
+
+use super::until_idle;
+use crate::support::http2::{
+    Act, Asked, ENHANCE_YOUR_CALM, Frames, INTERNAL_ERROR, NO_ERROR, Polite, REFUSED_STREAM,
+};
+use crate::support::respect::ALL;
+use crate::support::{Answer, Client, Gateway, ROUTES, Setup, Upstream, tls, token};
+
+/// One client may have many requests under way, and time plays no part.
+const CONFIG: &str = r#"
+    upstream.http2 = true
+    upstream.max_in_flight = 100
+    upstream.min_in_flight = 100
+    upstream.breaker.failures = 3
+"#;
+
+fn at(url: &str) -> Setup {
+    Setup::at(url).config(CONFIG)
+}
+
+/// What so many clients get who ask at once.
+async fn together(gateway: &Gateway, numbers: std::ops::Range<usize>) -> Vec<Answer> {
+    join_all(numbers.map(|number| async move { gateway.get(&token(number)).await })).await
+}
+
+fn statuses(answers: &[Answer]) -> Vec<u16> {
+    answers.iter().map(|answer| answer.status).collect()
+}
+
+/// What the operator learns of the upstream.
+async fn upstream_status(gateway: &Gateway) -> Value {
+    gateway.admin("/status").await.json()["upstream"].clone()
+}
+
+/// That the upstream is well, and so many requests were sent again.
+async fn is_well(gateway: &Gateway, retried: usize, name: &str) -> Value {
+    let status = upstream_status(gateway).await;
+    let endpoint = &status["endpoints"][0];
+    assert_eq!(endpoint["breaker"]["state"], "closed", "{name}: {status}");
+    assert_eq!(status["sent_for"]["retry"], retried, "{name}: {status}");
+    until_idle(gateway, name).await;
+    status
+}
+
+/// Whether all streams of a connection have come, of so many.
+fn is_last(asked: Asked, all: usize) -> bool {
+    asked.number + 1 == all
+}
+
+#[tokio::test]
+async fn http_1_1_is_spoken_by_default_to_a_server_that_offers_http_2() {
+    let (authority, acceptor) = tls::offering(&["h2", "http/1.1"]);
+    let upstream = Upstream::start_tls(acceptor);
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(authority.as_bytes()).unwrap();
+    let setup = Setup::at(&format!("https://localhost:{}", upstream.address().port()));
+    let config = format!("upstream.ca_file = \"{}\"", file.path().display());
+    let gateway = setup.config(&config).start();
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn http_2_is_spoken_where_it_is_asked_for_and_agreed_to() {
+    let (authority, acceptor) = tls::offering(&["h2", "http/1.1"]);
+    let agreeing = Frames::start_with(Some(acceptor), None, |_| vec![Act::Answer]);
+    let (other, acceptor) = tls::offering(&["http/1.1"]);
+    let declining = Upstream::start_tls(acceptor);
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(authority.as_bytes()).unwrap();
+    file.write_all(other.as_bytes()).unwrap();
+    let config = format!("upstream.ca_file = \"{}\"", file.path().display());
+    let gateway = at(&agreeing.https()).config(&config).start();
+    for number in 0..3 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    assert_eq!((agreeing.seen().len(), agreeing.connections()), (3, 1));
+
+    let url = format!("https://localhost:{}", declining.address().port());
+    let gateway = at(&url).config(&config).start();
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+    assert_eq!(declining.count(), 1);
+}
+
+#[tokio::test]
+async fn base_urls_of_both_schemes_and_a_reload() {
+    let (authority, acceptor) = tls::offering(&["h2"]);
+    let secure = Frames::start_with(Some(acceptor), None, |_| vec![Act::Abort]);
+    let plain = Frames::start(None, |_| vec![Act::Answer]);
+    let old = Upstream::start();
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(authority.as_bytes()).unwrap();
+    let urls = [secure.https(), plain.url()];
+    let gateway = Setup::alone()
+        .config(CONFIG)
+        .config(&format!("upstream.url = {urls:?}"))
+        .config(&format!("upstream.ca_file = \"{}\"", file.path().display()))
+        .start();
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+    assert_eq!(secure.seen().len(), 1);
+    assert!(!plain.seen().is_empty());
+    let config = format!("upstream.url = \"{}\"\nupstream.http2 = false", old.url());
+    assert_eq!(gateway.reload(&config).await.status, 200);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
+    assert_eq!(old.count(), 1);
+}
+
+/// Beside the API's routes.
+const LARGE_ROUTE: &str = r#"
+    [[route]]
+    name = "large"
+    path = "/large"
+    headers = "all"
+    cache = { mode = "off" }
+"#;
+
+#[tokio::test]
+async fn clients_that_do_not_read_stall_nobody() {
+    const LARGE: usize = 12 << 20;
+    let upstream = Polite::start(|request| async move {
+        let body = match request.path.as_str() {
+            "/large" => Bytes::from(vec![b' '; LARGE]),
+            _ => Bytes::from_static(b"{}"),
+        };
+        request.answer(body).await;
+    });
+    let gateway = at(&upstream.url())
+        .config("upstream.max_in_flight = 8\nupstream.min_in_flight = 8")
+        .config(&format!("{ROUTES}{LARGE_ROUTE}"))
+        .start();
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        let mut client = Client::connect_narrow(gateway.public).await;
+        client.ask("GET", "/large", &[]).await;
+        // It has begun to come.
+        client.some(1).await;
+        slow.push(client);
+    }
+    for number in 0..50 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200, "{number}");
+    }
+    let seen = upstream.seen();
+    let of = |large: bool| {
+        let own = seen.iter().filter(|(_, path)| (path == "/large") == large);
+        let mut own: Vec<_> = own.map(|(connection, _)| *connection).collect();
+        own.dedup();
+        own
+    };
+    assert_eq!(of(true).len(), 4, "each on its own: {seen:?}");
+    assert_eq!(of(false).len(), 1, "one for all: {seen:?}");
+    assert!(!of(true).contains(&of(false)[0]), "{seen:?}");
+    drop(slow);
+}
+
+#[tokio::test]
+async fn connections_of_relayed_exchanges_are_used_again() {
+    let upstream = Polite::start(|request| request.answer(Bytes::from_static(b"{}")));
+    let gateway = at(&upstream.url()).config(ALL).start();
+    for number in 0..5 {
+        assert_eq!(gateway.get(&format!("/{number}")).await.status, 200);
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_given_up() {
+    let upstream = Frames::start(None, |asked| match (asked.connection, asked.number) {
+        (0, 3) => vec![Act::FallSilent],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url())
+        .config("upstream.first_byte_timeout = \"300ms\"")
+        .start();
+    for number in 0..3 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    // One of these falls silent; the others are behind it on the connection.
+    let answers = together(&gateway, 3..23).await;
+    let lost = answers.iter().filter(|answer| answer.status == 504).count();
+    let well = answers.iter().filter(|answer| answer.status == 200).count();
+    assert_eq!(lost + well, 20, "{:?}", statuses(&answers));
+    assert!(lost >= 1);
+    assert_eq!(statuses(&together(&gateway, 30..50).await), [200; 20]);
+    let status = upstream_status(&gateway).await;
+    assert_eq!(
+        status["endpoints"][0]["breaker"]["state"], "closed",
+        "{status}"
+    );
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[tokio::test]
+async fn one_slow_answer_does_not_cost_the_connection() {
+    let upstream = Frames::start(None, |asked| match asked.number {
+        0 => vec![],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url())
+        .config("upstream.first_byte_timeout = \"300ms\"")
+        .start();
+    let mut client = gateway.client().await;
+    client.ask("GET", &token(0), &[]).await;
+    upstream.asked(1).await;
+    let over = AtomicBool::new(false);
+    let slow = async {
+        assert_eq!(client.answer("GET").await.status, 504);
+        over.store(true, SeqCst);
+    };
+    let others = async {
+        let mut number = 1;
+        while !over.load(SeqCst) {
+            assert_eq!(gateway.get(&token(number)).await.status, 200);
+            number += 1;
+        }
+    };
+    tokio::join!(slow, others);
+    assert_eq!(gateway.get(&token(1_000_000)).await.status, 200);
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_never_answers_is_given_up() {
+    let upstream = Frames::start(None, |asked| match asked.connection {
+        0 => vec![],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url())
+        .config("upstream.first_byte_timeout = \"300ms\"")
+        .start();
+    assert_eq!(gateway.get(&token(0)).await.status, 504);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
+    assert_eq!(upstream.connections(), 2);
+}
+
+#[tokio::test]
+async fn the_end_of_a_connection_is_one_failure() {
+    const ALL_AT_ONCE: usize = 30;
+    for end in [Act::Abort, Act::Close] {
+        let name = format!("{end:?}");
+        let upstream = Frames::start(None, move |asked| match asked.connection {
+            0 if is_last(asked, ALL_AT_ONCE) => vec![end.clone()],
+            0 => vec![],
+            _ => vec![Act::Answer],
+        });
+        let gateway = at(&upstream.url()).start();
+        let answers = together(&gateway, 0..ALL_AT_ONCE).await;
+        assert_eq!(statuses(&answers), [200; ALL_AT_ONCE], "{name}");
+        assert_eq!(upstream.connections(), 2, "{name}");
+        let status = is_well(&gateway, ALL_AT_ONCE, &name).await;
+        assert_eq!(status["endpoints"][0]["failed"], 1, "{name}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn bodies_that_end_with_their_connection_are_one_failure() {
+    let upstream = Frames::start(None, |asked| match asked.connection {
+        0 if is_last(asked, 30) => vec![Act::Begin, Act::Abort],
+        0 => vec![Act::Begin],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url()).start();
+    assert_eq!(statuses(&together(&gateway, 0..30).await), [200; 30]);
+    is_well(&gateway, 30, "bodies").await;
+}
+
+#[tokio::test]
+async fn each_connection_that_ends_is_a_failure_of_its_own() {
+    let upstream = Frames::start(None, |_| vec![Act::Abort]);
+    let gateway = at(&upstream.url())
+        .config("upstream.retry.limit = 0")
+        .start();
+    for number in 0..3 {
+        let answer = gateway.get(&token(number)).await;
+        assert_eq!(answer.status, 502);
+        assert_eq!(
+            answer.must("proxy-status"),
+            "ordgate; error=connection_terminated"
+        );
+    }
+    let status = upstream_status(&gateway).await;
+    assert_eq!(
+        status["endpoints"][0]["breaker"]["state"], "open",
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn goaway_after_each_fifty_requests() {
+    // As nginx has it, the connection stays until the client closes it; or the
+    // server closes it; or it resets it, so that GOAWAY is lost with it.
+    for (end, retries) in [(None, 0), (Some(Act::Close), 0), (Some(Act::Abort), 1)] {
+        let name = format!("{end:?}");
+        let upstream = Frames::start(None, move |asked| match asked.number {
+            0..49 => vec![Act::Answer],
+            49 => {
+                let goaway = [Act::Answer, Act::Goaway(asked.stream, NO_ERROR)];
+                goaway.into_iter().chain(end.clone()).collect()
+            }
+            // What comes after GOAWAY is ignored.
+            _ => vec![],
+        });
+        let gateway = at(&upstream.url())
+            .config(&format!("upstream.retry.limit = {retries}"))
+            .start();
+        for round in 0..20 {
+            let answers = together(&gateway, round * 30..round * 30 + 30).await;
+            assert_eq!(statuses(&answers), [200; 30], "{name} {round}");
+        }
+        let status = upstream_status(&gateway).await;
+        let endpoint = &status["endpoints"][0];
+        assert_eq!(endpoint["breaker"]["state"], "closed", "{name}: {status}");
+        assert_eq!(endpoint["failed"] == 0, retries == 0, "{name}: {status}");
+        assert!(upstream.connections() >= 12, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn streams_up_to_the_last_of_goaway_are_lost_with_the_connection() {
+    // Those above it were not processed; of those below nobody knows.
+    let upstream = Frames::start(None, |asked| match asked.connection {
+        0 if is_last(asked, 30) => vec![Act::Goaway(19, NO_ERROR), Act::Close],
+        0 => vec![],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url())
+        .config("upstream.retry.limit = 0")
+        .start();
+    let answers = together(&gateway, 0..30).await;
+    let lost = answers.iter().filter(|answer| answer.status == 502).count();
+    // Streams 1, 3, ... 19.
+    assert_eq!(lost, 10, "{:?}", statuses(&answers));
+    let status = is_well(&gateway, 20, "goaway").await;
+    assert_eq!(status["endpoints"][0]["failed"], 1, "{status}");
+}
+
+#[tokio::test]
+async fn refused_streams_are_sent_again_beside_breaker_and_retries() {
+    let refuse = |asked: Asked| match asked.number {
+        0..30 => vec![Act::Reset(REFUSED_STREAM)],
+        _ => vec![Act::Answer],
+    };
+    let upstream = Frames::start(None, refuse);
+    let gateway = at(&upstream.url())
+        .config("upstream.retry.limit = 0")
+        .start();
+    assert_eq!(statuses(&together(&gateway, 0..30).await), [200; 30]);
+    let status = is_well(&gateway, 30, "refused").await;
+    assert_eq!(status["endpoints"][0]["failed"], 0, "{status}");
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn what_was_not_processed_is_sent_again_with_any_method_and_a_buffered_body() {
+    let upstream = Frames::start(None, |asked| match asked.number % 2 {
+        0 => vec![Act::Reset(REFUSED_STREAM)],
+        _ => vec![Act::Answer],
+    });
+    let gateway = at(&upstream.url()).config(ALL).start();
+    let mut client = gateway.client().await;
+    client
+        .send("POST /x HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\nabc")
+        .await;
+    assert_eq!(client.answer("POST").await.status, 200);
+    assert_eq!(gateway.request("DELETE", "/y", &[]).await.status, 200);
+    assert_eq!(upstream.seen().len(), 4);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_for_ever() {
+    let upstream = Frames::start(None, |_| vec![Act::Reset(REFUSED_STREAM)]);
+    let gateway = at(&upstream.url())
+        .config("upstream.retry.limit = 0")
+        .start();
+    for number in 1..=3 {
+        let answer = gateway.get(&token(number)).await;
+        assert_eq!(answer.status, 502);
+        assert_eq!(
+            answer.must("proxy-status"),
+            "ordgate; error=connection_terminated"
+        );
+        assert_eq!(
+            upstream.seen().len(),
+            6 * number,
+            "once, and five times more"
+        );
+    }
+    let status = upstream_status(&gateway).await;
+    let endpoint = &status["endpoints"][0];
+    assert_eq!(endpoint["breaker"]["state"], "open", "{status}");
+    assert_eq!(
+        endpoint["last_failure"]["kind"], "refused_stream",
+        "{status}"
+    );
+    until_idle(&gateway, "refused for ever").await;
+}
+
+#[tokio::test]
+async fn other_codes_are_failures() {
+    for (act, kind) in [
+        (Act::Reset(INTERNAL_ERROR), "stream_reset"),
+        (Act::Reset(ENHANCE_YOUR_CALM), "enhance_your_calm"),
+        (Act::Goaway(0, ENHANCE_YOUR_CALM), "enhance_your_calm"),
+    ] {
+        let given = act.clone();
+        let upstream = Frames::start(None, move |_| vec![given.clone()]);
+        let gateway = at(&upstream.url())
+            .config("upstream.retry.limit = 0")
+            .start();
+        for number in 1..=3 {
+            assert_eq!(gateway.get(&token(number)).await.status, 502, "{act:?}");
+            assert_eq!(upstream.seen().len(), number, "{act:?}");
+        }
+        let status = upstream_status(&gateway).await;
+        let endpoint = &status["endpoints"][0];
+        assert_eq!(endpoint["breaker"]["state"], "open", "{status}");
+        assert_eq!(endpoint["last_failure"]["kind"], kind, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_ends_without_end_stream_is_not_whole() {
+    // Of NO_ERROR the HTTP client makes an end like any other.
+    for end in [Act::Reset(NO_ERROR), Act::Goaway(0, NO_ERROR)] {
+        let name = format!("{end:?}");
+        let given = end.clone();
+        let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
+            0 => vec![Act::Part(None), given.clone()],
+            _ => vec![Act::Answer],
+        });
+        let gateway = at(&upstream.url()).config(ALL).start();
+        let mut client = gateway.client().await;
+        client.ask("GET", "/x", &[("connection", "close")]).await;
+        let said = String::from_utf8(client.rest().await).unwrap();
+        let is_told = said.starts_with("HTTP/1.1 200") && said.ends_with("0\r\n\r\n");
+        assert!(!is_told, "{name}: it is not told as whole: {said}");
+        let next = gateway.get("/x").await;
+        assert_eq!(next.status, 200, "{name}");
+        assert_eq!(upstream.seen().len(), 2, "{name}: it is not stored");
+
+        // What is read whole is asked for again.
+        let given = end.clone();
+        let upstream = Frames::start(None, move |asked| match asked.connection + asked.number {
+            0 => vec![Act::Part(None), given.clone()],
+            _ => vec![Act::Answer],
+        });
+        let gateway = at(&upstream.url()).start();
+        assert_eq!(gateway.get(&token(0)).await.status, 200, "{name}");
+        let status = is_well(&gateway, 1, &name).await;
+        assert_eq!(status["endpoints"][0]["failed"], 1, "{name}: {status}");
+    }
+}
+
+#[tokio::test]
+async fn one_stream_at_a_time() {
+    let upstream = Frames::start(Some(1), |_| vec![Act::Answer]);
+    let gateway = at(&upstream.url()).start();
+    for round in 0..3 {
+        let answers = together(&gateway, round * 30..round * 30 + 30).await;
+        assert_eq!(statuses(&answers), [200; 30]);
+    }
+    assert_eq!(upstream.connections(), 1);
+}
+
+#[tokio::test]
+async fn nobody_there_for_many_at_once() {
+    let (_held, address) = crate::support::upstream::refusing();
+    let gateway = at(&format!("http://{address}")).start();
+    let answers = together(&gateway, 0..30).await;
+    for answer in &answers {
+        assert!([502, 503].contains(&answer.status), "{answer:?}");
+    }
+    let status = upstream_status(&gateway).await;
+    assert_eq!(
+        status["endpoints"][0]["breaker"]["state"], "open",
+        "{status}"
+    );
+    until_idle(&gateway, "refused").await;
+}

@@ -1,0 +1,334 @@
+//! What the upstream says of its limits tightens the key's budget, whatever the
+//! answer is that says it.
+
+mod dialects;
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::{key, keyed, metric, must_wait};
+use crate::support::respect;
+use crate::support::{Client, Gate, Process, Reply, Upstream, token, until};
+
+/// A JSON answer that says this of limits, and nothing else.
+fn said(status: u16, fields: &str) -> Reply {
+    Reply::with(status, fields, r#"{"telling":"limits"}"#)
+}
+
+/// That an answer with this status and these fields leaves so many requests for
+/// so many seconds, and no more.
+async fn must_leave(status: u16, fields: &str, left: usize, seconds: u64) {
+    let upstream = Upstream::start();
+    // Nothing is said but once: no answer loosens what was said.
+    upstream.always(said(200, ""));
+    upstream.once(&token(0), said(status, fields));
+    let gateway = keyed(&upstream, "one");
+    let first = gateway.get(&token(0)).await;
+    let expected = if status == 500 { 502 } else { status };
+    assert_eq!(first.status, expected, "{fields}");
+    for more in 0..left {
+        assert_eq!(key(&gateway, 0).await["budget_left"], left - more);
+        assert_eq!(gateway.get(&token(more + 1)).await.status, 200);
+    }
+    must_wait(&gateway.get(&token(90)).await, seconds);
+    gateway.advance(seconds * 1000 - 100);
+    must_wait(&gateway.get(&token(90)).await, 1);
+    assert_eq!(upstream.count(), left + 1, "{fields}");
+    gateway.advance(100);
+    assert_eq!(gateway.get(&token(90)).await.status, 200, "{fields}");
+}
+
+#[tokio::test]
+async fn what_is_left_is_held_to_until_the_windows_end() {
+    for (fields, left, seconds) in [
+        ("ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n", 2, 30),
+        (
+            "x-ratelimit-remaining: 3\r\nx-ratelimit-reset: 30\r\n",
+            3,
+            30,
+        ),
+        ("ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n", 0, 30),
+        ("x-ratelimit-remaining-minute: 0\r\n", 0, 60),
+        (
+            "x-ratelimit-remaining-minute: 1\r\nx-ratelimit-reset-minute: 9\r\n",
+            1,
+            9,
+        ),
+        (
+            "x-ratelimit-remaining-hour: 1\r\nx-ratelimit-remaining-second: 5\r\n",
+            1,
+            3600,
+        ),
+        ("x-ratelimit-remaining-second: 0\r\n", 0, 1),
+    ] {
+        for status in [200, 404, 500] {
+            must_leave(status, fields, left, seconds).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_budget_without_a_limit_is_held_to_what_the_upstream_says() {
+    let upstream = Upstream::start();
+    upstream.always(said(200, ""));
+    upstream.once(
+        &token(599),
+        said(200, "ratelimit-remaining: 1\r\nratelimit-reset: 30\r\n"),
+    );
+    let gateway = keyed(&upstream, "one");
+    let unlimited = "upstream.requests_per_minute = \"unlimited\"\n\
+                     upstream.requests_per_second = \"unlimited\"";
+    assert_eq!(gateway.reload(unlimited).await.status, 200);
+    for number in 0..600 {
+        // The clock stands still: it is all in one second.
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let told = key(&gateway, 0).await;
+    assert_eq!(told["budget"], Value::Null);
+    assert_eq!(told["budget_left"], 1);
+    let metrics = gateway.admin("/metrics").await;
+    assert!(!metrics.text().contains("ordgate_upstream_budget{"));
+    assert!(!metrics.text().contains("ordgate_upstream_budget_left{"));
+    assert_eq!(gateway.get(&token(600)).await.status, 200);
+    must_wait(&gateway.get(&token(601)).await, 30);
+    gateway.advance(30_000);
+    assert_eq!(gateway.get(&token(601)).await.status, 200);
+    assert_eq!(key(&gateway, 0).await["budget_left"], Value::Null);
+    // A limit that is set counts what was sent before.
+    let limited = "upstream.requests_per_minute = 700\nupstream.requests_per_second = 700";
+    assert_eq!(gateway.reload(limited).await.status, 200);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 700 - 602);
+    gateway.advance(31_000);
+    assert_eq!(key(&gateway, 0).await["budget_left"], 699);
+}
+
+/// A server of one's own is asked without the key that there is for another.
+#[tokio::test]
+async fn the_key_is_sent_where_it_is_to_be() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "one-key");
+    let limited = "upstream.requests_per_minute = 50\nupstream.send_api_key = ";
+    for (number, sends, name, left) in [
+        (0, true, "key-1", 49),
+        (1, false, "none", 49),
+        (2, true, "key-1", 48),
+        (3, false, "none", 48),
+    ] {
+        let answer = gateway.reload(&format!("{limited}{sends}")).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+        let sent = upstream.seen().pop().unwrap().field("x-api-key");
+        assert_eq!(sent.as_deref(), sends.then_some("one-key"));
+        let told = key(&gateway, 0).await;
+        assert_eq!(
+            (&told["name"], &told["budget_left"]),
+            (&name.into(), &left.into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn unix_time_is_read_as_such() {
+    const HOURS: Duration = Duration::from_secs(8 * 3600);
+    // As it is, after the machine was suspended, and after its clock was set back:
+    // what clients see of the wall's time takes that up gradually.
+    for set in [0, 1, -1] {
+        let upstream = Upstream::start();
+        let gateway = keyed(&upstream, "one");
+        let mut now = gateway.wall();
+        match set {
+            1 => now += HOURS,
+            -1 => now -= HOURS,
+            _ => {}
+        }
+        gateway.set_wall(now);
+        let unix = now.duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let fields = format!(
+            "ratelimit-remaining: 0\r\nratelimit-reset: {}\r\n",
+            unix + 45
+        );
+        upstream.once(&token(0), said(200, &fields));
+        assert_eq!(gateway.get(&token(0)).await.status, 200);
+        let wait = gateway.get(&token(1)).await.number("retry-after");
+        assert!((44..=45).contains(&wait), "{wait} {set}");
+        gateway.advance(45_000);
+        assert_eq!(gateway.get(&token(1)).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn more_than_was_said_loosens_nothing() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "one");
+    let fields = "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n";
+    upstream.once(&token(0), said(200, fields));
+    upstream.always(said(
+        200,
+        "ratelimit-remaining: 400\r\nratelimit-reset: 29\r\n\
+         x-ratelimit-remaining-minute: 99999999999999999999\r\n",
+    ));
+    for number in 0..3 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    must_wait(&gateway.get(&token(3)).await, 30);
+    // Nor does it loosen our own.
+    gateway.advance(30_000);
+    assert_eq!(gateway.get(&token(3)).await.status, 200);
+}
+
+#[tokio::test]
+async fn what_the_upstream_has_not_counted_yet_counts() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "one");
+    let gate = Gate::new();
+    upstream.once(&token(1), said(200, "").behind(&gate));
+    upstream.once(
+        &token(2),
+        said(200, "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n"),
+    );
+    let mut slow = gateway.client().await;
+    slow.ask("GET", &token(1), &[]).await;
+    upstream.asked(1).await;
+    assert_eq!(gateway.get(&token(2)).await.status, 200);
+    // One of the two may have been taken by what is under way.
+    assert_eq!(key(&gateway, 0).await["budget_left"], 1);
+    upstream.always(said(200, ""));
+    assert_eq!(gateway.get(&token(3)).await.status, 200);
+    must_wait(&gateway.get(&token(4)).await, 30);
+    gate.open();
+}
+
+#[tokio::test]
+async fn another_key_goes_on() {
+    let upstream = Upstream::start();
+    upstream.usually(|seen| match seen.field("x-api-key").as_deref() {
+        Some("one") => said(200, "ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n"),
+        _ => said(200, ""),
+    });
+    let gateway = keyed(&upstream, "one,other");
+    for number in 0..6 {
+        assert_eq!(gateway.get(&token(number)).await.status, 200);
+    }
+    let seen = upstream.seen();
+    let ones = seen.iter().filter_map(|seen| seen.field("x-api-key"));
+    assert_eq!(ones.filter(|key| key == "one").count(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_passes_through_speaks_of_the_key_it_was_asked_with() {
+    for (keys, goes_on) in [("one", false), ("", true)] {
+        let upstream = Upstream::start();
+        let setup = respect::plain(&upstream).manual();
+        let setup = setup.config("upstream.queue_timeout = \"20ms\"");
+        let gateway = match keys {
+            "" => setup.start(),
+            keys => setup.keys(keys).start(),
+        };
+        let fields = "ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n";
+        upstream.always(said(200, fields));
+        assert_eq!(gateway.get("/a").await.status, 200);
+        let next = gateway.get("/b").await;
+        match goes_on {
+            true => assert_eq!(next.status, 200, "the limit may be the client's own"),
+            false => must_wait(&next, 30),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_spent_quota_is_told_from_a_spent_minute() {
+    for (status, fields) in [
+        (200, "x-ratelimit-remaining-month: 0\r\n"),
+        (200, "x-ratelimit-remaining-day: 0\r\n"),
+        (404, "x-ratelimit-remaining-month: 0\r\n"),
+        (200, "ratelimit-remaining: 0\r\nratelimit-reset: 500000\r\n"),
+        (429, "x-ratelimit-remaining-month: 0\r\n"),
+        (429, "x-ratelimit-remaining-month: 0\r\nretry-after: 20\r\n"),
+        (429, "retry-after: 86400\r\n"),
+        (429, "retry-after: 99999999999999999999\r\n"),
+    ] {
+        let upstream = Upstream::start();
+        let gateway = keyed(&upstream, "one");
+        assert_eq!(gateway.get(&token(0)).await.status, 200);
+        assert_eq!(key(&gateway, 0).await["state"], "ready");
+        let state =
+            "ordgate_upstream_key_state{key=\"key-1\",state=\"quota-spent\",upstream=\"default\"}";
+        assert_eq!(metric(&gateway, state).await, "0.0");
+
+        upstream.always(said(status, fields));
+        let first = gateway.get(&token(1)).await;
+        match status {
+            429 => must_wait(&first, 3600),
+            _ => assert_eq!(first.status, status),
+        }
+        must_wait(&gateway.get(&token(2)).await, 3600);
+        assert_eq!(key(&gateway, 0).await["state"], "quota-spent", "{fields}");
+        assert_eq!(metric(&gateway, state).await, "1.0");
+        gateway.advance(1_800_000);
+        must_wait(&gateway.get(&token(3)).await, 1800);
+        assert_eq!(upstream.count(), 2);
+
+        // After an hour one request tries, and it is the same for another.
+        gateway.advance(1_800_000);
+        gateway.get(&token(4)).await;
+        must_wait(&gateway.get(&token(5)).await, 3600);
+        assert_eq!(upstream.count(), 3, "{fields}");
+
+        // And then it is well again.
+        gateway.advance(3_600_000);
+        let patient = gateway.reload("upstream.queue_timeout = \"30s\"").await;
+        assert_eq!(patient.status, 200);
+        let gate = Gate::new();
+        upstream.always(said(200, "").behind(&gate));
+        let mut trying = gateway.client().await;
+        trying.ask("GET", &token(6), &[]).await;
+        upstream.asked(4).await;
+        let mut waiting = gateway.client().await;
+        waiting.ask("GET", &token(7), &[]).await;
+        until("another waits", || gateway.queued() == 1).await;
+        assert_eq!(upstream.count(), 4, "one request tries");
+        gate.open();
+        upstream.asked(5).await;
+        assert_eq!(gateway.get(&token(8)).await.status, 200);
+        assert_eq!(key(&gateway, 0).await["state"], "ready", "{fields}");
+    }
+}
+
+#[tokio::test]
+async fn a_trial_that_tells_nothing_is_followed_by_another() {
+    let upstream = Upstream::start();
+    let gateway = keyed(&upstream, "one");
+    upstream.once(&token(0), said(200, "x-ratelimit-remaining-month: 0\r\n"));
+    assert_eq!(gateway.get(&token(0)).await.status, 200);
+    gateway.advance(3_600_000);
+    upstream.once(&token(1), Reply::status(500, "{}"));
+    assert_eq!(gateway.get(&token(1)).await.status, 502);
+    must_wait(&gateway.get(&token(1)).await, 60);
+    gateway.advance(60_000);
+    assert_eq!(gateway.get(&token(1)).await.status, 200);
+    assert_eq!(key(&gateway, 0).await["state"], "ready");
+}
+
+#[tokio::test]
+async fn a_spent_quota_is_an_alarm_and_one_alone() {
+    let upstream = Upstream::start();
+    upstream.always(said(200, "x-ratelimit-remaining-month: 0\r\n"));
+    let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
+    let (process, public, _admin) = Process::before(&upstream, &[], &variables);
+    let mut client = Client::connect(public).await;
+    let block = crate::support::BLOCK;
+    client.get(block).await;
+    for _ in 0..3 {
+        client.get(crate::support::TX).await;
+    }
+    process.signal(rustix::process::Signal::TERM);
+    drop(client);
+    let left = process.wait();
+    let alarms = left.errors.lines().filter(|line| line.contains("quota"));
+    let alarms: Vec<_> = alarms.collect();
+    // Of two upstreams, each says it once.
+    assert_eq!(alarms.len(), crate::SHAPE.servers(), "{}", left.errors);
+    assert!(alarms[0].contains("ERROR") && alarms[0].contains("key-1"));
+    assert!(!left.errors.contains("a-key-of-ours"));
+}

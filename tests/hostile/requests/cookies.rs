@@ -1,0 +1,104 @@
+//! Cookies of one client, which no other may get.
+
+use super::{FRESH, is_hit, plain};
+use crate::ALL;
+use crate::support::{Gateway, Reply, Setup, Upstream};
+
+async fn cookies(gateway: &Gateway, target: &str) -> [Option<String>; 2] {
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let answer = gateway.get(target).await;
+        seen.push(answer.field("set-cookie").map(str::to_owned));
+    }
+    [seen.remove(0), seen.remove(0)]
+}
+
+/// An origin that gives each request a cookie of its own.
+fn baking(upstream: &Upstream, fields: &'static str) {
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    upstream.usually(move |_| {
+        let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let fields = format!("{fields}set-cookie: session={nth}\r\n");
+        Reply::with(200, &fields, "body")
+    });
+}
+
+#[tokio::test]
+async fn one_clients_cookie_is_given_to_nobody_else_by_a_guess() {
+    const OLD: &str = "last-modified: Sat, 01 Jan 2000 00:00:00 GMT\r\n";
+    const TAGGED: &str = "etag: \"one\"\r\ncache-control: no-cache\r\n";
+    const PUBLIC: &str =
+        "last-modified: Sat, 01 Jan 2000 00:00:00 GMT\r\ncache-control: public\r\n";
+    for (fields, kept) in [
+        (OLD, false),
+        (TAGGED, false),
+        (
+            "expires: Sat, 01 Jan 2000 00:00:00 GMT\r\netag: \"one\"\r\n",
+            false,
+        ),
+        ("cache-control: max-age=0\r\netag: \"one\"\r\n", false),
+        (
+            "cdn-cache-control: max-age=0\r\ncache-control: max-age=60\r\n",
+            false,
+        ),
+        (FRESH, true),
+        ("cache-control: s-maxage=60\r\n", true),
+        ("cdn-cache-control: max-age=60\r\n", true),
+        ("expires: Sat, 01 Jan 2101 00:00:00 GMT\r\n", true),
+        (PUBLIC, true),
+    ] {
+        let upstream = Upstream::start();
+        baking(&upstream, fields);
+        let gateway = plain(&upstream).start();
+        let [first, second] = cookies(&gateway, "/v").await;
+        assert_eq!(first.as_deref(), Some("session=0"), "{fields}");
+        let expected = if kept { "session=0" } else { "session=1" };
+        assert_eq!(second.as_deref(), Some(expected), "{fields}");
+
+        let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
+        let upstream = Upstream::start();
+        baking(&upstream, fields);
+        let gateway = Setup::before(&upstream).config(&never).start();
+        let [_, second] = cookies(&gateway, "/v").await;
+        assert_eq!(second.as_deref(), Some("session=1"), "{fields}");
+    }
+    // Without a cookie it is stored as before.
+    let upstream = Upstream::start();
+    upstream.always(Reply::with(200, OLD, "body"));
+    let gateway = plain(&upstream).start();
+    gateway.get("/v").await;
+    assert!(is_hit(&gateway.get("/v").await));
+}
+
+#[tokio::test]
+async fn a_reload_that_refuses_cookies_gives_none_that_is_stored() {
+    let upstream = Upstream::start();
+    baking(&upstream, FRESH);
+    let gateway = plain(&upstream).start();
+    cookies(&gateway, "/v").await;
+    let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
+    assert_eq!(gateway.reload(&never).await.status, 200);
+    let [first, second] = cookies(&gateway, "/v").await;
+    assert_eq!(first.as_deref(), Some("session=1"));
+    assert_eq!(second.as_deref(), Some("session=2"));
+}
+
+/// The cookie of a 304 is for the client whose request it answers.
+#[tokio::test]
+async fn the_cookie_of_a_304_is_not_stored_by_the_freshness_of_a_200() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let fields = "cache-control: max-age=10\r\netag: \"one\"\r\n";
+    upstream.once("/v", Reply::with(200, fields, "body"));
+    gateway.get("/v").await;
+    gateway.advance(10_000);
+    let unchanged = "HTTP/1.1 304 Not Modified\r\netag: \"one\"\r\nset-cookie: session=ann\r\n\r\n";
+    upstream.once("/v", Reply::raw(unchanged));
+    let ann = gateway.get("/v").await;
+    assert_eq!(ann.text(), "body");
+    assert_eq!(ann.field("set-cookie"), Some("session=ann"));
+    let bob = gateway.get("/v").await;
+    assert_eq!((bob.text(), is_hit(&bob)), ("body", true));
+    assert_eq!(bob.field("set-cookie"), None);
+    assert_eq!(upstream.count(), 2);
+}

@@ -1,0 +1,113 @@
+//! The origin: what it is asked, and bodies that come in pieces.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method};
+use http_body::{Body as _, Frame};
+use http_body_util::BodyExt;
+use ordgate::upstream::answer::Answer;
+use ordgate::upstream::{
+    BodyPermit, Failure, RequestBody, RequestPriority, StreamedAnswer, UpstreamClient,
+};
+use ordgate::wire::body::BodyError;
+use tokio::sync::{mpsc, oneshot};
+
+/// What is passed on to the origin, as it comes.
+pub(super) type Passed = (
+    String,
+    HeaderMap,
+    oneshot::Sender<Result<StreamedAnswer, Failure>>,
+);
+
+#[derive(Clone, Default)]
+pub(super) struct Origin(pub(super) Arc<Mutex<Vec<Passed>>>);
+
+impl UpstreamClient for Origin {
+    fn ask<'a>(
+        &'a self,
+        _target: &'a str,
+        _wish: RequestPriority,
+    ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
+        Box::pin(async { Err(Failure::Terminated) })
+    }
+
+    fn exchange<'a>(
+        &'a self,
+        _method: Method,
+        target: &'a str,
+        fields: HeaderMap,
+        _body: Option<RequestBody>,
+        _wish: RequestPriority,
+        _whole: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
+        let (reply, answer) = oneshot::channel();
+        let passed = (target.to_owned(), fields, reply);
+        self.0.lock().unwrap().push(passed);
+        Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(90)
+    }
+}
+
+/// A body that comes as the play has it.
+pub(super) struct Pieces(pub(super) mpsc::UnboundedReceiver<Result<Bytes, BodyError>>);
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|next| Some(next?.map(Frame::data)))
+    }
+}
+
+pub(super) fn exchange<B>(head: http::response::Builder, body: B) -> StreamedAnswer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BodyError>,
+{
+    let (head, ()) = head.body(()).unwrap().into_parts();
+    StreamedAnswer {
+        head,
+        body: body.map_err(Into::into).boxed_unsync(),
+        permit: BodyPermit::default(),
+        endpoint: "http://origin".into(),
+    }
+}
+
+/// Reads a body whole, or a frame every now and then.
+pub(super) async fn read(body: ordgate::wire::Body, slow: bool) -> Result<Bytes, ()> {
+    let mut body = std::pin::pin!(body);
+    let mut whole = Vec::new();
+    loop {
+        if slow {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => return Ok(whole.into()),
+            Some(Err(_)) => return Err(()),
+            Some(Ok(frame)) => {
+                let Ok(mut data) = frame.into_data() else {
+                    continue;
+                };
+                while bytes::Buf::has_remaining(&data) {
+                    let chunk = bytes::Buf::chunk(&data).to_vec();
+                    bytes::Buf::advance(&mut data, chunk.len());
+                    whole.extend(chunk);
+                }
+            }
+        }
+    }
+}

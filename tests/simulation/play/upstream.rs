@@ -1,0 +1,81 @@
+//! The upstream: what it is asked, and what it answers.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use ordgate::pages::BodyIndex;
+use ordgate::upstream::answer::Answer;
+use ordgate::upstream::{Failure, Priority};
+
+use super::{Event, Play};
+use crate::check::Told;
+use crate::stand_in::Asked;
+
+impl Play {
+    /// Plans what becomes of new requests to the upstream.
+    pub(super) fn meet(&mut self) -> Result<(), String> {
+        // Which of several tasks goes on first is not ours to say; so those who
+        // ask at one moment are put in an order that is the seed's alone.
+        let mut asked = std::mem::take(&mut *self.stand_in.asked());
+        asked.sort_by(|one, other| one.text.cmp(&other.text));
+        for Asked {
+            text,
+            target,
+            priority,
+            reply,
+        } in asked
+        {
+            let (id, nth) = (self.waiting.len(), self.tick());
+            self.waiting.push(Some(reply));
+            self.tell(|| format!("upstream {id} is asked {text} ({priority:?})"));
+            self.judge
+                .asked(&self.world, id, text, target, priority, nth, self.now)?;
+            let [tag, _, _] = self.weather.latency;
+            let is_probe = priority == Priority::Probe;
+            let fails = match is_probe {
+                true => self.clouded || self.dice.percent(self.weather.failures / 2),
+                false => self.dice.percent(self.weather.failures),
+            };
+            let first = self.dice.around(tag);
+            match fails {
+                true => self.plan(first + 10, Event::Fail(id)),
+                false => self.plan(first, Event::Tag(id)),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn reply(&mut self, id: usize, with: Result<Answer, Failure>) {
+        if let Some(reply) = self.waiting[id].take() {
+            // Who asked may have gone.
+            drop(reply.send(with));
+        }
+    }
+
+    pub(super) fn deliver(&mut self, id: usize) {
+        let nth = self.tick();
+        let chain = &self.gateway.fill.chain;
+        let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
+        let told = self.judge.delivered(&self.world, id, nth, self.now, hash);
+        let Told {
+            status,
+            content_type,
+            body,
+            tag,
+            what,
+        } = told;
+        self.tell(|| format!("upstream {id} answers {status} {tag} {what}"));
+        let index = BodyIndex::read(body.as_bytes()).unwrap_or_default();
+        let answer = Answer {
+            status: StatusCode::from_u16(status).unwrap(),
+            content_type: content_type.try_into().unwrap(),
+            body: Bytes::from(body),
+            index,
+            etag: Some(tag.into_bytes().into()),
+            endpoint: 0,
+            took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),
+        };
+        self.reply(id, Ok(answer));
+    }
+}

@@ -1,0 +1,322 @@
+//! The scripted upstream: a raw listener that answers with the bytes, and the
+//! manners, that a test has given it, and that records what it was asked.
+
+mod connection;
+mod freezer;
+mod reply;
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use connection::accept;
+use freezer::Freezer;
+use ordgate::clock::{Clock, Moment};
+use ordgate::sandbox::Api;
+pub(crate) use reply::{Gate, Reply, Turnstile};
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::gateway::split;
+use super::{Shape, within};
+
+/// A request as it came.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) raw: Vec<u8>,
+    /// As much of its body as is worth keeping.
+    pub(crate) body: Vec<u8>,
+    /// How long its body was, without any framing.
+    pub(crate) length: u64,
+    /// Whether the body came whole.
+    pub(crate) whole: bool,
+    pub(crate) at: Moment,
+    pub(crate) connection: usize,
+}
+
+impl Seen {
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.raw).into_owned()
+    }
+
+    pub(crate) fn target(&self) -> String {
+        let text = self.text();
+        text.split(' ').nth(1).unwrap_or("").to_owned()
+    }
+
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        let text = self.text();
+        let mut lines = text.split("\r\n").filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim().to_owned())
+    }
+
+    pub(crate) fn method(&self) -> String {
+        let text = self.text();
+        text.split(' ').next().unwrap_or("").to_owned()
+    }
+
+    /// The names of its fields, in lower case and sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let text = self.text();
+        let lines = text.split("\r\n").skip(1);
+        let names = lines.filter_map(|line| Some(line.split_once(':')?.0.to_ascii_lowercase()));
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+type Usual = Box<dyn Fn(&Seen) -> Reply + Send>;
+
+struct Shared {
+    usual: Mutex<Usual>,
+    next: Mutex<VecDeque<(String, Reply)>>,
+    /// Targets that went to the server which does not have them.
+    strays: Mutex<Vec<String>>,
+    seen: watch::Sender<Vec<Seen>>,
+    connections: AtomicUsize,
+    /// Connections that are open, and how many may be: others are closed at once.
+    open: AtomicUsize,
+    most_open: AtomicUsize,
+    clock: Clock,
+    /// Its thread waits while this says so, and with it all that it serves.
+    frozen: Freezer,
+}
+
+/// The upstream; it stops when it is dropped.
+pub(crate) struct Upstream {
+    address: SocketAddr,
+    /// Where the runes API is, where it is a server of its own.
+    runes: Option<SocketAddr>,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    /// One that answers everything with 200 and the target that was asked.
+    pub(crate) fn start() -> Self {
+        Self::listen(any_port(), None)
+    }
+
+    /// One that tells the time by this clock.
+    pub(crate) fn start_by(clock: &Clock) -> Self {
+        Self::listen_by(any_port(), None, clock.clone())
+    }
+
+    /// One on a socket on which nobody has listened so far.
+    pub(crate) fn start_on(socket: Socket) -> Self {
+        socket.listen(128).unwrap();
+        Self::listen(socket.into(), None)
+    }
+
+    /// One with the port of another, at a second address of this machine.
+    pub(crate) fn start_beside(other: &Self) -> Self {
+        let address = (BESIDE, other.address.port());
+        Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_tls(acceptor: TlsAcceptor) -> Self {
+        Self::listen(any_port(), Some(acceptor))
+    }
+
+    /// The same over TLS.
+    pub(crate) fn start_tls_by(acceptor: TlsAcceptor, clock: &Clock) -> Self {
+        Self::listen_by(any_port(), Some(acceptor), clock.clone())
+    }
+
+    fn listen(socket: std::net::TcpListener, tls: Option<TlsAcceptor>) -> Self {
+        Self::listen_by(socket, tls, Clock::machine())
+    }
+
+    fn listen_by(socket: std::net::TcpListener, tls: Option<TlsAcceptor>, clock: Clock) -> Self {
+        let mut sockets = vec![(socket, Api::Both)];
+        if crate::SHAPE == Shape::Split {
+            sockets[0].1 = Api::Ordinals;
+            sockets.push((any_port(), Api::Runes));
+        }
+        for (socket, _) in &sockets {
+            socket.set_nonblocking(true).unwrap();
+        }
+        let mut addresses = sockets.iter().map(|(socket, _)| socket.local_addr());
+        let address = addresses.next().unwrap().unwrap();
+        let runes = addresses.next().map(Result::unwrap);
+        drop(addresses);
+        let shared = Arc::new(Shared {
+            usual: Mutex::new(Box::new(|seen| Reply::json(usual_body(&seen.target())))),
+            next: Mutex::default(),
+            strays: Mutex::default(),
+            seen: watch::Sender::new(Vec::new()),
+            connections: AtomicUsize::new(0),
+            open: AtomicUsize::new(0),
+            most_open: AtomicUsize::new(usize::MAX),
+            clock,
+            frozen: Freezer::default(),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serving = shared.clone();
+        // A thread of its own: a test may block, and is answered all the same.
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                for (socket, api) in sockets {
+                    let listener = TcpListener::from_std(socket).unwrap();
+                    tokio::spawn(accept(listener, api, tls.clone(), serving.clone()));
+                }
+                let freezing = serving.clone();
+                tokio::spawn(async move { freezing.frozen.run().await });
+                // To be dropped resolves it as well; the tasks end with the runtime.
+                let _ = stopped.await;
+            });
+        });
+        Self {
+            address,
+            runes,
+            shared,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Where it has the runes API.
+    pub(crate) fn runes_url(&self) -> String {
+        format!("http://{}", self.runes.unwrap_or(self.address))
+    }
+
+    /// The configuration that makes it the upstream.
+    pub(crate) fn config(&self) -> String {
+        match self.runes {
+            None => format!("upstream.url = \"{}\"", self.url()),
+            Some(_) => split(&self.url(), &self.runes_url()),
+        }
+    }
+
+    /// The flags that make it the upstream.
+    pub(crate) fn flags(&self) -> Vec<String> {
+        let mut flags = vec!["--upstream".to_owned(), self.url()];
+        if self.runes.is_some() {
+            let runes = format!("runes={}", self.runes_url());
+            flags.extend(["--upstream".to_owned(), runes]);
+        }
+        flags
+    }
+
+    /// What is answered where nothing else was said.
+    pub(crate) fn usually(&self, reply: impl Fn(&Seen) -> Reply + Send + 'static) {
+        *self.shared.usual.lock().unwrap() = Box::new(reply);
+    }
+
+    /// The same to everything.
+    pub(crate) fn always(&self, reply: Reply) {
+        self.usually(move |_| reply.clone());
+    }
+
+    /// What is answered once, when this target is next asked.
+    pub(crate) fn once(&self, target: &str, reply: Reply) {
+        let mut next = self.shared.next.lock().unwrap();
+        next.push_back((target.to_owned(), reply));
+    }
+
+    /// All that was asked so far, in its order.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.borrow().clone()
+    }
+
+    /// The targets that were asked so far.
+    pub(crate) fn targets(&self) -> Vec<String> {
+        self.seen().iter().map(Seen::target).collect()
+    }
+
+    /// How often it was asked.
+    pub(crate) fn count(&self) -> usize {
+        self.shared.seen.borrow().len()
+    }
+
+    /// Waits until it has been asked so often.
+    pub(crate) async fn asked(&self, times: usize) {
+        let mut seen = self.shared.seen.subscribe();
+        let enough = seen.wait_for(|seen| seen.len() >= times);
+        let what = format!("the upstream is asked {times} times");
+        assert!(within(&what, enough).await.is_ok(), "{what}");
+    }
+
+    /// Has no more connections open than so many from now on; further ones are
+    /// closed as soon as they are accepted.
+    pub(crate) fn take_connections(&self, most: usize) {
+        self.shared.most_open.store(most, SeqCst);
+    }
+
+    /// Stops it as a whole, as SIGSTOP does: its kernel accepts connections and
+    /// takes in what is sent.
+    pub(crate) fn freeze(&self) {
+        self.shared.frozen.freeze();
+    }
+
+    /// It goes on.
+    pub(crate) fn thaw(&self) {
+        self.shared.frozen.thaw();
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections.load(SeqCst)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.stop.take();
+        self.thaw();
+        if let Some(thread) = self.thread.take() {
+            let joined = thread.join();
+            assert!(
+                joined.is_ok() || std::thread::panicking(),
+                "the upstream has panicked"
+            );
+        }
+        let strays = self.shared.strays.lock().unwrap();
+        assert!(
+            strays.is_empty() || std::thread::panicking(),
+            "requests to the wrong upstream: {strays:?}"
+        );
+    }
+}
+
+/// The body of an answer to which nothing else was said.
+pub(crate) fn usual_body(target: &str) -> String {
+    format!("{{\"asked\":\"{target}\"}}")
+}
+
+/// An address of this machine at which nobody listens but who says so.
+pub(crate) const BESIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+fn any_port() -> std::net::TcpListener {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+/// A port on which nobody listens, and nobody else can, while it is held.
+pub(crate) fn refusing() -> (Socket, SocketAddr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    socket.bind(&any.into()).unwrap();
+    let address = socket.local_addr().unwrap().as_socket().unwrap();
+    (socket, address)
+}

@@ -1,0 +1,217 @@
+//! A connection to the upstream: requests are read, and answered as the test says.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use ordgate::sandbox::Api;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::reply::{Reply, Step};
+use super::{Seen, Shared};
+
+/// A stream that can be reset.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Wire for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Wire for TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
+pub(super) async fn accept(
+    listener: TcpListener,
+    api: Api,
+    tls: Option<TlsAcceptor>,
+    shared: Arc<Shared>,
+) {
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let connection = shared.connections.fetch_add(1, SeqCst);
+        let (shared, tls) = (shared.clone(), tls.clone());
+        if shared.open.fetch_add(1, SeqCst) >= shared.most_open.load(SeqCst) {
+            shared.open.fetch_sub(1, SeqCst);
+            continue;
+        }
+        tokio::spawn(async move {
+            stream.set_nodelay(true).unwrap();
+            // A client that goes away, or that does not trust us, is what some
+            // tests are about.
+            let _ = match tls {
+                None => converse(stream, connection, api, &shared).await,
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => converse(stream, connection, api, &shared).await,
+                    Err(error) => Err(error),
+                },
+            };
+            shared.open.fetch_sub(1, SeqCst);
+        });
+    }
+}
+
+async fn converse(
+    mut stream: impl Wire,
+    connection: usize,
+    api: Api,
+    shared: &Shared,
+) -> io::Result<()> {
+    let mut held = Vec::new();
+    loop {
+        let end = loop {
+            if let Some(at) = held.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if stream.read_buf(&mut held).await? == 0 {
+                return Ok(());
+            }
+        };
+        let raw = held.drain(..end).collect();
+        let seen = Seen {
+            raw,
+            body: Vec::new(),
+            length: 0,
+            whole: false,
+            at: shared.clock.now(),
+            connection,
+        };
+        if !has(api, &seen.target()) {
+            shared.strays.lock().unwrap().push(seen.target());
+        }
+        let reply = choose(shared, &seen);
+        let (length, chunked) = framing(&seen);
+        let mut place = 0;
+        shared.seen.send_modify(|all| {
+            place = all.len();
+            all.push(seen);
+        });
+        if chunked {
+            while let size @ 1.. = chunk_size(&mut stream, &mut held).await? {
+                take(&mut stream, &mut held, size, shared, place).await?;
+                line(&mut stream, &mut held).await?;
+            }
+            // Trailers, and the end.
+            while !line(&mut stream, &mut held).await?.is_empty() {}
+        } else {
+            take(&mut stream, &mut held, length, shared, place).await?;
+        }
+        shared.seen.send_modify(|all| all[place].whole = true);
+        let mut held_until_sent = Vec::new();
+        for step in reply.0 {
+            match step {
+                Step::Hold(until_sent) => held_until_sent.push(until_sent),
+                Step::Wait(gate) => gate.passed().await,
+                Step::Send(bytes) => stream.write_all(&bytes).await?,
+                Step::Drip(bytes, every) => {
+                    let mut tick = tokio::time::interval(every);
+                    for byte in bytes {
+                        tick.tick().await;
+                        stream.write_all(&[byte]).await?;
+                    }
+                }
+                Step::Endless(bytes) => loop {
+                    stream.write_all(&bytes).await?;
+                },
+                Step::Turn(turnstile, takes) => {
+                    let _alone = turnstile.0.lock().await;
+                    tokio::time::sleep(takes).await;
+                }
+                Step::Close => return stream.shutdown().await,
+                Step::Reset => return SockRef::from(stream.tcp()).set_linger(Some(Duration::ZERO)),
+                Step::Hang => {
+                    while stream.read_buf(&mut held).await? > 0 {}
+                    return Ok(());
+                }
+            }
+        }
+        stream.flush().await?;
+    }
+}
+
+/// Whether a server with this API has the target.
+fn has(api: Api, target: &str) -> bool {
+    match api {
+        Api::Both => true,
+        Api::Ordinals => !target.starts_with("/runes/"),
+        Api::Runes => target.starts_with("/runes/"),
+    }
+}
+
+/// How long a request's body is, and whether it comes in chunks.
+fn framing(seen: &Seen) -> (u64, bool) {
+    let length = seen.field("content-length");
+    let chunked = seen.field("transfer-encoding").is_some();
+    (length.and_then(|n| n.parse().ok()).unwrap_or(0), chunked)
+}
+
+/// The most of a body that is kept.
+const MOST_KEPT: usize = 1 << 16;
+
+/// Reads so much of a body.
+async fn take(
+    stream: &mut impl Wire,
+    held: &mut Vec<u8>,
+    mut left: u64,
+    shared: &Shared,
+    place: usize,
+) -> io::Result<()> {
+    while left > 0 {
+        if held.is_empty() {
+            more(stream, held).await?;
+        }
+        let have = held.len().min(usize::try_from(left).unwrap());
+        let piece: Vec<u8> = held.drain(..have).collect();
+        left -= have as u64;
+        shared.seen.send_modify(|all| {
+            let seen = &mut all[place];
+            let room = MOST_KEPT - seen.body.len();
+            seen.body.extend_from_slice(&piece[..have.min(room)]);
+            seen.length += have as u64;
+        });
+    }
+    Ok(())
+}
+
+async fn more(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<()> {
+    match stream.read_buf(held).await? {
+        0 => Err(io::ErrorKind::UnexpectedEof.into()),
+        _ => Ok(()),
+    }
+}
+
+async fn line(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<String> {
+    loop {
+        if let Some(end) = held.windows(2).position(|two| two == b"\r\n") {
+            let line: Vec<u8> = held.drain(..end + 2).collect();
+            return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+        }
+        more(stream, held).await?;
+    }
+}
+
+async fn chunk_size(stream: &mut impl Wire, held: &mut Vec<u8>) -> io::Result<u64> {
+    let line = line(stream, held).await?;
+    u64::from_str_radix(&line, 16).map_err(io::Error::other)
+}
+
+fn choose(shared: &Shared, seen: &Seen) -> Reply {
+    let mut next = shared.next.lock().unwrap();
+    let target = seen.target();
+    let found = next.iter().position(|(wanted, _)| *wanted == target);
+    match found.and_then(|at| next.remove(at)) {
+        Some((_, reply)) => reply,
+        None => (shared.usual.lock().unwrap())(seen),
+    }
+}

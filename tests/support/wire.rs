@@ -1,0 +1,229 @@
+//! HTTP/1.1 as bytes, for both ends of it: requests as a front reads them,
+//! answers as a client does. What is not exactly framed is an error with a
+//! name, not something to be made the best of.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// The longest head that is read.
+const MOST_HEAD: usize = 64 * 1024;
+
+/// One connection, and what has come on it beyond what was read.
+pub(crate) struct Wire<S = TcpStream> {
+    pub(crate) stream: S,
+    held: Vec<u8>,
+}
+
+/// How a message did not come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The connection ended, or was reset, between messages.
+    Closed,
+    /// It ended within one.
+    Torn,
+    /// What came is not HTTP as it should be.
+    Malformed(String),
+}
+
+/// A head: its first line, and its fields with names in lower case.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) line: String,
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The value of a field; the first where there are several.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| &**value)
+    }
+
+    /// The target of a request.
+    pub(crate) fn target(&self) -> &str {
+        self.line.split(' ').nth(1).unwrap_or("")
+    }
+
+    /// Whether the connection ends with this message.
+    pub(crate) fn closes(&self) -> bool {
+        self.field("connection")
+            .is_some_and(|value| value.eq_ignore_ascii_case("close"))
+    }
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: Head,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Wire {
+    /// Connects; a receive buffer of so many bytes where it is to be small.
+    pub(crate) async fn connect(to: SocketAddr, narrow: Option<u32>) -> io::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        if let Some(bytes) = narrow {
+            socket.set_recv_buffer_size(bytes)?;
+        }
+        Ok(Self::new(socket.connect(to).await?))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        // A peer that is gone already shows when it is read.
+        let _ = SockRef::from(&stream).set_tcp_nodelay(true);
+        Self {
+            stream,
+            held: Vec::new(),
+        }
+    }
+
+    pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+        self.stream.write_all(bytes.as_ref()).await
+    }
+
+    /// Ends the connection with a reset.
+    pub(crate) fn reset(self) {
+        self.will_reset();
+    }
+
+    /// Once it is dropped, the connection ends with a reset.
+    pub(crate) fn will_reset(&self) {
+        // One that is gone already needs none.
+        let _ = SockRef::from(&self.stream).set_linger(Some(Duration::ZERO));
+    }
+
+    /// How many bytes have come that were not read.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The bytes that have come and were not read.
+    pub(crate) fn take_held(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Reads until something comes, and says whether anything did: `false` is
+    /// the end, or a reset.
+    pub(crate) async fn more(&mut self) -> bool {
+        let read = self.stream.read_buf(&mut self.held).await;
+        read.is_ok_and(|n| n > 0)
+    }
+
+    /// Reads a head.
+    pub(crate) async fn head(&mut self) -> Result<Head, Broken> {
+        let end = loop {
+            if let Some(at) = self.held.windows(4).position(|four| four == b"\r\n\r\n") {
+                break at + 4;
+            }
+            if self.held.len() > MOST_HEAD {
+                return Err(Broken::Malformed("a head without an end".to_owned()));
+            }
+            if !self.more().await {
+                return Err(match self.held.is_empty() {
+                    true => Broken::Closed,
+                    false => Broken::Torn,
+                });
+            }
+        };
+        let raw: Vec<u8> = self.held.drain(..end).collect();
+        let text = String::from_utf8(raw);
+        let text = text.map_err(|_bytes| Broken::Malformed("a head of odd bytes".to_owned()))?;
+        let mut lines = text.trim_end_matches("\r\n").split("\r\n");
+        let line = lines.next().unwrap_or("").to_owned();
+        let mut fields = Vec::new();
+        for line in lines {
+            let good = line
+                .split_once(':')
+                .filter(|(name, _)| !name.is_empty() && !name.contains([' ', '\t']));
+            let Some((name, value)) = good else {
+                return Err(Broken::Malformed(format!("a field line {line:?}")));
+            };
+            fields.push((name.to_ascii_lowercase(), value.trim().to_owned()));
+        }
+        Ok(Head { line, fields })
+    }
+
+    /// Reads the answer to a request of this method, which must say its own
+    /// length in one way.
+    pub(crate) async fn answer(&mut self, method: &str) -> Result<Answer, Broken> {
+        let head = self.head().await?;
+        let malformed = |what: &str| Broken::Malformed(format!("{what}: {head:?}"));
+        let mut parts = head.line.splitn(3, ' ');
+        if parts.next() != Some("HTTP/1.1") {
+            return Err(malformed("a version"));
+        }
+        let status = parts.next().filter(|status| status.len() == 3);
+        let status = status.and_then(|status| status.parse::<u16>().ok());
+        let Some(status) = status.filter(|status| (200..600).contains(status)) else {
+            return Err(malformed("a status"));
+        };
+        let values = |name: &str| head.fields.iter().filter(|(key, _)| key == name).count();
+        if values("content-length") > 1 {
+            return Err(malformed("two lengths"));
+        }
+        let chunked = match head.field("transfer-encoding") {
+            None => false,
+            Some("chunked") if values("content-length") == 0 => true,
+            Some(_) => return Err(malformed("a framing")),
+        };
+        let length = match head.field("content-length").map(str::parse::<usize>) {
+            None => None,
+            Some(Ok(length)) => Some(length),
+            Some(Err(_no_number)) => return Err(malformed("a length")),
+        };
+        let body = match (method == "HEAD" || matches!(status, 204 | 304), length) {
+            (true, _) => Vec::new(),
+            (false, _) if chunked => self.chunks().await?,
+            (false, Some(length)) => self.exactly(length).await?,
+            (false, None) => return Err(malformed("no length")),
+        };
+        Ok(Answer { status, head, body })
+    }
+
+    pub(crate) async fn chunks(&mut self) -> Result<Vec<u8>, Broken> {
+        let mut body = Vec::new();
+        loop {
+            let line = self.line().await?;
+            let Ok(size) = usize::from_str_radix(&line, 16) else {
+                return Err(Broken::Malformed(format!("a chunk of {line:?}")));
+            };
+            body.extend(self.exactly(size).await?);
+            if !self.line().await?.is_empty() {
+                return Err(Broken::Malformed("a chunk's end".to_owned()));
+            }
+            if size == 0 {
+                return Ok(body);
+            }
+        }
+    }
+
+    async fn line(&mut self) -> Result<String, Broken> {
+        loop {
+            if let Some(end) = self.held.windows(2).position(|two| two == b"\r\n") {
+                let line: Vec<u8> = self.held.drain(..end + 2).collect();
+                return Ok(String::from_utf8_lossy(&line[..end]).into_owned());
+            }
+            if !self.more().await {
+                return Err(Broken::Torn);
+            }
+        }
+    }
+
+    pub(crate) async fn exactly(&mut self, length: usize) -> Result<Vec<u8>, Broken> {
+        while self.held.len() < length {
+            if !self.more().await {
+                return Err(Broken::Torn);
+            }
+        }
+        Ok(self.held.drain(..length).collect())
+    }
+}
