@@ -88,7 +88,7 @@ pub struct AccessLog {
     requests: AtomicU64,
 }
 
-/// What a line says of a request.
+/// The contents of a line.
 #[derive(Debug)]
 pub struct LogEntry<'a> {
     /// The client whose limits it counts against.
@@ -107,7 +107,7 @@ pub struct LogEntry<'a> {
     pub duration: Duration,
     /// How the response came about; `None` where the request was refused.
     pub outcome: Option<Outcome>,
-    /// How long the upstream took, where it was asked.
+    /// How long the upstream took, where the request reached it.
     pub upstream: Option<Duration>,
     /// The request's id.
     pub request_id: RequestId,

@@ -34,7 +34,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use query::{asked, public_target};
 use response::{invalid, json_body, problem, problem_with, text, typed};
 use serde_json::json;
 pub use token::Token;
@@ -52,7 +51,7 @@ use crate::wire::Body;
 /// What the admin listener serves.
 pub struct Admin {
     /// The current gateway.
-    pub present: Current,
+    pub current: Current,
     /// The token that requests must have, if any; a reload may change it.
     pub token: Arc<Mutex<Option<Token>>>,
     /// The host names that it answers to besides localhost; a reload may change
@@ -95,7 +94,7 @@ impl Admin {
     pub async fn serve(self: Arc<Self>, listener: TcpListener) {
         let mut connections = Connections::new(CONNECTIONS);
         let purged = Arc::new(Notify::new());
-        tokio::spawn(sweep_after_purges(self.present.clone(), purged.clone()));
+        tokio::spawn(sweep_after_purges(self.current.clone(), purged.clone()));
         loop {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -174,7 +173,7 @@ impl Admin {
                 .insert(ALLOW, HeaderValue::from_static(allow));
             return response;
         }
-        let gateway = &self.present.load_full();
+        let gateway = &self.current.load_full();
         match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" if *self.drain.borrow() => {
@@ -276,10 +275,10 @@ impl Admin {
 
 /// Frees the memory of purged responses after each purge. It runs on another
 /// thread, since this one answers the operator and probes the tips.
-async fn sweep_after_purges(present: Current, purged: Arc<Notify>) {
+async fn sweep_after_purges(current: Current, purged: Arc<Notify>) {
     loop {
         purged.notified().await;
-        let gateway = present.load_full();
+        let gateway = current.load_full();
         let swept = tokio::task::spawn_blocking(move || gateway.maintain());
         if let Err(error) = swept.await {
             tracing::error!(%error, "sweeping has failed");

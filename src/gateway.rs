@@ -2,17 +2,17 @@
 //!
 //! ```text
 //! listener -> identify -> limit -> route -> validate -> decide
-//!   decide -> respond                                    from memory
-//!   decide -> fill (collapse -> upstream -> chain) -> respond    miss
-//!   decide -> relay (collapse -> upstream)         -> respond    plain
+//!   from memory:          -> respond
+//!   a miss:               -> fill (collapse -> upstream -> chain) -> respond
+//!   a miss, plain route:  -> relay (collapse -> upstream) -> respond
 //! ```
 //!
-//! The listener calls [`Gateway::answer`] for each request. What memory can
-//! answer is answered at once, without waiting ([`cache::decision`] says
-//! whether). Otherwise the response is a future: of a `miss`, which the fill
-//! fetches, or of a `plain` route, which obeys the origin's fields and which the
-//! relay fetches. A step that cannot continue returns a [`Refusal`]. Every
-//! response leaves through `Gateway::finish`.
+//! The listener calls [`Gateway::answer`] for each request. [`cache::decision`]
+//! decides whether a stored response answers it; then the response is ready at
+//! once. Otherwise it is a future, because it must be fetched: by the fill
+//! (`miss`), or by the relay on plain routes, which obey the origin's fields
+//! (`plain`). A step that cannot continue returns a [`Refusal`]. Every response
+//! leaves through `Gateway::finish`.
 //!
 //! Invariants: a request that does not validate never reaches the upstream; a
 //! client that disconnects cancels no fetch, because fetches belong to no
@@ -179,7 +179,7 @@ impl Gateway {
         context.route = Some(found.index);
         let route = found.route;
         if request.method() == Method::OPTIONS && route.methods != Methods::Any {
-            let fields = context.of_response(request.headers());
+            let fields = context.for_response(request.headers());
             let response = self.responder.preflight(&route.allow(), &fields);
             return Ok(Step::Done(response, None));
         }
@@ -236,7 +236,7 @@ impl Gateway {
             stamp.warm(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
-        let fields = context.of_response(request.headers());
+        let fields = context.for_response(request.headers());
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(Step::Done(response, Some(outcome)))
     }
@@ -287,10 +287,10 @@ impl Gateway {
         refusal: &Refusal,
         now: Moment,
     ) -> ResponseFuture {
-        let fields = context.of_response(request.headers());
+        let fields = context.for_response(request.headers());
         let mut response = self.responder.refusal(refusal, None, &fields);
         if !request.body().is_end_stream() {
-            // An unread body leaves no room for another request.
+            // The next request would begin after the unread body.
             close_connection(&mut response);
         }
         ResponseFuture::Done(Some(

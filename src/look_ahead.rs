@@ -25,12 +25,12 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     }
     let mut used: Vec<(u32, Key)> = Vec::new();
     fill.cache.store().each(|key, stored| {
-        let Some(standing) = stored.stamp() else {
+        let Some(stamp) = stored.stamp() else {
             return;
         };
-        let may_change = matches!(standing.class, Class::Live | Class::Recent);
-        if standing.tip == tip && may_change {
-            let uses = standing.cool();
+        let may_change = matches!(stamp.class, Class::Live | Class::Recent);
+        if stamp.tip == tip && may_change {
+            let uses = stamp.cool();
             if uses > 0 {
                 used.push((uses, Key::from(key)));
             }

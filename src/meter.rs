@@ -87,8 +87,8 @@ impl Meter {
         }
     }
 
-    /// The meter after a reload. Each new route says which position it had among
-    /// the routes here, if any, and continues that one's counts.
+    /// The meter after a reload. For each of its routes, `routes` has the position of the
+    /// same route here, whose counts it continues; `None` for a new one.
     pub fn next(&self, routes: impl Iterator<Item = Option<usize>>) -> Self {
         let own = |place: Option<usize>| {
             let cells = place.and_then(|place| self.cells.get(place + 1));

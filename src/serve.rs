@@ -182,7 +182,7 @@ impl Server {
         let apply = Box::new(move || reloader.reload());
         let reloads = Arc::new(Reloads::new(apply, clock.clone(), options.supervisor));
         let admin = Arc::new(Admin {
-            present: current.clone(),
+            current: current.clone(),
             token,
             hosts,
             ready_needs_tips,

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use self::next::Next;
 use super::purge::paths;
-use super::{asked, public_target};
+use super::query::{public_target, value};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::clock::Moment;
@@ -36,7 +36,7 @@ pub(super) fn answer(gateway: &Gateway, query: Option<&str>) -> Result<Value, In
             let allowed = "url=URL alone, percent-encoded";
             return Err(Invalid::new("a query parameter", pair, allowed));
         }
-        if url.replace(asked(name, raw)?).is_some() {
+        if url.replace(value(name, raw)?).is_some() {
             return Err(Invalid::new("url", pair, "given once"));
         }
     }
@@ -155,8 +155,11 @@ fn explain_plain(
 /// The hash and the height of the block in a request's path.
 fn block_names(gateway: &Gateway, route: &Route, lookup: &LookupKey) -> Value {
     let (chain, tip) = (&gateway.fill.chain, route.cache.tip);
-    let asked = lookup.by_hash.as_ref().unwrap_or(&lookup.key);
-    let reference = route.places.block.and_then(|at| block(asked.target(), at));
+    let requested = lookup.by_hash.as_ref().unwrap_or(&lookup.key);
+    let reference = route
+        .places
+        .block
+        .and_then(|at| block(requested.target(), at));
     match reference {
         Some(BlockReference::Hash(hash)) => json!({
             "hash": hex(&hash),

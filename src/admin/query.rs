@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use crate::validate::{Invalid, decode};
 
 /// A parameter's value. In a URL `+` stays as it is; elsewhere it is a blank.
-pub(super) fn asked(name: &str, raw: &str) -> Result<String, Invalid> {
+pub(super) fn value(name: &str, raw: &str) -> Result<String, Invalid> {
     let text = decode(raw, name != "url").filter(|text| !text.is_empty());
     let wrong = || Invalid::new(name, raw, "percent-encoded UTF-8, and not empty");
     text.map(String::from).ok_or_else(wrong)

@@ -102,19 +102,19 @@ fn upstreams(gateway: &Gateway) -> Value {
 
 fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     let tally = upstream.tally();
-    let fares = upstream.fares();
-    let present = fares.iter().find(|fare| fare.is_present);
-    let keys = upstream.standings().into_iter().map(|standing| {
+    let endpoints = upstream.fares();
+    let current = endpoints.iter().find(|endpoint| endpoint.is_present);
+    let keys = upstream.standings().into_iter().map(|key| {
         json!({
-            "name": standing.name,
-            "budget_left": standing.remaining,
-            "budget": standing.per_minute,
-            "cooling_seconds": standing.worst().unusable_for.as_secs_f64(),
-            "state": standing.worst().state(),
-            "hosts": standing.hosts.iter().map(key_at).collect::<Vec<_>>(),
+            "name": key.name,
+            "budget_left": key.remaining,
+            "budget": key.per_minute,
+            "cooling_seconds": key.worst().unusable_for.as_secs_f64(),
+            "state": key.worst().state(),
+            "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
-    let mut breaker = present.map_or(Value::Null, |fare| stance(fare.stance));
+    let mut breaker = current.map_or(Value::Null, |endpoint| breaker_state(endpoint.stance));
     breaker["refused"] = tally.broken.load(Relaxed).into();
     let sent = SendReason::ALL.map(|reason| {
         let name = reason.name().replace('-', "_");
@@ -122,8 +122,8 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     });
     json!({
         "name": upstream.name(),
-        "url": present.map(|fare| &fare.name),
-        "endpoints": fares.iter().map(|fare| endpoint(fare, clock)).collect::<Vec<_>>(),
+        "url": current.map(|endpoint| &endpoint.name),
+        "endpoints": endpoints.iter().map(|snapshot| endpoint(snapshot, clock)).collect::<Vec<_>>(),
         "switches": tally.switches.load(Relaxed),
         "in_flight": upstream.in_flight(),
         "queue": queue(upstream),
@@ -146,28 +146,28 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
 }
 
 /// A key's state at a host.
-fn key_at((host, standing): &(Host, KeySnapshotAtHost)) -> Value {
+fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
-        "state": standing.state(),
-        "cooling_seconds": standing.unusable_for.as_secs_f64(),
+        "state": key.state(),
+        "cooling_seconds": key.unusable_for.as_secs_f64(),
     })
 }
 
-fn endpoint(fare: &EndpointSnapshot, clock: &Clock) -> Value {
+fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
-        "url": fare.name,
-        "asked": fare.is_present,
-        "condition": fare.condition.name(),
-        "breaker": stance(fare.stance),
-        "in_flight": fare.in_flight,
-        "in_flight_limit": fare.limit,
-        "sent": fare.sent,
-        "failed": fare.failed,
-        "given_up": fare.given_up,
-        "lag_blocks": fare.lag,
-        "first_byte_seconds": quantiles(fare.quantiles),
-        "last_failure": fare.last_failure.as_ref().map(|last| last_failure(last, clock)),
+        "url": snapshot.name,
+        "asked": snapshot.is_present,
+        "condition": snapshot.condition.name(),
+        "breaker": breaker_state(snapshot.stance),
+        "in_flight": snapshot.in_flight,
+        "in_flight_limit": snapshot.limit,
+        "sent": snapshot.sent,
+        "failed": snapshot.failed,
+        "given_up": snapshot.given_up,
+        "lag_blocks": snapshot.lag,
+        "first_byte_seconds": quantiles(snapshot.quantiles),
+        "last_failure": snapshot.last_failure.as_ref().map(|last| last_failure(last, clock)),
     })
 }
 
@@ -184,10 +184,10 @@ fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
     })
 }
 
-fn stance(stance: BreakerState) -> Value {
+fn breaker_state(state: BreakerState) -> Value {
     json!({
-        "state": stance.state(),
-        "open_seconds": match stance {
+        "state": state.state(),
+        "open_seconds": match state {
             BreakerState::Open(left) => left.as_secs_f64(),
             BreakerState::Closed | BreakerState::HalfOpen => 0.0,
         },

@@ -89,8 +89,8 @@ pub enum Basis<'s> {
     Route {
         /// How fresh it is now.
         freshness: Freshness,
-        /// Whether it is of the block that was asked for: a reorg may have
-        /// separated the height it is stored under from the hash in the request.
+        /// Whether it is of the requested block: a reorg may have separated the
+        /// height it is stored under from the hash in the request.
         is_answer: bool,
     },
     /// Mode `respect`.
@@ -102,8 +102,9 @@ pub enum Basis<'s> {
     },
 }
 
-/// Decides what to do with a request. `select` finds the stored response for
-/// it, or says why there is none; it is not called where none may answer.
+/// Decides what to do with a request. `select` returns the stored response that
+/// matches it, or why there is none; it is not called where none may answer.
+/// `basis` returns what decides whether that response may answer.
 #[inline]
 pub fn decide<S>(
     policy: &Policy,

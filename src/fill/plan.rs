@@ -1,6 +1,6 @@
 //! How a key would be fetched, without fetching it: for `/explain`, and for the
-//! limit on misses. It calls the functions that fetching calls, so that it says
-//! what they would do.
+//! limit on misses. It calls the functions that fetching calls, so that both
+//! agree.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub enum Plan {
 }
 
 impl Plan {
-    /// Whether the upstream is asked.
+    /// Whether a request goes to the upstream.
     pub fn asks(&self) -> bool {
         match self {
             Self::Derive | Self::Cut => false,

@@ -31,7 +31,7 @@ impl Gateway {
         let document = self.documents.iter().find(|document| document.path == path);
         let document = document.ok_or(Refusal::NoRoute)?;
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
-        let fields = context.of_response(request.headers());
+        let fields = context.for_response(request.headers());
         let response = match *request.method() {
             Method::GET | Method::HEAD if !request.body().is_end_stream() => {
                 return Err(Refusal::Body);

@@ -84,8 +84,8 @@ impl RequestContext {
         }
     }
 
-    /// What its response says of it. `fields` are the request's.
-    pub(super) fn of_response<'a>(&self, fields: &'a HeaderMap) -> ResponseContext<'a> {
+    /// What rendering its response needs of it. `fields` are the request's.
+    pub(super) fn for_response<'a>(&self, fields: &'a HeaderMap) -> ResponseContext<'a> {
         ResponseContext {
             fields,
             request_id: self.request_id,

@@ -41,8 +41,8 @@ struct Fetched {
 }
 
 impl Miss {
-    /// The key that the client asked for.
-    fn asked(&self) -> &Key {
+    /// The key of the client's request.
+    fn requested(&self) -> &Key {
         self.lookup.by_hash.as_ref().unwrap_or(&self.lookup.key)
     }
 
@@ -93,8 +93,8 @@ impl Gateway {
             Ok(found) => Some(found.stored.took),
             Err(_) => None,
         };
-        let of_response = context.of_response(&fields);
-        let (response, outcome) = self.render_fetched(&miss, fetched, &of_response, now);
+        let for_response = context.for_response(&fields);
+        let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
         self.finish(session, &context, Some(outcome), took, response, now)
     }
 
@@ -109,15 +109,15 @@ impl Gateway {
         fields: &HeaderMap,
     ) -> Response<Body> {
         let now = self.clock.now();
-        let of_response = context.of_response(fields);
+        let for_response = context.for_response(fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
         let (response, outcome) = match stale {
             Some(stale) => {
-                let (response, outcome) = self.render_stale(&miss, stale, &of_response, now);
+                let (response, outcome) = self.render_stale(&miss, stale, &for_response, now);
                 (response, Some(outcome))
             }
-            None => (self.responder.refusal(refusal, None, &of_response), None),
+            None => (self.responder.refusal(refusal, None, &for_response), None),
         };
         self.finish(session, context, outcome, None, response, now)
     }
@@ -253,7 +253,7 @@ impl Gateway {
                     // It was made of stored responses.
                     AnswerSource::Memory => Outcome::Hit { ttl: judged.ttl() },
                 };
-                let response = self.render(judged, miss.asked(), outcome, fields, now);
+                let response = self.render(judged, miss.requested(), outcome, fields, now);
                 (response, outcome)
             }
             // RFC 5861 §4.
@@ -276,7 +276,7 @@ impl Gateway {
     ) -> (Response<Body>, Outcome) {
         let ttl = stale.ttl();
         let outcome = Outcome::StaleIfError { ttl };
-        let response = self.render(stale, miss.asked(), outcome, fields, now);
+        let response = self.render(stale, miss.requested(), outcome, fields, now);
         (response, outcome)
     }
 }

@@ -37,7 +37,7 @@ impl Gateway {
         let fetch = |key, why, chosen| relay::Fetch {
             ask: ClientRequest {
                 method: method.clone(),
-                // The caller moves the request's fields and body in.
+                // The request's fields and body are moved in afterwards.
                 fields: HeaderMap::new(),
                 version: request.version(),
                 key,
@@ -61,7 +61,7 @@ impl Gateway {
                     tokio::spawn(fetch.refresh(self.relay.clone()));
                 }
                 if route.headers == HeaderMode::Typed {
-                    let own = context.of_response(fields);
+                    let own = context.for_response(fields);
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
                 Ok(Step::Done(response, Some(outcome)))
@@ -100,7 +100,7 @@ impl Gateway {
         };
         let now = self.clock.now();
         session.activity.record(now);
-        let own = context.of_response(&fields);
+        let own = context.for_response(&fields);
         let (response, outcome) = match fetched {
             Ok((mut response, outcome)) => {
                 if let Body::Streamed(reader) = response.body_mut() {

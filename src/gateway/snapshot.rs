@@ -7,8 +7,8 @@ use crate::chain::TipSnapshot;
 use crate::route::Route;
 
 impl Gateway {
-    /// The numbers of the tips that are probed: some route goes by them, and they
-    /// have a status path.
+    /// The numbers of the tips that are probed: a route uses them, and they have a
+    /// status path.
     pub fn tips(&self) -> Vec<u16> {
         let chain = &self.fill.chain;
         let has_path = |tip: &u16| chain.source(*tip).is_some_and(|tip| tip.path.is_some());
@@ -29,7 +29,7 @@ impl Gateway {
         tips
     }
 
-    /// The tips that have a status path or that some route goes by.
+    /// The tips that have a status path or that a route uses.
     pub fn tip_snapshots(&self) -> Vec<TipSnapshot> {
         let is_used = |tip| self.used_tips().any(|used| used == tip);
         self.snapshots_where(|number, tip| tip.path.is_some() || is_used(number))
@@ -55,7 +55,7 @@ impl Gateway {
         paged.map(|route| (route, self.fill.is_sliceable(route.number)))
     }
 
-    /// The tips that routes go by, one for each route.
+    /// The tips that routes use, one for each route.
     fn used_tips(&self) -> impl Iterator<Item = u16> {
         let routes = self.routes.routes().iter();
         let chained = routes.filter(|route| route.cache.mode == Mode::Chain);

@@ -31,7 +31,7 @@ pub(crate) enum Recall {
         /// Whether the stored response is to be validated meanwhile (RFC 5861 §3).
         refresh: bool,
     },
-    /// Nothing: the upstream is to be asked.
+    /// Nothing; the request is to be forwarded.
     Forward {
         /// Why.
         why: Forward,

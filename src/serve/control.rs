@@ -31,7 +31,7 @@ pub(super) async fn run(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
     };
-    let current = admin.present.clone();
+    let current = admin.current.clone();
     let maintenance = maintain_periodically(|| {
         let (gateway, clock) = (current.load_full(), clock.clone());
         move || {

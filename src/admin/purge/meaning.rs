@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::names::{paths, route_names};
 use super::selector::Selector;
-use crate::admin::public_target;
+use crate::admin::query::public_target;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::admin::asked;
+use crate::admin::query::value;
 use crate::validate::Invalid;
 
 /// The most selectors in a request, which bounds how long it takes.
@@ -48,9 +48,9 @@ pub(super) fn by_query(query: &str) -> Result<Vec<Selector>, Invalid> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, raw) = pair.split_once('=').unwrap_or((pair, ""));
         selectors.push(match name {
-            "url" => Selector::Url(asked(name, raw)?),
-            "route" => Selector::Route(asked(name, raw)?),
-            "tag" => Selector::Tag(asked(name, raw)?),
+            "url" => Selector::Url(value(name, raw)?),
+            "route" => Selector::Route(value(name, raw)?),
+            "tag" => Selector::Tag(value(name, raw)?),
             "all" if matches!(raw, "" | "true") => Selector::All,
             "all" => return Err(Invalid::new("all", raw, "true, or without a value")),
             _ => return Err(Invalid::new("a query parameter", pair, KINDS)),

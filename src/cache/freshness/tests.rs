@@ -169,7 +169,7 @@ fn lifetimes() {
             ],
             0,
             LifetimeSource::Expires,
-            "RFC 9111 §4.2.2, no guess beside an explicit time",
+            "RFC 9111 §4.2.2, no heuristic besides an explicit time",
         ),
         (
             200,

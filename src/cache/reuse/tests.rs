@@ -231,7 +231,7 @@ fn reuse_while_the_origin_is_in_trouble() {
             71,
             Disconnected,
             STALE,
-            "the origin's word, not the operator's",
+            "the origin's bound, not the operator's",
         ),
         (
             "stale-if-error=20",
@@ -329,7 +329,7 @@ fn reuse_while_the_origin_is_in_trouble() {
             61,
             Disconnected,
             IF_ERROR,
-            "RFC 5861 §4, the client's word",
+            "RFC 5861 §4, the client's bound",
         ),
         (
             "max-age=99",

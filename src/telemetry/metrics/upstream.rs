@@ -203,14 +203,28 @@ fn endpoints(
     snapshots: &[(&str, &EndpointSnapshot)],
     to: &mut DescriptorEncoder<'_>,
 ) -> fmt::Result {
-    let of = |upstream: &str, endpoint: &EndpointSnapshot, more: &[(&str, &str)]| {
-        let own = [("upstream", upstream), ("endpoint", &*endpoint.name)];
-        labels(&[&own[..], more].concat())
-    };
+    endpoint_states(snapshots, to)?;
+    endpoint_counts(snapshots, to)
+}
+
+/// The labels of an endpoint's cell.
+fn endpoint_labels(
+    upstream: &str,
+    endpoint: &EndpointSnapshot,
+    more: &[(&str, &str)],
+) -> Vec<(String, String)> {
+    let own = [("upstream", upstream), ("endpoint", &*endpoint.name)];
+    labels(&[&own[..], more].concat())
+}
+
+fn endpoint_states(
+    snapshots: &[(&str, &EndpointSnapshot)],
+    to: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let each = |value: fn(&EndpointSnapshot) -> f64| -> Cells<f64> {
         let cells = snapshots.iter();
         cells
-            .map(|(upstream, endpoint)| (of(upstream, endpoint, &[]), value(endpoint)))
+            .map(|(upstream, endpoint)| (endpoint_labels(upstream, endpoint, &[]), value(endpoint)))
             .collect()
     };
     gauge(
@@ -222,7 +236,7 @@ fn endpoints(
     let conditions = snapshots.iter().flat_map(|(upstream, endpoint)| {
         Condition::ALL.map(|condition| {
             let is = condition == endpoint.condition;
-            let labels = of(upstream, endpoint, &[("condition", condition.name())]);
+            let labels = endpoint_labels(upstream, endpoint, &[("condition", condition.name())]);
             (labels, f64::from(u8::from(is)))
         })
     });
@@ -235,7 +249,7 @@ fn endpoints(
     let states = snapshots.iter().flat_map(|(upstream, endpoint)| {
         BreakerState::STATES.map(|state| {
             let is = state == endpoint.stance.state();
-            let labels = of(upstream, endpoint, &[("state", state)]);
+            let labels = endpoint_labels(upstream, endpoint, &[("state", state)]);
             (labels, f64::from(u8::from(is)))
         })
     });
@@ -268,10 +282,16 @@ fn endpoints(
         "ordgate_upstream_lag_blocks",
         "By how many blocks an endpoint is behind the best one of its upstream",
         each(|endpoint| f64::from(endpoint.lag)),
-    )?;
+    )
+}
+
+fn endpoint_counts(
+    snapshots: &[(&str, &EndpointSnapshot)],
+    to: &mut DescriptorEncoder<'_>,
+) -> fmt::Result {
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
-            of(upstream, endpoint, &[]),
+            endpoint_labels(upstream, endpoint, &[]),
             Counted(endpoint.histogram.clone()),
         )
     });
@@ -284,7 +304,7 @@ fn endpoints(
     )?;
     let sent = snapshots.iter().flat_map(|(upstream, endpoint)| {
         let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];
-        kinds.map(|(kind, n)| (of(upstream, endpoint, &[("kind", kind)]), n))
+        kinds.map(|(kind, n)| (endpoint_labels(upstream, endpoint, &[("kind", kind)]), n))
     });
     counter(
         to,
@@ -295,7 +315,7 @@ fn endpoints(
     let failures = snapshots.iter().flat_map(|(upstream, endpoint)| {
         let failures = endpoint.failures.iter();
         failures.map(|(reason, kind, n)| {
-            let labels = of(upstream, endpoint, &[("reason", reason), ("kind", kind)]);
+            let labels = endpoint_labels(upstream, endpoint, &[("reason", reason), ("kind", kind)]);
             (labels, *n)
         })
     });
