@@ -149,8 +149,9 @@ impl Gateway {
             Ok(Step::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let (head, body) = request.into_parts();
-                fetch.ask.fields = head.headers;
-                fetch.ask.body = (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
+                fetch.request.fields = head.headers;
+                fetch.request.body =
+                    (!body.is_end_stream()).then(|| body.map_err(Into::into).boxed());
                 ResponseFuture::Waiting(Box::pin(async move {
                     let _working = session.activity.begin_request();
                     gateway.answer_plain(&session, context, *fetch).await

@@ -1,9 +1,11 @@
-//! Every way in which a request ends without an answer of the upstream, folded
-//! into one type, with the status, the words and the fields that it means.
+//! Refusals: all reasons why a request gets no answer from the upstream or the
+//! cache, with the status, fields and text of each.
 //!
-//! Each says what came, what is allowed and what to do, and nothing of the
-//! upstream's insides. `respond` turns it into `application/problem+json`
-//! (RFC 9457).
+//! The text says what was received, what is allowed and what to do, and discloses
+//! nothing about the upstream's internals. `respond` renders it as
+//! `application/problem+json` (RFC 9457).
+
+mod text;
 
 use std::time::Duration;
 
@@ -12,8 +14,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::limit::{TooManyMisses, TooManyRequests};
+use crate::upstream::Failure;
 use crate::upstream::client::upload::BodyFault;
-use crate::upstream::{Failure, Unreachable};
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
 use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
@@ -21,42 +23,42 @@ use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The message's framing is not to be trusted.
+    /// The head of the request is malformed, too large or too slow.
     Head(HeadFault),
     /// The target is in authority or asterisk form, or in an absolute form with
     /// userinfo or another scheme than http and https (RFC 9112 §3.2).
     TargetForm,
-    /// The path is no route.
+    /// No route has this path.
     NoRoute,
     /// The route does not take the method.
     Method {
-        /// What it takes.
+        /// The methods that it takes.
         allow: HeaderValue,
     },
-    /// The request has a body.
+    /// The request has a body, and its route takes none.
     Body,
-    /// A parameter does not validate.
+    /// A parameter is invalid.
     Invalid(Invalid),
-    /// The caller has asked too often.
+    /// The client has exceeded its request rate.
     TooMany(TooManyRequests),
-    /// The client's requests have gone to the upstream too often.
+    /// The client has exceeded its rate of requests to the upstream.
     TooManyMisses(TooManyMisses),
-    /// There are more connections than are served.
+    /// All connections together exceed their limit.
     TooManyConnections,
-    /// The client has more connections than one may have.
+    /// The client exceeds its limit of connections.
     TooManyClientConnections,
-    /// The client wants what is stored or nothing (RFC 9111 §5.2.1.7), and
-    /// there is nothing.
+    /// The client accepts only a stored response (RFC 9111 §5.2.1.7), and none may
+    /// be used.
     OnlyIfCached,
-    /// The request has come through this ordgate already, as its `via` says
+    /// The request has already passed through this process, according to its `via`
     /// (RFC 9110 §7.6.3).
     Loop,
-    /// The upstream was asked, or could not be, and there is no answer.
+    /// The request to the upstream failed, or could not be sent.
     Upstream(Failure),
 }
 
-/// The body of a refusal: RFC 9457's members, and `error`, which is where
-/// clients of the API look.
+/// The body of a refusal: the members of RFC 9457, and `error`, which clients of
+/// the API read.
 #[derive(Debug, Serialize)]
 pub struct Problem<'a> {
     r#type: &'static str,
@@ -75,8 +77,8 @@ pub struct Problem<'a> {
 }
 
 impl Refusal {
-    /// The status that says it.
-    pub fn status(&self) -> StatusCode {
+    /// The status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
         match self {
             Self::Head(fault) => match fault {
                 HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
@@ -113,7 +115,7 @@ impl Refusal {
                 | Failure::BreakerOpen { .. }
                 | Failure::Unsettled
                 | Failure::Throttled { .. }
-                // It is away for a while, and has said for how long.
+                // The upstream has said when to come back.
                 | Failure::ServerError {
                     retry_after: Some(_),
                     ..
@@ -147,38 +149,8 @@ impl Refusal {
         }
     }
 
-    /// What came, what is allowed, what to do.
-    pub fn detail(&self) -> String {
-        match self {
-            Self::Head(fault) => head(*fault).to_owned(),
-            Self::TargetForm => "The request target must be in origin form, such as /runes/v1/blocks/840000/activity?limit=20, or an http or https URL without userinfo".to_owned(),
-            Self::NoRoute => "There is no such path here; /openapi.json lists those that there are".to_owned(),
-            Self::Method { allow } => {
-                let allow = allow.to_str().unwrap_or("GET");
-                format!("This path takes {allow}")
-            }
-            Self::Body => "This request must not have a body".to_owned(),
-            Self::Invalid(invalid) => invalid.to_string(),
-            Self::TooMany(too_many) => format!(
-                "You have sent more requests than one client may; try again in {} s",
-                too_many.retry_after
-            ),
-            Self::TooManyMisses(too_many) => format!(
-                "You have sent more requests that had to go to the upstream than the {} a minute that one client may; try again in {} s, answers from the cache are still served",
-                too_many.per_minute, too_many.retry_after
-            ),
-            Self::OnlyIfCached => {
-                "Nothing that may be used is stored, and the request has only-if-cached".to_owned()
-            }
-            Self::Loop => "This request has come through this gateway before, as its via field says: upstream.url, or a proxy behind it, leads back here, and the operator has to change that".to_owned(),
-            Self::TooManyConnections => "There are more connections than can be served; try again in 1 s".to_owned(),
-            Self::TooManyClientConnections => "You have more connections open than one client may; close some, or try again in 1 s".to_owned(),
-            Self::Upstream(failure) => upstream(failure).to_owned(),
-        }
-    }
-
-    /// Adds the fields that belong to it.
-    pub fn fields(&self, fields: &mut HeaderMap) {
+    /// Adds the fields of this refusal.
+    pub(crate) fn fields(&self, fields: &mut HeaderMap) {
         match self {
             Self::Head(_)
             | Self::Body
@@ -198,7 +170,7 @@ impl Refusal {
             }
             Self::Upstream(failure) => {
                 if matches!(failure, Failure::RequestBody(_)) {
-                    // The rest of its body is not read, so nothing can follow.
+                    // The rest of the body is not read, so no request can follow.
                     fields.insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 fields.insert(PROXY_STATUS, proxy_status(failure));
@@ -214,7 +186,7 @@ impl Refusal {
         }
     }
 
-    /// In how many seconds to try again.
+    /// After how many seconds to try again.
     fn retry_after(&self) -> Option<u64> {
         let ceil = |time: &Duration| {
             time.as_millis()
@@ -260,8 +232,8 @@ impl Refusal {
         }
     }
 
-    /// The body that says it.
-    pub fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
+    /// The body of the response.
+    pub(crate) fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
         let invalid = if let Self::Invalid(invalid) = self {
             Some(invalid)
         } else {
@@ -281,8 +253,8 @@ impl Refusal {
         }
     }
 
-    /// One word for it, in metrics and in `cache-status`'s `detail`.
-    pub fn word(&self) -> &'static str {
+    /// A word for metrics and for `detail` in `cache-status`.
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::Head(HeadFault::Upgrade) => "upgrade",
             Self::Head(_) => "malformed",
@@ -306,117 +278,7 @@ impl Refusal {
     }
 }
 
-fn head(fault: HeadFault) -> &'static str {
-    match fault {
-        HeadFault::BareLf => "A line of the message ends in LF alone; lines end in CRLF",
-        HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
-        HeadFault::ObsFold => "A field line is folded; each field stands on one line",
-        HeadFault::BadFieldLine => {
-            "A field line is not name:value, without a blank before the colon and without control characters"
-        }
-        HeadFault::TwoFramings => {
-            "The message has both Content-Length and Transfer-Encoding; send one"
-        }
-        HeadFault::BadContentLength => "Content-Length must come once, as decimal digits",
-        HeadFault::BadTransferEncoding => "Transfer-Encoding must be chunked, once, in HTTP/1.1",
-        HeadFault::BadChunk => "The chunked framing is malformed",
-        HeadFault::HostMissing => "An HTTP/1.1 request must have a Host field",
-        HeadFault::HostInvalid => {
-            "A request must have one Host field, of the form host or host:port"
-        }
-        HeadFault::BadRequestLine => {
-            "The request line must be: method, blank, target, blank, HTTP/1.1"
-        }
-        HeadFault::BadTarget => {
-            "The request target has a fragment, or a character that must be percent-encoded"
-        }
-        HeadFault::BadVersion => "The version must be HTTP/1.1 or HTTP/1.0",
-        HeadFault::TargetTooLong => "The request target is longer than is allowed",
-        HeadFault::HeadTooLarge => "The request's head is larger than is allowed",
-        HeadFault::HeadTooSlow => "The request's head did not arrive in time",
-        HeadFault::Upgrade => {
-            "The connection cannot be upgraded to another protocol; send the request without the Upgrade field"
-        }
-    }
-}
-
-/// What a client needs to know of the upstream's trouble; the operator finds
-/// the rest in the log.
-fn upstream(failure: &Failure) -> &'static str {
-    match failure {
-        Failure::Spent { .. } => {
-            "This gateway's budget of upstream requests is spent; try again when retry-after says"
-        }
-        Failure::Throttled { .. } => {
-            "The upstream wants fewer requests; try again when retry-after says"
-        }
-        Failure::TooManyInFlight => {
-            "As many upstream requests are under way as may be; try again in 1 s"
-        }
-        Failure::Excess { .. } => {
-            "The upstream takes no more requests at once; try again when retry-after says"
-        }
-        Failure::BreakerOpen { .. } => {
-            "The upstream goes on failing and is left alone for a while; try again when retry-after says"
-        }
-        Failure::Unreachable(Unreachable::ClientCertificate) => {
-            "The upstream demands a TLS client certificate, which this gateway has not; the operator has to look"
-        }
-        Failure::Unreachable(Unreachable::Tls | Unreachable::Alert | Unreachable::Certificate) => {
-            "There is no TLS with the upstream that could be trusted; the operator has to look"
-        }
-        Failure::Unreachable(_) => "The upstream cannot be reached",
-        Failure::TimedOut(_) => "The upstream did not answer in time",
-        Failure::Terminated => "The upstream closed the connection without an answer",
-        Failure::NotProcessed => "The upstream refused to process the request",
-        Failure::Incomplete => "The upstream's answer broke off",
-        Failure::TooLarge => "The upstream's answer is larger than this gateway accepts",
-        Failure::Protocol => "The upstream's answer is not HTTP",
-        Failure::NotJson => "The upstream's answer is not JSON",
-        Failure::KeyEchoed => {
-            "The upstream's answer has something in it that must not be passed on; the operator has to look"
-        }
-        Failure::Redirect(_) => "The upstream redirects, which this gateway does not follow",
-        Failure::ServerError {
-            retry_after: Some(_),
-            ..
-        } => "The upstream is away for a while; try again when retry-after says",
-        Failure::ServerError {
-            retry_after: None, ..
-        } => "The upstream failed",
-        Failure::UnexpectedStatus(_) => {
-            "The upstream's answer has a status that means nothing here"
-        }
-        Failure::KeyRefused(_) => {
-            "The upstream does not accept this gateway's credentials; the operator has to look"
-        }
-        Failure::TargetRefused(_) => {
-            "The upstream refuses what was asked for, though it accepts this gateway's credentials"
-        }
-        Failure::NoSuchRoute { .. } => {
-            "The upstream has no such path, so that it may be the wrong server for this route; the operator has to look"
-        }
-        Failure::Retired => "The upstream has been retired; the operator has to look",
-        Failure::RequestBody(fault) => match fault {
-            BodyFault::Broken => {
-                "The request's body ended before its end, or its chunked framing is malformed; send it whole"
-            }
-            BodyFault::TooSlow => {
-                "The request's body came too slowly; send it faster, or in smaller requests"
-            }
-            BodyFault::TooLarge => "The request's body is larger than this gateway accepts",
-            BodyFault::NoRoom => {
-                "Too many request bodies are being received; try again in 1 s, with fewer at once"
-            }
-        },
-        Failure::Abandoned => "This gateway failed while it asked the upstream",
-        Failure::Unsettled => {
-            "The chain is being reorganized, and what came was overtaken each time; try again in 1 s"
-        }
-    }
-}
-
-/// RFC 9209: the error's type, and the status that the upstream gave.
+/// `proxy-status` (RFC 9209): the type of the error, and the upstream's status.
 fn proxy_status(failure: &Failure) -> HeaderValue {
     let mut text = format!("ordgate; error={}", failure.name());
     if let Some(status) = failure.upstream_status() {
@@ -426,179 +288,4 @@ fn proxy_status(failure: &Failure) -> HeaderValue {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statuses_and_fields() {
-        let seconds = Duration::from_secs;
-        let rows = [
-            (Refusal::Head(HeadFault::BareLf), 400, "connection: close"),
-            (
-                Refusal::Head(HeadFault::TargetTooLong),
-                414,
-                "connection: close",
-            ),
-            (
-                Refusal::Head(HeadFault::HeadTooLarge),
-                431,
-                "connection: close",
-            ),
-            (
-                Refusal::Head(HeadFault::HeadTooSlow),
-                408,
-                "connection: close",
-            ),
-            (
-                Refusal::Head(HeadFault::BadVersion),
-                505,
-                "connection: close",
-            ),
-            (Refusal::Head(HeadFault::Upgrade), 501, "connection: close"),
-            (
-                Refusal::TooManyClientConnections,
-                429,
-                "connection: close, retry-after: 1",
-            ),
-            (Refusal::NoRoute, 404, ""),
-            (Refusal::Loop, 508, ""),
-            (
-                Refusal::Method {
-                    allow: HeaderValue::from_static("GET"),
-                },
-                405,
-                "allow: GET",
-            ),
-            (
-                Refusal::TooMany(TooManyRequests { retry_after: 3 }),
-                429,
-                "ratelimit: \"default\";r=0;t=3, retry-after: 3",
-            ),
-            (
-                Refusal::TooManyMisses(TooManyMisses {
-                    per_minute: std::num::NonZeroU32::MIN,
-                    retry_after: 3,
-                }),
-                429,
-                "ratelimit-policy: \"misses\";q=1;w=60, ratelimit: \"misses\";r=0;t=3, retry-after: 3",
-            ),
-            (
-                Refusal::Upstream(Failure::Spent {
-                    retry_after: Duration::from_millis(1200),
-                }),
-                503,
-                "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",
-            ),
-            (
-                Refusal::Upstream(Failure::BreakerOpen {
-                    retry_after: Duration::from_millis(4100),
-                }),
-                503,
-                "proxy-status: ordgate; error=destination_unavailable, retry-after: 5",
-            ),
-            (
-                Refusal::Upstream(Failure::Throttled {
-                    retry_after: seconds(0),
-                }),
-                503,
-                "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
-            ),
-            (
-                Refusal::Upstream(Failure::Excess {
-                    status: Some(StatusCode::SERVICE_UNAVAILABLE),
-                    retry_after: None,
-                }),
-                503,
-                "proxy-status: ordgate; error=connection_limit_reached; received-status=503, retry-after: 1",
-            ),
-            (
-                Refusal::Upstream(Failure::NoSuchRoute {
-                    endpoint: "http://a".into(),
-                }),
-                502,
-                "proxy-status: ordgate; error=destination_not_found; received-status=404",
-            ),
-            (
-                Refusal::Upstream(Failure::ServerError {
-                    status: StatusCode::INTERNAL_SERVER_ERROR,
-                    retry_after: None,
-                }),
-                502,
-                "proxy-status: ordgate; error=http_protocol_error; received-status=500",
-            ),
-            (
-                Refusal::Upstream(Failure::ServerError {
-                    status: StatusCode::SERVICE_UNAVAILABLE,
-                    retry_after: Some(seconds(60)),
-                }),
-                503,
-                "proxy-status: ordgate; error=http_protocol_error; received-status=503, retry-after: 60",
-            ),
-            (
-                Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),
-                504,
-                "proxy-status: ordgate; error=http_response_timeout",
-            ),
-            (
-                Refusal::Upstream(Failure::Unsettled),
-                503,
-                "proxy-status: ordgate; error=proxy_internal_error, retry-after: 1",
-            ),
-            (
-                Refusal::Upstream(Failure::Abandoned),
-                500,
-                "proxy-status: ordgate; error=proxy_internal_error",
-            ),
-            (
-                Refusal::Upstream(Failure::RequestBody(BodyFault::Broken)),
-                400,
-                "connection: close, proxy-status: ordgate; error=http_request_error",
-            ),
-            (
-                Refusal::Upstream(Failure::RequestBody(BodyFault::TooSlow)),
-                408,
-                "connection: close, proxy-status: ordgate; error=http_request_error",
-            ),
-            (
-                Refusal::Upstream(Failure::RequestBody(BodyFault::TooLarge)),
-                413,
-                "connection: close, proxy-status: ordgate; error=http_request_error",
-            ),
-            (
-                Refusal::Upstream(Failure::RequestBody(BodyFault::NoRoom)),
-                503,
-                "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
-            ),
-        ];
-        for (refusal, status, expected) in rows {
-            let mut fields = HeaderMap::new();
-            refusal.fields(&mut fields);
-            let text: Vec<_> = fields
-                .iter()
-                .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
-                .collect();
-            assert_eq!(text.join(", "), expected, "{refusal:?}");
-            assert_eq!(refusal.status().as_u16(), status, "{refusal:?}");
-        }
-    }
-
-    #[test]
-    fn a_problem_has_the_apis_member_beside_the_standard_ones() {
-        let refusal = Refusal::Invalid(Invalid::new("limit", "61\"", "1 to 60"));
-        let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1")).unwrap();
-        assert_eq!(
-            json,
-            serde_json::json!({
-                "type": "about:blank",
-                "title": "Bad Request",
-                "status": 400,
-                "detail": "limit must be 1 to 60, but \"61\"\" came",
-                "error": "limit must be 1 to 60, but \"61\"\" came",
-                "parameter": "limit",
-                "received": "61\"",
-                "allowed": "1 to 60",
-                "request_id": "r-1",
-            })
-        );
-    }
-}
+mod tests;

@@ -146,7 +146,7 @@ impl Responder {
             }
         };
         let mut fields = template.fields.clone();
-        for (value, role) in fields.values_mut().zip(&template.roles) {
+        for (role, value) in template.roles.iter().zip(fields.values_mut()) {
             *value = match role {
                 FieldRole::Constant => continue,
                 // Copied, since a clone would write to a reference counter in

@@ -7,7 +7,7 @@
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RANGE};
 use http::{Method, StatusCode};
 use ordgate::cache::range::{
-    MOST_RANGES, Multipart, Selection, Span, if_range_holds, select, single_fields,
+    MAX_RANGES, Multipart, Selection, ByteRange, if_range_holds, select, single_fields,
 };
 use ordgate_fuzz::{fields, lines};
 
@@ -41,7 +41,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
         Selection::Unsatisfiable => Vec::new(),
         Selection::One(span) => vec![span],
         Selection::Many(spans) => {
-            assert!(spans.len() > 1 && spans.len() <= MOST_RANGES);
+            assert!(spans.len() > 1 && spans.len() <= MAX_RANGES);
             spans
         }
     };
@@ -73,7 +73,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             let heads: usize = layout.parts.iter().map(|(head, _)| head.len()).sum();
             assert_eq!(layout.length, total + (heads + layout.tail.len()) as u64);
             let most = 160 + content_type.map_or(0, |value| value.len());
-            assert!(heads + layout.tail.len() <= MOST_RANGES * most);
+            assert!(heads + layout.tail.len() <= MAX_RANGES * most);
             assert_eq!(
                 layout.fields(&stored)[CONTENT_LENGTH],
                 *layout.length.to_string()
@@ -84,7 +84,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
 
 /// Reads a set of ranges for itself: all that exists of it is sent, and what is
 /// sent beside stands between two that were asked.
-fn asked(value: &[u8], length: u64, spans: &[Span]) {
+fn asked(value: &[u8], length: u64, spans: &[ByteRange]) {
     let text = str::from_utf8(value).expect("a range is ASCII");
     let (_, set) = text.split_once('=').expect("a range has a unit");
     let mut wanted: Vec<(u64, u64)> = Vec::new();

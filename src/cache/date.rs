@@ -1,14 +1,14 @@
-//! HTTP-dates (RFC 9110 §5.6.7), read as a cache has to read them (RFC 9111 §4.2).
+//! HTTP-dates (RFC 9110 §5.6.7), as a cache must read them (RFC 9111 §4.2).
 //!
-//! Serves the rules that compare times. All three formats are read, in any case, and nothing but GMT.
-//! Values have the resolution of a second. Deliberately absent: repair of malformed dates, because a
-//! date that cannot be read is a fact the callers act on (an `Expires` of `0` means stale).
+//! All three formats are accepted, in any case, with GMT as the only zone. The
+//! resolution is one second. Malformed dates are not repaired: the callers act
+//! on a date that cannot be read (`Expires: 0` means stale).
 
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, header::HeaderName};
 
-/// Longest date that is looked at: the longest RFC 850 form has 33 bytes.
+/// The longest value that is parsed; the longest RFC 850 form has 33 bytes.
 const LONGEST: usize = 40;
 
 /// Reads a date, matching names of days, months and the zone in any case.
@@ -36,8 +36,8 @@ pub fn parse(value: &[u8]) -> Option<SystemTime> {
     httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()
 }
 
-/// The date of a field that must stand once: nothing when it is absent, unreadable, or said
-/// differently by several lines.
+/// The date of a field that must occur once. `None` if it is absent,
+/// unreadable, or has several lines that differ.
 #[must_use]
 pub fn field(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
     let mut lines = headers.get_all(name).iter();
@@ -47,8 +47,8 @@ pub fn field(headers: &HeaderMap, name: &HeaderName) -> Option<SystemTime> {
         .then(|| parse(first.as_bytes()))?
 }
 
-/// The date as a field value (RFC 9110 §5.6.7, IMF-fixdate). Times outside the years 1970 to 9999
-/// are given as the nearest that can be written.
+/// The date as a field value (IMF-fixdate). A time outside the years 1970 to
+/// 9999 becomes the nearest that can be written.
 #[must_use]
 pub fn value(time: SystemTime) -> HeaderValue {
     const LAST: u64 = 253_402_300_799;
@@ -57,7 +57,7 @@ pub fn value(time: SystemTime) -> HeaderValue {
     HeaderValue::from_str(&httpdate::fmt_http_date(time)).expect("an IMF-fixdate is visible ASCII")
 }
 
-/// How much later `later` is than `earlier`; zero when it is not later.
+/// How much later `later` is than `earlier`; zero if it is not later.
 #[must_use]
 pub fn since(earlier: SystemTime, later: SystemTime) -> Duration {
     later.duration_since(earlier).unwrap_or_default()

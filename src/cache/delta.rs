@@ -1,20 +1,20 @@
-//! Delta-seconds (RFC 9111 §1.2.2), the numbers of directives and of `Age`.
+//! Delta-seconds (RFC 9111 §1.2.2): the numbers of directives and of `Age`.
 //!
-//! Serves the rules that count time. A number never overflows, and is never negative.
+//! They saturate instead of overflowing, and are never negative.
 
 use std::time::Duration;
 
-/// A number of seconds as directives and `Age` give it (RFC 9111 §1.2.2).
+/// A number of seconds (RFC 9111 §1.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Delta(u32);
 
 impl Delta {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// What a greater number counts as: 2^31 (§1.2.2).
+    /// The greatest value, 2^31, for all greater numbers (§1.2.2).
     pub const MAX: Self = Self(1 << 31);
 
-    /// Reads decimal digits; a number that is too great is [`Delta::MAX`].
+    /// Reads decimal digits. A number that is too great becomes [`Delta::MAX`].
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
@@ -27,7 +27,7 @@ impl Delta {
         Some(Self(seconds.min(Self::MAX.0)))
     }
 
-    /// The number of seconds, at most 2^31.
+    /// From seconds, at most 2^31.
     #[must_use]
     pub fn from_secs(seconds: u64) -> Self {
         u32::try_from(seconds).map_or(Self::MAX, |seconds| Self(seconds.min(Self::MAX.0)))
@@ -39,7 +39,7 @@ impl Delta {
         self.0
     }
 
-    /// The span of time.
+    /// As a duration.
     #[must_use]
     pub fn duration(self) -> Duration {
         Duration::from_secs(u64::from(self.0))

@@ -1,12 +1,13 @@
-//! Cache directives of requests and responses (RFC 9111 §5.2, RFC 5861, RFC 8246).
+//! Cache directives of requests and responses (RFC 9111 §5.2, RFC 5861, RFC
+//! 8246).
 //!
-//! Serves every other rule. Reading is lenient and fails closed: a directive that cannot be read
-//! restricts where it would have restricted, counts as zero where it would have given time, and is
-//! ignored where it would have permitted something. Unknown directives are ignored (§5.2.3).
-//! Reading a request without `Cache-Control` and `Pragma` touches nothing and allocates nothing.
+//! Parsing is lenient and fails closed: a directive that cannot be read still
+//! restricts, counts as zero if it gives a time, and is ignored if it permits
+//! something. Unknown directives are ignored (§5.2.3). Reading a request
+//! without `Cache-Control` and `Pragma` allocates nothing.
 //!
-//! Deliberately absent: `Pragma` in responses (§5.4 gives it no meaning) and targeted fields, which
-//! have their own grammar in [`super::targeted`].
+//! `Pragma` in responses is not read (§5.4 gives it no meaning). Targeted
+//! fields have their own grammar ([`super::targeted`]).
 
 use std::{borrow::Cow, time::Duration};
 
@@ -25,12 +26,12 @@ use super::{
 pub enum MaxStale {
     /// Of any extent.
     Any,
-    /// No more than this.
+    /// Of at most this extent.
     Within(Delta),
 }
 
 impl MaxStale {
-    /// Whether a response that has been stale for so long is accepted.
+    /// Whether a response with this staleness is accepted.
     #[must_use]
     pub fn accepts(self, staleness: Duration) -> bool {
         match self {
@@ -83,7 +84,7 @@ impl RequestDirectives {
                 });
             }
         } else {
-            // §5.4: Pragma speaks only where Cache-Control is silent.
+            // §5.4: Pragma counts only without Cache-Control.
             directives.no_cache = headers
                 .get_all(header::PRAGMA)
                 .iter()
@@ -121,10 +122,10 @@ impl RequestDirectives {
     }
 }
 
-/// How far `no-cache` or `private` reaches (RFC 9111 §5.2.2.4, §5.2.2.7).
+/// The extent of `no-cache` or `private` (RFC 9111 §5.2.2.4, §5.2.2.7).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// It does not stand there.
+    /// The directive is absent.
     #[default]
     Absent,
     /// The qualified form: only these fields.
@@ -165,7 +166,7 @@ impl Scope {
     }
 }
 
-/// The directives of a response (RFC 9111 §5.2.2), whichever field they came in.
+/// The directives of a response (RFC 9111 §5.2.2), from whichever field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `no-store` (§5.2.2.5).
@@ -180,7 +181,7 @@ pub struct ResponseDirectives {
     pub proxy_revalidate: bool,
     /// `public` (§5.2.2.9).
     pub public: bool,
-    /// `immutable` (RFC 8246), which asks nothing of a shared cache.
+    /// `immutable` (RFC 8246), which has no effect on a shared cache.
     pub immutable: bool,
     /// `no-cache` (§5.2.2.4).
     pub no_cache: Scope,
@@ -209,10 +210,10 @@ impl ResponseDirectives {
         directives
     }
 
-    /// Whether a stale answer is forbidden to a shared cache whoever asks for it (§4.2.4).
+    /// Whether a shared cache may never serve the response stale (§4.2.4).
     #[must_use]
     pub fn forbid_stale(&self) -> bool {
-        // §5.2.2.10: s-maxage says what proxy-revalidate says.
+        // §5.2.2.10: s-maxage implies proxy-revalidate.
         self.must_revalidate || self.proxy_revalidate || self.s_maxage.is_some()
     }
 
@@ -237,14 +238,14 @@ impl ResponseDirectives {
     }
 }
 
-/// What follows a directive's name.
+/// The argument of a directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Argument<'a> {
-    /// Nothing.
+    /// None.
     Absent,
-    /// A token, or what stood within quotes.
+    /// A token, or the content of a quoted-string.
     Text(&'a [u8]),
-    /// Something that the grammar does not have.
+    /// Text that the grammar does not allow.
     Broken,
 }
 
@@ -257,15 +258,17 @@ impl Argument<'_> {
     }
 }
 
-/// §4.2.1: freshness that cannot be read is none, and of several values the least is within both of
-/// the readings that the RFC leaves open (the first one, or stale).
+/// §4.2.1: a freshness that cannot be read is zero. Of several values the least
+/// is used, which is within both behaviours that the RFC allows (use the first,
+/// or treat as stale).
 fn shorten(known: &mut Option<Delta>, argument: Argument<'_>) {
     let said = argument.delta().unwrap_or(Delta::ZERO);
     *known = Some(known.map_or(said, |known| known.min(said)));
 }
 
-/// Fields that the cache itself decides by. Where one of them is named, the qualified form counts as
-/// the unqualified one: without it the stored response could not be judged again.
+/// Fields by which the cache itself decides. If one of them is named, the
+/// qualified form counts as the unqualified one: without the field, the stored
+/// response could not be judged again.
 const DECISIVE: [HeaderName; 5] = [
     header::CACHE_CONTROL,
     header::EXPIRES,
@@ -283,7 +286,8 @@ fn field_names(text: &[u8]) -> Option<Box<[HeaderName]>> {
         .map(Vec::into_boxed_slice)
 }
 
-/// Calls `each` with the lower-case name and the argument of every directive of a line.
+/// Calls `each` with the lower-case name and the argument of every directive in
+/// a line.
 fn each_directive(line: &[u8], mut each: impl FnMut(&[u8], Argument<'_>)) {
     for member in members(line) {
         let (name, argument) = match member.text.iter().position(|&byte| byte == b'=') {
@@ -297,8 +301,8 @@ fn each_directive(line: &[u8], mut each: impl FnMut(&[u8], Argument<'_>)) {
             Some(None) => with_lower(name, |name| each(name, Argument::Absent)),
             Some(Some(text)) => with_lower(name, |name| each(name, Argument::Text(&text))),
             None => {
-                // A member that is no directive, as `no-store max-age=5` or `max-age =5`: its words
-                // can still restrict.
+                // A malformed member, such as `no-store max-age=5` or `max-age
+                // =5`: each of its words can still restrict.
                 let words = member
                     .text
                     .split(|&byte| is_whitespace(byte) || b"=\"".contains(&byte));
@@ -311,7 +315,7 @@ fn each_directive(line: &[u8], mut each: impl FnMut(&[u8], Argument<'_>)) {
 }
 
 fn with_lower(name: &[u8], each: impl FnOnce(&[u8])) {
-    // The longest name that means anything has 22 bytes.
+    // The longest known name has 22 bytes.
     let mut lower = [0; 24];
     if let Some(lower) = lower.get_mut(..name.len()) {
         lower.copy_from_slice(name);
@@ -320,8 +324,8 @@ fn with_lower(name: &[u8], each: impl FnOnce(&[u8])) {
     }
 }
 
-/// The argument's text: a token, or a quoted-string without quotes and escapes (§5.2: both forms are
-/// accepted for every directive).
+/// The argument's text: a token, or a quoted-string without quotes and escapes
+/// (§5.2 requires both forms to be accepted for every directive).
 fn unquote(text: &[u8]) -> Option<Cow<'_, [u8]>> {
     let Some(inner) = text.strip_prefix(b"\"") else {
         return is_token(text).then_some(Cow::Borrowed(text));

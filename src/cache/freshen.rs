@@ -1,8 +1,10 @@
-//! Freshening: what a 304 or the answer to HEAD changes in stored responses (RFC 9111 §3.2, §4.3.4,
-//! §4.3.5), and what a 304 of our own carries (RFC 9110 §15.4.5).
+//! Freshening: how a 304 or the answer to HEAD updates stored responses (RFC
+//! 9111 §3.2, §4.3.4, §4.3.5), and the fields of ordgate's own 304s (RFC 9110
+//! §15.4.5).
 //!
-//! Called when a validation has been answered. The freshened fields have to be judged again, as if they
-//! had just arrived ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may say `no-store`.
+//! The freshened fields must be judged again like those of a new response
+//! ([`super::storable`], [`super::reuse::StoredFacts`]): a 304 may carry
+//! `no-store`.
 
 use std::time::SystemTime;
 
@@ -24,36 +26,38 @@ const OF_THE_BYTES: [HeaderName; 7] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// What a 304 is about.
+/// The stored responses that a 304 applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identified {
-    /// These stored responses, by their places: [`freshen`] each of them.
+    /// These, by index: [`freshen`] each.
     Stored(Vec<usize>),
-    /// The one stored response that was asked about, though the 304 names none of its validators: it is
-    /// validated for this request, and its fields stay as they are.
+    /// The one stored response that was validated, though the 304 names none of
+    /// its validators. It may be used for this request, and its fields do not
+    /// change.
     Unnamed,
-    /// None of them: ask again without conditions.
+    /// None: repeat the request without conditions.
     Other,
 }
 
-/// Which of the stored responses that could have been chosen for a validated request, or were asked
-/// about with it, a 304 is about (§4.3.4).
+/// Identifies the stored responses that a 304 applies to, among those that
+/// matched the request or whose validators it carried (§4.3.4).
 #[must_use]
 pub fn identify(not_modified: &HeaderMap, initial: &[&HeaderMap]) -> Identified {
     let tag = EntityTag::of(not_modified);
     let modified = date::field(not_modified, &header::LAST_MODIFIED);
     let found = match (tag, modified) {
-        // A strong validator names its responses, all of them. An entity tag is the better witness: the
-        // date is heard only where no tag speaks.
+        // A strong validator identifies all responses that have it. An entity
+        // tag is more reliable than a date, which counts only without a tag.
         (Some(tag), _) if !tag.weak => with_tag(initial, |own| own.equals_strongly(&tag)),
-        // A weak one names the most recent response that has it.
+        // A weak validator identifies the most recent response that has it.
         (Some(tag), _) => most_recent(initial, with_tag(initial, |own| own.equals_weakly(&tag))),
         (None, Some(modified)) if strong_date(not_modified).is_some() => {
             with_date(initial, modified)
         }
         (None, Some(modified)) => most_recent(initial, with_date(initial, modified)),
-        // Without a validator it updates only the one response there is, if that has none either. §4.3.3
-        // still holds for another: the origin has called it current.
+        // A 304 without a validator updates the stored response only if that is
+        // the only one and has none either. If it has one, §4.3.3 still
+        // applies: the origin has confirmed it.
         (None, None) => match initial {
             [only] if has_validator(only) => return Identified::Unnamed,
             [_] => vec![0],
@@ -89,9 +93,10 @@ fn most_recent(initial: &[&HeaderMap], found: Vec<usize>) -> Vec<usize> {
         .collect()
 }
 
-/// Updates the fields of a stored response from a 304, or from the 200 of a HEAD, received at this time
-/// (§3.2). Every field of the update replaces all lines of its name, save those of the connection and
-/// those that describe the stored bytes. `Date` and `Age` become those of the update.
+/// Updates the fields of a stored response from a 304, or from the 200 to a
+/// HEAD, received at the given time (§3.2). Each field of the update replaces
+/// all lines of its name, except hop-by-hop fields and those that describe the
+/// stored bytes. `Date` and `Age` become those of the update.
 pub fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime) {
     let replaces = |name: &HeaderName| {
         !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
@@ -107,16 +112,16 @@ pub fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime)
     }
 }
 
-/// What the 200 of a HEAD says of a stored response to GET that it could have been about (§4.3.5).
+/// What the 200 to a HEAD means for a stored response to GET (§4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadEffect {
-    /// It is about the same representation: [`freshen`].
+    /// It has the same representation: [`freshen`] it.
     Freshen,
-    /// The representation has changed: count the stored response as stale.
+    /// Its representation has changed: treat it as stale.
     Stale,
 }
 
-/// Compares a stored response with the 200 of a HEAD.
+/// Compares a stored response with the 200 to a HEAD.
 #[must_use]
 pub fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEffect {
     let same = |name: HeaderName| match head.get(&name) {
@@ -134,7 +139,7 @@ pub fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEff
     }
 }
 
-/// Metadata of the representation that a 304 does not carry (RFC 9110 §15.4.5).
+/// Metadata of the representation that a 304 omits (RFC 9110 §15.4.5).
 const OF_THE_REPRESENTATION: [HeaderName; 8] = [
     header::CONTENT_LENGTH,
     header::CONTENT_TYPE,
@@ -146,8 +151,9 @@ const OF_THE_REPRESENTATION: [HeaderName; 8] = [
     HeaderName::from_static("repr-digest"),
 ];
 
-/// The fields of a 304 made from a stored response (RFC 9110 §15.4.5): all but metadata of the
-/// representation, of which the client has a copy; `Last-Modified` stays where it is the only validator.
+/// The fields of a 304 from a stored response (RFC 9110 §15.4.5): all except
+/// metadata of the representation, which the client has. `Last-Modified` stays
+/// if it is the only validator.
 #[must_use]
 pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     let mut fields = stored.clone();

@@ -1,7 +1,7 @@
-//! What concerns one connection only, and what an intermediary adds (RFC 9110 §7.6).
+//! Hop-by-hop fields, and `Via` (RFC 9110 §7.6).
 //!
-//! Called for every message in both directions, after the rules that read the whole message and before
-//! it is sent on or stored. Framing is not done here: hyper frames what it sends.
+//! Applied to every message in both directions, after the rules that need the
+//! whole message and before it is forwarded or stored. Framing is hyper's.
 
 use bytes::{BufMut, BytesMut};
 use http::{
@@ -11,7 +11,8 @@ use http::{
 
 use super::list::plain;
 
-/// Fields that never pass an intermediary, listed in `Connection` or not (RFC 9110 §7.6.1).
+/// Fields that an intermediary never forwards, listed in `Connection` or not
+/// (RFC 9110 §7.6.1).
 const ALWAYS: [HeaderName; 6] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -21,19 +22,19 @@ const ALWAYS: [HeaderName; 6] = [
     header::UPGRADE,
 ];
 
-/// Fields between a client and the next proxy (RFC 9110 §11.7). A gateway is the end of that way: it
-/// asks for no proxy credentials, and those of another proxy are not its business to pass on.
+/// Fields between a client and the next proxy (RFC 9110 §11.7). A gateway
+/// requests no proxy credentials and does not forward those for another proxy.
 const PROXY: [HeaderName; 3] = [
     header::PROXY_AUTHENTICATE,
     HeaderName::from_static("proxy-authentication-info"),
     header::PROXY_AUTHORIZATION,
 ];
 
-/// Fields that `Connection` cannot remove: they frame, route or govern the message, and no option may
-/// be named after them (RFC 9110 §7.6.1: `Cache-Control` never is).
+/// Fields that `Connection` cannot remove: they frame, route or control the
+/// message, and no connection option may have their name (RFC 9110 §7.6.1).
 const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, header::HOST];
 
-/// Whether the field ends at this hop.
+/// Whether the field is hop-by-hop.
 #[must_use]
 pub fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
     ALWAYS.contains(name) || PROXY.contains(name) || listed(name, headers)
@@ -48,7 +49,7 @@ fn listed(name: &HeaderName, headers: &HeaderMap) -> bool {
             .any(|option| option.eq_ignore_ascii_case(name.as_str().as_bytes()))
 }
 
-/// Drops every field that ends at this hop.
+/// Removes all hop-by-hop fields.
 pub fn strip(headers: &mut HeaderMap) {
     let options: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -62,8 +63,8 @@ pub fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Adds this hop to `Via` (RFC 9110 §7.6.3): the version of the message that was received, and a
-/// pseudonym.
+/// Adds this hop to `Via` (RFC 9110 §7.6.3), with the version of the received
+/// message and a pseudonym.
 pub fn add_via(headers: &mut HeaderMap, received: Version, pseudonym: &str) {
     let mut value = BytesMut::with_capacity(16);
     value.put_slice(version(received).as_bytes());
@@ -84,7 +85,7 @@ fn version(version: Version) -> &'static str {
     }
 }
 
-/// Whether the message has been here before (RFC 9110 §7.6.3: a loop).
+/// Whether the message has already passed this hop (RFC 9110 §7.6.3).
 #[must_use]
 pub fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
     headers

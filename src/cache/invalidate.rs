@@ -1,8 +1,8 @@
 //! Invalidation by unsafe methods (RFC 9111 §4.4).
 //!
-//! Called when the answer to a request with an unsafe method has arrived. Yields the targets, as path
-//! and query on the origin of the request, whose stored responses must not be reused unvalidated.
-//! References are resolved by RFC 3986 §5; the fragment is dropped, and no percent-encoding changed.
+//! Returns the targets, as path and query on the origin of the request, whose
+//! stored responses must be validated before reuse. References are resolved by
+//! RFC 3986 §5; the fragment is dropped, and percent-encoding is not changed.
 
 use http::{
     HeaderMap, Method, StatusCode, Uri,
@@ -10,15 +10,15 @@ use http::{
     uri::{Authority, Scheme},
 };
 
-/// Whether a method is known to be safe (RFC 9110 §9.2.1, and the IANA registry for WebDAV's). What is
-/// unknown is not.
+/// Whether a method is known to be safe (RFC 9110 §9.2.1, and the IANA registry
+/// for WebDAV's). An unknown method is not.
 #[must_use]
 pub fn is_safe(method: &Method) -> bool {
     method.is_safe() || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH")
 }
 
-/// The path and query of every target to invalidate, the request's own first. None for a safe method
-/// or an error.
+/// The path and query of every target to invalidate, the request's own first.
+/// Empty for a safe method or an error.
 #[must_use]
 pub fn targets(
     method: &Method,
@@ -41,8 +41,8 @@ pub fn targets(
     found
 }
 
-/// The target that `Location` or `Content-Location` names, where it has the origin of the request's own
-/// target: others must not be invalidated (§4.4).
+/// The target in `Location` or `Content-Location`, if it has the origin of the
+/// request's target. Targets of other origins must not be invalidated (§4.4).
 #[must_use]
 pub fn named_target(target: &Uri, response: &HeaderMap, name: &HeaderName) -> Option<String> {
     let mut lines = response.get_all(name).iter();
@@ -67,7 +67,7 @@ pub fn path_and_query(target: &Uri) -> String {
     }
 }
 
-/// Whether two targets have one origin (RFC 9110 §4.3.1).
+/// Whether a target has this origin (RFC 9110 §4.3.1).
 fn same_origin(target: &Uri, scheme: &Scheme, authority: &Authority) -> bool {
     let port = |authority: &Authority, scheme: &Scheme| {
         authority.port_u16().or(match scheme.as_str() {
@@ -86,14 +86,15 @@ fn same_origin(target: &Uri, scheme: &Scheme, authority: &Authority) -> bool {
         && port(own, own_scheme) == port(authority, scheme)
 }
 
-/// RFC 3986 §5.2.2, for targets of the same origin.
+/// RFC 3986 §5.2.2, for references to the same origin.
 fn resolve(base: &Uri, reference: &str) -> Option<String> {
     let reference = reference.split('#').next().unwrap_or_default();
     let colon = reference
         .find([':', '/', '?'])
         .filter(|&at| reference.as_bytes()[at] == b':');
     if let Some(colon) = colon {
-        // With a scheme: an absolute URI, or one of another kind, which has no origin here.
+        // A URI with a scheme: absolute, or of another kind, which has no
+        // origin here.
         reference[colon..].strip_prefix("://")?;
         return absolute(base, reference);
     }

@@ -1,19 +1,21 @@
-//! Comma-separated lists (RFC 9110 §5.6.1), as strangers really send them.
+//! Comma-separated lists (RFC 9110 §5.6.1), including malformed ones.
 //!
-//! Serves the other rules of the cache. Lists are bytes: field values may hold obs-text. A member is
-//! never empty, and optional whitespace around it is gone.
+//! Lists are bytes, because field values may hold obs-text. Empty members are
+//! skipped, and members are trimmed of optional whitespace.
 
-/// One member of a list whose members may hold quoted-strings.
+/// A member of a list whose members may hold quoted-strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Member<'a> {
     /// The member's text, trimmed.
     pub(super) text: &'a [u8],
-    /// Whether every quoted-string before and in it is closed. Where one is not, the commas after its
-    /// opening quote part members again: a lost quote must not hide a `no-store` that follows it.
+    /// Whether every quoted-string up to its end is closed. If one is not, the
+    /// commas after its opening quote separate members again: a missing quote
+    /// must not hide a `no-store` that follows.
     pub(super) sound: bool,
 }
 
-/// The members of a list; a comma within a quoted-string parts nothing (RFC 9110 §5.6.4).
+/// The members of a list. A comma within a quoted-string does not separate
+/// members (RFC 9110 §5.6.4).
 pub(super) fn members(value: &[u8]) -> Members<'_> {
     Members {
         rest: value,
@@ -66,7 +68,8 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Where the first member ends, or nothing when a quoted-string in it never closes.
+/// Where the first member ends; `None` if it has a quoted-string that is never
+/// closed.
 fn end_of_member(value: &[u8]) -> Option<usize> {
     let mut quoted = false;
     let mut escaped = false;
@@ -82,7 +85,7 @@ fn end_of_member(value: &[u8]) -> Option<usize> {
     (!quoted).then_some(value.len())
 }
 
-/// The text without the optional whitespace around it (RFC 9110 §5.6.3).
+/// The text without surrounding optional whitespace (RFC 9110 §5.6.3).
 pub(super) fn trim(text: &[u8]) -> &[u8] {
     let start = text
         .iter()

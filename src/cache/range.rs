@@ -1,11 +1,12 @@
-//! Byte ranges from complete stored responses (RFC 9110 §14, §15.3.7, §15.5.17).
+//! Byte ranges of complete stored responses (RFC 9110 §14, §15.3.7, §15.5.17).
 //!
-//! Called when a GET with `Range` is to be answered from a stored 200 of known length. Yields which
-//! bytes to send and the text around them; the bytes themselves stay with the caller. What is sent
-//! never exceeds the whole by more than the heads of [`MOST_RANGES`] parts.
+//! Computes which bytes of a stored 200 to send, and the text around them. The
+//! total exceeds the whole body by at most the part headers of [`MAX_RANGES`]
+//! parts.
 //!
-//! Where the RFC lets a server ignore a range (other units, malformed, too many, too much overlap), the
-//! whole is sent: a cache must not refuse what the origin would have answered.
+//! Where the RFC lets a server ignore a range (other units, malformed, too
+//! many, too much overlap), the whole body is sent, since a cache must not
+//! refuse what the origin would have answered.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{
@@ -19,23 +20,23 @@ use super::{
     validator::{EntityTag, strong_date},
 };
 
-/// The most ranges of one request that are looked at.
-pub const MOST_RANGES: usize = 16;
+/// A request with more ranges than this gets the whole body.
+pub const MAX_RANGES: usize = 16;
 
-/// Ranges with a smaller gap than the head of a part are sent as one (§14.2).
+/// Ranges with a smaller gap than the header of a part are merged (§14.2).
 const GAP: u64 = 80;
 
-/// Bytes from the first to the last, both included, within a representation.
+/// A range of bytes, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
-    /// The first byte's place.
+pub struct ByteRange {
+    /// The offset of the first byte.
     pub first: u64,
-    /// The last byte's place.
+    /// The offset of the last byte.
     pub last: u64,
 }
 
-impl Span {
-    /// How many bytes: never none.
+impl ByteRange {
+    /// The number of bytes, at least 1.
     #[must_use]
     pub fn length(self) -> u64 {
         self.last.saturating_sub(self.first).saturating_add(1)
@@ -51,21 +52,21 @@ impl Span {
     }
 }
 
-/// What of a representation is to be sent.
+/// What to send of a representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// All: answer 200, as if no range had been asked for.
+    /// The whole: respond with 200.
     Whole,
-    /// One range: answer 206.
-    One(Span),
-    /// Several: answer 206 with [`Multipart`].
-    Many(Vec<Span>),
-    /// None of what was asked exists: answer 416.
+    /// One range: respond with 206.
+    One(ByteRange),
+    /// Several ranges: respond with 206 and [`Multipart`].
+    Many(Vec<ByteRange>),
+    /// No requested range exists: respond with 416.
     Unsatisfiable,
 }
 
-/// What a request asks of a stored response with a body of this length, its preconditions having been
-/// met (§13.2.2).
+/// What a request selects of a stored response with a body of `length` bytes.
+/// Its preconditions must have been evaluated before (§13.2.2).
 #[must_use]
 pub fn select(
     method: &Method,
@@ -78,7 +79,7 @@ pub fn select(
     let Some(line) = lines.next() else {
         return Selection::Whole;
     };
-    // §14.2: ranges are defined for GET, and §14.2 again, for what would be a 200.
+    // §14.2: ranges apply to GET, and only where the response would be 200.
     if lines.next().is_some() || *method != Method::GET || status != StatusCode::OK {
         return Selection::Whole;
     }
@@ -88,7 +89,8 @@ pub fn select(
     }
 }
 
-/// §13.1.5: without `If-Range`, or where it names the stored response by a strong validator.
+/// §13.1.5: whether `If-Range` is absent, or names the stored response by a
+/// strong validator.
 #[must_use]
 pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
     let mut lines = request.get_all(header::IF_RANGE).iter();
@@ -105,18 +107,18 @@ pub fn if_range_holds(request: &HeaderMap, stored: &HeaderMap) -> bool {
         };
         return asked.equals_strongly(&own);
     }
-    // An exact match, and only where the date is a strong validator.
+    // The date must match exactly, and be a strong validator.
     date::parse(value).is_some_and(|asked| strong_date(stored) == Some(asked))
 }
 
-/// A range as it was asked (§14.1.2).
+/// A requested range (§14.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
     From { first: u64, last: Option<u64> },
     Suffix(u64),
 }
 
-/// The ranges of a `Range` field; nothing when it is to be ignored.
+/// The ranges of a `Range` field; `None` if it is to be ignored.
 fn parse(value: &[u8]) -> Option<Vec<Spec>> {
     let value = trim(value);
     let at = value.iter().position(|&byte| byte == b'=')?;
@@ -126,7 +128,7 @@ fn parse(value: &[u8]) -> Option<Vec<Spec>> {
     let set = &value[at + 1..];
     let mut specs = Vec::new();
     for member in plain(set) {
-        if specs.len() == MOST_RANGES {
+        if specs.len() == MAX_RANGES {
             return None;
         }
         specs.push(spec(member)?);
@@ -145,7 +147,8 @@ fn spec(member: &[u8]) -> Option<Spec> {
         }),
         (false, false) => {
             let (first, last) = (number(first)?, number(last)?);
-            // §14.1.1: a last position before the first makes the set invalid.
+            // §14.1.1: a last position before the first makes the whole set
+            // invalid.
             (first <= last).then_some(Spec::From {
                 first,
                 last: Some(last),
@@ -167,7 +170,8 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 fn satisfy(asked: &[Spec], length: u64) -> Selection {
     let Some(end) = length.checked_sub(1) else {
-        // Of nothing a suffix is satisfied, but has no Content-Range (§14.1.2, §14.4).
+        // A suffix of an empty body is satisfiable, but cannot have a
+        // Content-Range (§14.1.2, §14.4).
         let some = asked.iter().any(|spec| matches!(spec, Spec::Suffix(1..)));
         return if some {
             Selection::Whole
@@ -175,8 +179,9 @@ fn satisfy(asked: &[Spec], length: u64) -> Selection {
             Selection::Unsatisfiable
         };
     };
-    let spans: Vec<Span> = asked.iter().filter_map(|&spec| within(spec, end)).collect();
-    // §14.2: more than two overlapping ranges are a broken client or an attack.
+    let spans: Vec<ByteRange> = asked.iter().filter_map(|&spec| within(spec, end)).collect();
+    // §14.2: more than two overlapping ranges indicate a broken client or an
+    // attack.
     let overlapping = (0..spans.len())
         .filter(|&one| (0..spans.len()).any(|two| one != two && spans[one].overlaps(spans[two])));
     if overlapping.count() > 2 {
@@ -190,29 +195,31 @@ fn satisfy(asked: &[Spec], length: u64) -> Selection {
     }
 }
 
-fn within(spec: Spec, end: u64) -> Option<Span> {
+fn within(spec: Spec, end: u64) -> Option<ByteRange> {
     match spec {
-        Spec::From { first, last } => (first <= end).then(|| Span {
+        Spec::From { first, last } => (first <= end).then(|| ByteRange {
             first,
             last: last.unwrap_or(end).min(end),
         }),
-        // §14.1.2: a suffix longer than the representation is the whole of it.
+        // §14.1.2: a suffix longer than the representation selects the whole of
+        // it.
         Spec::Suffix(0) => None,
-        Spec::Suffix(count) => Some(Span {
+        Spec::Suffix(count) => Some(ByteRange {
             first: (end + 1).saturating_sub(count),
             last: end,
         }),
     }
 }
 
-/// Joins what overlaps or nearly touches, in the order in which it was first asked (§15.3.7.2).
-fn coalesce(spans: Vec<Span>) -> Vec<Span> {
-    let mut kept: Vec<Span> = Vec::with_capacity(spans.len());
+/// Merges ranges that overlap or almost touch, in the order of the request
+/// (§15.3.7.2).
+fn coalesce(spans: Vec<ByteRange>) -> Vec<ByteRange> {
+    let mut kept: Vec<ByteRange> = Vec::with_capacity(spans.len());
     for mut span in spans {
         let mut place = kept.len();
         while let Some(at) = kept.iter().position(|other| other.near(span, GAP)) {
             let other = kept.remove(at);
-            span = Span {
+            span = ByteRange {
                 first: span.first.min(other.first),
                 last: span.last.max(other.last),
             };
@@ -225,7 +232,7 @@ fn coalesce(spans: Vec<Span>) -> Vec<Span> {
 
 /// The `Content-Range` of a single range (§14.4).
 #[must_use]
-pub fn content_range(span: Span, length: u64) -> HeaderValue {
+pub fn content_range(span: ByteRange, length: u64) -> HeaderValue {
     ascii(format!("bytes {}-{}/{length}", span.first, span.last))
 }
 
@@ -239,10 +246,10 @@ fn ascii(text: String) -> HeaderValue {
     HeaderValue::from_maybe_shared(Bytes::from(text)).expect("numbers and words are visible ASCII")
 }
 
-/// The fields of a 206 with one range (§15.3.7.1): those of the stored response, with the length and
-/// place of the range.
+/// The fields of a 206 with one range (§15.3.7.1): those of the stored
+/// response, with the position and length of the range.
 #[must_use]
-pub fn single_fields(stored: &HeaderMap, span: Span, length: u64) -> HeaderMap {
+pub fn single_fields(stored: &HeaderMap, span: ByteRange, length: u64) -> HeaderMap {
     let mut fields = stored.clone();
     fields.insert(header::CONTENT_RANGE, content_range(span, length));
     fields.insert(header::CONTENT_LENGTH, HeaderValue::from(span.length()));
@@ -256,18 +263,18 @@ pub struct Multipart {
     pub content_type: HeaderValue,
     /// The length of the whole content.
     pub length: u64,
-    /// The parts in order: the text before a range's bytes, and the range.
-    pub parts: Vec<(Bytes, Span)>,
-    /// The text behind the last range's bytes.
+    /// The parts in order: the text before the bytes of a range, and the range.
+    pub parts: Vec<(Bytes, ByteRange)>,
+    /// The text after the last part.
     pub tail: Bytes,
 }
 
 impl Multipart {
-    /// Lays out the content. The boundary is the caller's choice: letters, digits and `-`, at most 70,
-    /// and nothing that the body is likely to hold.
+    /// Lays out the content. `boundary` must consist of at most 70 letters,
+    /// digits and `-`, and must not occur in the body.
     #[must_use]
     pub fn new(
-        spans: &[Span],
+        spans: &[ByteRange],
         length: u64,
         content_type: Option<&HeaderValue>,
         boundary: &str,
@@ -300,8 +307,8 @@ impl Multipart {
         }
     }
 
-    /// The fields of the 206: those of the stored response, with the type and length of this content and
-    /// no `Content-Range` (§15.3.7.2).
+    /// The fields of the 206: those of the stored response, with the type and
+    /// length of this content and without `Content-Range` (§15.3.7.2).
     #[must_use]
     pub fn fields(&self, stored: &HeaderMap) -> HeaderMap {
         let mut fields = stored.clone();

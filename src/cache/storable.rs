@@ -1,8 +1,9 @@
-//! May a shared cache store this response to this request? (RFC 9111 §3)
+//! Whether a shared cache may store a response (RFC 9111 §3).
 //!
-//! Called when the header section of an answer has arrived whole, before [`super::hop`] has dropped
-//! anything. Each clause stands under its section. An incomplete body is the caller's to discard
-//! (§3.3: this cache keeps complete responses only).
+//! Applied when the header section of an answer has arrived, before
+//! [`super::hop`] removes any field. Each clause cites its section. The caller
+//! discards incomplete bodies (§3.3: this cache stores complete responses
+//! only).
 
 use std::time::SystemTime;
 
@@ -21,19 +22,21 @@ use super::{
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NotStored {
-    /// The method is not one whose responses are stored (§3).
+    /// Responses to this method are not stored (§3).
     Method,
-    /// The request was a GET with content, which no cache key holds (RFC 9110 §9.3.1).
+    /// The request was a GET with content, which is part of no cache key (RFC
+    /// 9110 §9.3.1).
     Content,
     /// The status code is not final (§3).
     Interim,
     /// `must-understand`, and the status code is not understood (§3, §5.2.2.3).
     NotUnderstood,
-    /// 206, or any answer to what a range asked (§3, §3.3).
+    /// 206, or another answer to a range request (§3, §3.3).
     Partial,
-    /// The answer depends on a precondition or expectation of this request: 304, 412, 417.
+    /// The answer depends on a precondition or expectation of this request:
+    /// 304, 412, 417.
     Conditional,
-    /// The status code's own definition forbids it (RFC 6585).
+    /// The definition of the status code forbids it (RFC 6585).
     Status,
     /// `no-store` of the request (§5.2.1.5).
     RequestNoStore,
@@ -41,22 +44,26 @@ pub enum NotStored {
     NoStore,
     /// `private` without a list of fields (§3, §5.2.2.7).
     Private,
-    /// The request was authorized, and nothing allows sharing the response (§3, §3.5).
+    /// The request was authorized, and no directive allows sharing the response
+    /// (§3, §3.5).
     Authorization,
-    /// Nothing says or lets guess how long it is fresh (§3).
+    /// The response has neither explicit nor heuristic freshness (§3).
     NoExpiration,
-    /// `Vary: *`: no request would ever match (§4.1).
+    /// `Vary: *`: no request would match (§4.1).
     VariesOnEverything,
-    /// `Set-Cookie`, and nothing says that the response is for everyone (§7.3).
+    /// The response has `Set-Cookie` and does not say that it is for all
+    /// clients (§7.3).
     SetCookie,
 }
 
-/// Which responses with `Set-Cookie` are stored. A stored cookie is given to every client (§7.3).
+/// Which responses with `Set-Cookie` are stored. A stored cookie is sent to
+/// every client (§7.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookie {
-    /// All that are stored without it: no client receives the field.
+    /// All, without the field: no client receives it.
     Dropped,
-    /// Those whose freshness is explicit, or that are `public`; none by a guess.
+    /// Those with explicit freshness or `public`; not those with heuristic
+    /// freshness.
     #[default]
     Explicit,
     /// None.
@@ -69,14 +76,14 @@ impl SetCookie {
         [("explicit", Self::Explicit), ("never", Self::Never)];
 }
 
-/// A request and the answer to it.
+/// A request and its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange<'a> {
     /// The request's method.
     pub method: &'a Method,
     /// The request's target URI, with scheme and authority.
     pub target: &'a Uri,
-    /// The request's fields, as the origin got them.
+    /// The request's fields, as the origin received them.
     pub request: &'a HeaderMap,
     /// The request's directives.
     pub directives: &'a RequestDirectives,
@@ -84,35 +91,38 @@ pub struct Exchange<'a> {
     pub status: StatusCode,
     /// The answer's fields.
     pub response: &'a HeaderMap,
-    /// What governs the answer.
+    /// The directives that govern the answer.
     pub governing: &'a Governing,
     /// When the answer was received.
     pub received: SystemTime,
-    /// What becomes of it where it has `Set-Cookie`.
+    /// How `Set-Cookie` is treated.
     pub set_cookie: SetCookie,
 }
 
-/// Whether the response may be stored, to answer later GET and HEAD requests for the same target.
+/// Whether the response may be stored, for later GET and HEAD requests for the
+/// same target.
 ///
 /// # Errors
-/// The first reason, in the order of the RFC, why it may not.
+///
+/// The first reason against it, in the order of the RFC.
 pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     let directives = &exchange.governing.directives;
     let explicit = explicit_expiration(exchange);
     // §3: the request method is understood by the cache.
     method(exchange, explicit)?;
-    // §3: the response status code is final; where it is 206 or 304, or must-understand is present, the
-    // cache understands it.
+    // §3: the response status code is final; if it is 206 or 304, or if
+    // must-understand is present, the cache understands it.
     status(exchange.status, directives)?;
     // §5.2.1.5: a cache must not store any part of a response to a request with no-store.
     refuse_if(exchange.directives.no_store, NotStored::RequestNoStore)?;
-    // §3: no-store is not present in the response. §5.2.2.3: must-understand lifts it for a cache that
-    // understands the status code, as this one does when it has come so far.
+    // §3: no-store is not present in the response. §5.2.2.3: must-understand
+    // overrides it for a cache that understands the status code, which is known
+    // at this point.
     refuse_if(
         directives.no_store && !directives.must_understand,
         NotStored::NoStore,
     )?;
-    // §3: private is not present, or allows to store a modified response.
+    // §3: private is not present, or allows storing a modified response.
     refuse_if(directives.private == Scope::Whole, NotStored::Private)?;
     // §3, §3.5: Authorization is not present, or a directive explicitly allows shared caching.
     let shared = directives.must_revalidate || directives.public || directives.s_maxage.is_some();
@@ -124,8 +134,9 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     // §4.1: a stored response with `Vary: *` always fails to match.
     let everything = Nominated::of(exchange.response) == Nominated::Everything;
     refuse_if(everything, NotStored::VariesOnEverything)?;
-    // §7.3: responses with Set-Cookie can be cached; servers that do not want that have to say so. Many
-    // do not, so here they have to say that they do.
+    // §7.3 makes responses with Set-Cookie cacheable unless the server says
+    // otherwise. Many servers do not, so ordgate requires them to say that they
+    // are.
     let named = directives.private.fields().iter();
     let mut named = named.chain(directives.no_cache.fields());
     let sets_cookie = exchange.response.contains_key(header::SET_COOKIE)
@@ -143,8 +154,9 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     refuse_if(sets_cookie && !given, NotStored::SetCookie)
 }
 
-/// Whether a response says itself that it may be given to several clients: for how long, or by `public`.
-/// What is to be validated each time is for each client anew.
+/// Whether a response says itself that several clients may receive it: by
+/// explicit freshness or by `public`. One that must always be validated is
+/// validated for each client.
 #[must_use]
 pub fn is_for_everyone(
     status: StatusCode,
@@ -176,7 +188,8 @@ fn explicit_expiration(exchange: &Exchange<'_>) -> bool {
         || (!targeted && exchange.response.contains_key(header::EXPIRES))
 }
 
-/// HEAD is understood too, but has nothing to store: it freshens ([`super::freshen`]).
+/// HEAD is understood, but has no content to store: it freshens
+/// ([`super::freshen`]).
 fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), NotStored> {
     match *exchange.method {
         Method::GET => refuse_if(has_content(exchange.request), NotStored::Content),
@@ -201,7 +214,7 @@ fn method(exchange: &Exchange<'_>, explicit: bool) -> Result<(), NotStored> {
 fn status(status: StatusCode, directives: &ResponseDirectives) -> Result<(), NotStored> {
     match status.as_u16() {
         100..=199 => Err(NotStored::Interim),
-        // A 416 answers a range: stored, it would answer requests for the whole.
+        // A stored 416 would answer requests without a range.
         206 | 416 => Err(NotStored::Partial),
         304 | 412 | 417 => Err(NotStored::Conditional),
         // RFC 6585 §3 to §6: these must not be stored by a cache.
@@ -213,7 +226,8 @@ fn status(status: StatusCode, directives: &ResponseDirectives) -> Result<(), Not
     }
 }
 
-/// The status codes whose caching requirements this cache knows and meets (RFC 9110 §15).
+/// The status codes whose caching requirements this cache implements (RFC 9110
+/// §15).
 fn understood(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
@@ -221,8 +235,9 @@ fn understood(status: StatusCode) -> bool {
     )
 }
 
-/// The fields of a response that are stored (§3.1): all, save those of the connection and of proxies,
-/// those that `private` and `no-cache` name, and `Trailer`, because trailers are not stored.
+/// The fields of a response that are stored (§3.1): all, except hop-by-hop and
+/// proxy fields, the fields that `private` and `no-cache` name, and `Trailer`,
+/// because trailers are not stored.
 #[must_use]
 pub fn stored_fields(response: &HeaderMap, directives: &ResponseDirectives) -> HeaderMap {
     let mut stored = response.clone();

@@ -1,8 +1,9 @@
-//! Targeted cache control (RFC 9213): fields meant for this cache and not for others.
+//! Targeted cache control (RFC 9213): fields for this cache only.
 //!
-//! Called when a response arrives, before anything else judges it. The first field of the target list
-//! that is present, valid and not empty governs alone: `Cache-Control` and `Expires` then say nothing
-//! to this cache. Forwarding is untouched: the fields go on to the next cache as they came.
+//! Applied when a response arrives, before the other rules. The first field of
+//! the target list that is present, valid and not empty replaces
+//! `Cache-Control` and `Expires`. All fields are forwarded unchanged to the
+//! next cache.
 
 use http::{
     HeaderMap,
@@ -12,12 +13,13 @@ use sfv::{BareItem, Dictionary, ListEntry, Parser};
 
 use super::directives::{Argument, ResponseDirectives};
 
-/// The names of the targeted fields that this cache obeys, in order of precedence (RFC 9213 §2.2).
+/// The names of the targeted fields that apply here, by precedence (RFC 9213
+/// §2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetList(Box<[HeaderName]>);
 
 impl TargetList {
-    /// The field of this deployment, where it has one, and then `CDN-Cache-Control`.
+    /// The field of this deployment, if any, then `CDN-Cache-Control`.
     #[must_use]
     pub fn new(own: Option<HeaderName>) -> Self {
         let cdn = HeaderName::from_static("cdn-cache-control");
@@ -29,13 +31,13 @@ impl TargetList {
         )
     }
 
-    /// A list with no target: `Cache-Control` governs always.
+    /// No targeted field applies: `Cache-Control` always governs.
     #[must_use]
     pub fn none() -> Self {
         Self(Box::default())
     }
 
-    /// What governs the caching of this response (RFC 9213 §2.2).
+    /// The directives that govern the caching of a response (RFC 9213 §2.2).
     #[must_use]
     pub fn governing(&self, headers: &HeaderMap) -> Governing {
         match self.0.iter().find_map(|name| targeted(headers, name)) {
@@ -62,7 +64,7 @@ impl Default for TargetList {
 pub struct Governing {
     /// The directives.
     pub directives: ResponseDirectives,
-    /// Whether they came in a targeted field, so that `Expires` is to be ignored.
+    /// Whether they came from a targeted field, so that `Expires` is ignored.
     pub targeted: bool,
 }
 
@@ -87,8 +89,9 @@ fn targeted(headers: &HeaderMap, name: &HeaderName) -> Option<ResponseDirectives
     Some(directives)
 }
 
-/// §2.1: a value of another type than the directive's is not consumed. The directive's presence still
-/// counts as a broken one does in `Cache-Control`: it can take, never give.
+/// §2.1: a value whose type does not match the directive is ignored. The
+/// directive then counts like a malformed one in `Cache-Control`: it may
+/// restrict, and never permits.
 fn apply(directives: &mut ResponseDirectives, name: &str, entry: &ListEntry) {
     let item = match entry {
         ListEntry::Item(item) => Some(&item.bare_item),

@@ -1,10 +1,13 @@
 //! Validators and preconditions (RFC 9110 §8.8, §13; RFC 9111 §4.3.1, §4.3.2).
 //!
-//! Called with a chosen stored response, to see whether the client's own copy will do, and before a
-//! forward, to ask the origin about the stored one. Evaluation allocates nothing.
+//! Preconditions are evaluated against the selected stored response, to find
+//! whether the client's copy is current. Before a request is forwarded, its
+//! conditions are replaced by those of the stored responses. Evaluation
+//! allocates nothing.
 //!
-//! A malformed entity tag is no validator: it is never sent, and equals nothing. `If-Match` and
-//! `If-Unmodified-Since` are for the origin alone (§4.3.2): such a request is forwarded as it came.
+//! A malformed entity tag is no validator: it is never sent and equals nothing.
+//! `If-Match` and `If-Unmodified-Since` are for the origin only (§4.3.2): such
+//! a request is forwarded unchanged.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,12 +27,12 @@ use super::{
 pub struct EntityTag<'a> {
     /// Whether it is weak.
     pub weak: bool,
-    /// What stands within the quotes.
+    /// The text between the quotes.
     pub opaque: &'a [u8],
 }
 
 impl<'a> EntityTag<'a> {
-    /// Reads a value that is one entity tag.
+    /// Reads a value that is exactly one entity tag.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         let (tag, rest) = Self::first(trim(value))?;
@@ -55,27 +58,28 @@ impl<'a> EntityTag<'a> {
         let rest = rest.strip_prefix(b"\"")?;
         let end = rest.iter().position(|&byte| byte == b'"')?;
         let (opaque, rest) = (&rest[..end], &rest[end + 1..]);
-        // etagc: visible, or obs-text; no space.
+        // etagc: visible ASCII or obs-text, no space.
         opaque
             .iter()
             .all(|&byte| byte > b' ' && byte != 0x7f)
             .then_some((Self { weak, opaque }, rest))
     }
 
-    /// §8.8.3.2: equal, and neither weak.
+    /// Strong comparison (§8.8.3.2): equal, and neither is weak.
     #[must_use]
     pub fn equals_strongly(&self, other: &Self) -> bool {
         !self.weak && !other.weak && self.opaque == other.opaque
     }
 
-    /// §8.8.3.2: equal, weak or not.
+    /// Weak comparison (§8.8.3.2): equal, weak or not.
     #[must_use]
     pub fn equals_weakly(&self, other: &Self) -> bool {
         self.opaque == other.opaque
     }
 }
 
-/// The entity tags of a list; what is none is passed over, up to the next comma.
+/// The entity tags of a list. Text that is none is skipped up to the next
+/// comma.
 fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     std::iter::from_fn(move || {
         while !rest.is_empty() {
@@ -100,7 +104,7 @@ fn tags(mut rest: &[u8]) -> impl Iterator<Item = EntityTag<'_>> {
     })
 }
 
-/// A stored response, as preconditions see it.
+/// The facts about a stored response that preconditions need.
 #[derive(Clone, Copy, Debug)]
 pub struct Representation<'a> {
     /// Its status code.
@@ -111,19 +115,19 @@ pub struct Representation<'a> {
     pub received: SystemTime,
 }
 
-/// What a client's preconditions come to.
+/// The result of evaluating a client's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreconditionResult {
-    /// The stored response is the answer.
+    /// Respond with the stored response.
     Full,
-    /// The client's copy will do: answer 304.
+    /// The client's copy is current: respond with 304.
     NotModified,
-    /// They are not for a cache to judge: forward the request as it came.
+    /// A cache cannot evaluate them: forward the request unchanged.
     Forward,
 }
 
-/// Evaluates the preconditions of a request that the stored response could answer, in the order of
-/// RFC 9110 §13.2.2 (RFC 9111 §4.3.2).
+/// Evaluates the preconditions of a request that the stored response could
+/// answer, in the order of RFC 9110 §13.2.2 (RFC 9111 §4.3.2).
 #[must_use]
 pub fn evaluate(
     method: &Method,
@@ -133,12 +137,12 @@ pub fn evaluate(
     if for_the_origin(request) {
         return PreconditionResult::Forward;
     }
-    // §13.2.1: without them the answer would be 2xx, or they do not count.
+    // §13.2.1: they count only where the response without them would be 2xx.
     if stored.status != StatusCode::OK || !matches!(*method, Method::GET | Method::HEAD) {
         return PreconditionResult::Full;
     }
     let unmodified = if request.contains_key(header::IF_NONE_MATCH) {
-        // §13.1.3: beside If-None-Match, If-Modified-Since counts for nothing.
+        // §13.1.3: If-Modified-Since is ignored beside If-None-Match.
         any_matches(request, stored.headers)
     } else {
         is_unmodified_since(request, stored)
@@ -150,13 +154,14 @@ pub fn evaluate(
     }
 }
 
-/// Whether preconditions stand there that only an origin evaluates (RFC 9111 §4.3.2).
+/// Whether the request has preconditions that only an origin evaluates (RFC
+/// 9111 §4.3.2).
 #[must_use]
 pub fn for_the_origin(request: &HeaderMap) -> bool {
     request.contains_key(header::IF_MATCH) || request.contains_key(header::IF_UNMODIFIED_SINCE)
 }
 
-/// §13.1.2, with weak comparison; `*` is any representation at all.
+/// §13.1.2, with weak comparison; `*` matches any representation.
 fn any_matches(request: &HeaderMap, stored: &HeaderMap) -> bool {
     let own = EntityTag::of(stored);
     request
@@ -169,8 +174,8 @@ fn any_matches(request: &HeaderMap, stored: &HeaderMap) -> bool {
         })
 }
 
-/// §13.1.3; where the stored response has no Last-Modified its Date counts, and where it has no Date
-/// the time of its receipt (RFC 9111 §4.3.2).
+/// §13.1.3. Without Last-Modified, the stored response's Date counts; without
+/// Date, the time it was received (RFC 9111 §4.3.2).
 fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool {
     let mut lines = request.get_all(header::IF_MODIFIED_SINCE).iter();
     let Some(line) = lines.next().filter(|_| lines.next().is_none()) else {
@@ -182,11 +187,11 @@ fn is_unmodified_since(request: &HeaderMap, stored: &Representation<'_>) -> bool
     date::parse(line.as_bytes()).is_some_and(|since| changed <= since)
 }
 
-/// How much later than the modification the response must have been made for the modification date to
-/// be a strong validator, with no clock in doubt (RFC 9110 §8.8.2.2).
+/// A modification date is a strong validator only if the response is at least
+/// this much later, so that clock errors do not matter (RFC 9110 §8.8.2.2).
 const CLEARLY_LATER: Duration = Duration::from_secs(60);
 
-/// The `Last-Modified` of a response, where it is a strong validator.
+/// The `Last-Modified` of a response, if it is a strong validator.
 #[must_use]
 pub fn strong_date(headers: &HeaderMap) -> Option<SystemTime> {
     let modified = date::field(headers, &header::LAST_MODIFIED)?;
@@ -194,12 +199,13 @@ pub fn strong_date(headers: &HeaderMap) -> Option<SystemTime> {
     (date::since(modified, made) >= CLEARLY_LATER).then_some(modified)
 }
 
-/// The most entity tags that one request asks about.
-const MOST_TAGS: usize = 16;
+/// The most entity tags that one request carries.
+const MAX_TAGS: usize = 16;
 
-/// Makes a forwarded GET or HEAD ask about stored responses instead of what the client asked about
-/// (RFC 9111 §4.3.1): about the chosen one, and by entity tag also about `others` that the target has.
-/// The range goes too: what comes back is to be stored. Tells whether the request is conditional now.
+/// Replaces the conditions of a forwarded GET or HEAD by those of stored
+/// responses (RFC 9111 §4.3.1): of the selected one, and by entity tag also of
+/// `others` of the same target. Removes the range as well, since the answer is
+/// to be stored. Returns whether the request is conditional now.
 pub fn make_conditional<'a>(
     request: &mut HeaderMap,
     chosen: Option<&'a HeaderMap>,
@@ -216,7 +222,7 @@ pub fn make_conditional<'a>(
     let mut list = BytesMut::new();
     let mut listed: Vec<EntityTag<'_>> = Vec::new();
     for tag in chosen.into_iter().chain(others).filter_map(EntityTag::of) {
-        if listed.len() < MOST_TAGS && !listed.contains(&tag) {
+        if listed.len() < MAX_TAGS && !listed.contains(&tag) {
             if !listed.is_empty() {
                 list.put_slice(b", ");
             }

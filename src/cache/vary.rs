@@ -1,14 +1,13 @@
-//! Choosing among variants (RFC 9111 §4.1).
+//! Selection among variants by `Vary` (RFC 9111 §4.1).
 //!
-//! Called when a response is stored, to take down what the request said in the fields that `Vary`
-//! nominates, and on look-ups, to see whether another request says the same. A secondary key is exact:
-//! two requests have one key only where their nominated fields have one meaning by their own
-//! definitions. A field that is absent matches only its absence.
+//! When a response is stored, its secondary key records the values of the
+//! request fields that `Vary` nominates. A later request matches if it has the
+//! same values. Keys are exact: two requests have the same key only if their
+//! nominated fields have the same meaning by their own definitions. An absent
+//! field matches only an absent field.
 //!
-//! Deliberately absent: choosing by preference (`q` of `Accept-Language` against
-//! `Content-Language`), which only the origin can do rightly.
-
-use std::time::SystemTime;
+//! Selection by preference (`q` of `Accept-Language` against
+//! `Content-Language`) is left to the origin.
 
 use http::{
     HeaderMap,
@@ -17,10 +16,10 @@ use http::{
 
 use super::list::{is_token, members, plain, trim};
 
-/// A request's fields, as the origin received them.
+/// The fields of a request as the origin receives them.
 pub trait Received {
-    /// The map that holds this field as the origin received it; an empty one where the field was
-    /// removed on the way.
+    /// The map that holds this field; an empty map if the field is removed on
+    /// the way.
     fn holding(&self, name: &HeaderName) -> &HeaderMap;
 }
 
@@ -30,12 +29,12 @@ impl Received for HeaderMap {
     }
 }
 
-/// The request fields that a response nominates.
+/// The request fields that `Vary` nominates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Nominated {
-    /// None or some, in order and without repetition.
+    /// These, sorted and without repetition.
     Fields(Box<[HeaderName]>),
-    /// `*`, or a member that is no field name: nothing ever matches.
+    /// `*`, or a member that is no field name: no request matches.
     Everything,
 }
 
@@ -59,7 +58,7 @@ impl Nominated {
         Self::Fields(names.into_boxed_slice())
     }
 
-    /// What a request says in the nominated fields; nothing where nothing can match.
+    /// The secondary key of a request; `None` if no request can match.
     #[must_use]
     pub fn key(&self, request: &impl Received) -> Option<SecondaryKey> {
         match self {
@@ -72,7 +71,7 @@ impl Nominated {
         }
     }
 
-    /// Whether this request says the same in the nominated fields. Allocates nothing.
+    /// Whether a request has this secondary key. Allocates nothing.
     #[must_use]
     pub fn matches(&self, key: &SecondaryKey, request: &impl Received) -> bool {
         match self {
@@ -90,8 +89,8 @@ impl Nominated {
 }
 
 impl Nominated {
-    /// Whether a request says in one field what the key's request said there, or the field is not
-    /// nominated.
+    /// Whether a request has the same value in one field as the key's request,
+    /// or the field is not nominated.
     #[must_use]
     pub fn agrees_on(
         &self,
@@ -111,18 +110,20 @@ impl Nominated {
     }
 }
 
-/// What a request said in the fields that a response nominates.
+/// The values of a request in the nominated fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecondaryKey(Box<[u8]>);
 
 impl SecondaryKey {
-    /// The key's bytes, which hold no more than the nominated fields' values.
+    /// The bytes of the key, which contain only the values of the nominated
+    /// fields.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The bytes of one of the nominated fields. Each begins with a byte that no value holds.
+    /// The bytes of one nominated field. Each begins with a byte that no value
+    /// holds.
     fn part(&self, at: usize) -> Option<&[u8]> {
         let begins = |byte: &u8| [ABSENT, PRESENT].contains(&&[*byte][..]);
         let mut starts = (0..self.0.len()).filter(|&at| begins(&self.0[at]));
@@ -132,16 +133,7 @@ impl SecondaryKey {
     }
 }
 
-/// The most recent of several responses that match, by their `Date` (RFC 9111 §4); of equals, the last.
-#[must_use]
-pub fn most_recent<T>(matching: impl IntoIterator<Item = (SystemTime, T)>) -> Option<T> {
-    matching
-        .into_iter()
-        .max_by_key(|(date, _)| *date)
-        .map(|(_, response)| response)
-}
-
-/// Where a key's bytes go: into a new key, or against one.
+/// Where the bytes of a key go: into a new key, or into a comparison with one.
 trait Sink {
     fn put(&mut self, bytes: &[u8]);
 }
@@ -169,22 +161,23 @@ impl Sink for Comparison<'_> {
 /// Bytes that no field value can hold.
 const ABSENT: &[u8] = b"\0";
 const PRESENT: &[u8] = b"\n";
-/// Stands before a weight that was read, so that no text looks like one.
+/// Precedes a parsed weight, so that no text looks like one.
 const WEIGHT: &[u8] = b"\r";
 
 fn write(names: &[HeaderName], request: &impl Received, out: &mut impl Sink) {
     for name in names {
         let request = request.holding(name);
         if !request.contains_key(name) {
-            // §4.1: what is absent can only match what is absent.
+            // §4.1: an absent field matches only an absent field.
             out.put(ABSENT);
             continue;
         }
         out.put(PRESENT);
         let preferences = match *name {
-            // RFC 9110 §12.5.3 gives the order of codings no meaning.
+            // RFC 9110 §12.5.3 gives no meaning to the order of codings.
             header::ACCEPT_ENCODING => Preferences::read(request, name).map(Preferences::unordered),
-            // §12.5.4: some take the order of languages of one weight as a preference.
+            // §12.5.4: some recipients take the order of languages with the
+            // same weight as a preference.
             header::ACCEPT_LANGUAGE => Preferences::read(request, name).map(Preferences::by_weight),
             _ => None,
         };
@@ -195,7 +188,7 @@ fn write(names: &[HeaderName], request: &impl Received, out: &mut impl Sink) {
     }
 }
 
-/// Fields that are no lists: a comma in them is text, and so is the space beside it.
+/// Fields that are no lists. A comma in them, and the space beside it, is text.
 const SINGLETONS: [HeaderName; 9] = [
     header::AUTHORIZATION,
     header::COOKIE,
@@ -208,7 +201,8 @@ const SINGLETONS: [HeaderName; 9] = [
     header::USER_AGENT,
 ];
 
-/// Lines are combined with commas (RFC 9110 §5.3), and whitespace around commas is dropped.
+/// Combines lines with commas (RFC 9110 §5.3), and drops whitespace around
+/// commas.
 fn combined(name: &HeaderName, request: &HeaderMap, out: &mut impl Sink) {
     for (index, line) in request
         .get_all(name)
@@ -227,7 +221,8 @@ fn combined(name: &HeaderName, request: &HeaderMap, out: &mut impl Sink) {
     }
 }
 
-/// Drops whitespace around commas, save within quoted-strings, which all close here.
+/// Drops whitespace around commas outside quoted-strings, all of which are
+/// closed here.
 fn without_space(line: &[u8], out: &mut impl Sink) {
     let mut quoted = false;
     let mut escaped = false;
@@ -248,19 +243,19 @@ fn without_space(line: &[u8], out: &mut impl Sink) {
     out.put(trim(&line[start..]));
 }
 
-/// The most members of a list of preferences that are put in order.
-const MOST: usize = 16;
+/// Lists with more members are compared as text.
+const MAX_MEMBERS: usize = 16;
 
 /// A list of weighted words (RFC 9110 §12.4.2, §12.5.3, §12.5.4).
 struct Preferences<'a> {
-    words: [(&'a [u8], u16); MOST],
+    words: [(&'a [u8], u16); MAX_MEMBERS],
     count: usize,
 }
 
 impl<'a> Preferences<'a> {
-    /// Reads the field; nothing when it is not of this form, or too long to be worth it.
+    /// Reads the field; `None` if it has another form, or too many members.
     fn read(request: &'a HeaderMap, name: &HeaderName) -> Option<Self> {
-        let mut words: [(&[u8], u16); MOST] = [(&[], 0); MOST];
+        let mut words: [(&[u8], u16); MAX_MEMBERS] = [(&[], 0); MAX_MEMBERS];
         let mut count = 0;
         for member in request
             .get_all(name)
@@ -290,7 +285,7 @@ impl<'a> Preferences<'a> {
     }
 
     fn by_weight(mut self) -> Self {
-        // An insertion sort, because it is stable and allocates nothing.
+        // An insertion sort: it is stable and allocates nothing.
         let words = &mut self.words[..self.count];
         for at in 1..words.len() {
             let mut to = at;
@@ -310,7 +305,7 @@ impl<'a> Preferences<'a> {
             for byte in *word {
                 out.put(&[byte.to_ascii_lowercase()]);
             }
-            // A weight of one is what no weight means (§12.4.2).
+            // A missing weight means 1 (§12.4.2).
             if *weight < 1000 {
                 out.put(WEIGHT);
                 let digit =

@@ -35,14 +35,14 @@ impl Gateway {
     ) -> Result<Step, Refusal> {
         let (method, fields) = (request.method(), request.headers());
         let fetch = |key, why, chosen| relay::Fetch {
-            ask: ClientRequest {
+            request: ClientRequest {
                 method: method.clone(),
                 // The request's fields and body are moved in afterwards.
                 fields: HeaderMap::new(),
                 version: request.version(),
                 key,
                 body: None,
-                caller: context.client,
+                client: context.client,
                 peer: session.peer,
             },
             why,
@@ -57,7 +57,7 @@ impl Gateway {
             } => {
                 if refresh {
                     let mut fetch = fetch(key, Forward::Stale, None);
-                    fetch.ask.fields = fields.clone();
+                    fetch.request.fields = fields.clone();
                     tokio::spawn(fetch.refresh(self.relay.clone()));
                 }
                 if route.headers == HeaderMode::Typed {
@@ -80,11 +80,11 @@ impl Gateway {
     ) -> Response<Body> {
         // Of the request's fields the response depends only on this one from here
         // on (CORS).
-        let fields = match fetch.ask.fields.get(ORIGIN) {
+        let fields = match fetch.request.fields.get(ORIGIN) {
             Some(origin) => HeaderMap::from_iter([(ORIGIN, origin.clone())]),
             None => HeaderMap::new(),
         };
-        let route = self.route(&fetch.ask.key);
+        let route = self.route(&fetch.request.key);
         let is_typed = route.is_some_and(|route| route.headers == HeaderMode::Typed);
         let joins = fetch.joins(&self.relay);
         let admitted = self

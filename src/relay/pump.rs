@@ -1,22 +1,20 @@
-//! Carrying a body from the upstream to the clients that read it and, where it
-//! may be stored, to the store: sent while it is being stored.
+//! Carries a response body from the upstream to its clients and, where it may be
+//! stored, to the store, at the same time.
 //!
-//! A request holds its slot among the upstream requests under way until its
-//! body has come, or its client has shown to be slow, or the time of an exchange
-//! is over. What goes on for longer than that (a slow client, a slow upstream, a
-//! stream of events) goes on without a slot, as one
-//! of a bounded number of [`Lingering`] bodies, of which no client has more than
-//! a share; beyond those it keeps its slot until others wait for it.
+//! A request keeps its slot among the upstream's requests in flight until its
+//! body is complete, its client turns out to be slow, or the time of an exchange
+//! is over. After that (a slow client, a slow upstream, a stream of events) the
+//! body continues without a slot as a [`LingeringBody`]. Their number is bounded,
+//! in total and for each client; beyond the bound a body keeps its slot until
+//! another request waits for one.
 //!
-//! A body that has an end keeps to the minimum rate of the upstream's bodies, or
-//! breaks off for its clients; the endpoint learns of it while the request has
-//! its slot.
+//! A body that has an end must storing the minimum rate of upstream bodies;
+//! otherwise it is broken off. The endpoint's health counts that as long as the
+//! request has its slot.
 
-use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,67 +23,67 @@ use http::HeaderMap;
 use http_body::Body as _;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::lingering::{Lingering, LingeringBody};
 use crate::identify::Client;
 use crate::upstream::{BodyPermit, Failure, MinRate, ResponseBody, TimedOut, Upstream};
 use crate::wire::body::BodyError;
-use crate::wire::stream::{Room, Stream};
+use crate::wire::stream::{BodyStream, Room};
 
-/// Bytes that are read of a body before its client has taken those that came
-/// before: enough that neither side waits for the other.
+/// How many bytes of a body are read ahead of the fastest client: enough that
+/// neither side waits for the other.
 pub(super) const AHEAD: u64 = 64 * 1024;
-/// Bytes in which slower readers are waited for once.
+/// Slower readers are waited for once in this many bytes.
 const STEP: u64 = 8 << 20;
-/// A client that takes nothing for so long is slow: its answer gives its slot
-/// back, if it may linger.
+/// A client that takes nothing for this long is slow, and its response gives its
+/// slot back if it may linger.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A body on its way, as far as it has been read.
+/// A response body in transfer.
 pub(super) struct Pump {
-    pub(super) stream: Arc<Stream>,
+    pub(super) stream: Arc<BodyStream>,
     body: ResponseBody,
-    /// The length that the body is said to have.
+    /// The announced length.
     length: Option<u64>,
     received: u64,
-    /// Whether the upstream keeps to the minimum rate, of a body that has to.
+    /// Measures the minimum rate, where it applies.
     min_rate: Option<MinRate>,
     permit: Option<BodyPermit>,
-    /// How long slower readers have been waited for, and how many bytes had come
-    /// when that began to count.
+    /// How long slower readers have been waited for, since how many bytes.
     waited: (u64, Duration),
-    /// Whether all of it has come.
+    /// Whether it is complete.
     is_over: bool,
     upstream: Arc<Upstream>,
 }
 
-/// What is to be done with a body that may be stored.
-pub(super) struct Keep {
-    /// Bytes of it that are stored at the most.
-    pub(super) most: u64,
-    /// When it must have come.
+/// What to do with a body that may be stored.
+pub(super) struct Storing {
+    /// The most bytes that are stored.
+    pub(super) max: u64,
+    /// When it must be complete.
     pub(super) deadline: Instant,
-    /// Stores it.
+    /// Called with the complete body.
     pub(super) store: Box<dyn FnOnce(Bytes) + Send>,
-    /// It is too large, or too slow, to be stored.
+    /// Called when it is too large, or too slow, to be stored.
     pub(super) give_up: Box<dyn FnOnce() + Send>,
 }
 
-/// What came next of a body.
-enum Next {
+/// What happens next with a body.
+enum BodyEvent {
     Data(Bytes),
     End(Option<HeaderMap>),
     Broken(Failure),
-    /// The upstream has sent nothing for too long, or too little.
+    /// The upstream has sent nothing, or too little, for too long.
     Silent,
-    /// Nobody wants it any more.
+    /// It has no reader any more.
     Deserted,
-    /// It takes longer than an exchange may: it is not stored any more, and gives
-    /// its slot back.
+    /// The time of an exchange is over: it is no longer stored, and gives its slot
+    /// back.
     Late,
 }
 
 impl Pump {
     pub(super) fn new(
-        stream: Arc<Stream>,
+        stream: Arc<BodyStream>,
         body: ResponseBody,
         length: Option<u64>,
         min_rate: Option<MinRate>,
@@ -109,18 +107,18 @@ impl Pump {
         pump
     }
 
-    /// Takes in what has come already, `most` bytes of it at the most, without
-    /// waiting. Says whether that is all.
+    /// Reads what has already arrived, up to `max` bytes, without waiting. Returns
+    /// whether the body is complete.
     ///
     /// # Errors
-    /// Where the body is broken.
-    pub(super) async fn begin(&mut self, most: u64) -> Result<bool, Failure> {
+    /// If the body is broken.
+    pub(super) async fn begin(&mut self, max: u64) -> Result<bool, Failure> {
         let at_once = poll_fn(|cx| {
             loop {
                 if self.is_over {
                     return Poll::Ready(Ok(true));
                 }
-                if self.received >= most {
+                if self.received >= max {
                     return Poll::Ready(Ok(false));
                 }
                 match Pin::new(&mut self.body).poll_frame(cx) {
@@ -137,13 +135,14 @@ impl Pump {
         at_once.await
     }
 
-    /// Goes on for so long at the most. Says whether all has come.
+    /// Reads for at most `time`, up to `max` bytes. Returns whether the body is
+    /// complete.
     ///
     /// # Errors
-    /// Where the body is broken.
-    pub(super) async fn begin_for(&mut self, time: Duration, most: u64) -> Result<bool, Failure> {
+    /// If the body is broken.
+    pub(super) async fn begin_for(&mut self, time: Duration, max: u64) -> Result<bool, Failure> {
         let begun = async {
-            while !self.begin(most).await? && self.received < most {
+            while !self.begin(max).await? && self.received < max {
                 let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
                 let next = self.read(frame);
                 self.take(next)?;
@@ -153,69 +152,69 @@ impl Pump {
         timeout(time, begun).await.unwrap_or(Ok(false))
     }
 
-    /// Carries it on to its end, and stores it as `keep` says. What is endless,
-    /// such as a stream of events, has no slot from the start where that may
-    /// be.
+    /// Carries the body to its end, and stores it if `storing` is given. An
+    /// endless body, such as a stream of events, gives its slot back at once if it
+    /// may linger.
     pub(super) async fn run(
         mut self,
-        mut keep: Option<Keep>,
+        mut storing: Option<Storing>,
         client: Client,
         lingering: Arc<Lingering>,
         is_endless: bool,
     ) {
-        let mut lingers = None;
+        let mut place = None;
         if is_endless {
-            self.linger(client, &lingering, &mut lingers);
+            self.linger(client, &lingering, &mut place);
         }
         let long = Instant::now() + self.upstream.settings().timeout;
-        let mut late = keep.as_ref().map_or(long, |keep| keep.deadline);
+        let mut late = storing.as_ref().map_or(long, |storing| storing.deadline);
         loop {
-            if keep.is_none() && !self.has_room(client, &lingering, &mut lingers).await {
+            if storing.is_none() && !self.has_room(client, &lingering, &mut place).await {
                 return;
             }
-            let holds = keep.is_some() || self.permit.is_some();
-            match self.next(keep.is_some(), holds.then_some(late)).await {
-                Next::Data(data) => {
-                    if let Some(own) = keep.take_if(|keep| self.received > keep.most) {
+            let holds = storing.is_some() || self.permit.is_some();
+            match self.next(storing.is_some(), holds.then_some(late)).await {
+                BodyEvent::Data(data) => {
+                    if let Some(own) = storing.take_if(|storing| self.received > storing.max) {
                         (own.give_up)();
                         self.push(data);
-                        self.stream.bound(own.most);
+                        self.stream.bound(own.max);
                         continue;
                     }
-                    // Who has read an answer to its end may ask for it again at
-                    // once: it is stored before its last byte is sent.
+                    // It is stored before its last byte is sent, so that a client
+                    // that requests it again at once finds it.
                     if self.length != Some(self.received) {
                         self.push(data);
                         continue;
                     }
-                    if let Some(keep) = keep.take() {
-                        store(&self.stream, &data, keep);
+                    if let Some(storing) = storing.take() {
+                        store(&self.stream, &data, storing);
                     }
                     self.push(data);
                     return self.end(None);
                 }
-                Next::End(trailers) => {
-                    match keep.take() {
-                        Some(keep) if self.received > keep.most => (keep.give_up)(),
-                        Some(keep) => store(&self.stream, &[], keep),
+                BodyEvent::End(trailers) => {
+                    match storing.take() {
+                        Some(storing) if self.received > storing.max => (storing.give_up)(),
+                        Some(storing) => store(&self.stream, &[], storing),
                         None => {}
                     }
                     return self.end(trailers);
                 }
-                Next::Late => {
-                    if let Some(keep) = keep.take() {
-                        (keep.give_up)();
-                        self.stream.bound(keep.most);
+                BodyEvent::Late => {
+                    if let Some(storing) = storing.take() {
+                        (storing.give_up)();
+                        self.stream.bound(storing.max);
                     }
-                    if !self.may_go_on(client, &lingering, &mut lingers) {
+                    if !self.may_go_on(client, &lingering, &mut place) {
                         return self
                             .stream
                             .fail("the answer takes long, and others wait for its slot");
                     }
                     late = Instant::now() + SLOW;
                 }
-                Next::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
-                Next::Silent => {
+                BodyEvent::Broken(_) => return self.stream.fail("the upstream's answer broke off"),
+                BodyEvent::Silent => {
                     if let Some(permit) = &mut self.permit {
                         permit.failed(&Failure::TimedOut(TimedOut::Body));
                     }
@@ -223,13 +222,13 @@ impl Pump {
                         .stream
                         .fail("the upstream fell silent or sends too slowly");
                 }
-                Next::Deserted => return,
+                BodyEvent::Deserted => return,
             }
         }
     }
 
-    /// How long the clients may take nothing, and an upstream that need not keep to
-    /// the minimum rate may send nothing.
+    /// How long the clients may take nothing, and how long an upstream without a
+    /// minimum rate may send nothing.
     fn patience(&self) -> Duration {
         self.upstream.settings().first_byte_timeout
     }
@@ -239,40 +238,40 @@ impl Pump {
         !self.upstream.line().is_empty()
     }
 
-    /// Goes on without a slot, where that may be.
+    /// Gives the slot back if the body may linger.
     fn linger(
         &mut self,
         client: Client,
         lingering: &Arc<Lingering>,
-        lingers: &mut Option<Lingers>,
+        place: &mut Option<LingeringBody>,
     ) {
-        if lingers.is_none() {
-            *lingers = lingering.enter(client);
+        if place.is_none() {
+            *place = lingering.enter(client);
         }
-        if lingers.is_some() {
+        if place.is_some() {
             self.permit = None;
         }
     }
 
-    /// Goes on without a slot, where that may be; with its slot otherwise, as long
-    /// as no others wait for one.
+    /// Whether the body may continue: without a slot if it may linger, with its
+    /// slot as long as no other request waits for one.
     fn may_go_on(
         &mut self,
         client: Client,
         lingering: &Arc<Lingering>,
-        lingers: &mut Option<Lingers>,
+        place: &mut Option<LingeringBody>,
     ) -> bool {
-        self.linger(client, lingering, lingers);
-        lingers.is_some() || !self.others_wait()
+        self.linger(client, lingering, place);
+        place.is_some() || !self.others_wait()
     }
 
-    /// Waits until readers have taken enough of what has come; `false` where
-    /// there are none any more, or none that ever goes on.
+    /// Waits until the readers have taken enough. Returns `false` if there is none
+    /// any more, or none that continues to read.
     async fn has_room(
         &mut self,
         client: Client,
         lingering: &Arc<Lingering>,
-        lingers: &mut Option<Lingers>,
+        place: &mut Option<LingeringBody>,
     ) -> bool {
         let stream = self.stream.clone();
         self.wait_for_slower().await;
@@ -282,7 +281,7 @@ impl Pump {
             if let Ok(room) = timeout(SLOW, room).await {
                 return room == Room::Free;
             }
-            if !self.may_go_on(client, lingering, lingers) {
+            if !self.may_go_on(client, lingering, place) {
                 self.stream
                     .fail("the client reads slowly, and others wait for its slot");
                 return false;
@@ -292,9 +291,9 @@ impl Pump {
         false
     }
 
-    /// Waits a little for readers that are about to be cut off, which may have
-    /// been held up for a moment only: for as long as makes one slow, in every
-    /// [`STEP`] bytes. So the fastest still goes on at so much a second.
+    /// Waits for readers that are about to be cut off, which may have paused for a
+    /// moment only: up to [`SLOW`] in every [`STEP`] bytes. So the fastest reader
+    /// still gets that many bytes a second.
     async fn wait_for_slower(&mut self) {
         if self.received >= self.waited.0 + STEP {
             self.waited = (self.received, Duration::ZERO);
@@ -302,59 +301,59 @@ impl Pump {
         let began = Instant::now();
         let left = SLOW.saturating_sub(self.waited.1);
         let together = poll_fn(|cx| self.stream.poll_together(cx));
-        // Who has not come nearer is cut off by what comes next.
+        // A reader that has not caught up is cut off by the next chunk.
         let _elapsed = timeout(left, together).await;
         self.waited.1 += began.elapsed();
     }
 
-    /// Waits for what comes next, until it is late if ever; of what is not kept,
-    /// as long as somebody reads it.
-    async fn next(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
+    /// Waits for the next event, until `late` if given. A body that is not stored
+    /// is waited for only as long as it has a reader.
+    async fn next(&mut self, is_stored: bool, late: Option<Instant>) -> BodyEvent {
         let began = Instant::now();
-        let next = self.next_until(is_kept, late).await;
-        // Between these waits it is the clients that are waited for.
+        let next = self.next_until(is_stored, late).await;
+        // Only this wait is the upstream's; between waits, clients are waited for.
         if let Some(min_rate) = &mut self.min_rate {
             min_rate.waited(began.elapsed());
-            if let Next::Data(data) = &next {
+            if let BodyEvent::Data(data) = &next {
                 min_rate.received(data.len());
             }
         }
         next
     }
 
-    async fn next_until(&mut self, is_kept: bool, late: Option<Instant>) -> Next {
+    async fn next_until(&mut self, is_stored: bool, late: Option<Instant>) -> BodyEvent {
         let min_rate = self.min_rate.as_ref();
         let patience = min_rate.map_or_else(|| self.patience(), MinRate::left);
         let silent = sleep_until(Instant::now() + patience);
         let late = late.map(sleep_until);
         let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
         poll_fn(|cx| {
-            if !is_kept && self.stream.poll_deserted(cx).is_ready() {
-                return Poll::Ready(Next::Deserted);
+            if !is_stored && self.stream.poll_deserted(cx).is_ready() {
+                return Poll::Ready(BodyEvent::Deserted);
             }
             if let Some(late) = late.as_mut().as_pin_mut()
                 && late.poll(cx).is_ready()
             {
-                return Poll::Ready(Next::Late);
+                return Poll::Ready(BodyEvent::Late);
             }
             if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
                 return Poll::Ready(self.read(frame));
             }
-            silent.as_mut().poll(cx).map(|()| Next::Silent)
+            silent.as_mut().poll(cx).map(|()| BodyEvent::Silent)
         })
         .await
     }
 
-    fn read(&mut self, frame: Option<Result<http_body::Frame<Bytes>, BodyError>>) -> Next {
+    fn read(&mut self, frame: Option<Result<http_body::Frame<Bytes>, BodyError>>) -> BodyEvent {
         match frame {
-            None => Next::End(None),
-            Some(Err(error)) => Next::Broken(Failure::of_body(&error)),
+            None => BodyEvent::End(None),
+            Some(Err(error)) => BodyEvent::Broken(Failure::of_body(&error)),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
                     self.received += data.len() as u64;
-                    Next::Data(data)
+                    BodyEvent::Data(data)
                 }
-                Err(other) => Next::End(other.into_trailers().ok()),
+                Err(other) => BodyEvent::End(other.into_trailers().ok()),
             },
         }
     }
@@ -363,22 +362,22 @@ impl Pump {
         self.stream.push(data);
     }
 
-    /// Takes in what has come before it runs.
-    fn take(&mut self, next: Next) -> Result<(), Failure> {
+    /// Handles an event before the body is carried by a task.
+    fn take(&mut self, next: BodyEvent) -> Result<(), Failure> {
         match next {
-            Next::Data(data) => {
+            BodyEvent::Data(data) => {
                 self.push(data);
                 if self.length == Some(self.received) {
                     self.end(None);
                 }
                 Ok(())
             }
-            Next::End(trailers) => {
+            BodyEvent::End(trailers) => {
                 self.end(trailers);
                 Ok(())
             }
-            Next::Broken(failure) => Err(failure),
-            Next::Silent | Next::Deserted | Next::Late => Err(Failure::Incomplete),
+            BodyEvent::Broken(failure) => Err(failure),
+            BodyEvent::Silent | BodyEvent::Deserted | BodyEvent::Late => Err(Failure::Incomplete),
         }
     }
 
@@ -390,7 +389,7 @@ impl Pump {
 }
 
 impl Drop for Pump {
-    /// However it ends, readers learn of it: none waits for what never comes.
+    /// Ends the readers' bodies, so that none waits for ever.
     fn drop(&mut self) {
         if !self.is_over {
             self.stream.fail("the answer was given up");
@@ -398,108 +397,12 @@ impl Drop for Pump {
     }
 }
 
-fn store(stream: &Stream, last: &[u8], keep: Keep) {
+fn store(stream: &BodyStream, last: &[u8], storing: Storing) {
     if let Some(body) = stream.whole() {
         let body = match last {
             [] => body,
             last => [&body, last].concat().into(),
         };
-        (keep.store)(body);
-    }
-}
-
-/// The bodies that go on without a slot, by client.
-pub(super) struct Lingering {
-    most: AtomicUsize,
-    clients: Mutex<HashMap<Client, usize>>,
-}
-
-/// One of them; it is over when this is dropped.
-pub(super) struct Lingers {
-    of: Arc<Lingering>,
-    client: Client,
-}
-
-/// So many bodies linger for each request that may be under way: they are of
-/// work that the upstream has done.
-const FOR_EACH_SLOT: usize = 8;
-
-impl Lingering {
-    /// None; beside so many requests under way.
-    pub(super) fn beside(in_flight: u32) -> Arc<Self> {
-        Self::new(in_flight as usize * FOR_EACH_SLOT)
-    }
-
-    fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self {
-            most: AtomicUsize::new(most),
-            clients: Mutex::default(),
-        })
-    }
-
-    /// So many requests may be under way from now on.
-    pub(super) fn bound(&self, in_flight: u32) {
-        self.most.store(in_flight as usize * FOR_EACH_SLOT, Relaxed);
-    }
-
-    /// One more body of a client's goes on without a slot. A client has a
-    /// quarter of them at the most, and one at the least.
-    pub(super) fn enter(self: &Arc<Self>, client: Client) -> Option<Lingers> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = clients.values().sum();
-        let own = clients.entry(client).or_default();
-        let most = self.most.load(Relaxed);
-        if all >= most || *own >= (most / 4).max(1) {
-            if *own == 0 {
-                clients.remove(&client);
-            }
-            return None;
-        }
-        *own += 1;
-        Some(Lingers {
-            of: self.clone(),
-            client,
-        })
-    }
-}
-
-impl Drop for Lingers {
-    fn drop(&mut self) {
-        let clients = &self.of.clients;
-        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = clients.get_mut(&self.client) {
-            *own -= 1;
-            if *own == 0 {
-                clients.remove(&self.client);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_client_has_more_than_a_share_of_what_lingers() {
-        let lingering = Lingering::new(8);
-        let enter = |client| lingering.enter(Client::V4(client));
-        let mut held: Vec<_> = (0..2).map(|_| enter(1).unwrap()).collect();
-        assert!(enter(1).is_none());
-        for client in 2..=4 {
-            held.extend([enter(client).unwrap(), enter(client).unwrap()]);
-        }
-        assert!(enter(5).is_none(), "there are as many as may be");
-        held.remove(0);
-        held.push(enter(5).unwrap());
-        lingering.bound(2);
-        held.push(enter(1).unwrap());
-        lingering.bound(1);
-        held.truncate(2);
-        assert_eq!(lingering.clients.lock().unwrap().values().sum::<usize>(), 2);
-        drop(held);
-        assert!(lingering.clients.lock().unwrap().is_empty());
-        let one = Lingering::new(1);
-        assert!(one.enter(Client::V4(1)).is_some());
+        (storing.store)(body);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Response};
 
 use super::Relay;
-use super::sent::Sent;
+use super::sent::ForwardedFields;
 use super::serve::serve;
 use crate::cache::decision::{Basis, Decision, RequestFacts, decide};
 use crate::cache::directives::RequestDirectives;
@@ -92,7 +92,7 @@ pub(crate) fn decide_plain(
     decide(
         &route.cache,
         &request,
-        || choose(relay, key, &Sent::of(relay, route, fields, peer)),
+        || choose(relay, key, &ForwardedFields::of(relay, route, fields, peer)),
         |variant| Basis::Origin {
             facts: &variant.reuse,
             now,
@@ -101,7 +101,11 @@ pub(crate) fn decide_plain(
 }
 
 /// The stored response that `Vary` selects, the most recent of several.
-pub(super) fn choose(relay: &Relay, key: &Key, sent: &Sent<'_>) -> Result<Arc<Variant>, Forward> {
+pub(super) fn choose(
+    relay: &Relay,
+    key: &Key,
+    sent: &ForwardedFields<'_>,
+) -> Result<Arc<Variant>, Forward> {
     let variants = relay.cache.variants(key).ok_or(Forward::UriMiss)?;
     let matching = variants
         .iter()

@@ -1,9 +1,10 @@
-//! What the origin receives of a client's request fields on a route with
-//! `headers = "all"`: the end-to-end fields as they came, and forwarding fields
-//! of ordgate's own in place of the client's.
+//! The client's request fields as the origin receives them on a route with
+//! `headers = "all"`: the end-to-end fields unchanged, and ordgate's own
+//! forwarding fields in place of the client's.
 //!
-//! A response is stored, and chosen, by what the origin received ([`Sent`]): a
-//! field that is removed on the way has no part in a secondary key.
+//! A response is stored and selected by the fields that the origin received
+//! ([`ForwardedFields`]). A field that is removed on the way is no part of a
+//! secondary key.
 
 use std::cell::OnceCell;
 use std::net::IpAddr;
@@ -21,8 +22,8 @@ use crate::wire::X_FORWARDED_FOR;
 /// `x-real-ip`, nginx's name for the client's address.
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Fields beside `forwarded` and `x-forwarded-*` by which proxies report a
-/// client's address, or the host that it asked for.
+/// Fields, beside `forwarded` and `x-forwarded-*`, in which proxies report the
+/// client's address or the requested host.
 const REPORTS: [&str; 14] = [
     "cf-connecting-ip",
     "cf-connecting-ipv6",
@@ -40,8 +41,8 @@ const REPORTS: [&str; 14] = [
     "x-remote-ip",
 ];
 
-/// Whether a field reports how a request came to us: from whom, for which host,
-/// by which protocol. Whoever sent it, it goes no further.
+/// Whether a field reports the client, host or protocol of a request. Such a
+/// field is never forwarded, whoever sent it.
 fn is_forwarding(name: &str) -> bool {
     spells(name, FORWARDED.as_str())
         || name
@@ -50,16 +51,16 @@ fn is_forwarding(name: &str) -> bool {
         || REPORTS.iter().any(|report| spells(name, report))
 }
 
-/// Whether an origin may read one name as another: CGI and its heirs make `_` of
-/// `-`, and cannot tell the two apart.
+/// Whether an origin may take one name for another: CGI and its successors turn
+/// `-` into `_`, and cannot tell the two apart.
 fn spells(name: &str, other: &str) -> bool {
     let same = |(one, other): (u8, u8)| one == other || (one == b'_' && other == b'-');
     name.len() == other.len() && name.bytes().zip(other.bytes()).all(same)
 }
 
-/// Fields by which a client asks some servers for another resource, or with
-/// another method, than its request line says. Both are the cache key: what is
-/// answered to such a request is nobody else's.
+/// Fields by which some servers let a client override the method or the target of
+/// its request line. Those are the cache key, so the answer to such a request is
+/// for that client alone.
 const OVERRIDES: [&str; 6] = [
     "x-http-method",
     "x-http-method-override",
@@ -69,15 +70,15 @@ const OVERRIDES: [&str; 6] = [
     "x-rewrite-url",
 ];
 
-/// Whether a request may ask for something else than its request line says.
+/// Whether a request may override its request line.
 pub(super) fn is_overridden(fields: &HeaderMap) -> bool {
     let is_one = |name: &HeaderName| OVERRIDES.iter().any(|own| spells(name.as_str(), own));
     fields.keys().any(is_one)
 }
 
-/// The forwarding fields that the origin receives. Host and protocol are not
-/// among them: they are in no cache key, and an origin that makes links of them
-/// would have one client's in another's answer.
+/// The forwarding fields that the origin receives. They do not include host and
+/// protocol: those are in no cache key, and an origin that makes links from them
+/// would put one client's host into another client's response.
 fn own(hops: &[IpAddr]) -> HeaderMap {
     let mut list = String::new();
     let mut elements = String::new();
@@ -94,27 +95,27 @@ fn own(hops: &[IpAddr]) -> HeaderMap {
         });
     }
     let client = hops.first().map(ToString::to_string);
-    let said = [
+    let fields = [
         (X_FORWARDED_FOR, Some(list)),
         (FORWARDED, Some(elements)),
         (X_REAL_IP, client),
     ];
-    let fields = said.into_iter().filter_map(|(name, value)| {
+    let fields = fields.into_iter().filter_map(|(name, value)| {
         let value = HeaderValue::try_from(value?).ok()?;
         Some((name, value))
     });
     fields.collect()
 }
 
-/// Replaces the forwarding fields of a request on its way to the origin, and
-/// removes what could be read as one of them or as ordgate's key.
+/// Replaces the forwarding fields of a request to the origin, and removes all that
+/// the origin could take for one of them or for ordgate's key.
 pub(super) fn replace_forwarding(
     relay: &Relay,
     route: &Route,
-    ask: &ClientRequest,
+    request: &ClientRequest,
     fields: &mut HeaderMap,
 ) {
-    let own = own(&relay.trust.hops(ask.peer, &ask.fields));
+    let own = own(&relay.trust.hops(request.peer, &request.fields));
     let settings = relay.upstreams.get(route.upstream).settings();
     let key = settings.api_key_header.as_str();
     let is_ours = |name: &str| is_forwarding(name) || spells(name, key);
@@ -123,8 +124,8 @@ pub(super) fn replace_forwarding(
     for name in theirs {
         fields.remove(name);
     }
-    // Some servers merge trailers into the fields. Without this field none is
-    // sent (RFC 9110 §6.5.1: an intermediary may discard them).
+    // Some servers merge trailers into the fields. Without this field no trailers
+    // are sent (RFC 9110 §6.5.1 lets an intermediary discard them).
     let is_ours = |name: &[u8]| {
         let name = String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase();
         is_ours(&name)
@@ -136,24 +137,24 @@ pub(super) fn replace_forwarding(
     fields.extend(own);
 }
 
-/// A client's request fields as the origin receives them, read one at a time:
-/// a hit makes no copy of them.
-pub(super) struct Sent<'a> {
+/// A client's request fields as the origin receives them. They are looked up one
+/// at a time, so that a hit copies none.
+pub(super) struct ForwardedFields<'a> {
     relay: &'a Relay,
     fields: &'a HeaderMap,
     peer: IpAddr,
     headers: HeaderMode,
     /// The field that carries ordgate's key.
     key: &'a HeaderName,
-    /// Made when a response varies by one of them.
+    /// Made only when a response varies by one of them.
     forwarding: OnceCell<HeaderMap>,
 }
 
-static NOTHING: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
-impl<'a> Sent<'a> {
-    /// On a typed route nothing of the client's goes up, so nothing of it can
-    /// have changed the answer.
+impl<'a> ForwardedFields<'a> {
+    /// The fields of a request. On a typed route no field of the client is
+    /// forwarded, so none can affect the answer.
     pub(super) fn of(relay: &'a Relay, route: &Route, fields: &'a HeaderMap, peer: IpAddr) -> Self {
         Self {
             relay,
@@ -170,14 +171,14 @@ impl<'a> Sent<'a> {
     }
 }
 
-impl Received for Sent<'_> {
+impl Received for ForwardedFields<'_> {
     fn holding(&self, name: &HeaderName) -> &HeaderMap {
         let is_removed = self.headers == HeaderMode::Typed
             || matches!(*name, HOST | EXPECT)
             || spells(name.as_str(), self.key.as_str())
             || hop::ends_here(name, self.fields);
         match () {
-            () if is_removed => &NOTHING,
+            () if is_removed => &NONE,
             () if is_forwarding(name.as_str()) => {
                 let own = || own(&self.relay.trust.hops(self.peer, self.fields));
                 self.forwarding.get_or_init(own)
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_reports_how_a_request_came() {
+    fn fields_that_report_the_client_are_forwarding_fields() {
         for (name, is) in [
             ("forwarded", true),
             ("x-forwarded-for", true),
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_origin_is_told() {
+    fn the_origin_receives_the_hops_in_three_fields() {
         let hops: Vec<IpAddr> = ["2001:db8::7", "10.0.0.1"]
             .map(|hop| hop.parse().unwrap())
             .to_vec();

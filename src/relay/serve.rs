@@ -1,5 +1,4 @@
-//! Answering with a stored response: whole, in part, or as 304; and what every
-//! answer of these routes says last.
+//! Responses from a stored response: whole, a range, or 304.
 
 use std::time::SystemTime;
 
@@ -7,7 +6,7 @@ use bytes::Bytes;
 use http::header::{AGE, CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
-use super::shared::Begun;
+use super::shared::InProgress;
 use super::{ClientRequest, Relay};
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
@@ -20,7 +19,7 @@ use crate::cache::{range, validator};
 use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
-/// Answers with a stored response: whole, in part, or as 304.
+/// A response from a complete stored response: whole, a range, or 304.
 #[expect(
     clippy::too_many_arguments,
     reason = "each is a different noun of the request"
@@ -72,19 +71,16 @@ pub(super) fn serve(
     };
     answer.insert(AGE, variant.reuse.aging().field(now));
     finish(relay, route, &mut answer, key, outcome);
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = answer;
-    response
+    response(status, answer, body)
 }
 
-/// Answers with a response that is still being stored: whole, or as 304; `None`
-/// where this request wants a part of it, or its beginning is not there.
-pub(super) fn serve_streamed(
+/// A response from one that is still being stored: whole, or 304. `None` if its
+/// beginning has been dropped.
+pub(super) fn serve_in_progress(
     relay: &Relay,
     route: &Route,
-    begun: &Begun,
-    ask: &ClientRequest,
+    begun: &InProgress,
+    request: &ClientRequest,
     outcome: Outcome,
     now: SystemTime,
 ) -> Option<Response<Body>> {
@@ -94,33 +90,39 @@ pub(super) fn serve_streamed(
         headers: &variant.fields,
         received: variant.received,
     };
-    let (status, mut answer, body) = match evaluate(&ask.method, &ask.fields, &representation) {
-        validator::PreconditionResult::NotModified => (
-            StatusCode::NOT_MODIFIED,
-            not_modified_fields(&variant.fields),
-            Body::default(),
-        ),
-        validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
-            let reader = begun.stream.reader(begun.length)?;
-            let mut fields = variant.fields.clone();
-            if let Some(length) = begun.length {
-                fields.insert(CONTENT_LENGTH, length.into());
+    let (status, mut answer, body) =
+        match evaluate(&request.method, &request.fields, &representation) {
+            validator::PreconditionResult::NotModified => (
+                StatusCode::NOT_MODIFIED,
+                not_modified_fields(&variant.fields),
+                Body::default(),
+            ),
+            validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
+                let reader = begun.stream.reader(begun.length)?;
+                let mut fields = variant.fields.clone();
+                if let Some(length) = begun.length {
+                    fields.insert(CONTENT_LENGTH, length.into());
+                }
+                (variant.status, fields, Body::Streamed(Box::new(reader)))
             }
-            (variant.status, fields, Body::Streamed(Box::new(reader)))
-        }
-    };
+        };
     answer.insert(AGE, variant.reuse.aging().field(now));
-    finish(relay, route, &mut answer, &ask.key, outcome);
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    *response.headers_mut() = answer;
-    Some(response)
+    finish(relay, route, &mut answer, &request.key, outcome);
+    Some(response(status, answer, body))
 }
 
-/// A part of a stored body. A small one is copied: one that shares the body keeps
-/// all of it in memory, even once it is evicted, and only the part would count
-/// as what the client has not taken.
-pub(super) fn slice(body: &Bytes, span: range::Span) -> Bytes {
+/// A response of these parts.
+pub(super) fn response(status: StatusCode, fields: HeaderMap, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    *response.headers_mut() = fields;
+    response
+}
+
+/// A range of a stored body. A small range is copied: a shared one would keep the
+/// whole body in memory, even after eviction, while only the range counts as
+/// unsent.
+fn slice(body: &Bytes, span: range::ByteRange) -> Bytes {
     let part = part(body, span);
     match part.len() < body.len() / 2 {
         true => Bytes::copy_from_slice(part),
@@ -128,22 +130,23 @@ pub(super) fn slice(body: &Bytes, span: range::Span) -> Bytes {
     }
 }
 
-fn part(body: &[u8], span: range::Span) -> &[u8] {
+fn part(body: &[u8], span: range::ByteRange) -> &[u8] {
     let at = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);
     &body[at(span.first)..at(span.last + 1)]
 }
 
-pub(super) fn many(
+/// The content of a 206 with several ranges.
+fn many(
     relay: &Relay,
     variant: &Variant,
-    spans: &[range::Span],
+    spans: &[range::ByteRange],
 ) -> (StatusCode, HeaderMap, Body) {
     let content_type = variant.fields.get(http::header::CONTENT_TYPE);
-    // Unlike anything in the body but by chance; nobody can choose it.
+    // Unpredictable, so that no body can be made to contain it.
     let boundary = format!("{:016x}{:016x}", relay.seed, relay.clock.now().nanos());
     let parts = Multipart::new(spans, variant.body.len() as u64, content_type, &boundary);
     let fields = parts.fields(&variant.fields);
-    // In one buffer of their own, for the same reason.
+    // Copied into one buffer, for the reason given at `slice`.
     let length = usize::try_from(parts.length).unwrap_or(0);
     let mut whole = Vec::with_capacity(length);
     for (text, span) in parts.parts {
@@ -154,7 +157,7 @@ pub(super) fn many(
     (StatusCode::PARTIAL_CONTENT, fields, Body::new(whole.into()))
 }
 
-/// What every answer of these routes says last: how it came about.
+/// Completes the fields of a response: adds `cache-status`.
 pub(super) fn finish(
     relay: &Relay,
     route: &Route,
@@ -165,26 +168,26 @@ pub(super) fn finish(
     if route.headers == HeaderMode::Typed {
         keep_typed(fields);
     }
-    let said = relay.respond.cache_status(outcome, key);
-    fields.append(CACHE_STATUS, said);
+    let value = relay.respond.cache_status(outcome, key);
+    fields.append(CACHE_STATUS, value);
 }
 
-/// Says something else than what was said last of how an answer came about;
-/// what other caches have said before stays.
-pub(super) fn say_instead(fields: &mut HeaderMap, said: HeaderValue) {
+/// Replaces ordgate's own `cache-status`, which is the last value. The values of
+/// other caches stay.
+pub(super) fn replace_cache_status(fields: &mut HeaderMap, value: HeaderValue) {
     if let http::header::Entry::Occupied(entry) = fields.entry(CACHE_STATUS) {
         let (name, all) = entry.remove_entry_mult();
         let mut all: Vec<_> = all.collect();
         all.pop();
-        for value in all {
-            fields.append(&name, value);
+        for other in all {
+            fields.append(&name, other);
         }
     }
-    fields.append(CACHE_STATUS, said);
+    fields.append(CACHE_STATUS, value);
 }
 
-/// The fields of the upstream that a typed route hands on.
-pub(super) fn keep_typed(fields: &mut HeaderMap) {
+/// Removes the upstream's fields that a typed route does not pass on.
+fn keep_typed(fields: &mut HeaderMap) {
     const KEPT: [HeaderName; 14] = [
         AGE,
         http::header::CACHE_CONTROL,
@@ -216,13 +219,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_part_does_not_keep_the_whole_body() {
+    fn a_small_range_does_not_keep_the_whole_body() {
         let body = Bytes::from(vec![b'x'; 1000]);
         let shares = |part: &Bytes| body.as_ptr_range().contains(&part.as_ptr());
         for (first, last, expected) in [(0, 498, false), (700, 999, false), (1, 999, true)] {
-            let part = slice(&body, range::Span { first, last });
+            let part = slice(&body, range::ByteRange { first, last });
             assert_eq!(part.len() as u64, last - first + 1);
             assert_eq!(shares(&part), expected, "{first}-{last}");
         }
+    }
+
+    #[test]
+    fn only_the_own_cache_status_is_replaced() {
+        let mut fields = HeaderMap::new();
+        for value in ["far; hit", "ordgate; hit"] {
+            fields.append(CACHE_STATUS, HeaderValue::from_static(value));
+        }
+        replace_cache_status(&mut fields, HeaderValue::from_static("ordgate; fwd=stale"));
+        let all: Vec<_> = fields.get_all(CACHE_STATUS).iter().collect();
+        assert_eq!(all, ["far; hit", "ordgate; fwd=stale"]);
+    }
+
+    #[test]
+    fn a_typed_route_passes_on_only_known_fields() {
+        let value = HeaderValue::from_static("1");
+        let names = ["etag", "set-cookie", "x-other", "vary"];
+        let names = names.map(|name| (HeaderName::from_static(name), value.clone()));
+        let mut fields = HeaderMap::from_iter(names);
+        keep_typed(&mut fields);
+        let mut kept: Vec<_> = fields.keys().map(HeaderName::as_str).collect();
+        kept.sort_unstable();
+        assert_eq!(kept, ["etag", "vary"]);
     }
 }

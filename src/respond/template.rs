@@ -17,7 +17,8 @@ use crate::wire::{RATELIMIT, X_REQUEST_ID};
 pub(super) struct Template {
     /// The fields; those that differ between requests are empty.
     pub(super) fields: HeaderMap,
-    /// The role of each field, in their order.
+    /// The role of each field, in their order, up to the last that is set for each
+    /// request.
     pub(super) roles: Box<[FieldRole]>,
 }
 
@@ -62,8 +63,10 @@ impl Template {
         fields.insert(AGE, EMPTY);
         fields.insert(CACHE_STATUS, EMPTY);
         add_constant(&mut fields);
+        let mut roles: Vec<_> = fields.keys().map(FieldRole::of).collect();
+        while roles.pop_if(|role| *role == FieldRole::Constant).is_some() {}
         Self {
-            roles: fields.keys().map(FieldRole::of).collect(),
+            roles: roles.into(),
             fields,
         }
     }
@@ -134,7 +137,8 @@ mod tests {
             fields.insert("x-constant", HeaderValue::from_static("1"));
         });
         let copy = template.fields.clone();
-        assert_eq!((copy.len(), template.roles.len()), (7, 7));
+        // The last field is constant, and needs no role.
+        assert_eq!((copy.len(), template.roles.len()), (7, 6));
         for ((name, value), role) in copy.iter().zip(&template.roles) {
             assert_eq!(value.is_empty(), *role != FieldRole::Constant, "{name}");
             assert_eq!(*role, FieldRole::of(name));

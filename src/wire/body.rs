@@ -1,5 +1,4 @@
-//! The body of an answer: what memory holds, or what is on its way from the
-//! upstream.
+//! The body of a response: from memory, or still arriving from the upstream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,54 +7,55 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
-use super::stream::Reader;
+use super::stream::BodyReader;
 
-/// Why a body ends before its end. hyper closes the client's connection then,
-/// so that the client knows.
+/// Why a body is broken off. hyper then closes the client's connection, so that
+/// the client notices.
 pub type BodyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer.
+/// The body of a response.
 pub enum Body {
-    /// Held whole.
+    /// Complete, with a handle of its own.
     Whole(Option<Bytes>),
-    /// Lent whole by what memory holds; what a hit has.
+    /// Complete, inside a stored response: the body of a hit.
     Lent(Option<Lent>),
-    /// On its way from the upstream.
-    Streamed(Box<Reader>),
+    /// Still arriving from the upstream.
+    Streamed(Box<BodyReader>),
 }
 
-/// What holds bytes, and is held by all who are lent them.
+/// A shared owner of bytes, such as a stored response.
 pub type Lender = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Bytes that are lent. A hit has their holder in its hands anyway; a handle of
-/// their own would cost it another counter, in memory that nobody has looked at
-/// lately.
+/// The bytes of a shared owner. A hit holds the stored response anyway; a handle
+/// of the bytes' own would update a second reference counter, in memory that is
+/// probably not in the processor's cache.
 pub struct Lent {
-    of: Lender,
-    /// How many of them have been taken.
+    owner: Lender,
+    length: usize,
+    /// How many bytes have been taken.
     taken: usize,
 }
 
-/// Some bytes of a body.
+/// A chunk of a body.
 pub enum Piece {
-    /// With a handle of their own.
+    /// Bytes with a handle of their own.
     Own(Bytes),
-    /// Lent.
+    /// The bytes of a shared owner.
     Lent(Lent),
 }
 
 impl Buf for Lent {
     fn remaining(&self) -> usize {
-        self.chunk().len()
+        self.length - self.taken
     }
 
     fn chunk(&self) -> &[u8] {
-        let bytes = (*self.of).as_ref();
+        let bytes = (*self.owner).as_ref();
         bytes.get(self.taken..).unwrap_or_default()
     }
 
     fn advance(&mut self, count: usize) {
-        self.taken += count;
+        self.taken = self.length.min(self.taken + count);
     }
 }
 
@@ -83,12 +83,16 @@ impl Buf for Piece {
 }
 
 impl Body {
-    /// A body that is lent whole.
-    pub fn lent(of: Lender) -> Self {
-        Self::Lent(Some(Lent { of, taken: 0 }))
+    /// A body inside a shared owner.
+    pub fn lent(owner: Lender) -> Self {
+        Self::Lent(Some(Lent {
+            length: (*owner).as_ref().len(),
+            owner,
+            taken: 0,
+        }))
     }
 
-    /// A body that is held whole.
+    /// A complete body.
     pub fn new(bytes: Bytes) -> Self {
         Self::Whole(Some(bytes))
     }

@@ -13,8 +13,8 @@ fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
     headers
 }
 
-fn span(first: u64, last: u64) -> Span {
-    Span { first, last }
+fn span(first: u64, last: u64) -> ByteRange {
+    ByteRange { first, last }
 }
 
 fn asked(range: &str, length: u64) -> Selection {
@@ -332,7 +332,7 @@ proptest! {
             Selection::Unsatisfiable => prop_assert!(asks.iter().all(|(first, _)| *first >= length)),
             Selection::One(only) => prop_assert!(only.first <= only.last && only.last < length),
             Selection::Many(spans) => {
-                prop_assert!(spans.len() > 1 && spans.len() <= MOST_RANGES);
+                prop_assert!(spans.len() > 1 && spans.len() <= MAX_RANGES);
                 for (at, one) in spans.iter().enumerate() {
                     prop_assert!(one.first <= one.last && one.last < length);
                     prop_assert!(spans[..at].iter().all(|two| !one.near(*two, GAP)));

@@ -1,7 +1,5 @@
 //! Tables of `vary`: each row names the section that it is from.
 
-use std::time::Duration;
-
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_assume, proptest};
 
 use super::*;
@@ -292,22 +290,6 @@ fn fields_do_not_run_into_each_other() {
         !same("a, b", &headers("a", &["1"]), &headers("b", &["1"])),
         "RFC 9111 §4.1"
     );
-}
-
-#[test]
-fn the_most_recent_is_chosen() {
-    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    assert_eq!(
-        most_recent([(at(2), "a"), (at(3), "b"), (at(1), "c")]),
-        Some("b"),
-        "RFC 9111 §4"
-    );
-    assert_eq!(
-        most_recent([(at(2), "a"), (at(2), "b")]),
-        Some("b"),
-        "the one stored last"
-    );
-    assert_eq!(most_recent::<()>([]), None);
 }
 
 proptest! {

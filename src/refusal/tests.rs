@@ -1,0 +1,176 @@
+//! Statuses, fields and problem documents.
+
+use super::*;
+
+#[test]
+fn each_refusal_has_its_status_and_fields() {
+    let seconds = Duration::from_secs;
+    let rows = [
+        (Refusal::Head(HeadFault::BareLf), 400, "connection: close"),
+        (
+            Refusal::Head(HeadFault::TargetTooLong),
+            414,
+            "connection: close",
+        ),
+        (
+            Refusal::Head(HeadFault::HeadTooLarge),
+            431,
+            "connection: close",
+        ),
+        (
+            Refusal::Head(HeadFault::HeadTooSlow),
+            408,
+            "connection: close",
+        ),
+        (
+            Refusal::Head(HeadFault::BadVersion),
+            505,
+            "connection: close",
+        ),
+        (Refusal::Head(HeadFault::Upgrade), 501, "connection: close"),
+        (
+            Refusal::TooManyClientConnections,
+            429,
+            "connection: close, retry-after: 1",
+        ),
+        (Refusal::NoRoute, 404, ""),
+        (Refusal::Loop, 508, ""),
+        (
+            Refusal::Method {
+                allow: HeaderValue::from_static("GET"),
+            },
+            405,
+            "allow: GET",
+        ),
+        (
+            Refusal::TooMany(TooManyRequests { retry_after: 3 }),
+            429,
+            "ratelimit: \"default\";r=0;t=3, retry-after: 3",
+        ),
+        (
+            Refusal::TooManyMisses(TooManyMisses {
+                per_minute: std::num::NonZeroU32::MIN,
+                retry_after: 3,
+            }),
+            429,
+            "ratelimit-policy: \"misses\";q=1;w=60, ratelimit: \"misses\";r=0;t=3, retry-after: 3",
+        ),
+        (
+            Refusal::Upstream(Failure::Spent {
+                retry_after: Duration::from_millis(1200),
+            }),
+            503,
+            "proxy-status: ordgate; error=connection_limit_reached, retry-after: 2",
+        ),
+        (
+            Refusal::Upstream(Failure::BreakerOpen {
+                retry_after: Duration::from_millis(4100),
+            }),
+            503,
+            "proxy-status: ordgate; error=destination_unavailable, retry-after: 5",
+        ),
+        (
+            Refusal::Upstream(Failure::Throttled {
+                retry_after: seconds(0),
+            }),
+            503,
+            "proxy-status: ordgate; error=http_protocol_error; received-status=429, retry-after: 1",
+        ),
+        (
+            Refusal::Upstream(Failure::Excess {
+                status: Some(StatusCode::SERVICE_UNAVAILABLE),
+                retry_after: None,
+            }),
+            503,
+            "proxy-status: ordgate; error=connection_limit_reached; received-status=503, retry-after: 1",
+        ),
+        (
+            Refusal::Upstream(Failure::NoSuchRoute {
+                endpoint: "http://a".into(),
+            }),
+            502,
+            "proxy-status: ordgate; error=destination_not_found; received-status=404",
+        ),
+        (
+            Refusal::Upstream(Failure::ServerError {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                retry_after: None,
+            }),
+            502,
+            "proxy-status: ordgate; error=http_protocol_error; received-status=500",
+        ),
+        (
+            Refusal::Upstream(Failure::ServerError {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                retry_after: Some(seconds(60)),
+            }),
+            503,
+            "proxy-status: ordgate; error=http_protocol_error; received-status=503, retry-after: 60",
+        ),
+        (
+            Refusal::Upstream(Failure::TimedOut(crate::upstream::TimedOut::Whole)),
+            504,
+            "proxy-status: ordgate; error=http_response_timeout",
+        ),
+        (
+            Refusal::Upstream(Failure::Unsettled),
+            503,
+            "proxy-status: ordgate; error=proxy_internal_error, retry-after: 1",
+        ),
+        (
+            Refusal::Upstream(Failure::Abandoned),
+            500,
+            "proxy-status: ordgate; error=proxy_internal_error",
+        ),
+        (
+            Refusal::Upstream(Failure::RequestBody(BodyFault::Broken)),
+            400,
+            "connection: close, proxy-status: ordgate; error=http_request_error",
+        ),
+        (
+            Refusal::Upstream(Failure::RequestBody(BodyFault::TooSlow)),
+            408,
+            "connection: close, proxy-status: ordgate; error=http_request_error",
+        ),
+        (
+            Refusal::Upstream(Failure::RequestBody(BodyFault::TooLarge)),
+            413,
+            "connection: close, proxy-status: ordgate; error=http_request_error",
+        ),
+        (
+            Refusal::Upstream(Failure::RequestBody(BodyFault::NoRoom)),
+            503,
+            "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
+        ),
+    ];
+    for (refusal, status, expected) in rows {
+        let mut fields = HeaderMap::new();
+        refusal.fields(&mut fields);
+        let text: Vec<_> = fields
+            .iter()
+            .map(|(n, v)| format!("{n}: {}", v.to_str().unwrap()))
+            .collect();
+        assert_eq!(text.join(", "), expected, "{refusal:?}");
+        assert_eq!(refusal.status().as_u16(), status, "{refusal:?}");
+    }
+}
+
+#[test]
+fn a_problem_has_the_error_member_of_the_api() {
+    let refusal = Refusal::Invalid(Invalid::new("limit", "61\"", "1 to 60"));
+    let json: serde_json::Value = serde_json::to_value(refusal.problem("r-1")).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "type": "about:blank",
+            "title": "Bad Request",
+            "status": 400,
+            "detail": "limit must be 1 to 60, but \"61\"\" came",
+            "error": "limit must be 1 to 60, but \"61\"\" came",
+            "parameter": "limit",
+            "received": "61\"",
+            "allowed": "1 to 60",
+            "request_id": "r-1",
+        })
+    );
+}

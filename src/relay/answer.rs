@@ -1,0 +1,271 @@
+//! The upstream's answer: read whole on typed routes, stored while it is sent
+//! where it may be stored, passed through otherwise.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, DATE, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+use super::content_length::content_length;
+use super::pump::{AHEAD, Pump, Storing};
+use super::serve::{finish, response, serve_in_progress};
+use super::shared::{Announced, InProgress};
+use super::{ExchangeTimes, Fetch, NAME, Relay, RelayAnswer, RelayResult, forwarded};
+use crate::cache::reuse::Origin;
+use crate::cache::{date, hop};
+use crate::collapse::Lead;
+use crate::route::{HeaderMode, Route};
+use crate::upstream::answer::{check_head, check_json, is_no_such_route};
+use crate::upstream::{Failure, StreamedAnswer};
+use crate::wire::Body;
+use crate::wire::stream::BodyStream;
+
+impl Fetch {
+    /// Takes the upstream's answer: stores it where it may be stored, and answers
+    /// the client.
+    pub(super) async fn receive(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        mut answer: StreamedAnswer,
+        times: ExchangeTimes,
+        lead: &mut Option<Lead<Announced>>,
+    ) -> RelayResult {
+        let status = answer.head.status;
+        let mut fields = std::mem::take(&mut answer.head.headers);
+        let fails = |failure| self.failed(relay, route, failure, Origin::Disconnected);
+        let typed = route.headers == HeaderMode::Typed;
+        if typed && let Err(failure) = check_head(status, &fields, times.received) {
+            return fails(failure);
+        }
+        let length = match content_length(answer.head.version, &mut fields) {
+            Ok(length) => length,
+            Err(failure) => return fails(failure),
+        };
+        self.update_others(relay, route, status, &fields, times.sequence);
+        // RFC 9110 §6.6.1: a response without a date gets that of its receipt.
+        fields
+            .entry(DATE)
+            .or_insert_with(|| date::value(times.received));
+        hop::add_via(&mut fields, answer.head.version, NAME);
+        match typed {
+            true => match self.read_typed(relay, route, status, answer).await {
+                Ok(body) => Ok(self.store_and_answer(relay, route, status, &fields, body, times)),
+                Err(failure) => fails(failure),
+            },
+            false => {
+                let head = (status, fields);
+                self.stream(relay, route, head, answer, length, times, lead)
+                    .await
+            }
+        }
+    }
+
+    /// Reads the body of a typed route, and checks that it is JSON.
+    async fn read_typed(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        answer: StreamedAnswer,
+    ) -> Result<Bytes, Failure> {
+        let body = match answer.body.collect().await {
+            Ok(read) => read.to_bytes(),
+            Err(error) => return Err(Failure::of_body(&error)),
+        };
+        drop(answer.permit);
+        check_json(&body)?;
+        if is_no_such_route(status, &body) {
+            let (target, now) = (self.request.key.target(), relay.clock.now());
+            let endpoint = answer.endpoint;
+            relay.missing_routes.report(route, target, &endpoint, now);
+            return Err(Failure::NoSuchRoute { endpoint });
+        }
+        relay.missing_routes.answered(route.number);
+        Ok(body)
+    }
+
+    /// Sends an answer while its body is still coming.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a different noun of the exchange"
+    )]
+    async fn stream(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        (status, fields): (StatusCode, HeaderMap),
+        answer: StreamedAnswer,
+        length: Option<u64>,
+        times: ExchangeTimes,
+        lead: &mut Option<Lead<Announced>>,
+    ) -> RelayResult {
+        let StreamedAnswer {
+            body, mut permit, ..
+        } = answer;
+        let max = relay.max_stored(route);
+        let is_events = is_event_stream(&fields);
+        let (variant, storable) =
+            self.prepare_variant(relay, route, status, &fields, Bytes::new(), times);
+        let is_stored = storable && !is_events && length.is_none_or(|length| length <= max);
+        let stream = match is_stored {
+            true => BodyStream::kept(),
+            false => BodyStream::passing(AHEAD),
+        };
+        let is_empty = body.is_end_stream();
+        let upstream = relay.upstreams.get(route.upstream).clone();
+        // A body that may have no end may also pause.
+        let has_end = length.is_some() || is_stored && self.is_shareable(&variant);
+        let limits = &upstream.settings().response_body;
+        let min_rate = (has_end && !is_events).then(|| limits.min_rate());
+        if min_rate.is_none() {
+            permit.answered();
+        }
+        let mut pump = Pump::new(stream, body, length, min_rate, permit, upstream);
+        if !is_stored {
+            return Ok(self.pass(relay, route, (status, fields), pump, length, is_events));
+        }
+        // A small body is already there. Where a stale response could be sent if
+        // this one breaks off, it is worth waiting a little for the end.
+        let has_stale = self.stale_if_error(relay, route, Origin::Disconnected);
+        let whole = match has_stale.is_some() {
+            true => pump.begin_for(relay.stale_wait, max).await,
+            false => pump.begin(max).await,
+        };
+        match whole {
+            Err(failure) => self.failed(relay, route, failure, Origin::Disconnected),
+            Ok(true) => {
+                let body = pump.stream.whole().unwrap_or_default();
+                Ok(self.store_and_answer(relay, route, status, &fields, body, times))
+            }
+            Ok(false) => {
+                let begun = InProgress {
+                    variant,
+                    stream: pump.stream.clone(),
+                    length: length.filter(|_| !is_empty),
+                    sequence: times.sequence,
+                };
+                Ok(self.store_while_sending(relay, route, (fields, begun), pump, times, lead))
+            }
+        }
+    }
+
+    /// Sends an answer while it is being stored, to this client and to those
+    /// that wait for the same.
+    fn store_while_sending(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        (fields, begun): (HeaderMap, InProgress),
+        pump: Pump,
+        times: ExchangeTimes,
+        lead: &mut Option<Lead<Announced>>,
+    ) -> RelayAnswer {
+        let begun = Arc::new(begun);
+        let outcome = forwarded(self.why, Some(begun.variant.status), true, false);
+        let announced = match self.is_shareable(&begun.variant) {
+            true => Announced::InProgress(begun.clone()),
+            false => self.not_shareable(relay),
+        };
+        let lead = lead.take();
+        if let Some(lead) = &lead {
+            lead.announce(announced.clone());
+        }
+        let request = &self.request;
+        let response = serve_in_progress(relay, route, &begun, request, outcome, times.received);
+        let settings = relay.upstreams.get(route.upstream).settings();
+        let as_get = || (self.as_get(request.fields.clone()), relay.clone());
+        let ((own, at), (given_up, at_given_up)) = (as_get(), as_get());
+        let storing = Storing {
+            max: relay.max_stored(route),
+            deadline: Instant::now() + settings.timeout,
+            store: Box::new(move |body| {
+                if let Some(route) = at.routes.get(own.request.key.route()) {
+                    let status = begun.variant.status;
+                    own.store_and_answer(&at, route, status, &fields, body, times);
+                }
+                // Requests from here on find it stored.
+                drop(lead);
+            }),
+            give_up: Box::new(move || given_up.remember_uncacheable(&at_given_up)),
+        };
+        let upstream = relay.upstreams.get(route.upstream);
+        let lingering = relay.ongoing.lingering_at(upstream);
+        tokio::spawn(pump.run(Some(storing), request.client, lingering, false));
+        RelayAnswer {
+            response: response.unwrap_or_default(),
+            outcome,
+            announced,
+        }
+    }
+
+    /// Passes through an answer that is not stored.
+    fn pass(
+        &self,
+        relay: &Arc<Relay>,
+        route: &Route,
+        (status, mut fields): (StatusCode, HeaderMap),
+        pump: Pump,
+        length: Option<u64>,
+        is_endless: bool,
+    ) -> RelayAnswer {
+        hop::strip(&mut fields);
+        let outcome = forwarded(self.why, Some(status), false, false);
+        finish(relay, route, &mut fields, &self.request.key, outcome);
+        // No byte has been read yet, so the beginning is there.
+        let reader = pump.stream.reader(length);
+        let body = reader.map_or_else(Body::default, |reader| Body::Streamed(Box::new(reader)));
+        let upstream = relay.upstreams.get(route.upstream);
+        let lingering = relay.ongoing.lingering_at(upstream);
+        tokio::spawn(pump.run(None, self.request.client, lingering, is_endless));
+        RelayAnswer {
+            response: response(status, fields, body),
+            outcome,
+            announced: self.unstored(relay, status),
+        }
+    }
+
+    /// What other requests may do when an answer of this status is not stored.
+    pub(super) fn unstored(&self, relay: &Relay, status: StatusCode) -> Announced {
+        match status.is_server_error() {
+            // It may pass at once, and is no property of the key.
+            true => Announced::Unshared,
+            false => self.not_shareable(relay),
+        }
+    }
+}
+
+/// Whether an answer is a stream of events, which has no end to wait for.
+fn is_event_stream(fields: &HeaderMap) -> bool {
+    let media = fields.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let media = media.and_then(|media| media.split(|byte| *byte == b';').next());
+    media.is_some_and(|media| {
+        media
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_streams_are_recognised_by_their_media_type() {
+        for (content_type, expected) in [
+            ("text/event-stream", true),
+            ("Text/Event-Stream ; charset=utf-8", true),
+            ("text/event-stream-x", false),
+            ("application/json", false),
+        ] {
+            let value = HeaderValue::from_static(content_type);
+            let fields = HeaderMap::from_iter([(CONTENT_TYPE, value)]);
+            assert_eq!(is_event_stream(&fields), expected, "{content_type}");
+        }
+        assert!(!is_event_stream(&HeaderMap::new()));
+    }
+}

@@ -1,0 +1,198 @@
+//! Storing an answer on a route in mode `respect`.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Method, StatusCode};
+
+use super::sent::is_overridden;
+use super::serve::{finish, response};
+use super::{ClientRequest, ExchangeTimes, Fetch, Relay, RelayAnswer, forwarded};
+use crate::cache::directives::RequestDirectives;
+use crate::cache::freshness::Heuristic;
+use crate::cache::policy::Mode;
+use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
+use crate::cache::variant::Variant;
+use crate::cache::vary::Nominated;
+use crate::cache::{hop, reuse};
+use crate::route::{HeaderMode, Route};
+use crate::wire::Body;
+
+impl Fetch {
+    /// What would be stored of an answer, and whether it may be stored.
+    pub(super) fn prepare_variant(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+        body: Bytes,
+        times: ExchangeTimes,
+    ) -> (Variant, bool) {
+        let targets = &relay.targets;
+        let governing = targets.governing(fields);
+        let may_store = self.may_store(relay, route, status, fields, times.received);
+        let sent = &self.request.forwarded_fields(relay, route);
+        let nominated = match route.headers {
+            HeaderMode::All => Nominated::of(fields),
+            HeaderMode::Typed => Nominated::of(&HeaderMap::new()),
+        };
+        let reuse = reuse::StoredFacts::of(
+            status,
+            fields,
+            targets,
+            Heuristic::default(),
+            times.requested,
+            times.received,
+        );
+        let secondary = nominated.key(sent);
+        let may_store = may_store && secondary.is_some();
+        let variant = Variant {
+            status,
+            fields: compact(&stored_fields(fields, &governing.directives)),
+            body,
+            secondary: secondary.unwrap_or_default(),
+            nominated,
+            reuse,
+            received: times.received,
+        };
+        (variant, may_store)
+    }
+
+    fn may_store(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        response: &HeaderMap,
+        received: SystemTime,
+    ) -> bool {
+        let request = &self.request;
+        let upstream = relay.upstreams.get(route.upstream);
+        let Ok(target) = upstream.uri(request.key.target()) else {
+            return false;
+        };
+        let method = match route.headers {
+            HeaderMode::Typed => &Method::GET,
+            HeaderMode::All => &request.method,
+        };
+        let exchange = Exchange {
+            method,
+            target: &target,
+            request: &request.fields,
+            directives: &RequestDirectives::of(&request.fields),
+            status,
+            response,
+            governing: &relay.targets.governing(response),
+            received,
+            set_cookie: match (route.headers, route.cache.set_cookie) {
+                (HeaderMode::Typed, SetCookie::Explicit) => SetCookie::Dropped,
+                (HeaderMode::Typed | HeaderMode::All, rule) => rule,
+            },
+        };
+        *method == Method::GET
+            && route.cache.mode == Mode::Respect
+            && (route.headers == HeaderMode::Typed || !is_overridden(&request.fields))
+            && storable(&exchange).is_ok()
+    }
+
+    /// Answers with a complete answer of the upstream, and stores it where it may
+    /// be stored.
+    pub(super) fn store_and_answer(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+        body: Bytes,
+        times: ExchangeTimes,
+    ) -> RelayAnswer {
+        let (variant, may_store) = self.prepare_variant(relay, route, status, fields, body, times);
+        let variant = Arc::new(variant);
+        let outcome = forwarded(self.why, Some(status), may_store, false);
+        if may_store {
+            self.store(relay, route, &variant, times);
+            let announced = self.announcement(relay, &variant);
+            let now = times.received;
+            return self.answer_from(relay, route, &variant, outcome, now, announced);
+        }
+        let mut answer = fields.clone();
+        hop::strip(&mut answer);
+        finish(relay, route, &mut answer, &self.request.key, outcome);
+        RelayAnswer {
+            response: response(status, answer, Body::new(variant.body.clone())),
+            outcome,
+            announced: self.unstored(relay, status),
+        }
+    }
+
+    /// Stores a response in place of the one that this request matched, unless
+    /// that one was received later.
+    fn store(&self, relay: &Relay, route: &Route, variant: &Arc<Variant>, times: ExchangeTimes) {
+        let key = &self.request.key;
+        let sent = &self.request.forwarded_fields(relay, route);
+        let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
+        let store = relay.cache.store();
+        store.amend(key, times.sequence, |variants| {
+            let is_later = |v: &Arc<Variant>| same(v) && v.received > times.received;
+            if !variants.iter().any(is_later) {
+                variants.retain(|v| !same(v));
+                variants.push(variant.clone());
+            }
+        });
+    }
+
+    /// This request as a GET with the given fields, whose answer may be stored.
+    pub(super) fn as_get(&self, fields: HeaderMap) -> Self {
+        Self {
+            request: ClientRequest {
+                method: Method::GET,
+                fields,
+                version: self.request.version,
+                key: self.request.key.clone(),
+                body: None,
+                client: self.request.client,
+                peer: self.request.peer,
+            },
+            why: self.why,
+            chosen: None,
+            unconditional: self.unconditional,
+        }
+    }
+}
+
+/// A copy that does not keep the connection's read buffer alive.
+pub(super) fn compact(fields: &HeaderMap) -> HeaderMap {
+    let mut copy = HeaderMap::with_capacity(fields.len());
+    for (name, value) in fields {
+        let own = (
+            HeaderName::from_bytes(name.as_str().as_bytes()),
+            HeaderValue::from_bytes(value.as_bytes()),
+        );
+        if let (Ok(name), Ok(value)) = own {
+            copy.append(name, value);
+        }
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_copy_shares_no_memory() {
+        let buffer = Bytes::from_static(b"one, two");
+        let value = HeaderValue::from_maybe_shared(buffer.clone()).unwrap();
+        let name = HeaderName::from_static("x-list");
+        let mut fields = HeaderMap::new();
+        fields.append(&name, value.clone());
+        fields.append(&name, value);
+        let copy = compact(&fields);
+        assert_eq!(copy, fields);
+        let shares = |value: &HeaderValue| value.as_bytes().as_ptr() == buffer.as_ptr();
+        assert!(!copy.get_all(&name).iter().any(shares));
+    }
+}

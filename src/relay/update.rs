@@ -1,0 +1,251 @@
+//! How answers change responses that are already stored: a 304 freshens them
+//! (RFC 9111 §4.3.4), an answer to HEAD freshens them or makes them stale
+//! (§4.3.5), and an unsafe method invalidates them (§4.4).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::{AUTHORIZATION, SET_COOKIE};
+use http::{HeaderMap, Method, StatusCode, response};
+
+use super::sent::is_overridden;
+use super::shared::Announced;
+use super::storing::compact;
+use super::{ExchangeTimes, Fetch, Relay, RelayAnswer, forwarded};
+use crate::cache::directives::RequestDirectives;
+use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
+use crate::cache::invalidate;
+use crate::cache::key::Key;
+use crate::cache::policy::Mode;
+use crate::cache::sequence::PurgeSequence;
+use crate::cache::storable::is_for_everyone;
+use crate::cache::variant::Variant;
+use crate::route::{HeaderMode, Route};
+
+impl Fetch {
+    /// Applies a 304 to ordgate's own validation: freshens the stored responses
+    /// that it identifies, and answers from one of them. `None` where it
+    /// identifies none.
+    pub(super) fn apply_not_modified(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        head: &response::Parts,
+        times: ExchangeTimes,
+    ) -> Option<RelayAnswer> {
+        let variants = self.variants_of_same_coding(relay, route);
+        let fields: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
+        let status = Some(StatusCode::NOT_MODIFIED);
+        let now = times.received;
+        let unchanged = |chosen: &Arc<Variant>| {
+            let outcome = forwarded(self.why, status, false, false);
+            let announced = self.announcement(relay, chosen);
+            self.answer_from(relay, route, chosen, outcome, now, announced)
+        };
+        let identified = match identify(&head.headers, &fields) {
+            Identified::Stored(identified) => identified,
+            Identified::Unnamed => {
+                let chosen = self.chosen.as_ref().or(variants.last())?;
+                return Some(unchanged(chosen));
+            }
+            // A 304 that names another validator than the one in the request
+            // still confirms the requested response (§4.3.3), but must not
+            // update it (§4.3.4).
+            Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
+                return Some(unchanged(self.chosen.as_ref()?));
+            }
+            Identified::Other => return None,
+        };
+        let update = &update(relay, &head.headers, now);
+        let mut answer: Option<(Arc<Variant>, bool)> = None;
+        for at in identified {
+            let old = variants.get(at)?;
+            let is_old = |chosen: &Arc<Variant>| Arc::ptr_eq(chosen, old);
+            let answers = answer.is_none() || self.chosen.as_ref().is_some_and(is_old);
+            let (new, stored) = self.freshen_variant(relay, route, (old, update), answers, times);
+            if answers {
+                answer = Some((new, stored));
+            }
+        }
+        let (variant, stored) = answer?;
+        let announced = match stored {
+            true => self.announcement(relay, &variant),
+            false => Announced::Unshared,
+        };
+        let outcome = forwarded(self.why, status, stored, false);
+        let mut answer = self.answer_from(relay, route, &variant, outcome, now, announced);
+        if route.headers == HeaderMode::All && !update.contains_key(SET_COOKIE) {
+            let cookies = head.headers.get_all(SET_COOKIE).iter().cloned();
+            let fields = answer.response.headers_mut();
+            fields.extend(cookies.map(|cookie| (SET_COOKIE, cookie)));
+        }
+        Some(answer)
+    }
+
+    /// Replaces a stored response by a freshened one. Returns that, and whether
+    /// it may be stored. `answers` says whether it answers this request.
+    fn freshen_variant(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        (old, update): (&Arc<Variant>, &HeaderMap),
+        answers: bool,
+        times: ExchangeTimes,
+    ) -> (Arc<Variant>, bool) {
+        let mut fields = old.fields.clone();
+        freshen(&mut fields, update, times.received);
+        let freshened = |request: &HeaderMap| {
+            let as_get = self.as_get(request.clone());
+            let body = old.body.clone();
+            as_get.prepare_variant(relay, route, old.status, &fields, body, times)
+        };
+        let (mut new, may_store) = freshened(&self.request.fields);
+        let own = new.secondary.clone();
+        if new.nominated == old.nominated {
+            // It continues to match the requests that it matched.
+            new.secondary = old.secondary.clone();
+        }
+        let new = Arc::new(new);
+        // If only this request forbids storing, the stored response stays.
+        let stays = !may_store && freshened(&HeaderMap::new()).1;
+        let sent = &self.request.forwarded_fields(relay, route);
+        let (store, key) = (relay.cache.store(), &self.request.key);
+        store.amend(key, times.sequence, |variants| {
+            if stays {
+                return;
+            }
+            variants.retain(|variant| !Arc::ptr_eq(variant, old));
+            if !may_store {
+                return;
+            }
+            variants.push(new.clone());
+            if answers && new.secondary != own {
+                // The origin has selected it for this request too.
+                variants.retain(|v| !v.nominated.matches(&v.secondary, sent));
+                let also = (*new).clone();
+                variants.push(Arc::new(Variant {
+                    secondary: own,
+                    ..also
+                }));
+            }
+        });
+        (new, may_store)
+    }
+
+    /// Applies an answer to stored responses of other requests.
+    pub(super) fn update_others(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        status: StatusCode,
+        fields: &HeaderMap,
+        sequence: PurgeSequence,
+    ) {
+        self.invalidate(relay, route, status, fields);
+        let is_head = self.request.method == Method::HEAD && status == StatusCode::OK;
+        if is_head && route.cache.mode == Mode::Respect {
+            self.apply_head(relay, route, fields, sequence);
+        }
+    }
+
+    /// Removes what an unsafe method invalidates (§4.4), on all routes to the
+    /// same origin.
+    fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
+        let origin = relay.upstreams.get(route.upstream);
+        let Ok(target) = origin.uri(self.request.key.target()) else {
+            return;
+        };
+        for target in invalidate::targets(&self.request.method, &target, status, fields) {
+            for other in relay.routes.routes() {
+                let upstream = relay.upstreams.get(other.upstream);
+                if !upstream.has_origin_of(origin) {
+                    continue;
+                }
+                let mut key = Key::begin(other.number);
+                let own = upstream.target_of(&target);
+                key.buffer().extend_from_slice(own.as_bytes());
+                relay.cache.store().remove(&key);
+            }
+        }
+    }
+
+    /// Applies the answer to a HEAD to the stored responses that match it
+    /// (§4.3.5).
+    fn apply_head(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        fields: &HeaderMap,
+        sequence: PurgeSequence,
+    ) {
+        let request = &self.request;
+        // An answer for this client alone does not concern the responses of
+        // others.
+        let is_private = RequestDirectives::of(&request.fields).no_store
+            || request.fields.contains_key(AUTHORIZATION)
+            || is_overridden(&request.fields);
+        if is_private && route.headers == HeaderMode::All {
+            return;
+        }
+        let sent = &request.forwarded_fields(relay, route);
+        let store = relay.cache.store();
+        store.amend(&request.key, sequence, |variants| {
+            for variant in variants.iter_mut() {
+                if variant.nominated.matches(&variant.secondary, sent) {
+                    *variant = Arc::new(self.after_head(relay, route, variant, fields, sequence));
+                }
+            }
+        });
+    }
+
+    /// A stored response after the answer to a HEAD: freshened, or stale.
+    fn after_head(
+        &self,
+        relay: &Relay,
+        route: &Route,
+        variant: &Variant,
+        fields: &HeaderMap,
+        sequence: PurgeSequence,
+    ) -> Variant {
+        let length = variant.body.len() as u64;
+        if let HeadEffect::Freshen = head_effect(&variant.fields, length, fields) {
+            let now = relay.clock.wall(relay.clock.now());
+            let times = ExchangeTimes {
+                sequence,
+                requested: now,
+                received: now,
+            };
+            let mut new_fields = variant.fields.clone();
+            freshen(&mut new_fields, &update(relay, fields, now), now);
+            let as_get = self.as_get(self.request.fields.clone());
+            let (status, body) = (variant.status, variant.body.clone());
+            let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
+            if let (new, true) = new {
+                return new;
+            }
+        }
+        let mut stale = Variant {
+            fields: compact(&variant.fields),
+            ..variant.clone()
+        };
+        stale.reuse.make_stale();
+        stale
+    }
+}
+
+/// The fields by which a 304, or the answer to a HEAD, updates stored responses.
+/// Its cookies are for the one client whose request it answers, unless it says
+/// itself that it is for everyone. The freshness of the stored response says
+/// nothing about them.
+fn update<'h>(relay: &Relay, fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
+    let governing = relay.targets.governing(fields);
+    if !fields.contains_key(SET_COOKIE)
+        || is_for_everyone(StatusCode::OK, fields, &governing, received)
+    {
+        return Cow::Borrowed(fields);
+    }
+    let mut without = fields.clone();
+    without.remove(SET_COOKIE);
+    Cow::Owned(without)
+}
