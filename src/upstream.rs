@@ -10,7 +10,7 @@
 //! Deliberately absent: what is kept of an answer (`cache`) and what a client
 //! is told of a failure (`refusal`).
 
-pub mod admission;
+mod admission;
 pub mod answer;
 pub mod client;
 pub mod counters;
@@ -29,9 +29,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use admission::UnreadableFields;
-use admission::queue::{AdmissionQueue, AdmissionRetry, ClientSlot, NotAdmitted};
-use admission::shared_budget::{BudgetOwner, Budgets};
-pub use admission::{ClientUsage, LEAST_SHARED, Priority, Rate, Rates, RequestPriority};
+use admission::budgets::{BudgetOwner, Budgets};
+pub use admission::queue::AdmissionQueue;
+use admission::queue::{AdmissionRetry, ClientSlot, NotAdmitted};
+pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
+pub use admission::{Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
 use client::attempts::Course;
 use client::chance::Chance;
@@ -164,7 +166,7 @@ impl Upstream {
     ///
     /// # Errors
     /// Where a key would travel in the clear, or TLS cannot be set up.
-    pub fn new(
+    pub(crate) fn new(
         settings: Settings,
         keys: Vec<ApiKey>,
         names: Names,
@@ -295,7 +297,7 @@ impl Upstream {
     }
 
     /// The budgets that its requests count in.
-    pub fn budgets(&self) -> &Arc<Budgets> {
+    pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.keys.budgets()
     }
 
@@ -616,7 +618,7 @@ impl Upstream {
     }
 
     /// How its keys stand.
-    pub fn standings(&self) -> Vec<KeySnapshot> {
+    pub(crate) fn standings(&self) -> Vec<KeySnapshot> {
         let mut standings = self.keys.snapshots();
         // A host that is named no more may have refused one.
         let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());

@@ -6,7 +6,7 @@ use super::Config;
 use crate::cache::policy::Mode;
 use crate::route::{HeaderMode, Route};
 use crate::units;
-use crate::upstream::LEAST_SHARED;
+use crate::upstream::MIN_SHARED_SLOTS;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
 
 impl Config {
@@ -72,9 +72,9 @@ impl Config {
             ));
         }
         let slots = settings.max_in_flight.get();
-        if slots < LEAST_SHARED {
+        if slots < MIN_SHARED_SLOTS {
             warnings.push(format!(
-                "{} is {slots}: with fewer than {LEAST_SHARED}, one client's slow requests can hold up all others; give it {LEAST_SHARED} at the least",
+                "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; give it {MIN_SHARED_SLOTS} at the least",
                 key("max_in_flight")
             ));
         }

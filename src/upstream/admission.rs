@@ -1,20 +1,22 @@
-//! Admission of requests to an upstream: the queue in which requests wait, and
-//! the budget of requests that each key may send.
+//! Admission of requests to an upstream: the queue in which requests wait, and the
+//! budget of requests that each key may send.
 //!
 //! Deliberately absent: which key a request carries (`upstream::keys`), and which
-//! endpoint it goes to (`upstream::endpoint_selection`).
+//! endpoint it goes to (`upstream::endpoint`).
 
-pub mod budget;
-pub mod fair_order;
-pub mod limit_report;
-pub mod queue;
+pub(crate) mod budget;
+pub(crate) mod budgets;
+pub(crate) mod fair_order;
+pub(crate) mod limit_report;
+pub(crate) mod queue;
 mod rates;
-pub mod reported_limits;
 mod request_priority;
-pub mod shared_budget;
+mod reserve;
+pub(crate) mod shared_budget;
 mod unreadable;
 
-pub use fair_order::{ClientUsage, LEAST_SHARED};
+pub(crate) use fair_order::{ClientUsage, MIN_SHARED_SLOTS};
 pub use rates::{Rate, Rates};
 pub use request_priority::{Priority, RequestPriority};
-pub(super) use unreadable::UnreadableFields;
+pub(crate) use reserve::Reserve;
+pub(crate) use unreadable::UnreadableFields;

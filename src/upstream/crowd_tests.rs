@@ -13,8 +13,8 @@ use super::keys::{ApiKey, Keys};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::upstream::admission::budgets::{BudgetOwner, Budgets};
 use crate::upstream::admission::queue::AdmissionQueue;
-use crate::upstream::admission::shared_budget::{BudgetOwner, Budgets};
 use crate::upstream::client::connection::{Connection, SendPath};
 
 /// How long an answer takes.

@@ -134,7 +134,7 @@ const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Endpoint {
     /// An endpoint that nothing is known of.
-    pub fn new(
+    pub(crate) fn new(
         url: Uri,
         settings: breaker::Settings,
         in_flight: InFlight,
@@ -217,7 +217,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
-    pub fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, NotAdmitted> {
+    pub(crate) fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, NotAdmitted> {
         self.admit_in(
             priority,
             self.line.client_slot(RequestPriority::own(priority)),
@@ -231,7 +231,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// Where it is left alone, or has enough to do.
-    pub fn admit_in(
+    pub(crate) fn admit_in(
         self: &Arc<Self>,
         priority: Priority,
         slot: Option<ClientSlot>,

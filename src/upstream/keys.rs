@@ -5,7 +5,7 @@
 
 mod api_key;
 mod budget_permit;
-pub mod cooldown;
+mod cooldown;
 mod denied;
 mod refusals;
 mod snapshot;
@@ -16,18 +16,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-pub use budget_permit::BudgetPermit;
+pub(crate) use budget_permit::BudgetPermit;
 pub(super) use budget_permit::{RefusalCause, RefusalCheck};
-pub use denied::Denied;
-pub use snapshot::{KeySnapshot, KeySnapshotAtHost};
+pub(crate) use denied::Denied;
+pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
 use tokio::sync::watch;
 use unanswered::Unanswered;
 
-use super::admission::budget::Reserve;
+use super::admission::Reserve;
+use super::admission::budget::BudgetEntry;
+use super::admission::budgets::{BudgetOwner, Budgets, REMEMBERED};
 use super::admission::queue::AdmissionQueue;
-use super::admission::shared_budget::{
-    BudgetDemand, BudgetHandle, BudgetOwner, BudgetWait, Budgets, Counted, REMEMBERED,
-};
+use super::admission::shared_budget::{BudgetDemand, BudgetHandle, BudgetWait};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 pub(crate) use api_key::KeyPatterns;
@@ -41,7 +41,7 @@ use refusals::Refusals;
 /// What a host of the upstream has said of a key holds for this host alone, and
 /// for this upstream; what is spent of the key's budget counts for all that have
 /// the key (`upstream::budgets`).
-pub struct Keys {
+pub(crate) struct Keys {
     /// The name of the upstream, for logs.
     upstream: Box<str>,
     pool: RwLock<Arc<KeyPool>>,
@@ -105,7 +105,7 @@ struct KeyState {
 
 impl Keys {
     /// The keys of an upstream at this server, each with a budget of these rates.
-    pub fn new(
+    pub(crate) fn new(
         upstream: &str,
         keys: Vec<ApiKey>,
         server: BudgetOwner,
@@ -131,7 +131,7 @@ impl Keys {
     /// Puts other keys in the place of these, or rates. A key that stays has
     /// spent what it has spent; one that goes finishes what is under way with
     /// it.
-    pub fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
+    pub(crate) fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
         let now = self.clock.now();
         let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
         let hold = |payer: &BudgetOwner| self.budgets.handle(payer, &self.queue, now);
@@ -176,7 +176,7 @@ impl Keys {
     /// The keys of another server, none as yet. Who waits for one of these is not
     /// given one of those; but what a key has spent here, it has spent there as
     /// well.
-    pub fn elsewhere(&self) -> Arc<Self> {
+    pub(crate) fn elsewhere(&self) -> Arc<Self> {
         let pool = self.pool();
         Arc::new(Self {
             upstream: self.upstream.clone(),
@@ -195,7 +195,7 @@ impl Keys {
 
     /// The upstream is gone: its rates, and its share of a second, count no more
     /// for others that have its keys. What waits still may go.
-    pub fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let pool = self.pool();
         for slot in &pool.keys {
             slot.budget.leave();
@@ -209,7 +209,7 @@ impl Keys {
     }
 
     /// Keeps a share for so many probes a minute from now on.
-    pub fn set_probes(&self, probes: u32) {
+    pub(crate) fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
         for slot in &self.pool().keys {
             slot.budget.set_probes(probes);
@@ -221,7 +221,7 @@ impl Keys {
     ///
     /// # Errors
     /// Where there is none just now.
-    pub fn take_at(
+    pub(crate) fn take_at(
         self: &Arc<Self>,
         host: &Host,
         wish: impl Into<RequestPriority>,
@@ -272,7 +272,11 @@ impl Keys {
     }
 
     /// Why no request can be sent to a host just now; `None` where one can.
-    pub fn denied_at(&self, host: &Host, wish: impl Into<RequestPriority>) -> Option<Denied> {
+    pub(crate) fn denied_at(
+        &self,
+        host: &Host,
+        wish: impl Into<RequestPriority>,
+    ) -> Option<Denied> {
         let (now, keep) = (self.clock.now(), self.reserve(wish.into()));
         let pool = self.pool();
         let each = pool.keys.iter();
@@ -289,7 +293,7 @@ impl Keys {
     /// Whether a host takes none of the keys for longer than this, whatever is
     /// left of their budgets; or has not answered so many that were given up that
     /// no more are sent.
-    pub fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
+    pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
         let pool = self.pool();
         let rests = |slot: &Arc<PooledKey>| {
@@ -323,7 +327,7 @@ impl Keys {
     }
 
     /// How each key stands.
-    pub fn snapshots(&self) -> Vec<KeySnapshot> {
+    pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
         let standing = |slot: &Arc<PooledKey>| {
             let at_hosts = slot.hosts();
@@ -346,7 +350,7 @@ impl Keys {
     }
 
     /// The name of a key that some bytes give away, where they do.
-    pub fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
+    pub(crate) fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
         let pool = self.pool();
         pool.patterns.find(bytes).map(|trace| trace.name.clone())
     }
@@ -362,13 +366,8 @@ impl Keys {
     }
 
     /// In how many ways the upstream can be asked.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.pool().keys.len()
-    }
-
-    /// Whether requests carry a key.
-    pub fn are_there(&self) -> bool {
-        self.pool().keys.iter().any(|slot| slot.key.is_some())
     }
 }
 
@@ -445,7 +444,7 @@ impl KeyState {
 impl PooledKey {
     /// Takes a request out of the budget, where the key is in service or may
     /// be tried again.
-    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Reserve) -> Result<Counted, Denied> {
+    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Reserve) -> Result<BudgetEntry, Denied> {
         let mut state = at_host.state();
         if state.cooldown.is_some() || state.throttled_until > now {
             self.check(&state, now, keep)?;

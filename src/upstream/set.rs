@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::admission::shared_budget::Budgets;
+use super::admission::budgets::Budgets;
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;

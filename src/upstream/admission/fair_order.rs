@@ -1,24 +1,24 @@
-//! The admission queue: in what order requests go to the upstream that have to
-//! wait. Pure: `now` is an argument.
+//! The order in which waiting requests go to an upstream. Pure: `now` is an
+//! argument.
 //!
-//! Probes of the tip go first. Then the client goes that has had the least of
-//! the budget of late; of two that have had as much, the one that has waited
-//! longer. Priority counts within a client: its misses go before its
-//! revalidations, but not before another client's.
+//! Tip probes go first. Then comes the client that has used the least of the budget
+//! recently; of two with equal usage, the one that has waited longer. Priority
+//! counts within a client: its misses go before its revalidations, but not before
+//! another client's requests.
 //!
-//! What a client has had counts half as much after [`HALF_LIFE`]. So a client
-//! whose requests come seldom goes at once, however many others ask for more
-//! than they can get, and those others share what is left evenly.
+//! Usage decays by half every [`HALF_LIFE`]. So a client with few requests goes at
+//! once, however many others want more than they can get, and those share the rest
+//! evenly.
 //!
-//! A client may hold several slots (requests in flight) only while slots are
-//! left for clients that hold none ([`Queue::may_hold`]). One that may not is
-//! passed over, and holds up nobody.
+//! A client may use several slots (requests in flight) only while slots are left for
+//! clients that use none ([`FairOrder::may_take_slot`]). A client that may not is
+//! skipped, and delays no other.
 //!
-//! The queue is bounded: where it is full, the client with the most requests in
-//! it loses its last.
+//! The number of waiting requests is bounded. Beyond it, the client with the most
+//! waiting requests loses its last.
 //!
-//! Deliberately absent: what is waited for, for how long, and waking; those are
-//! `upstream::line`'s.
+//! Deliberately absent: deadlines and wake-ups, which are the queue's
+//! (`upstream::admission::queue`).
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -29,83 +29,82 @@ use super::{Priority, RequestPriority};
 use crate::clock::Moment;
 use crate::identify::Client;
 
-/// After so long, what a client has had counts half as much.
-pub const HALF_LIFE: Duration = Duration::from_secs(30);
-/// A client that has had at most this share of what another has had comes before
-/// it in the budget as well.
+/// The half-life of a client's usage.
+pub(crate) const HALF_LIFE: Duration = Duration::from_secs(30);
+/// A client is light if it has used at most this share of what the heaviest client
+/// has used.
 const LIGHT: f64 = 0.75;
-/// How often clients are forgotten that have had next to nothing of late: those
-/// with a single request that is as old as this.
+/// How often clients with next to no usage are forgotten: those with less than a
+/// single request of this age.
 const FORGET: Duration = Duration::from_secs(60);
-/// Clients that are told apart. Further ones count as one client, until some of
-/// these are forgotten.
-const MOST_CLIENTS: usize = 16_384;
-/// With fewer slots than this, none is kept for clients that hold none.
-pub const LEAST_SHARED: u32 = 4;
+/// At most this many clients are tracked. Further ones count as one client, until
+/// some are forgotten.
+const MAX_CLIENTS: usize = 16_384;
+/// With fewer slots than this, none is reserved for clients that use none.
+pub(crate) const MIN_SHARED_SLOTS: u32 = 4;
 
-/// The requests that wait, and what their clients have had.
+/// The waiting requests, and the usage of their clients.
 #[derive(Debug)]
-pub struct FairOrder {
+pub(crate) struct FairOrder {
     probes: VecDeque<Ticket>,
     clients: HashMap<Option<Client>, ClientRecord, RandomState>,
-    /// The clients that wait, in the order in which they go.
+    /// The waiting clients, in the order in which they go.
     order: BTreeMap<ClientRank, Option<Client>>,
-    /// Requests that wait, probes among them.
+    /// Waiting requests, probes included.
     waiting: usize,
     capacity: usize,
-    /// The next number, of a request or of a rank.
+    /// The next ticket or sequence number.
     next: u64,
-    /// Slots held, and clients that hold or wait for some.
     slots_in_use: u32,
+    /// Clients that use slots or wait for some.
     competing: u32,
-    /// The moment at which a request counts as one; a later one counts as more,
-    /// so that nothing has to be lowered as time goes by.
+    /// A request at this moment counts 1, a later one more, so that usage need not
+    /// be lowered as time passes.
     base: Moment,
-    /// The most that a client has had.
+    /// The usage of the heaviest client.
     highest_usage: f64,
 }
 
-/// A number that no other request in the queue has.
+/// Identifies a waiting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub(crate) struct Ticket(u64);
 
 /// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueFull;
+pub(crate) struct QueueFull;
 
-/// A waiting client's position: by what it has had, then by how long it has
-/// waited.
+/// The position of a waiting client: by usage, then by how long it has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClientRank {
-    /// The bits of a number that is not negative, which sort as it does.
+    /// The bits of a non-negative float, which sort like the float.
     usage: u64,
     sequence: u64,
 }
 
 #[derive(Debug, Default)]
 struct ClientRecord {
-    /// Its waiting requests by priority.
+    /// Its waiting requests, by priority.
     waiting: [VecDeque<Ticket>; Priority::ALL.len()],
     /// Its position, while it waits.
     rank: Option<ClientRank>,
-    /// What it has had of the budget, in requests as of [`Queue::since`].
+    /// The requests it was charged, as of [`FairOrder::base`].
     usage: f64,
-    /// Slots that it holds.
+    /// The slots it uses.
     slots: u32,
 }
 
-/// What a client has and wants, for `/status`.
+/// What a client uses and waits for, for `/status`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ClientUsage {
-    /// The client; `None` for ordgate itself, and for all clients beyond those
-    /// that are told apart.
-    pub client: Option<Client>,
-    /// Its requests of late; each counts half as much after [`HALF_LIFE`].
-    pub recent: f64,
-    /// Its requests that wait.
-    pub waiting: usize,
+pub(crate) struct ClientUsage {
+    /// The client; `None` for ordgate itself, and for all clients beyond the tracked
+    /// ones.
+    pub(crate) client: Option<Client>,
+    /// Its recent requests, each weighted by age ([`HALF_LIFE`]).
+    pub(crate) recent: f64,
+    /// Its waiting requests.
+    pub(crate) waiting: usize,
     /// Its requests in flight.
-    pub in_flight: u32,
+    pub(crate) in_flight: u32,
 }
 
 impl ClientRecord {
@@ -118,19 +117,41 @@ impl ClientRecord {
     }
 
     fn first(&self) -> Option<Ticket> {
-        self.waiting.iter().find_map(|line| line.front().copied())
+        self.waiting.iter().find_map(|queue| queue.front().copied())
+    }
+
+    /// Inserts the client into the order, by its usage.
+    fn enqueue(
+        &mut self,
+        client: Option<Client>,
+        sequence: u64,
+        order: &mut BTreeMap<ClientRank, Option<Client>>,
+    ) {
+        self.dequeue(order);
+        let rank = ClientRank {
+            usage: self.usage.to_bits(),
+            sequence,
+        };
+        self.rank = Some(rank);
+        order.insert(rank, client);
+    }
+
+    fn dequeue(&mut self, order: &mut BTreeMap<ClientRank, Option<Client>>) {
+        if let Some(rank) = self.rank.take() {
+            order.remove(&rank);
+        }
     }
 }
 
 impl FairOrder {
-    /// An empty queue with room for so many requests.
-    pub fn new(most: usize) -> Self {
+    /// An empty order for up to `capacity` requests.
+    pub(crate) fn new(capacity: usize) -> Self {
         Self {
             probes: VecDeque::new(),
             clients: HashMap::default(),
             order: BTreeMap::new(),
             waiting: 0,
-            capacity: most,
+            capacity,
             next: 0,
             slots_in_use: 0,
             competing: 0,
@@ -139,45 +160,48 @@ impl FairOrder {
         }
     }
 
-    /// Holds so many from now on; requests that wait already stay.
-    pub fn set_capacity(&mut self, most: usize) {
-        self.capacity = most;
+    /// Changes the capacity. Requests that wait already stay.
+    pub(crate) fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity;
     }
 
-    /// The client under which a request counts: the one that sent it or, where
-    /// too many are told apart already, one that stands for all others.
-    pub fn tracked(&self, caller: Option<Client>) -> Option<Client> {
-        let is_known = self.clients.len() < MOST_CLIENTS || self.clients.contains_key(&caller);
-        caller.filter(|_| is_known)
+    /// The client that a request is accounted to: its own or, where too many are
+    /// tracked, `None`, which stands for all others.
+    pub(crate) fn tracked(&self, client: Option<Client>) -> Option<Client> {
+        let is_tracked = self.clients.len() < MAX_CLIENTS || self.clients.contains_key(&client);
+        client.filter(|_| is_tracked)
     }
 
-    /// Takes one more in; and says which has to go for it, if any.
+    /// Adds a request; also returns the request that it displaces, if any.
     ///
     /// # Errors
-    /// Where there is no room, and none that would have to go before this one.
-    pub fn push(&mut self, wish: RequestPriority) -> Result<(Ticket, Option<Ticket>), QueueFull> {
-        let out = match self.waiting < self.capacity {
+    /// Where the order is full and no request may be displaced for this one.
+    pub(crate) fn push(
+        &mut self,
+        request: RequestPriority,
+    ) -> Result<(Ticket, Option<Ticket>), QueueFull> {
+        let displaced = match self.waiting < self.capacity {
             true => None,
-            false => Some(self.displace(wish)?),
+            false => Some(self.displace(request)?),
         };
-        let number = Ticket(self.next_number());
+        let ticket = Ticket(self.next_number());
         self.waiting += 1;
-        if wish.priority == Priority::Probe {
-            self.probes.push_back(number);
-            return Ok((number, out));
+        if request.priority == Priority::Probe {
+            self.probes.push_back(ticket);
+            return Ok((ticket, displaced));
         }
-        let turn = self.next_number();
-        self.update_client(wish.client, |client, order| {
-            client.waiting[wish.priority.index()].push_back(number);
-            if client.rank.is_none() {
-                client.place(wish.client, turn, order);
+        let sequence = self.next_number();
+        self.update_client(request.client, |record, order| {
+            record.waiting[request.priority.index()].push_back(ticket);
+            if record.rank.is_none() {
+                record.enqueue(request.client, sequence, order);
             }
         });
-        Ok((number, out))
+        Ok((ticket, displaced))
     }
 
-    /// The request that goes next, given how many slots there are.
-    pub fn first(&self, slots: u32) -> Option<Ticket> {
+    /// The request that goes next, of this many shared slots.
+    pub(crate) fn first(&self, slots: u32) -> Option<Ticket> {
         let probe = self.probes.front().copied();
         probe.or_else(|| self.clients.get(&self.first_client(slots)?)?.first())
     }
@@ -189,67 +213,69 @@ impl FairOrder {
             .copied()
     }
 
-    /// Whether a request that has just come goes before all that wait.
-    pub fn goes_first(&self, wish: RequestPriority, slots: u32) -> bool {
-        match wish.priority {
+    /// Whether a new request goes before all that wait.
+    pub(crate) fn goes_first(&self, request: RequestPriority, slots: u32) -> bool {
+        match request.priority {
             Priority::Probe => self.probes.is_empty(),
-            Priority::LookAhead => self.waiting == 0 && self.may_take_slot(wish.client, slots),
+            Priority::LookAhead => self.waiting == 0 && self.may_take_slot(request.client, slots),
             Priority::Miss | Priority::Revalidation => {
                 self.probes.is_empty()
-                    && self.may_take_slot(wish.client, slots)
+                    && self.may_take_slot(request.client, slots)
                     && match self.first_client(slots) {
                         None => true,
-                        Some(first) if first == wish.client => self.is_urgent(wish),
-                        Some(first) => self.usage(wish.client) < self.usage(first),
+                        Some(first) if first == request.client => {
+                            self.is_most_urgent_of_client(request)
+                        }
+                        Some(first) => self.usage(request.client) < self.usage(first),
                     }
             }
         }
     }
 
-    /// Whether its own client has nothing as urgent that waits.
-    fn is_urgent(&self, wish: RequestPriority) -> bool {
-        let own = self.clients.get(&wish.client);
-        own.is_none_or(|client| {
-            let mut before = client.waiting[..=wish.priority.index()].iter();
-            before.all(VecDeque::is_empty)
+    /// Whether no request of the same client that is as urgent waits.
+    fn is_most_urgent_of_client(&self, request: RequestPriority) -> bool {
+        let own = self.clients.get(&request.client);
+        own.is_none_or(|record| {
+            let mut as_urgent = record.waiting[..=request.priority.index()].iter();
+            as_urgent.all(VecDeque::is_empty)
         })
     }
 
-    /// Removes a request that has waited: served, so that it is the next
-    /// client's turn, or given up.
-    pub fn remove(&mut self, wish: RequestPriority, number: Ticket, served: bool) {
-        if wish.priority == Priority::Probe {
+    /// Removes a request, whether served or given up. After a served one, the client
+    /// goes behind others with equal usage.
+    pub(crate) fn remove(&mut self, request: RequestPriority, ticket: Ticket, was_served: bool) {
+        if request.priority == Priority::Probe {
             let before = self.probes.len();
-            self.probes.retain(|other| *other != number);
+            self.probes.retain(|other| *other != ticket);
             self.waiting -= before - self.probes.len();
             return;
         }
-        let turn = self.next_number();
-        let mut left = 0;
-        self.update_client(wish.client, |client, order| {
-            let line = &mut client.waiting[wish.priority.index()];
-            let before = line.len();
-            line.retain(|other| *other != number);
-            left = before - line.len();
-            if client.first().is_none() {
-                client.withdraw(order);
-            } else if served && left > 0 {
-                client.place(wish.client, turn, order);
+        let sequence = self.next_number();
+        let mut removed = 0;
+        self.update_client(request.client, |record, order| {
+            let queue = &mut record.waiting[request.priority.index()];
+            let before = queue.len();
+            queue.retain(|other| *other != ticket);
+            removed = before - queue.len();
+            if record.first().is_none() {
+                record.dequeue(order);
+            } else if was_served && removed > 0 {
+                record.enqueue(request.client, sequence, order);
             }
         });
-        self.waiting -= left;
+        self.waiting -= removed;
     }
 
-    /// Whether a client may have one more request in flight, given how many
-    /// slots there are; whether one is free is the endpoint's to say.
+    /// Whether a client may have one more request in flight, of this many shared
+    /// slots. Whether a slot is free is known to the endpoint.
     ///
-    /// A client that has none in flight may. One that has some may as long as it
-    /// has fewer than are free (so that one alone has half of them at the most,
-    /// and two a third each), more than a quarter is free for clients that have
-    /// none, and it has less than an even share of the slots if others wait.
-    pub fn may_take_slot(&self, client: Option<Client>, slots: u32) -> bool {
+    /// A client without a request in flight may. One with some may, as long as it has
+    /// fewer than are free (so one client alone uses at most half of the slots, and
+    /// two a third each), more than a quarter is free for clients that have none, and,
+    /// if others wait, it has less than an even share.
+    pub(crate) fn may_take_slot(&self, client: Option<Client>, slots: u32) -> bool {
         let (own, waits) = match self.clients.get(&client) {
-            Some(client) => (client.slots, usize::from(client.rank.is_some())),
+            Some(record) => (record.slots, usize::from(record.rank.is_some())),
             None => (0, 0),
         };
         if own == 0 {
@@ -260,87 +286,79 @@ impl FairOrder {
             return false;
         }
         let free = slots.saturating_sub(self.slots_in_use);
-        slots < LEAST_SHARED || own < free && free > slots / 4
+        slots < MIN_SHARED_SLOTS || own < free && free > slots / 4
     }
 
-    /// Whether the client that would go first may not, since it holds its share
-    /// of the slots.
-    pub fn is_first_over_its_share(&self, slots: u32) -> bool {
-        let mut order = self.order.values();
-        order
-            .next()
-            .is_some_and(|client| !self.may_take_slot(*client, slots))
+    /// Whether the first client in the order has its share of the slots.
+    pub(crate) fn is_first_over_its_share(&self, slots: u32) -> bool {
+        let first = self.order.values().next();
+        first.is_some_and(|client| !self.may_take_slot(*client, slots))
     }
 
-    /// A client's request takes a slot.
-    pub fn take_slot(&mut self, client: Option<Client>) {
+    /// Counts a slot that a client takes.
+    pub(crate) fn take_slot(&mut self, client: Option<Client>) {
         self.slots_in_use += 1;
-        self.update_client(client, |client, _order| client.slots += 1);
+        self.update_client(client, |record, _order| record.slots += 1);
     }
 
-    /// It gives the slot back.
-    pub fn release_slot(&mut self, client: Option<Client>) {
+    /// Counts a slot that a client releases.
+    pub(crate) fn release_slot(&mut self, client: Option<Client>) {
         self.slots_in_use = self.slots_in_use.saturating_sub(1);
-        self.update_client(client, |client, _order| {
-            client.slots = client.slots.saturating_sub(1);
+        self.update_client(client, |record, _order| {
+            record.slots = record.slots.saturating_sub(1);
         });
     }
 
-    /// Counts a request that is paid from the budget for a client.
-    pub fn charge(&mut self, caller: Option<Client>, now: Moment) {
-        let (caller, weight) = (self.tracked(caller), self.weight(now));
-        let mut had = 0.0;
-        self.update_client(caller, |client, order| {
-            client.usage += weight;
-            had = client.usage;
-            if let Some(rank) = client.rank {
-                client.place(caller, rank.sequence, order);
+    /// Charges a request against the budget to a client.
+    pub(crate) fn charge(&mut self, client: Option<Client>, now: Moment) {
+        let (client, weight) = (self.tracked(client), self.weight(now));
+        let mut usage = 0.0;
+        self.update_client(client, |record, order| {
+            record.usage += weight;
+            usage = record.usage;
+            if let Some(rank) = record.rank {
+                record.enqueue(client, rank.sequence, order);
             }
         });
-        // What ordgate asks for itself takes nothing from any client's share.
-        if caller.is_some() {
-            self.highest_usage = self.highest_usage.max(had);
+        // Requests of ordgate's own take nothing from a client's share.
+        if client.is_some() {
+            self.highest_usage = self.highest_usage.max(usage);
         }
     }
 
-    /// Whether a client has had at most `LIGHT` of what the one has had that has
-    /// had the most: a reserve is kept for such clients.
-    pub fn is_light(&self, caller: Option<Client>) -> bool {
-        self.usage(self.tracked(caller)) <= self.highest_usage * LIGHT
+    /// Whether a client has used at most [`LIGHT`] of what the heaviest client has
+    /// used.
+    pub(crate) fn is_light(&self, client: Option<Client>) -> bool {
+        self.usage(self.tracked(client)) <= self.highest_usage * LIGHT
     }
 
     /// How many requests wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting == 0
-    }
-
-    /// How many clients have had some of the budget of late, or want some.
-    pub fn active_clients(&self) -> usize {
+    /// How many clients have used the budget recently, or compete for it.
+    pub(crate) fn active_clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// The clients that have had the most of late, so many of them.
-    pub fn busiest_clients(&self, most: usize, now: Moment) -> Vec<ClientUsage> {
+    /// The `count` clients with the highest usage, sorted.
+    pub(crate) fn busiest_clients(&self, count: usize, now: Moment) -> Vec<ClientUsage> {
         let scale = weight(self.base, now);
-        let shares = self.clients.iter().map(|(client, share)| ClientUsage {
+        let clients = self.clients.iter().map(|(client, record)| ClientUsage {
             client: *client,
-            recent: share.usage / scale,
-            waiting: share.waiting(),
-            in_flight: share.slots,
+            recent: record.usage / scale,
+            waiting: record.waiting(),
+            in_flight: record.slots,
         });
-        let mut shares: Vec<_> = shares.collect();
-        shares.sort_by(|one, other| other.recent.total_cmp(&one.recent));
-        shares.truncate(most);
-        shares
+        let mut clients: Vec<_> = clients.collect();
+        clients.sort_by(|one, other| other.recent.total_cmp(&one.recent));
+        clients.truncate(count);
+        clients
     }
 
     fn usage(&self, client: Option<Client>) -> f64 {
-        self.clients.get(&client).map_or(0.0, |client| client.usage)
+        self.clients.get(&client).map_or(0.0, |record| record.usage)
     }
 
     fn next_number(&mut self) -> u64 {
@@ -348,8 +366,8 @@ impl FairOrder {
         self.next
     }
 
-    /// What a request counts now. Forgets clients now and then, which keeps this
-    /// from growing without bound.
+    /// What a request counts now. Each [`FORGET`] it moves the base and forgets
+    /// clients, which bounds the memory.
     fn weight(&mut self, now: Moment) -> f64 {
         if now.since(self.base) < FORGET {
             return weight(self.base, now);
@@ -359,108 +377,78 @@ impl FairOrder {
         self.highest_usage = 0.0;
         let least = 1.0 / weight(now, now + FORGET);
         self.order.clear();
-        let mut gone = 0;
-        self.clients.retain(|_, client| {
-            client.usage /= scale;
-            let stays = client.competes() || client.usage >= least;
-            gone += usize::from(!stays);
+        let mut forgotten = 0;
+        self.clients.retain(|_, record| {
+            record.usage /= scale;
+            let stays = record.competes() || record.usage >= least;
+            forgotten += usize::from(!stays);
             stays
         });
-        for (caller, client) in &mut self.clients {
-            if let Some(rank) = client.rank.take() {
-                client.place(*caller, rank.sequence, &mut self.order);
+        for (client, record) in &mut self.clients {
+            if let Some(rank) = record.rank.take() {
+                record.enqueue(*client, rank.sequence, &mut self.order);
             }
-            if caller.is_some() {
-                self.highest_usage = self.highest_usage.max(client.usage);
+            if client.is_some() {
+                self.highest_usage = self.highest_usage.max(record.usage);
             }
         }
-        if gone > self.clients.len() {
+        if forgotten > self.clients.len() {
             self.clients.shrink_to_fit();
         }
         1.0
     }
 
-    /// Changes what is known of a client.
+    /// Changes a client's record, and removes it if nothing of interest is left.
     fn update_client(
         &mut self,
-        caller: Option<Client>,
-        change: impl FnOnce(&mut ClientRecord, &mut BTreeMap<ClientRank, Option<Client>>),
+        client: Option<Client>,
+        update: impl FnOnce(&mut ClientRecord, &mut BTreeMap<ClientRank, Option<Client>>),
     ) {
-        let client = self.clients.entry(caller).or_default();
-        let wanted = client.competes();
-        change(client, &mut self.order);
-        let wants = client.competes();
-        let is_unknown = !wants && client.usage <= 0.0;
-        self.competing = self.competing + u32::from(wants) - u32::from(wanted);
-        if is_unknown {
-            self.clients.remove(&caller);
+        let record = self.clients.entry(client).or_default();
+        let competed = record.competes();
+        update(record, &mut self.order);
+        let competes = record.competes();
+        let is_empty = !competes && record.usage <= 0.0;
+        self.competing = self.competing + u32::from(competes) - u32::from(competed);
+        if is_empty {
+            self.clients.remove(&client);
         }
     }
 
-    /// Makes room for a request: the client with the most in the queue loses its
-    /// last, and of that the least urgent. A client that would have the most
-    /// itself makes room with its own less urgent ones, or not at all.
-    fn displace(&mut self, wish: RequestPriority) -> Result<Ticket, QueueFull> {
-        let is_probe = wish.priority == Priority::Probe;
+    /// Makes room for a request: the client with the most waiting requests loses the
+    /// last of its least urgent ones. A client that would have the most itself loses
+    /// only requests less urgent than the new one.
+    fn displace(&mut self, request: RequestPriority) -> Result<Ticket, QueueFull> {
+        let is_probe = request.priority == Priority::Probe;
         let own = match is_probe {
             true => None,
-            false => self.clients.get(&wish.client),
+            false => self.clients.get(&request.client),
         };
         let own = own.map_or(0, ClientRecord::waiting);
         let waiting =
-            |caller: &Option<Client>| self.clients.get(caller).map_or(0, ClientRecord::waiting);
-        let most = self.order.values().max_by_key(|caller| waiting(caller));
+            |client: &Option<Client>| self.clients.get(client).map_or(0, ClientRecord::waiting);
+        let most = self.order.values().max_by_key(|client| waiting(client));
         let most = most.copied().ok_or(QueueFull)?;
-        let (caller, least) = match is_probe || waiting(&most) > own + 1 {
+        let (client, kept) = match is_probe || waiting(&most) > own + 1 {
             true => (most, Priority::Probe.index()),
-            false => (wish.client, wish.priority.index()),
+            false => (request.client, request.priority.index()),
         };
-        let client = self.clients.get(&caller).ok_or(QueueFull)?;
-        let mut less_urgent = Priority::ALL[least + 1..].iter().rev();
+        let record = self.clients.get(&client).ok_or(QueueFull)?;
+        let mut less_urgent = Priority::ALL[kept + 1..].iter().rev();
         let found = less_urgent.find_map(|priority| {
-            let last = client.waiting[priority.index()].back().copied()?;
+            let last = record.waiting[priority.index()].back().copied()?;
             Some((*priority, last))
         });
         let (priority, last) = found.ok_or(QueueFull)?;
-        self.remove(
-            RequestPriority {
-                priority,
-                client: caller,
-            },
-            last,
-            false,
-        );
+        self.remove(RequestPriority { priority, client }, last, false);
         Ok(last)
     }
 }
 
-impl ClientRecord {
-    /// Puts it where it belongs in the order.
-    fn place(
-        &mut self,
-        caller: Option<Client>,
-        turn: u64,
-        order: &mut BTreeMap<ClientRank, Option<Client>>,
-    ) {
-        self.withdraw(order);
-        let rank = ClientRank {
-            usage: self.usage.to_bits(),
-            sequence: turn,
-        };
-        self.rank = Some(rank);
-        order.insert(rank, caller);
-    }
-
-    fn withdraw(&mut self, order: &mut BTreeMap<ClientRank, Option<Client>>) {
-        if let Some(rank) = self.rank.take() {
-            order.remove(&rank);
-        }
-    }
+/// The weight of a request at `now`, relative to one at `base`.
+fn weight(base: Moment, now: Moment) -> f64 {
+    (now.since(base).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
 }
 
-/// What a request counts that is paid at `now`, in requests as of `since`.
-fn weight(since: Moment, now: Moment) -> f64 {
-    (now.since(since).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
-}
 #[cfg(test)]
 mod tests;

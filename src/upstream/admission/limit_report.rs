@@ -27,16 +27,16 @@ use structured::{RATELIMIT, ServiceLimit};
 use times::{Clocks, MAX_WINDOW};
 
 /// The longest wait.
-pub const MAX_WAIT: Duration = Duration::from_secs(3600);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
 /// What is waited where it says something that cannot be read.
-pub const MIN_WAIT: Duration = Duration::from_secs(1);
+pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
 /// How long to wait where the upstream refuses and says until when, but not so
 /// that it can be read: its windows last a minute or less in most cases.
-pub const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
 /// Which window is spoken of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitWindow {
+pub(crate) enum LimitWindow {
     /// One without a name.
     Unnamed,
     /// A second's.
@@ -75,39 +75,39 @@ impl LimitWindow {
 
 /// That a window takes so many more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReportedLimit {
+pub(crate) struct ReportedLimit {
     /// Which window.
-    pub window: LimitWindow,
+    pub(crate) window: LimitWindow,
     /// How many requests it still takes.
-    pub remaining: u64,
+    pub(crate) remaining: u64,
     /// How long that holds, within our bounds.
-    pub valid_for: Duration,
+    pub(crate) valid_for: Duration,
     /// Whether it has said when the window ends; else it is the longest that
     /// it can be.
-    pub end_is_known: bool,
+    pub(crate) end_is_known: bool,
 }
 
 /// A field that reports limits and cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnreadableField {
+pub(crate) struct UnreadableField {
     /// Its name, one of those that are listed.
-    pub field: HeaderName,
+    pub(crate) field: HeaderName,
     /// What it says, which may be anything, an API key among it.
-    pub value: HeaderValue,
+    pub(crate) value: HeaderValue,
 }
 
 /// All that an answer says of limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LimitReport {
+pub(crate) struct LimitReport {
     /// Of each window that is spoken of.
-    pub limits: Vec<ReportedLimit>,
+    pub(crate) limits: Vec<ReportedLimit>,
     /// Where it is a quota that is spent, and not a minute: how long to ask for
     /// nothing, before one request sees how things stand.
-    pub quota_spent: Option<Duration>,
+    pub(crate) quota_spent: Option<Duration>,
     /// Whether the answer refuses the key, or has had enough of it (401, 403, 429).
-    pub refuses_key: bool,
+    pub(crate) refuses_key: bool,
     /// What cannot be read.
-    pub unreadable: Vec<UnreadableField>,
+    pub(crate) unreadable: Vec<UnreadableField>,
 }
 
 impl LimitReport {
@@ -139,7 +139,7 @@ impl LimitReport {
 
 /// Reads an answer's head. `wall` is the present time, for dates in it where it
 /// does not say its own.
-pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitReport {
+pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitReport {
     let found = ParsedFields::of(fields, wall);
     let mut reported = LimitReport::default();
     let unsaid = match found.unreadable.is_empty() || found.seconds_to_retry().is_some() {
@@ -199,7 +199,7 @@ pub fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitRe
 }
 
 /// Whether a refusal says that nothing is left of a window, and when that ends.
-pub fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool {
+pub(crate) fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool {
     let words = read(StatusCode::FORBIDDEN, fields, wall).limits;
     words
         .iter()
@@ -208,14 +208,14 @@ pub fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool {
 
 /// How long to wait after a 429: `retry-after`, or else until the window ends;
 /// and as long as something is spent.
-pub fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
+pub(crate) fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
     let found = ParsedFields::of(fields, wall);
     bounded(found.seconds_to_retry().unwrap_or(0))
         .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).exhausted_for())
 }
 
 /// `retry-after` and its like, within our bounds; `None` where there is none.
-pub fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
+pub(crate) fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let found = ParsedFields::of(fields, wall);
     let wait = found.wait.map(bounded);
     wait.or_else(|| found.has_wait.then_some(UNREADABLE_WAIT))

@@ -1,11 +1,12 @@
-//! Those who wait for the upstream: for a place among the requests under way,
-//! or for budget. Whoever's turn it is tries; the others wait for their turn,
-//! each no longer than its patience.
+//! The admission queue of one upstream: requests wait here for a slot or for budget.
+//! The first request in the [fair order](super::fair_order) tries; the others wait
+//! until they are first, each up to its own deadline.
 //!
-//! Invariants: no wait is without a deadline; whoever goes, served or not,
-//! wakes the next; whatever may let somebody pass calls [`AdmissionQueue::wake`].
+//! Invariants: every wait has a deadline; a request that leaves the queue, served or
+//! not, wakes the next; whatever may let a request proceed calls
+//! [`AdmissionQueue::wake`].
 //!
-//! Deliberately absent: the order (`upstream::queue`), and what is tried.
+//! Deliberately absent: the order, and what a request tries (`upstream`).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,83 +16,83 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
-use super::fair_order::{ClientUsage, FairOrder, LEAST_SHARED, QueueFull, Ticket};
+use super::fair_order::{ClientUsage, FairOrder, MIN_SHARED_SLOTS, QueueFull, Ticket};
 use super::{Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::upstream::Failure;
 use crate::upstream::endpoint::latency::Latency;
 
-/// The line before one upstream.
+/// The admission queue of one upstream.
 pub struct AdmissionQueue {
-    inner: Mutex<Inner>,
-    /// How long those have waited who passed, by priority.
+    state: Mutex<QueueState>,
+    /// How long admitted requests waited, by priority.
     wait_times: Mutex<[Latency; Priority::ALL.len()]>,
-    /// How many slots the endpoint has that was asked last.
+    /// The slots of the endpoint in use.
     slots: AtomicU32,
-    /// How many requests the budget of all keys has for a second.
+    /// The requests per second of all keys together.
     budget_per_second: AtomicU32,
     clock: Clock,
 }
 
-/// A slot that counts as a client's. It is given back when this is dropped; and
-/// if it was [used](Slot::used), whoever waits is woken.
-pub struct ClientSlot {
+/// A slot that is accounted to a client. Dropping it releases the slot, and wakes
+/// the first waiting request if the slot was [used](ClientSlot::mark_used).
+pub(crate) struct ClientSlot {
     queue: Arc<AdmissionQueue>,
     client: Option<Client>,
     is_used: bool,
 }
 
-struct Inner {
-    queue: FairOrder,
-    waiting: HashMap<Ticket, Arc<Waiter>>,
-    /// Why whoever's turn it was could not pass, and when that was.
+struct QueueState {
+    order: FairOrder,
+    waiters: HashMap<Ticket, Arc<Waiter>>,
+    /// Why the first request could last not proceed, and when.
     last_failure: Option<(Instant, Failure)>,
 }
 
 #[derive(Default)]
 struct Waiter {
     woken: Notify,
-    /// It has had to go for another.
+    /// It was removed to make room for another.
     is_displaced: AtomicBool,
 }
 
-/// Why one cannot pass just now.
+/// A request cannot be admitted now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotAdmitted {
-    /// What it is told if it waits no longer.
-    pub failure: Failure,
-    /// Until when.
-    pub retry: AdmissionRetry,
+pub(crate) struct NotAdmitted {
+    /// The failure if the request does not wait longer.
+    pub(crate) failure: Failure,
+    /// When to try again.
+    pub(crate) retry: AdmissionRetry,
 }
 
-/// Until when one cannot pass.
+/// When to try again to admit a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AdmissionRetry {
-    /// For so long at the least.
+pub(crate) enum AdmissionRetry {
+    /// After this time at the earliest.
     After(Duration),
-    /// Until a request that is under way ends.
+    /// When a request in flight has ended.
     WhenRequestEnds,
-    /// Waiting is of no use.
+    /// Waiting does not help.
     Never,
 }
 
-/// A place in the line; it is left when this is dropped.
-struct QueuePosition<'l> {
-    queue: &'l AdmissionQueue,
-    priority: RequestPriority,
-    number: Ticket,
-    waiting: Arc<Waiter>,
-    served: AtomicBool,
+/// A position in the queue. Dropping it leaves the queue.
+struct QueuePosition<'q> {
+    queue: &'q AdmissionQueue,
+    request: RequestPriority,
+    ticket: Ticket,
+    waiter: Arc<Waiter>,
+    was_served: AtomicBool,
 }
 
 impl AdmissionQueue {
-    /// Nobody waits, and so many may.
-    pub fn new(most: usize, clock: Clock) -> Arc<Self> {
+    /// An empty queue for up to `capacity` requests.
+    pub(crate) fn new(capacity: usize, clock: Clock) -> Arc<Self> {
         Arc::new(Self {
-            inner: Mutex::new(Inner {
-                queue: FairOrder::new(most),
-                waiting: HashMap::new(),
+            state: Mutex::new(QueueState {
+                order: FairOrder::new(capacity),
+                waiters: HashMap::new(),
                 last_failure: None,
             }),
             wait_times: Mutex::default(),
@@ -101,106 +102,113 @@ impl AdmissionQueue {
         })
     }
 
-    /// So many may wait from now on.
-    pub fn set_capacity(&self, most: usize) {
-        self.inner().queue.set_capacity(most);
+    /// Changes how many requests may wait.
+    pub(crate) fn set_capacity(&self, capacity: usize) {
+        self.state().order.set_capacity(capacity);
     }
 
-    /// Passes as soon as it is this one's turn and `attempt` lets it, within so
-    /// long. One of the least priority does not wait, since it can do without.
-    /// `attempt` is given a slot that counts as the client's, unless it is a
-    /// probe, which needs none.
+    /// Admits a request: calls `attempt` whenever the request is first, until it
+    /// succeeds or `patience` is over. Look-ahead requests do not wait. `attempt`
+    /// receives a slot accounted to the client; a probe needs none.
     ///
     /// # Errors
-    /// Why it could not pass.
-    pub async fn admit<T>(
+    /// Why the request was not admitted.
+    pub(crate) async fn admit<T>(
         self: &Arc<Self>,
-        wish: RequestPriority,
+        request: RequestPriority,
         patience: Duration,
         mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
     ) -> Result<T, Failure> {
         let came = self.clock.now();
         let deadline = Instant::now() + patience;
-        let waits = wish.priority != Priority::LookAhead;
-        let (wish, slot) = {
-            let mut inner = self.inner();
-            let caller = inner.queue.tracked(wish.client);
-            let wish = RequestPriority {
-                client: caller,
-                ..wish
+        let may_wait = request.priority != Priority::LookAhead;
+        let (request, slot) = {
+            let mut state = self.state();
+            let request = RequestPriority {
+                client: state.order.tracked(request.client),
+                ..request
             };
-            let goes = inner.queue.goes_first(wish, self.shared_slots());
-            (wish, goes.then(|| self.slot_if_needed(&mut inner, wish)))
+            let goes_first = state.order.goes_first(request, self.shared_slots());
+            let slot = goes_first.then(|| self.take_slot(&mut state, request));
+            (request, slot)
         };
         if let Some(slot) = slot {
             match attempt(slot) {
-                Ok(passed) => {
-                    self.record_wait(wish.priority, came);
-                    return Ok(passed);
+                Ok(admitted) => {
+                    self.record_wait(request.priority, came);
+                    return Ok(admitted);
                 }
-                Err(hold) if !waits || !hold.may_end_within(patience) => return Err(hold.failure),
+                Err(refused) if !may_wait || !refused.may_end_within(patience) => {
+                    return Err(refused.failure);
+                }
                 Err(_) => {}
             }
-        } else if !waits {
+        } else if !may_wait {
             return Err(Failure::TooManyInFlight);
         }
-        let place = self.enter(wish)?;
+        let position = self.enter(request)?;
+        let admitted = self.wait_for_admission(&position, deadline, attempt).await;
+        if admitted.is_ok() {
+            position.was_served.store(true, Ordering::Relaxed);
+            self.record_wait(request.priority, came);
+        }
+        admitted
+    }
+
+    /// Calls `attempt` whenever the position is the first, until the deadline.
+    async fn wait_for_admission<T>(
+        self: &Arc<Self>,
+        position: &QueuePosition<'_>,
+        deadline: Instant,
+        mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
+    ) -> Result<T, Failure> {
+        let request = position.request;
         loop {
-            let woken = place.waiting.woken.notified();
+            let woken = position.waiter.woken.notified();
             tokio::pin!(woken);
-            // From here on no waking is missed.
+            // From here on no wake-up is missed.
             woken.as_mut().enable();
-            if place.waiting.is_displaced.load(Ordering::Acquire) {
-                return Err(self.failure_for(wish));
+            if position.waiter.is_displaced.load(Ordering::Acquire) {
+                return Err(self.failure_for(request));
             }
             let mut until = deadline;
             let slot = {
-                let mut inner = self.inner();
-                let is_first = inner.queue.first(self.shared_slots()) == Some(place.number);
-                is_first.then(|| self.slot_if_needed(&mut inner, wish))
+                let mut state = self.state();
+                let first = state.order.first(self.shared_slots());
+                let is_first = first == Some(position.ticket);
+                is_first.then(|| self.take_slot(&mut state, request))
             };
             if let Some(slot) = slot {
                 match attempt(slot) {
-                    Ok(passed) => {
-                        place.served.store(true, Ordering::Relaxed);
-                        self.record_wait(wish.priority, came);
-                        return Ok(passed);
-                    }
-                    Err(hold) => {
+                    Ok(admitted) => return Ok(admitted),
+                    Err(refused) => {
                         let now = Instant::now();
-                        self.inner().last_failure = Some((now, hold.failure.clone()));
-                        if now >= deadline || !hold.may_end_within(deadline - now) {
-                            return Err(hold.failure);
+                        self.state().last_failure = Some((now, refused.failure.clone()));
+                        if now >= deadline || !refused.may_end_within(deadline - now) {
+                            return Err(refused.failure);
                         }
-                        if let AdmissionRetry::After(pause) = hold.retry {
+                        if let AdmissionRetry::After(pause) = refused.retry {
                             until = now + pause;
                         }
                     }
                 }
             } else if Instant::now() >= deadline {
-                return Err(self.failure_for(wish));
+                return Err(self.failure_for(request));
             }
             let _woken = timeout_at(until, woken).await;
         }
     }
 
-    /// A slot that counts as a client's, whatever its share; for a request that
-    /// has had its turn already.
-    pub fn client_slot(self: &Arc<Self>, wish: RequestPriority) -> Option<ClientSlot> {
-        let mut inner = self.inner();
-        let caller = inner.queue.tracked(wish.client);
-        self.slot_if_needed(
-            &mut inner,
-            RequestPriority {
-                client: caller,
-                ..wish
-            },
-        )
+    /// A slot for a request that was admitted before, even beyond its client's share.
+    pub(crate) fn client_slot(self: &Arc<Self>, request: RequestPriority) -> Option<ClientSlot> {
+        let mut state = self.state();
+        let client = state.order.tracked(request.client);
+        self.take_slot(&mut state, RequestPriority { client, ..request })
     }
 
-    /// A slot that counts as nobody's, for a probe that needs one.
-    pub fn probe_slot(self: &Arc<Self>) -> ClientSlot {
-        self.inner().queue.take_slot(None);
+    /// A slot that is accounted to no client, for a probe that needs one.
+    pub(crate) fn probe_slot(self: &Arc<Self>) -> ClientSlot {
+        self.state().order.take_slot(None);
         ClientSlot {
             queue: self.clone(),
             client: None,
@@ -208,119 +216,120 @@ impl AdmissionQueue {
         }
     }
 
-    /// A slot for what can do without: `None` where somebody waits, or it is more
-    /// than its client's share.
-    pub fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
-        let mut inner = self.inner();
-        let wish = RequestPriority {
+    /// A slot for an optional request; `None` where requests wait, or the client has
+    /// its share.
+    pub(crate) fn spare_slot(self: &Arc<Self>, client: Option<Client>) -> Option<ClientSlot> {
+        let mut state = self.state();
+        let request = RequestPriority {
             priority: Priority::LookAhead,
-            client: inner.queue.tracked(client),
+            client: state.order.tracked(client),
         };
-        let goes = inner.queue.goes_first(wish, self.shared_slots());
-        goes.then(|| self.slot_if_needed(&mut inner, wish))
-            .flatten()
+        let goes_first = state.order.goes_first(request, self.shared_slots());
+        let slot = goes_first.then(|| self.take_slot(&mut state, request));
+        slot.flatten()
     }
 
-    fn slot_if_needed(
+    fn take_slot(
         self: &Arc<Self>,
-        inner: &mut Inner,
-        wish: RequestPriority,
+        state: &mut QueueState,
+        request: RequestPriority,
     ) -> Option<ClientSlot> {
-        if wish.priority == Priority::Probe {
+        if request.priority == Priority::Probe {
             return None;
         }
-        inner.queue.take_slot(wish.client);
+        state.order.take_slot(request.client);
         Some(ClientSlot {
             queue: self.clone(),
-            client: wish.client,
+            client: request.client,
             is_used: false,
         })
     }
 
-    /// There are so many slots from now on, of which clients have shares.
-    pub fn set_slots(&self, slots: u32) {
+    /// Sets the number of slots that clients share.
+    pub(crate) fn set_slots(&self, slots: u32) {
         self.slots.store(slots, Ordering::Relaxed);
     }
 
-    /// The budget has so many requests for a second from now on. A request that
-    /// is not answered takes one of each second, so that one client's slow ones
-    /// could take all: clients have shares of no more slots than that.
-    pub fn set_budget_per_second(&self, requests: u32) {
-        let requests = requests.max(LEAST_SHARED);
+    /// Sets the budget's requests per second. An unanswered request counts against
+    /// every second, so the slow requests of one client could use up the budget.
+    /// Clients therefore share no more slots than this.
+    pub(crate) fn set_budget_per_second(&self, requests: u32) {
+        let requests = requests.max(MIN_SHARED_SLOTS);
         self.budget_per_second.store(requests, Ordering::Relaxed);
     }
 
     fn shared_slots(&self) -> u32 {
-        let a_second = self.budget_per_second.load(Ordering::Relaxed);
-        self.slots.load(Ordering::Relaxed).min(a_second)
+        let per_second = self.budget_per_second.load(Ordering::Relaxed);
+        self.slots.load(Ordering::Relaxed).min(per_second)
     }
 
-    /// Counts a request that is paid from the budget for a client.
-    pub fn charge(&self, client: Option<Client>) {
+    /// Charges a request against the budget to a client.
+    pub(crate) fn charge(&self, client: Option<Client>) {
         let now = self.clock.now();
-        let mut inner = self.inner();
-        inner.queue.charge(client, now);
-        // It may be another client's turn now.
-        inner.wake(self.shared_slots());
+        let mut state = self.state();
+        state.order.charge(client, now);
+        // Another client may be first now.
+        state.wake(self.shared_slots());
     }
 
-    /// Whether a client has had little of the budget of late, so that the
-    /// reserve is for it.
-    pub fn is_light(&self, client: Client) -> bool {
-        self.inner().queue.is_light(Some(client))
+    /// Whether a client has used little of the budget recently, so that the reserve
+    /// for light clients is available to it.
+    pub(crate) fn is_light(&self, client: Client) -> bool {
+        self.state().order.is_light(Some(client))
     }
 
     /// Whether a client may have one more request in flight.
-    pub fn may_take_slot(&self, client: Option<Client>) -> bool {
-        self.inner()
-            .queue
+    pub(crate) fn may_take_slot(&self, client: Option<Client>) -> bool {
+        self.state()
+            .order
             .may_take_slot(client, self.shared_slots())
     }
 
-    /// Whether a request waits for its client's share of the slots alone.
-    pub fn is_first_over_its_share(&self) -> bool {
-        self.inner()
-            .queue
+    /// Whether the first request waits only because its client has its share of the
+    /// slots.
+    pub(crate) fn is_first_over_its_share(&self) -> bool {
+        self.state()
+            .order
             .is_first_over_its_share(self.shared_slots())
     }
 
-    /// How many clients have had some of the budget of late, or want some.
-    pub fn active_clients(&self) -> usize {
-        self.inner().queue.active_clients()
+    /// How many clients have used the budget recently, or compete for it.
+    pub(crate) fn active_clients(&self) -> usize {
+        self.state().order.active_clients()
     }
 
-    /// The clients that have had the most of the budget of late, so many of
-    /// them.
-    pub fn busiest_clients(&self, most: usize) -> Vec<ClientUsage> {
+    /// The `count` clients that have used the budget most recently, by usage.
+    pub(crate) fn busiest_clients(&self, count: usize) -> Vec<ClientUsage> {
         let now = self.clock.now();
-        self.inner().queue.busiest_clients(most, now)
+        self.state().order.busiest_clients(count, now)
     }
 
-    /// Something has changed: whoever's turn it is may look again.
-    pub fn wake(&self) {
-        self.inner().wake(self.shared_slots());
+    /// Wakes the first request, which may be able to proceed.
+    pub(crate) fn wake(&self) {
+        self.state().wake(self.shared_slots());
     }
 
-    /// How many wait.
+    /// How many requests wait.
     pub fn len(&self) -> usize {
-        self.inner().queue.len()
+        self.state().order.len()
     }
 
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How long of those of a priority who passed of late half, nine in ten and
-    /// ninety-nine in a hundred have waited at the most.
-    pub fn recent_wait_quantiles(&self, priority: Priority) -> [(f64, Option<Duration>); 3] {
+    /// The 0.5, 0.9 and 0.99 quantiles of how long recently admitted requests of a
+    /// priority waited.
+    pub(crate) fn recent_wait_quantiles(&self, priority: Priority) -> [(f64, Option<Duration>); 3] {
         let now = self.clock.now();
-        let waited = self.wait_times();
-        [0.5, 0.9, 0.99].map(|share| (share, waited[priority.index()].quantile(share, now)))
+        let wait_times = self.wait_times();
+        let quantile = |share| wait_times[priority.index()].quantile(share, now);
+        [0.5, 0.9, 0.99].map(|share| (share, quantile(share)))
     }
 
-    /// How long those have waited who passed, for each priority.
-    pub fn wait_times(&self) -> MutexGuard<'_, [Latency; Priority::ALL.len()]> {
+    /// How long admitted requests waited, by priority.
+    pub(crate) fn wait_times(&self) -> MutexGuard<'_, [Latency; Priority::ALL.len()]> {
         self.wait_times
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -331,64 +340,62 @@ impl AdmissionQueue {
         self.wait_times()[priority.index()].record(now.since(came), now);
     }
 
-    fn enter(&self, wish: RequestPriority) -> Result<QueuePosition<'_>, Failure> {
-        let mut inner = self.inner();
-        let (number, out) = match inner.queue.push(wish) {
-            Ok(entered) => entered,
+    fn enter(&self, request: RequestPriority) -> Result<QueuePosition<'_>, Failure> {
+        let mut state = self.state();
+        let (ticket, displaced) = match state.order.push(request) {
+            Ok(pushed) => pushed,
             Err(QueueFull) => {
-                drop(inner);
-                return Err(self.failure_for(wish));
+                drop(state);
+                return Err(self.failure_for(request));
             }
         };
-        let waiting = Arc::<Waiter>::default();
-        inner.waiting.insert(number, waiting.clone());
-        if let Some(out) = out.and_then(|out| inner.waiting.remove(&out)) {
-            out.is_displaced.store(true, Ordering::Release);
-            out.woken.notify_one();
+        let waiter = Arc::<Waiter>::default();
+        state.waiters.insert(ticket, waiter.clone());
+        if let Some(displaced) = displaced.and_then(|ticket| state.waiters.remove(&ticket)) {
+            displaced.is_displaced.store(true, Ordering::Release);
+            displaced.woken.notify_one();
         }
         Ok(QueuePosition {
             queue: self,
-            priority: wish,
-            number,
-            waiting,
-            served: AtomicBool::new(false),
+            request,
+            ticket,
+            waiter,
+            was_served: AtomicBool::new(false),
         })
     }
 
-    /// Why a request leaves the queue that was not served.
-    fn failure_for(&self, wish: RequestPriority) -> Failure {
-        let inner = self.inner();
-        if !inner.queue.may_take_slot(wish.client, self.shared_slots()) {
+    /// Why a request that was not served leaves the queue.
+    fn failure_for(&self, request: RequestPriority) -> Failure {
+        let state = self.state();
+        let slots = self.shared_slots();
+        if !state.order.may_take_slot(request.client, slots) {
             return Failure::TooManyInFlight;
         }
-        match &inner.last_failure {
+        match &state.last_failure {
             Some((at, Failure::Spent { retry_after })) => Failure::Spent {
                 retry_after: retry_after.saturating_sub(at.elapsed()),
             },
-            Some((_, why)) => why.clone(),
+            Some((_, failure)) => failure.clone(),
             None => Failure::TooManyInFlight,
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl QueueState {
     fn wake(&self, slots: u32) {
-        let first = self
-            .queue
-            .first(slots)
-            .and_then(|first| self.waiting.get(&first));
-        if let Some(first) = first {
-            first.woken.notify_one();
+        let first = self.order.first(slots);
+        if let Some(waiter) = first.and_then(|first| self.waiters.get(&first)) {
+            waiter.woken.notify_one();
         }
     }
 }
 
 impl NotAdmitted {
-    /// Whether it may be over within so long.
+    /// Whether the cause may end within this time.
     fn may_end_within(&self, patience: Duration) -> bool {
         match self.retry {
             AdmissionRetry::After(pause) => pause <= patience,
@@ -400,36 +407,33 @@ impl NotAdmitted {
 
 impl Drop for QueuePosition<'_> {
     fn drop(&mut self) {
-        let mut inner = self.queue.inner();
-        inner.queue.remove(
-            self.priority,
-            self.number,
-            self.served.load(Ordering::Relaxed),
-        );
-        inner.waiting.remove(&self.number);
-        inner.wake(self.queue.shared_slots());
+        let was_served = self.was_served.load(Ordering::Relaxed);
+        let mut state = self.queue.state();
+        state.order.remove(self.request, self.ticket, was_served);
+        state.waiters.remove(&self.ticket);
+        state.wake(self.queue.shared_slots());
     }
 }
 
 impl ClientSlot {
-    /// A request takes it: whoever waits is woken when it is given back.
-    pub fn mark_used(&mut self) {
+    /// A request uses it: its release wakes the first waiting request.
+    pub(crate) fn mark_used(&mut self) {
         self.is_used = true;
     }
 
-    /// The request is not sent after all: nobody is woken, since who backs out
-    /// is the one whose turn it is.
-    pub fn mark_unused(&mut self) {
+    /// The request is not sent after all: its release wakes none, because the request
+    /// that gives it back is itself the first.
+    pub(crate) fn mark_unused(&mut self) {
         self.is_used = false;
     }
 }
 
 impl Drop for ClientSlot {
     fn drop(&mut self) {
-        let mut inner = self.queue.inner();
-        inner.queue.release_slot(self.client);
+        let mut state = self.queue.state();
+        state.order.release_slot(self.client);
         if self.is_used {
-            inner.wake(self.queue.shared_slots());
+            state.wake(self.queue.shared_slots());
         }
     }
 }

@@ -1,40 +1,41 @@
-//! How many requests a key may send in a minute and in a second.
+//! Configured request rates: how many requests a key may send per minute and per
+//! second.
 
 use std::num::NonZeroU32;
 
 use serde::{Serialize, Serializer};
 
-/// How many requests a window of time takes.
+/// The number of requests allowed in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// Any number.
+    /// Any number of requests.
     Unlimited,
-    /// So many at the most.
+    /// At most this many requests.
     Limited(NonZeroU32),
 }
 
-/// How many requests a key may send.
+/// The rates of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rates {
-    /// In any 60 seconds.
+    /// Requests in any 60 seconds.
     pub per_minute: Rate,
-    /// In any second.
+    /// Requests in any second.
     pub per_second: Rate,
 }
 
 impl Rate {
-    /// How it is written in the configuration where there is no limit.
+    /// How the configuration spells the absence of a limit.
     pub const UNLIMITED: &str = "unlimited";
 
-    /// A limit, as a number of requests.
+    /// The number of requests; `None` for any number.
     pub fn limit(self) -> Option<u32> {
         match self {
             Self::Unlimited => None,
-            Self::Limited(most) => Some(most.get()),
+            Self::Limited(limit) => Some(limit.get()),
         }
     }
 
-    /// The one of two that takes fewer.
+    /// The lower of two rates.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
@@ -45,13 +46,13 @@ impl Rate {
 }
 
 impl Rates {
-    /// No limit at all.
+    /// No limit per minute or per second.
     pub const UNLIMITED: Self = Self {
         per_minute: Rate::Unlimited,
         per_second: Rate::Unlimited,
     };
 
-    /// What satisfies both.
+    /// Of each period, the lower rate.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {
         Self {
@@ -62,8 +63,8 @@ impl Rates {
 }
 
 impl From<NonZeroU32> for Rate {
-    fn from(most: NonZeroU32) -> Self {
-        Self::Limited(most)
+    fn from(limit: NonZeroU32) -> Self {
+        Self::Limited(limit)
     }
 }
 
@@ -71,7 +72,7 @@ impl Serialize for Rate {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Unlimited => to.serialize_str(Self::UNLIMITED),
-            Self::Limited(most) => most.serialize(to),
+            Self::Limited(limit) => limit.serialize(to),
         }
     }
 }

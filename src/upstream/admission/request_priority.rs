@@ -1,32 +1,31 @@
-//! What is wished of the upstream: how urgently, and for whom.
+//! How urgent an upstream request is, and which client it is for.
 
 use crate::identify::Client;
 
-/// How urgent a request is: what there is of the budget goes to the more urgent
-/// first.
+/// How urgent a request is. More urgent requests get slots and budget first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// What the tip is. It needs no place among the requests under way, and a
-    /// share of the budget is kept for it.
+    /// A probe of a chain tip. It needs no slot, and a share of the budget is
+    /// reserved for probes.
     Probe,
-    /// What a client waits for and nothing else can answer.
+    /// A cache miss: a client waits for the answer.
     Miss,
-    /// Whether something stored, which may stand in, still holds.
+    /// Revalidation of a stored response that can be served meanwhile.
     Revalidation,
-    /// What may be asked for. It does not wait, and leaves half of the budget.
+    /// A speculative request. It never waits, and leaves half of the budget.
     LookAhead,
 }
 
 impl Priority {
-    /// All, the most urgent first.
+    /// All priorities, the most urgent first.
     pub const ALL: [Self; 4] = [Self::Probe, Self::Miss, Self::Revalidation, Self::LookAhead];
 
-    /// Its place among them.
+    /// Its index in [`ALL`](Self::ALL).
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// Its word in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Probe => "probe",
@@ -37,17 +36,17 @@ impl Priority {
     }
 }
 
-/// A wish.
+/// The priority of an upstream request, and the client it is accounted to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestPriority {
-    /// How urgent it is.
+    /// How urgent the request is.
     pub priority: Priority,
-    /// Whose turn it takes; `None` for ordgate's own.
+    /// The client; `None` for a request of ordgate's own.
     pub client: Option<Client>,
 }
 
 impl RequestPriority {
-    /// One of ordgate's own.
+    /// A request of ordgate's own.
     pub const fn own(priority: Priority) -> Self {
         Self {
             priority,
@@ -55,11 +54,11 @@ impl RequestPriority {
         }
     }
 
-    /// A client's.
-    pub const fn of(caller: Client, priority: Priority) -> Self {
+    /// A request for a client.
+    pub const fn of(client: Client, priority: Priority) -> Self {
         Self {
             priority,
-            client: Some(caller),
+            client: Some(client),
         }
     }
 }

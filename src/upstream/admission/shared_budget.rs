@@ -1,458 +1,335 @@
-//! The budgets of all keys, of which each counts what every upstream sends with
-//! that key. Pure: `now` is an argument.
+//! The budget of one key, shared by the upstreams that send with it.
 //!
-//! A provider counts a key's requests, whichever of its servers they go to. So a
-//! key has one `SharedBudget`, and each upstream that sends with the key has a
-//! [`Holder`] of it. Requests without a key are counted by the server that they
-//! go to. Where two upstreams have different rates, the stricter ones hold.
+//! Each upstream has a [`BudgetHandle`]. Where upstreams have different rates, the
+//! strictest apply.
 //!
-//! A request that is not answered takes one of each second and of each minute, and
-//! one that was given up does so for as long as it may still arrive. So that an
-//! upstream that hangs does not take all of them, each of several upstreams may have
-//! so many unanswered requests that a quarter of a second, and of a minute, is left
-//! when all others hang (`Inner::most_unanswered`). A request that is given up, or that took a
-//! second or longer, counts for as long as the second's window does.
+//! An unanswered request counts against each second and each minute, and one that
+//! was given up counts for as long as it may still arrive. So that an upstream that
+//! hangs does not use up the budget, each of several upstreams may have only so many
+//! unanswered requests that a quarter of each second and minute is left when all
+//! others hang (`SharedState::max_unanswered_of`). A request that is given up, or
+//! takes a second or longer, counts as unanswered for a further second's window.
 //!
-//! A budget outlives reloads, and its holders by an hour: a key that is withdrawn
-//! and comes back has spent what it had spent.
-//!
-//! Deliberately absent: what a server says of a key, which is each upstream's own
-//! (`upstream::keys`).
+//! Deliberately absent: what a server says about a key, which applies to one
+//! upstream (`upstream::keys`).
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
-
-use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, Reserve, SECOND_WINDOW};
+use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, SECOND_WINDOW};
 use super::limit_report::ReportedLimit;
 use super::queue::AdmissionQueue;
 use super::rates::Rates;
+use super::reserve::Reserve;
 use crate::clock::Moment;
 
-/// How long a budget that nobody holds is remembered: far longer than a window.
-pub const REMEMBERED: Duration = Duration::from_hours(1);
-/// With more budgets than this, those are forgotten that nobody holds and that
-/// nothing was spent from within a minute.
-const MOST: usize = 1024;
-
-/// All budgets. A process has one of these.
-#[derive(Default)]
-pub struct Budgets {
-    known: Mutex<Vec<BudgetRecord>>,
-}
-
-/// A budget that is in use, or was lately.
-struct BudgetRecord {
-    owner: BudgetOwner,
-    budget: Arc<SharedBudget>,
-    /// Since when nobody is known to hold it.
-    released: Option<Moment>,
-}
-
-/// Whose budget a request counts against.
-#[derive(Clone, PartialEq, Eq)]
-pub enum BudgetOwner {
-    /// An API key's.
-    Key(HeaderValue),
-    /// That of asking a server without a key: host and port.
-    Server(Box<str>),
-}
-
-/// A budget, and the upstreams that send requests out of it.
-struct SharedBudget {
-    inner: Mutex<SharedState>,
+/// A budget, and the upstreams that use it.
+pub(super) struct SharedBudget {
+    state: Mutex<SharedState>,
 }
 
 struct SharedState {
     budget: Budget,
     shares: Vec<UpstreamShare>,
-    /// The number of the next holder.
+    /// The number of the next share.
     next: u64,
 }
 
-/// What is known of one holder.
+/// One upstream's part in the budget.
 struct UpstreamShare {
     number: u64,
-    /// The requests of this upstream that wait.
+    /// The queue of the upstream.
     queue: Weak<AdmissionQueue>,
-    /// `None` where the upstream sends no more with this key, but for what it
-    /// had admitted.
+    /// `None` where the upstream takes no more requests out of the budget.
     demand: Option<BudgetDemand>,
     unanswered: usize,
-    /// Until when slow requests count that have ended, the first first.
+    /// Until when each slow request that has ended counts as unanswered, the
+    /// earliest first.
     slow: VecDeque<Moment>,
 }
 
-/// What an upstream wants of a budget.
+/// What an upstream requires of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BudgetDemand {
-    /// How much of it there is.
-    pub rates: Rates,
-    /// Its probes of tips a minute, which a share is kept for.
-    pub probes: u32,
+pub(crate) struct BudgetDemand {
+    /// The rates in its configuration.
+    pub(crate) rates: Rates,
+    /// Its tip probes a minute, for which a part is reserved.
+    pub(crate) probes: u32,
 }
 
-/// One upstream's part in a budget. The upstream has let go of it when this is
-/// dropped.
-pub struct BudgetHandle {
+/// One upstream's handle on a budget. Its share ends when this is dropped.
+pub(crate) struct BudgetHandle {
     budget: Arc<SharedBudget>,
     number: u64,
 }
 
-/// A request that is counted.
-#[derive(Clone, Copy, Debug)]
-pub struct Counted {
-    place: BudgetEntry,
-    at: Moment,
-}
-
-impl Counted {
-    /// Its number among all that were sent out of this budget.
-    pub const fn number(self) -> u64 {
-        self.place.number()
-    }
-}
-
-/// Until when no request can be sent.
+/// Until when no request can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BudgetWait {
-    /// For so long, unless one of the upstream's own ends before.
+pub(crate) enum BudgetWait {
+    /// For this time, unless a request of the upstream ends before.
     For(Duration),
-    /// Until one of the upstream's own has ended.
+    /// Until a request of the upstream has ended.
     UntilRequestEnds,
 }
 
-impl BudgetOwner {
-    /// A server, as a base URL names it.
-    pub fn server(url: &Uri) -> Self {
-        let host = url.host().unwrap_or_default().to_ascii_lowercase();
-        let default = match url.scheme_str() {
-            Some("https") => 443,
-            _ => 80,
-        };
-        let port = url.port_u16().unwrap_or(default);
-        Self::Server(format!("{host}:{port}").into())
-    }
-}
-
-impl fmt::Debug for BudgetOwner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Key(_) => f.write_str("a key [redacted]"),
-            Self::Server(server) => f.write_str(server),
-        }
-    }
-}
-
-impl Budgets {
-    /// None as yet.
-    pub fn new() -> Arc<Self> {
-        Arc::default()
+impl SharedBudget {
+    /// An unused budget, without limits until an upstream joins.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(SharedState {
+                budget: Budget::new(Rates::UNLIMITED),
+                shares: Vec::new(),
+                next: 0,
+            }),
+        })
     }
 
-    /// An upstream's part in the budget of a payer; it has no say in it before
-    /// it [joins](Holder::join). Requests of it wait in this line.
-    pub fn handle(
-        &self,
-        payer: &BudgetOwner,
-        line: &Arc<AdmissionQueue>,
-        now: Moment,
-    ) -> Arc<BudgetHandle> {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        forget(&mut known, now);
-        let found = known.iter().find(|known| known.owner == *payer);
-        let budget = found.map(|known| known.budget.clone());
-        let budget = budget.unwrap_or_else(|| {
-            let budget = Arc::new(SharedBudget {
-                inner: Mutex::new(SharedState {
-                    budget: Budget::new(Rates::UNLIMITED),
-                    shares: Vec::new(),
-                    next: 0,
-                }),
-            });
-            known.push(BudgetRecord {
-                owner: payer.clone(),
-                budget: budget.clone(),
-                released: None,
-            });
-            budget
-        });
-        let mut inner = budget.inner();
-        let number = inner.next;
-        inner.next += 1;
-        inner.shares.push(UpstreamShare {
+    /// A handle for an upstream with this queue.
+    pub(super) fn handle(self: &Arc<Self>, queue: &Arc<AdmissionQueue>) -> Arc<BudgetHandle> {
+        let mut state = self.state();
+        let number = state.next;
+        state.next += 1;
+        state.shares.push(UpstreamShare {
             number,
-            queue: Arc::downgrade(line),
+            queue: Arc::downgrade(queue),
             demand: None,
             unanswered: 0,
             slow: VecDeque::new(),
         });
-        drop(inner);
-        Arc::new(BudgetHandle { budget, number })
+        drop(state);
+        Arc::new(BudgetHandle {
+            budget: self.clone(),
+            number,
+        })
     }
 
-    /// How many are remembered.
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.known.lock().unwrap().len()
+    /// Whether a request is in flight, or counts against the minute still.
+    pub(super) fn is_in_use(&self, now: Moment) -> bool {
+        self.state().budget.is_in_use(now)
     }
-}
 
-/// Forgets the budgets that nobody has held for long; and more, where there are
-/// too many.
-fn forget(known: &mut Vec<BudgetRecord>, now: Moment) {
-    for known in &mut *known {
-        // Whoever holds it may send yet.
-        match Arc::strong_count(&known.budget) {
-            1 => _ = known.released.get_or_insert(now),
-            _ => known.released = None,
-        }
+    fn state(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    // Those that may go, the one first that was released first.
-    let mut order: Vec<_> = (0..known.len()).collect();
-    order.retain(|at| {
-        let BudgetRecord {
-            budget, released, ..
-        } = &known[*at];
-        released.is_some() && !budget.inner().budget.is_in_use(now)
-    });
-    order.sort_by_key(|at| known[*at].released);
-    let mut too_many = (known.len() + 1).saturating_sub(MOST);
-    order.retain(|at| {
-        let is_old = known[*at]
-            .released
-            .is_some_and(|released| now.since(released) >= REMEMBERED);
-        let goes = is_old || too_many > 0;
-        too_many = too_many.saturating_sub(usize::from(goes));
-        goes
-    });
-    let mut at = 0;
-    known.retain(|_| {
-        at += 1;
-        !order.contains(&(at - 1))
-    });
 }
 
 impl BudgetHandle {
-    /// Sends with this key from now on, on these terms.
-    pub fn join(&self, terms: BudgetDemand) {
-        self.change(|held| held.demand = Some(terms));
+    /// From now on the upstream takes requests out of the budget, with these rates
+    /// and probes.
+    pub(crate) fn join(&self, demand: BudgetDemand) {
+        self.update(|share| share.demand = Some(demand));
     }
 
-    /// Keeps a share for so many probes a minute, where it has a say.
-    pub fn set_probes(&self, probes: u32) {
-        self.change(|held| {
-            if let Some(terms) = &mut held.demand {
-                terms.probes = probes;
+    /// Sets the tip probes a minute, if the upstream has joined.
+    pub(crate) fn set_probes(&self, probes: u32) {
+        self.update(|share| {
+            if let Some(demand) = &mut share.demand {
+                demand.probes = probes;
             }
         });
     }
 
-    /// Sends with it no more, but for what was admitted. Others that hold it may
-    /// have more of it then: [wake](Self::wake_others) them.
-    pub fn leave(&self) {
-        self.change(|held| held.demand = None);
+    /// From now on the upstream takes no requests out of the budget, except those
+    /// that were admitted. Other upstreams may be able to take more then; call
+    /// [`wake_others`](Self::wake_others).
+    pub(crate) fn leave(&self) {
+        self.update(|share| share.demand = None);
     }
 
     /// Takes a request out of the budget.
     ///
     /// # Errors
-    /// Where there is nothing for one that leaves this share.
-    pub fn take(&self, now: Moment, keep: Reserve) -> Result<Counted, BudgetWait> {
-        let mut inner = self.inner();
-        if let Some(wait) = inner.wait(self.number, now, keep) {
+    /// Where too little is left for a request with this reserve.
+    pub(crate) fn take(&self, now: Moment, reserve: Reserve) -> Result<BudgetEntry, BudgetWait> {
+        let mut state = self.state();
+        if let Some(wait) = state.wait(self.number, now, reserve) {
             return Err(wait);
         }
-        let keep = keep.with_probes(inner.probes());
-        inner.budget.take(now, keep).map_err(BudgetWait::For)?;
-        let place = inner.budget.last_entry();
-        if let Some(held) = inner.held(self.number) {
-            held.unanswered += 1;
+        let reserve = reserve.with_probes(state.probes());
+        let entry = state.budget.take(now, reserve).map_err(BudgetWait::For)?;
+        if let Some(share) = state.share(self.number) {
+            share.unanswered += 1;
         }
-        Ok(Counted { place, at: now })
+        Ok(entry)
     }
 
-    /// Until when there is nothing for a request that leaves this share; `None`
-    /// where there is.
-    pub fn wait(&self, now: Moment, keep: Reserve) -> Option<BudgetWait> {
-        self.inner().wait(self.number, now, keep)
+    /// Until when no request with this reserve can be taken; `None` where one can
+    /// be taken now.
+    pub(crate) fn wait(&self, now: Moment, reserve: Reserve) -> Option<BudgetWait> {
+        self.state().wait(self.number, now, reserve)
     }
 
-    /// Takes in what the upstream has said in its answer to a request, which
-    /// has not ended yet.
-    pub fn apply_report(&self, words: &[ReportedLimit], counted: Counted, now: Moment) {
-        self.inner().budget.apply_report(words, counted.place, now);
+    /// Applies the limits reported in the answer to a request that has not ended
+    /// yet.
+    pub(crate) fn apply_report(&self, limits: &[ReportedLimit], entry: BudgetEntry, now: Moment) {
+        self.state().budget.apply_report(limits, entry, now);
     }
 
-    /// Says that a request has been answered, or never sent.
-    pub fn end(&self, counted: Counted, now: Moment) {
-        let mut inner = self.inner();
-        inner.budget.end(now);
-        let is_slow = now.since(counted.at) >= Duration::from_secs(1);
-        inner.answered(self.number, is_slow, now);
+    /// Counts the end of a request that was answered, or never sent.
+    pub(crate) fn end(&self, entry: BudgetEntry, now: Moment) {
+        let mut state = self.state();
+        state.budget.end(now);
+        let is_slow = now.since(entry.taken_at()) >= Duration::from_secs(1);
+        state.count_end(self.number, is_slow, now);
     }
 
-    /// Says that a request which was sent has been given up unanswered, and that
-    /// the server runs or nobody can know.
-    pub fn give_up(&self, now: Moment) {
-        let mut inner = self.inner();
-        inner.budget.give_up(now);
-        inner.answered(self.number, true, now);
+    /// Counts a request that was sent and then given up unanswered, where the server
+    /// runs or nothing is known of it.
+    pub(crate) fn give_up(&self, now: Moment) {
+        let mut state = self.state();
+        state.budget.give_up(now);
+        state.count_end(self.number, true, now);
     }
 
-    /// How many requests are left; `None` where nothing limits them.
-    pub fn remaining(&self, now: Moment) -> Option<usize> {
-        self.inner().budget.remaining(now)
+    /// How many requests are left; `None` for any number.
+    pub(crate) fn remaining(&self, now: Moment) -> Option<usize> {
+        self.state().budget.remaining(now)
     }
 
-    /// How many requests a minute takes; `None` for any number.
-    pub fn per_minute(&self) -> Option<usize> {
-        self.inner().budget.per_minute()
+    /// The limit per minute; `None` for any number.
+    pub(crate) fn per_minute(&self) -> Option<usize> {
+        self.state().budget.per_minute()
     }
 
-    /// How many requests this upstream may have in a second that are not
-    /// answered; `None` for any number.
-    pub fn max_per_second(&self) -> Option<usize> {
-        let inner = self.inner();
-        let own = inner.max_unanswered_of(self.number);
-        own.into_iter().chain(inner.budget.per_second()).min()
+    /// How many requests of this upstream may be unanswered at any time within a
+    /// second; `None` for any number.
+    pub(crate) fn max_per_second(&self) -> Option<usize> {
+        let state = self.state();
+        let own = state.max_unanswered_of(self.number);
+        own.into_iter().chain(state.budget.per_second()).min()
     }
 
-    /// How many of all requests may be unanswered; `None` for any number.
-    pub fn max_unanswered(&self) -> Option<usize> {
-        self.inner().smaller_rate()
+    /// How many requests of all upstreams together may be unanswered; `None` for any
+    /// number.
+    pub(crate) fn max_unanswered(&self) -> Option<usize> {
+        self.state().smaller_rate()
     }
 
-    /// Has the other upstreams that hold this budget look again whether one of
-    /// their requests may go.
-    pub fn wake_others(&self) {
-        let others = {
-            let inner = self.inner();
-            let others = inner.shares.iter();
-            let others = others.filter(|held| held.number != self.number);
-            others.map(|held| held.queue.clone()).collect::<Vec<_>>()
+    /// Wakes the queues of the other upstreams that share this budget.
+    pub(crate) fn wake_others(&self) {
+        let others: Vec<_> = {
+            let state = self.state();
+            let others = state.shares.iter();
+            let others = others.filter(|share| share.number != self.number);
+            others.map(|share| share.queue.clone()).collect()
         };
-        for line in others.iter().filter_map(Weak::upgrade) {
-            line.wake();
+        for queue in others.iter().filter_map(Weak::upgrade) {
+            queue.wake();
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut UpstreamShare)) {
-        let mut inner = self.inner();
-        if let Some(held) = inner.held(self.number) {
-            change(held);
+    fn update(&self, update: impl FnOnce(&mut UpstreamShare)) {
+        let mut state = self.state();
+        if let Some(share) = state.share(self.number) {
+            update(share);
         }
-        inner.apply_demands();
+        state.apply_demands();
     }
 
-    fn inner(&self) -> MutexGuard<'_, SharedState> {
-        self.budget.inner()
+    fn state(&self) -> MutexGuard<'_, SharedState> {
+        self.budget.state()
     }
 }
 
 impl Drop for BudgetHandle {
     fn drop(&mut self) {
-        let mut inner = self.inner();
-        inner.shares.retain(|held| held.number != self.number);
-        inner.apply_demands();
-        drop(inner);
+        let mut state = self.state();
+        state.shares.retain(|share| share.number != self.number);
+        state.apply_demands();
+        drop(state);
         self.wake_others();
     }
 }
 
-impl SharedBudget {
-    fn inner(&self) -> MutexGuard<'_, SharedState> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl SharedState {
-    fn held(&mut self, number: u64) -> Option<&mut UpstreamShare> {
-        self.shares.iter_mut().find(|held| held.number == number)
+    fn share(&mut self, number: u64) -> Option<&mut UpstreamShare> {
+        self.shares.iter_mut().find(|share| share.number == number)
     }
 
-    /// Holds to the strictest of the rates. Where nobody has a say any more, what
-    /// is still sent holds to the last ones.
+    /// Applies the strictest of the rates. Where no upstream has joined, the last
+    /// rates stay in force.
     fn apply_demands(&mut self) {
-        let rates = self.shares.iter().filter_map(|held| held.demand);
-        let rates = rates.map(|terms| terms.rates).reduce(Rates::stricter);
+        let demands = self.shares.iter().filter_map(|share| share.demand);
+        let rates = demands.map(|demand| demand.rates).reduce(Rates::stricter);
         if let Some(rates) = rates {
             self.budget.set_rates(rates);
         }
     }
 
-    /// How many probes a minute a share is kept for.
+    /// The tip probes a minute of all upstreams.
     fn probes(&self) -> u32 {
-        let terms = self.shares.iter().filter_map(|held| held.demand);
-        terms.fold(0, |sum, terms| terms.probes.saturating_add(sum))
+        let demands = self.shares.iter().filter_map(|share| share.demand);
+        demands.fold(0, |sum, demand| demand.probes.saturating_add(sum))
     }
 
-    /// How many requests a second takes, or a minute where that is fewer; `None`
-    /// where both take any number.
+    /// The limit per second, or per minute where that is lower; `None` where both
+    /// are unlimited.
     fn smaller_rate(&self) -> Option<usize> {
         let rates = [self.budget.per_second(), self.budget.per_minute()];
         rates.into_iter().flatten().min()
     }
 
-    /// How many unanswered requests a holder may have, such that a quarter of a
-    /// second, and of a minute, is left where all others have as many; one at the
-    /// least. `None` where it is alone, or both take any number.
+    /// How many unanswered requests an upstream may have, such that a quarter of each
+    /// second and minute is left where all others have as many; at least one. `None`
+    /// where it is the only upstream, or nothing is limited.
     fn max_unanswered_of(&self, number: u64) -> Option<usize> {
-        let most = self.smaller_rate()?;
-        let others = self
-            .shares
-            .iter()
-            .filter(|held| held.number != number && (held.demand.is_some() || held.counts() > 0));
+        let limit = self.smaller_rate()?;
+        let others = self.shares.iter().filter(|share| {
+            share.number != number && (share.demand.is_some() || share.counted() > 0)
+        });
         match others.count() {
             0 => None,
-            others => Some((most * 3 / (4 * others)).max(1)),
+            others => Some((limit * 3 / (4 * others)).max(1)),
         }
     }
 
-    fn wait(&mut self, number: u64, now: Moment, keep: Reserve) -> Option<BudgetWait> {
-        for held in &mut self.shares {
-            held.remove_ended(now);
+    fn wait(&mut self, number: u64, now: Moment, reserve: Reserve) -> Option<BudgetWait> {
+        for share in &mut self.shares {
+            share.remove_ended(now);
         }
-        let keep = keep.with_probes(self.probes());
-        let spent = self.budget.wait(now, keep);
-        let unanswered = self.unanswered_wait(number, now, keep);
-        match (spent, unanswered) {
+        let reserve = reserve.with_probes(self.probes());
+        let budget = self.budget.wait(now, reserve);
+        let unanswered = self.unanswered_wait(number, now, reserve);
+        match (budget, unanswered) {
             (Some(one), Some(BudgetWait::For(other))) => Some(BudgetWait::For(one.max(other))),
             (Some(wait), _) => Some(BudgetWait::For(wait)),
             (None, unanswered) => unanswered,
         }
     }
 
-    /// Until when a holder has too many unanswered requests.
-    fn unanswered_wait(&mut self, number: u64, now: Moment, keep: Reserve) -> Option<BudgetWait> {
-        let most = self.max_unanswered_of(number)?;
+    /// Until when an upstream has too many unanswered requests.
+    fn unanswered_wait(
+        &mut self,
+        number: u64,
+        now: Moment,
+        reserve: Reserve,
+    ) -> Option<BudgetWait> {
+        let limit = self.max_unanswered_of(number)?;
         let all = self.smaller_rate()? as u64;
-        let kept = usize::try_from(keep.of_second(all)).unwrap_or(usize::MAX);
-        let kept = kept.min(most / 4);
-        let held = self.held(number)?;
-        let short = (held.counts() + kept + 1).checked_sub(most + 1)?;
-        Some(match held.slow.get(short) {
+        let reserved = usize::try_from(reserve.of_second(all)).unwrap_or(usize::MAX);
+        let reserved = reserved.min(limit / 4);
+        let share = self.share(number)?;
+        let short = (share.counted() + reserved + 1).checked_sub(limit + 1)?;
+        Some(match share.slow.get(short) {
             Some(until) => BudgetWait::For(until.since(now)),
             None => BudgetWait::UntilRequestEnds,
         })
     }
 
-    fn answered(&mut self, number: u64, is_slow: bool, now: Moment) {
-        if let Some(held) = self.held(number) {
-            held.unanswered = held.unanswered.saturating_sub(1);
+    fn count_end(&mut self, number: u64, is_slow: bool, now: Moment) {
+        if let Some(share) = self.share(number) {
+            share.unanswered = share.unanswered.saturating_sub(1);
             if is_slow {
-                held.slow.push_back(now + ARRIVAL_LIMIT + SECOND_WINDOW);
+                share.slow.push_back(now + ARRIVAL_LIMIT + SECOND_WINDOW);
             }
         }
     }
 }
 
 impl UpstreamShare {
-    /// How many of its requests are unanswered, or were for long.
-    fn counts(&self) -> usize {
+    /// How many requests count as unanswered.
+    fn counted(&self) -> usize {
         self.unanswered + self.slow.len()
     }
 
@@ -460,6 +337,3 @@ impl UpstreamShare {
         while self.slow.pop_front_if(|until| *until <= now).is_some() {}
     }
 }
-
-#[cfg(test)]
-mod tests;

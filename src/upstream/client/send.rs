@@ -409,7 +409,10 @@ impl Upstream {
         let wall = self.clock.system_time();
         let judged = answer::check_head(head.status, &head.headers, wall);
         let said = limit_report::read(head.status, &head.headers, wall);
-        self.log_unreadable(passage.endpoint(), &said);
+        self.unreadable
+            .log(passage.endpoint().name(), &said, |value| {
+                self.keys.find_key_in(value).is_some()
+            });
         grant.apply_report(&said);
         match &judged {
             // A quota that is spent has its own rest.

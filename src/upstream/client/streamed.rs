@@ -375,7 +375,9 @@ impl Upstream {
         if grant.header().is_some() {
             let wall = self.clock.system_time();
             let said = limit_report::read(status, fields, wall);
-            self.log_unreadable(endpoint, &said);
+            self.unreadable.log(endpoint.name(), &said, |value| {
+                self.keys.find_key_in(value).is_some()
+            });
             let spent = said.quota_spent.is_some();
             grant.apply_report(&LimitReport {
                 quota_spent: None,

@@ -15,20 +15,20 @@ use super::{Denied, KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 use crate::units;
+use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
-use crate::upstream::admission::shared_budget::Counted;
 use crate::upstream::client::connection::SendPath;
 use crate::upstream::endpoint::given_up::{GivenUpRequest, GivenUpRequests, Gone};
 use crate::upstream::{Priority, RequestPriority};
 
 /// The right to send one request, with a key or without. It counts against the
 /// budget as under way until it is dropped.
-pub struct BudgetPermit {
+pub(crate) struct BudgetPermit {
     pub(super) keys: Arc<Keys>,
     pub(super) key: Arc<PooledKey>,
     /// The key at the host that the request goes to.
     pub(super) at_host: Arc<KeyAtHost>,
-    pub(super) counted: Counted,
+    pub(super) counted: BudgetEntry,
     /// Who gives its request up, if that is a client.
     pub(super) client: Option<Client>,
     /// That it is not answered; `None` once it is.
@@ -74,12 +74,12 @@ pub(in crate::upstream) struct KeyCheck {
 
 impl BudgetPermit {
     /// The key's header value, where there is a key.
-    pub fn header(&self) -> Option<&HeaderValue> {
+    pub(crate) fn header(&self) -> Option<&HeaderValue> {
         self.slot().key.as_ref().map(|key| &key.value)
     }
 
     /// The key's name in logs and metrics.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.slot().name()
     }
 
@@ -99,7 +99,7 @@ impl BudgetPermit {
     }
 
     /// An answer has come to its request: the upstream has counted it.
-    pub fn mark_answered(&mut self) {
+    pub(crate) fn mark_answered(&mut self) {
         self.unanswered = None;
         if let Some(out) = self.sent.take() {
             out.given_up.answered(out.at);
@@ -108,7 +108,7 @@ impl BudgetPermit {
 
     /// The upstream has counted its request, or never will, though no answer has
     /// come.
-    pub fn mark_resolved(&mut self) {
+    pub(crate) fn mark_resolved(&mut self) {
         self.unanswered = None;
         self.sent = None;
     }
@@ -151,7 +151,7 @@ impl BudgetPermit {
     /// Holds the key to what the upstream has said of its limits, before the
     /// request ends. Where the answer refuses the key, that nothing is left holds
     /// for its host alone: another may take it.
-    pub fn apply_report(&self, reported: &LimitReport) {
+    pub(crate) fn apply_report(&self, reported: &LimitReport) {
         let now = self.keys.clock.now();
         let words = reported.limits.iter();
         let (empty, words): (Vec<ReportedLimit>, Vec<ReportedLimit>) =
@@ -182,7 +182,7 @@ impl BudgetPermit {
     }
 
     /// Puts the key in quarantine: the upstream has refused it.
-    pub fn mark_refused(&self, status: StatusCode) {
+    pub(crate) fn mark_refused(&self, status: StatusCode) {
         if self.slot().key.is_none() {
             tracing::error!(
                 upstream = &*self.keys.upstream,
@@ -327,7 +327,7 @@ impl BudgetPermit {
     }
 
     /// Says that the upstream has accepted the key.
-    pub fn mark_accepted(&self) {
+    pub(crate) fn mark_accepted(&self) {
         let mut state = self.at_host.state();
         state.refusals.record_acceptance();
         let rested = self.is_trial(&state);
@@ -361,7 +361,7 @@ impl BudgetPermit {
     }
 
     /// Lets the key rest: the upstream has said that it was used too often.
-    pub fn throttle(&self, time: Duration) {
+    pub(crate) fn throttle(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
         let mut state = self.at_host.state();
         state.throttled_until = state.throttled_until.max(until);

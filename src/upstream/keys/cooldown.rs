@@ -23,7 +23,7 @@ const REFUSED: Duration = Duration::from_secs(60);
 
 /// Why a key rests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CooldownReason {
+pub(crate) enum CooldownReason {
     /// A quota of a day or a month is spent.
     QuotaSpent,
     /// The upstream has refused it, with this status.
@@ -32,9 +32,9 @@ pub enum CooldownReason {
 
 /// A key's rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cooldown {
+pub(crate) struct Cooldown {
     /// Why.
-    pub reason: CooldownReason,
+    pub(crate) reason: CooldownReason,
     /// The pause that is under way, or was the last.
     pause: Duration,
     until: Moment,
@@ -44,12 +44,12 @@ pub struct Cooldown {
 
 impl Cooldown {
     /// A rest for so long, since its quota is spent.
-    pub fn quota_spent(lasts: Duration, now: Moment) -> Self {
+    pub(crate) fn quota_spent(lasts: Duration, now: Moment) -> Self {
         Self::new(CooldownReason::QuotaSpent, lasts.min(MAX_WAIT), now)
     }
 
     /// A quarantine, since the key was refused.
-    pub fn refused(status: StatusCode, now: Moment) -> Self {
+    pub(crate) fn refused(status: StatusCode, now: Moment) -> Self {
         Self::new(CooldownReason::Refused(status), REFUSED, now)
     }
 
@@ -64,7 +64,7 @@ impl Cooldown {
 
     /// The key was refused when it was tried.
     #[must_use]
-    pub fn refused_again(self, status: StatusCode, now: Moment) -> Self {
+    pub(crate) fn refused_again(self, status: StatusCode, now: Moment) -> Self {
         match self.reason {
             CooldownReason::Refused(_) => {
                 let pause = self.pause.saturating_mul(2).min(MAX_WAIT);
@@ -75,33 +75,33 @@ impl Cooldown {
     }
 
     /// How long nobody may try the key.
-    pub fn remaining(&self, now: Moment) -> Duration {
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
         self.until.since(now)
     }
 
     /// Whether a request is trying the key.
-    pub fn is_in_trial(&self) -> bool {
+    pub(crate) fn is_in_trial(&self) -> bool {
         self.trial.is_some()
     }
 
     /// Whether the request of this number is trying the key. Another may have
     /// tried it in a rest before this one, and be under way yet.
-    pub fn is_trial(&self, number: u64) -> bool {
+    pub(crate) fn is_trial(&self, number: u64) -> bool {
         self.trial == Some(number)
     }
 
     /// Whether a request may try the key.
-    pub fn is_trial_due(&self, now: Moment) -> bool {
+    pub(crate) fn is_trial_due(&self, now: Moment) -> bool {
         self.trial.is_none() && self.remaining(now).is_zero()
     }
 
     /// The request of this number tries the key.
-    pub fn begin_trial(&mut self, number: u64) {
+    pub(crate) fn begin_trial(&mut self, number: u64) {
         self.trial = Some(number);
     }
 
     /// A trial has ended, and has told nothing of the key.
-    pub fn end_trial_without_result(&mut self, now: Moment) {
+    pub(crate) fn end_trial_without_result(&mut self, now: Moment) {
         self.trial = None;
         self.until = now + UNSETTLED;
     }

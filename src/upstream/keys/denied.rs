@@ -8,7 +8,7 @@ use crate::upstream::admission::shared_budget::BudgetWait;
 
 /// Why there is no key to ask with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
+pub(crate) enum Denied {
     /// No budget is left: there will be some after so long, at the earliest.
     For(Duration),
     /// Nor until a request under way has ended: it tries the only key, or too

@@ -7,29 +7,29 @@ use super::cooldown::CooldownReason;
 
 /// How a key stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeySnapshot {
+pub(crate) struct KeySnapshot {
     /// The key's name, or `none`.
-    pub name: String,
+    pub(crate) name: String,
     /// Requests left in this minute; `None` where nothing limits them.
-    pub remaining: Option<usize>,
+    pub(crate) remaining: Option<usize>,
     /// Requests that a minute takes; `None` for any number.
-    pub per_minute: Option<usize>,
+    pub(crate) per_minute: Option<usize>,
     /// How it stands at each host of the upstream.
-    pub hosts: Vec<(Host, KeySnapshotAtHost)>,
+    pub(crate) hosts: Vec<(Host, KeySnapshotAtHost)>,
 }
 
 /// How a key stands at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeySnapshotAtHost {
+pub(crate) struct KeySnapshotAtHost {
     /// How long the host wants none at all.
-    pub unusable_for: Duration,
+    pub(crate) unusable_for: Duration,
     /// Why it is out of service, if it is.
-    pub reason: Option<CooldownReason>,
+    pub(crate) reason: Option<CooldownReason>,
 }
 
 impl KeySnapshot {
     /// How it stands at the host where it stands worst.
-    pub fn worst(&self) -> KeySnapshotAtHost {
+    pub(crate) fn worst(&self) -> KeySnapshotAtHost {
         let all = self.hosts.iter().map(|(_, at)| *at);
         all.max_by_key(|at| (at.rank(), at.unusable_for))
             .unwrap_or_default()
@@ -38,10 +38,10 @@ impl KeySnapshot {
 
 impl KeySnapshotAtHost {
     /// The words for how a key can stand.
-    pub const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
+    pub(crate) const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
 
     /// One of them.
-    pub fn state(&self) -> &'static str {
+    pub(crate) fn state(&self) -> &'static str {
         let [ready, cooling, quota_spent, quarantined] = Self::STATES;
         match self.reason {
             Some(CooldownReason::QuotaSpent) => quota_spent,

@@ -8,7 +8,8 @@ use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::admission::budget::{Budget, Reserve};
+use crate::upstream::admission::Reserve;
+use crate::upstream::admission::budget::Budget;
 use crate::upstream::{Rate, Rates};
 
 /// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
@@ -297,7 +298,7 @@ proptest! {
 
     /// Whatever is said, no request is sent that would not have been without it.
     #[test]
-    fn reports_make_it_stricter_alone(
+    fn reports_only_make_the_budget_stricter(
         steps in proptest::collection::vec(
             (0_u64..2000, 0_u16..4, 0_u8..4, option::of(any_fields())),
             1..40,
@@ -308,29 +309,28 @@ proptest! {
             per_minute: limited(20),
             per_second: limited(3),
         };
-        let mut heard = Budget::new(rates);
-        let mut deaf = Budget::new(rates);
+        let mut with_reports = Budget::new(rates);
+        let mut without = Budget::new(rates);
         let mut now = Moment::from_nanos(1 << 50);
-        for (pause, status, keep, said) in steps {
+        for (pause, status, reserve, report) in steps {
             now = now + Duration::from_millis(pause);
-            let keep = match keep {
+            let reserve = match reserve {
                 0 => Reserve::Half,
                 1 => Reserve::ProbesAndLightClients(2),
                 2 => Reserve::Probes(2),
                 _ => Reserve::Nothing,
             };
-            if heard.take(now, keep).is_err() {
+            let Ok(entry) = with_reports.take(now, reserve) else {
                 continue;
-            }
-            prop_assert!(deaf.take(now, keep).is_ok());
-            let place = heard.last_entry();
-            if let Some(said) = said {
+            };
+            prop_assert!(without.take(now, reserve).is_ok());
+            if let Some(report) = report {
                 let status = [200, 404, 429, 503][usize::from(status)];
                 let status = StatusCode::from_u16(status).unwrap();
-                heard.apply_report(&read(status, &said, wall()).limits, place, now);
+                with_reports.apply_report(&read(status, &report, wall()).limits, entry, now);
             }
-            heard.end(now);
-            deaf.end(now);
+            with_reports.end(now);
+            without.end(now);
         }
     }
 }

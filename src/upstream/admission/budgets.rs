@@ -1,0 +1,141 @@
+//! The budgets of all keys.
+//!
+//! A provider counts the requests of a key, whichever of its servers they go to. So
+//! each key has one budget, shared by all upstreams that send with it. Requests
+//! without a key are counted by the server that they go to.
+//!
+//! A budget outlives reloads, and its last upstream by an hour, so that a key that
+//! is withdrawn and configured again does not start with an unused budget.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+
+use super::queue::AdmissionQueue;
+use super::shared_budget::{BudgetHandle, SharedBudget};
+use crate::clock::Moment;
+
+/// How long an unused budget is remembered: far longer than a window.
+pub(crate) const REMEMBERED: Duration = Duration::from_hours(1);
+/// Above this number of budgets, those are forgotten that no upstream uses and of
+/// which nothing was used within a minute.
+const MAX_BUDGETS: usize = 1024;
+
+/// The budgets of all keys. A process has one of these.
+#[derive(Default)]
+pub(crate) struct Budgets {
+    records: Mutex<Vec<BudgetRecord>>,
+}
+
+/// A budget that is in use, or was recently.
+struct BudgetRecord {
+    owner: BudgetOwner,
+    budget: Arc<SharedBudget>,
+    /// Since when no upstream uses it.
+    unused_since: Option<Moment>,
+}
+
+/// What a budget belongs to.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum BudgetOwner {
+    /// An API key.
+    Key(HeaderValue),
+    /// A server to which requests are sent without a key: host and port.
+    Server(Box<str>),
+}
+
+impl BudgetOwner {
+    /// The server of a base URL.
+    pub(crate) fn server(url: &Uri) -> Self {
+        let host = url.host().unwrap_or_default().to_ascii_lowercase();
+        let default = match url.scheme_str() {
+            Some("https") => 443,
+            _ => 80,
+        };
+        let port = url.port_u16().unwrap_or(default);
+        Self::Server(format!("{host}:{port}").into())
+    }
+}
+
+impl fmt::Debug for BudgetOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(_) => f.write_str("a key [redacted]"),
+            Self::Server(server) => f.write_str(server),
+        }
+    }
+}
+
+impl Budgets {
+    /// No budgets.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// An upstream's handle on the budget of `owner`. It has no effect on the budget
+    /// before [`join`](BudgetHandle::join). `queue` is the upstream's.
+    pub(crate) fn handle(
+        &self,
+        owner: &BudgetOwner,
+        queue: &Arc<AdmissionQueue>,
+        now: Moment,
+    ) -> Arc<BudgetHandle> {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        forget(&mut records, now);
+        let known = records.iter().find(|record| record.owner == *owner);
+        let known = known.map(|record| record.budget.clone());
+        let budget = known.unwrap_or_else(|| {
+            let budget = SharedBudget::new();
+            records.push(BudgetRecord {
+                owner: owner.clone(),
+                budget: budget.clone(),
+                unused_since: None,
+            });
+            budget
+        });
+        budget.handle(queue)
+    }
+
+    /// How many budgets are remembered.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.records.lock().unwrap().len()
+    }
+}
+
+/// Forgets the budgets that have been unused for [`REMEMBERED`]; and further unused
+/// ones where there are too many, the longest unused first.
+fn forget(records: &mut Vec<BudgetRecord>, now: Moment) {
+    for record in &mut *records {
+        // Every handle may still send requests.
+        match Arc::strong_count(&record.budget) {
+            1 => _ = record.unused_since.get_or_insert(now),
+            _ => record.unused_since = None,
+        }
+    }
+    let mut order: Vec<_> = (0..records.len()).collect();
+    order.retain(|at| {
+        let record = &records[*at];
+        record.unused_since.is_some() && !record.budget.is_in_use(now)
+    });
+    order.sort_by_key(|at| records[*at].unused_since);
+    let mut surplus = (records.len() + 1).saturating_sub(MAX_BUDGETS);
+    order.retain(|at| {
+        let is_old = records[*at]
+            .unused_since
+            .is_some_and(|since| now.since(since) >= REMEMBERED);
+        let is_forgotten = is_old || surplus > 0;
+        surplus = surplus.saturating_sub(usize::from(is_forgotten));
+        is_forgotten
+    });
+    let mut at = 0;
+    records.retain(|_| {
+        at += 1;
+        !order.contains(&(at - 1))
+    });
+}
+
+#[cfg(test)]
+mod tests;
