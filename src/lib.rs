@@ -1,9 +1,11 @@
 //! ordgate: a caching gateway for the Ordinals and Runes read API.
 //!
-//! # Map
+//! [`gateway`] is the path of a request and the place to begin reading.
 //!
-//! Leaf to root; `use` points up this list, or to the left. `tests/structure.rs`
-//! holds the arrows.
+//! # Modules
+//!
+//! From the lowest layer to the highest. A module uses only modules of the rows
+//! above its own, or to its left in its row; `tests/structure` checks this.
 //!
 //! | layer | modules |
 //! |---|---|
@@ -15,33 +17,15 @@
 //!
 //! # Glossary
 //!
-//! - **caller**: whose limits a request counts against.
-//! - **canonical request**: a validated request in its one spelling: what is
-//!   forwarded and what is the cache key.
-//! - **collapse**: to let requests for one key wait for one upstream request.
-//! - **current age**, **freshness lifetime**, **fresh**, **stale**, **stored
-//!   response**, **validator**: as in RFC 9111 and RFC 9110.
-//! - **budget**: what the provider lets a key ask.
-//! - **endpoint**: one base URL of the upstream; of several one is asked, the
-//!   others are **standbys**.
-//! - **line**: those who wait for a place among the requests under way, or for
-//!   budget.
-//! - **wish**: how urgently something is asked of the upstream, and for whom.
-//! - **hedge**: a request that is sent a second time, since the first is slow.
-//! - **tip**: the highest block of the chain, as one indexer of the upstream has
-//!   it.
-//! - **epoch**: a stretch of time in which nothing that is known of a tip
-//!   changed.
-//! - **class**: how settled an answer is: final, recent, live or absent.
-//! - **window**: a canonical page, of `upstream_page` items, from which clients'
-//!   pages are cut.
-//! - **orphan**: a block that a reorg has taken out of the chain.
-//! - **purge**: to see to it that what is stored, or on its way, is never
-//!   answered with again.
-//! - **reload**: to take up a new configuration and new secrets while serving.
-//! - **supervisor**: whoever has started the process and looks after it, such as
-//!   systemd.
-//! - **upstream**: whoever ordgate calls: the API, at one or several endpoints.
+//! Other terms are those of RFC 9110, 9111, 9209 and 9211.
+//!
+//! - **tip**: the highest block that an indexer reports.
+//! - **epoch**: a number that changes whenever something known of a tip changes.
+//! - **finality class**: how settled a stored response is: final, recent, live or
+//!   absent.
+//! - **window**: a page of `upstream_page` items at a multiple of it, from which
+//!   clients' pages are cut.
+//! - **orphan**: a block that a reorg has removed from the chain.
 
 pub mod access_log;
 pub mod admin;
