@@ -142,7 +142,7 @@ impl Cache {
         match stored.stamp() {
             Some(stamp) => self
                 .chain
-                .judge(stamp, stored.received, stored.lifetime, now),
+                .freshness(stamp, stored.received, stored.lifetime, now),
             None => freshness_by_time(stored.received, stored.lifetime, now),
         }
     }

@@ -1,84 +1,89 @@
-//! Filling: how what memory does not have is found out, for all who ask for it,
-//! and stored.
+//! Filling the cache: obtaining what memory does not have, and storing it.
 //!
-//! The gateway comes here with a key. One leads and asks, the others wait
-//! ([`Fill::find`]). On routes in mode `chain` what comes is set against what
-//! is known of the chain before anybody sees it (`fill::learn`), and pages are
-//! cut from stored windows (`fill::assemble`). Where a new block has come, one
-//! look at the block before proves that all below it still stand
-//! (`fill::confirm`), and shows a reorg where they do not (`fill::looks`). Where
-//! none has come, one token that is fetched again stands for all others
-//! (`fill::check`).
+//! The gateway comes here with a key ([`Fill::find`]). The first request for it leads
+//! the fetch, and others wait for its answer (`fill::collapsed`). On routes in mode
+//! `chain`:
 //!
-//! Clients wait for answers, and answers for exchanges with the upstream; an
-//! exchange waits for no other fetch ([`crate::collapse`]). So no two fetches ever
-//! wait for each other, whatever keys they share.
+//! - an answer is applied to the chain's ledger before it is served (`fill::ingest`),
+//! - pages are sliced from stored windows (`fill::windows`, `fill::assemble`), and a
+//!   transaction from the windows of its block (`fill::derive`),
+//! - after a new block, one request for an anchor block revalidates all recent
+//!   responses (`fill::anchor`), or shows a reorg, whose fork point is then searched
+//!   (`fill::fork_search`),
+//! - while there is no new block, one live response that is fetched again stands for
+//!   all others (`fill::live_check`).
 //!
-//! Invariants: what was overtaken by a reorg or a purge while it was under way
-//! is neither stored nor handed out, but asked for again; a client's disconnect
-//! cancels nobody's answer, since what is fetched belongs to no connection; no
-//! wait is without a deadline, which is the client's own.
+//! Clients wait for answers, and answers for exchanges with the upstream; an exchange
+//! waits for no other fetch ([`crate::collapse`]). So fetches never wait for each other
+//! in a circle, whatever keys they share.
+//!
+//! Invariants: an answer that a reorg or a purge has overtaken is neither stored nor
+//! served, but requested again; a client's disconnect cancels no fetch; every wait has
+//! the deadline of its client.
 
 mod anchor;
 mod assemble;
-mod check;
+mod collapsed;
+mod content;
+mod derive;
 pub mod failure_backoff;
+mod fork_search;
 mod ingest;
-mod looks;
+mod live_check;
+mod lookup;
 mod plan;
+mod window_support;
+mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::policy::{Mode, Policy};
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
-use crate::cache::{Attached, Cache, JudgedResponse, StoredResponse};
-use crate::chain::ledger::Epoch;
-use crate::chain::{Chain, Freshness};
+use crate::cache::{Attached, Cache, StoredResponse};
+use crate::chain::Chain;
 use crate::clock::Clock;
-use crate::collapse::{Below, ClientLevel, Collapse, ExchangeLevel, FetchError, Lead, Wait};
+use crate::collapse::{Collapse, FetchError, Lead};
 use crate::route::{Route, RouteTable};
 use crate::upstream::answer::Answer;
 use crate::upstream::{
     Failure, MissingRoutes, RequestPriority, TimedOut, UpstreamClient, Upstreams,
 };
-use assemble::Sliceable;
-use check::CheckKeys;
-use failure_backoff::Lapses;
-pub use ingest::LookupKey;
-use ingest::own_key;
+use failure_backoff::FailureBackoff;
+use live_check::CheckKeys;
+pub use lookup::LookupKey;
 pub use plan::Plan;
+use window_support::WindowSupport;
+use windows::List;
 
-/// What filling needs of the house.
+/// Obtains what memory does not have.
 pub struct Fill {
-    /// Which requests there are.
+    /// The routes.
     pub routes: Arc<RouteTable>,
-    /// What is in memory.
+    /// The responses in memory.
     pub cache: Cache,
     /// What is known of the chain.
     pub chain: Arc<Chain>,
-    /// Who asks the upstream for whom.
+    /// The fetches under way.
     pub collapse: Arc<Collapse<FillResult>>,
-    /// The upstreams that routes and tips ask.
+    /// The upstreams of routes and tips.
     pub upstreams: Arc<Upstreams>,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// Which routes' pages are cut from windows just now.
-    sliceable: Sliceable,
-    /// What has failed lately.
-    lapses: Lapses,
-    /// The routes that the upstream says it does not have.
+    /// Which routes' pages are sliced from windows at present.
+    window_support: WindowSupport,
+    /// The keys that failed recently.
+    failures: FailureBackoff,
+    /// The routes that the upstream does not have.
     missing_routes: MissingRoutes,
-    /// Which keys are fetched again in place of others.
+    /// The keys of live checks.
     check_keys: CheckKeys,
 }
 
-/// What a leader finds for all who wait.
+/// What a leader obtains for all who wait.
 pub type FillResult = Result<FillAnswer, Failure>;
 
 /// An answer, and where it is from.
@@ -93,34 +98,34 @@ pub struct FillAnswer {
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerSource {
-    /// Memory, though it may have been put together only now.
+    /// Stored responses, though it may have been assembled from them only now.
     Memory,
-    /// The upstream, which was asked; and whether its answer was stored.
+    /// An upstream request.
     Upstream {
-        /// Whether it was stored.
+        /// Whether the answer was stored.
         stored: bool,
     },
 }
 
-/// Answers that were overtaken before the upstream is given up on.
-const OVERTAKEN: usize = 4;
-/// How long the first answers of a start wait for the first probe of the tip.
+/// How many answers may be overtaken by a reorg or a purge before a fetch fails.
+const MOST_ATTEMPTS: usize = 4;
+/// How long the first requests after a start wait for the first probe of the tip.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
 
 impl Fill {
-    /// Puts the parts together.
-    pub fn new(
+    /// A fill with nothing under way.
+    pub(crate) fn new(
         routes: Arc<RouteTable>,
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        lapses: failure_backoff::Settings,
+        failures: failure_backoff::Settings,
         clock: Clock,
     ) -> Arc<Self> {
         Arc::new(Self {
-            lapses: Lapses::new(lapses),
+            failures: FailureBackoff::new(failures),
             missing_routes: MissingRoutes::default(),
-            sliceable: Sliceable::new(routes.given()),
+            window_support: WindowSupport::new(routes.given()),
             check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
@@ -131,20 +136,20 @@ impl Fill {
         })
     }
 
-    /// The parts that come after these. What is being fetched is fetched for
-    /// both, and what is known of windows stays known.
-    pub fn after(
+    /// The fill after a reload. It shares the fetches under way, and keeps what is
+    /// known of failures and windows.
+    pub(crate) fn after(
         &self,
         routes: Arc<RouteTable>,
         cache: Cache,
         chain: Arc<Chain>,
         upstreams: Arc<Upstreams>,
-        lapses: failure_backoff::Settings,
+        failures: failure_backoff::Settings,
     ) -> Arc<Self> {
         Arc::new(Self {
-            lapses: self.lapses.after(lapses),
+            failures: self.failures.after(failures),
             missing_routes: MissingRoutes::default(),
-            sliceable: self.sliceable.after(routes.given()),
+            window_support: self.window_support.after(routes.given()),
             check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
@@ -156,251 +161,122 @@ impl Fill {
     }
 
     /// The route of a key.
-    pub fn route(&self, key: &Key) -> Option<&Route> {
+    pub(crate) fn route(&self, key: &Key) -> Option<&Route> {
         self.routes.get(key.route())
     }
 
-    /// Finds out for a client what memory does not have; and says whether
-    /// another had asked already. Gives up when the wait is over. What has gone
-    /// on failing is not asked for at all.
-    pub async fn find(
-        self: &Arc<Self>,
-        key: &Key,
-        wait: Wait,
-        wish: RequestPriority,
-    ) -> (FillResult, bool) {
-        if let Some(failure) = self.remembered(key) {
-            return (Err(failure), false);
-        }
-        let began = self.cache.store().purges();
-        let since = self.epoch(key);
-        let (mut found, mut collapsed) = self.join(key, wait, wish).await;
-        for again in 1..OVERTAKEN {
-            let first = again == 1 && collapsed;
-            let another = match &found {
-                Ok(found) => {
-                    self.is_of_before(key, &found.stored, began)
-                        || first && self.is_overtaken(&found.stored, since)
-                }
-                // The leader's client was let ask for no more, or the leader
-                // looked ahead. That says nothing of this client.
-                Err(Failure::BreakerOpen { .. }) => collapsed && self.chain.look_ahead().is_on(),
-                Err(failure) => collapsed && failure.is_of_client(),
-            };
-            if !another {
-                return (found, collapsed);
-            }
-            (found, collapsed) = self.join(key, wait, wish).await;
-        }
-        match &found {
-            Ok(of_before) if self.is_of_before(key, &of_before.stored, began) => {
-                (Err(Failure::Unsettled), collapsed)
-            }
-            Ok(_) | Err(_) => (found, collapsed),
-        }
+    /// How a key failed, if it has failed repeatedly and is not fetched again yet.
+    pub(crate) fn recent_failure(&self, key: &Key) -> Option<Failure> {
+        self.failures.recent(key, self.clock.now())
     }
 
-    /// The present epoch of the tip that a key's route goes by.
-    fn epoch(&self, key: &Key) -> Epoch {
-        let tip = self.route(key).map_or(u16::MAX, |route| route.cache.tip);
-        self.chain.epoch(tip)
+    /// The number of keys that failed recently.
+    pub(crate) fn failing_keys(&self) -> usize {
+        self.failures.len()
     }
 
-    /// What had been asked for before a new block came is no answer to who has
-    /// asked since.
-    fn is_overtaken(&self, stored: &StoredResponse, since: Epoch) -> bool {
-        let is_older = stored
-            .stamp()
-            .is_some_and(|standing| standing.class.ends_with_epoch() && standing.epoch() < since);
-        is_older
-            && !matches!(
-                self.cache.judge(stored, self.clock.now()),
-                Freshness::Fresh { .. }
-            )
-    }
-
-    /// Nor is what was purged before a request began: its leader may have asked
-    /// before that, and have handed it over only now.
-    fn is_of_before(&self, key: &Key, stored: &StoredResponse, began: u64) -> bool {
-        if stored.checked.number() >= began {
-            return false;
-        }
-        let own = self.route(key).map(|route| own_key(key, route, stored));
-        let purged = |key| self.cache.store().has_purged(key, stored);
-        purged(key) || own.as_ref().is_some_and(purged)
-    }
-
-    async fn join(
-        self: &Arc<Self>,
-        key: &Key,
-        wait: Wait,
-        wish: RequestPriority,
-    ) -> (FillResult, bool) {
-        let (fill, own) = (self.clone(), key.clone());
-        let lead = move |lead| fill.lead(own, lead, wish);
-        let fetched = self
-            .collapse
-            .fetch(&ClientLevel, key.as_bytes(), wait, lead);
-        match fetched.await {
-            Ok(fetched) => (fetched.value, fetched.collapsed),
-            Err(unfetched) => (Err(unfetched.into()), false),
-        }
-    }
-
-    /// Asks the upstream for exactly a key of a route in mode `chain`, or waits
-    /// for who does: for an answer that is made of it. The request waits for no
-    /// other fetch. What is stored and fresh will do, unless it is to be
-    /// fetched anew.
-    async fn exchange(
-        self: &Arc<Self>,
-        waiter: &impl Below<ExchangeLevel>,
-        key: &Key,
-        wish: RequestPriority,
-        anew: bool,
-    ) -> FillResult {
-        let since = self.epoch(key);
-        let wait = Wait::until(Instant::now() + self.patience(key));
-        for again in 0..OVERTAKEN {
-            let (fill, own) = (self.clone(), key.clone());
-            let lead = async move |lead: Lead<FillResult, ExchangeLevel>| {
-                let found = match fill.fresh(&own).filter(|_| !anew) {
-                    Some(stored) => Ok(FillAnswer {
-                        stored,
-                        from: AnswerSource::Memory,
-                    }),
-                    None => fill.ingest(&own, wish).await,
-                };
-                lead.finish(found);
-            };
-            let fetched = self
-                .collapse
-                .fetch(waiter, key.as_bytes(), wait, lead)
-                .await?;
-            let another = match &fetched.value {
-                Ok(found) => again == 0 && self.is_overtaken(&found.stored, since),
-                Err(failure) => failure.is_of_client(),
-            };
-            if !fetched.collapsed || !another {
-                return fetched.value;
-            }
-        }
-        Err(Failure::Unsettled)
-    }
-
-    /// How a key has gone on failing, where it is not asked for again yet.
-    pub fn remembered(&self, key: &Key) -> Option<Failure> {
-        self.lapses.remembered(key, self.clock.now())
-    }
-
-    /// How many keys have failed lately.
-    pub fn lapses(&self) -> usize {
-        self.lapses.len()
-    }
-
-    /// The longest that [`find`](Self::find) has to wait for.
-    pub fn patience(&self, key: &Key) -> Duration {
-        // The leader has deadlines of its own, so that the longest patience is
-        // for the case that its runtime has stopped.
+    /// The longest time that [`find`](Self::find) may take.
+    pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
+        // The leader has deadlines of its own; the last second is for a leader whose
+        // runtime has stopped.
         self.upstream_of(key).patience() + FIRST_PROBE + Duration::from_secs(1)
     }
 
-    /// Who answers for the upstream of a key's route.
+    /// The client of the upstream of a key's route.
     fn upstream_of(&self, key: &Key) -> &Arc<dyn UpstreamClient> {
         let number = self.route(key).map_or(0, |route| route.upstream);
         self.upstreams.asked(number)
     }
 
-    /// Asks the upstream alone: for routes that neither store nor collapse.
-    pub async fn pass(&self, key: &Key, wish: RequestPriority) -> FillResult {
-        let answer = self.ask(key, wish).await?;
-        let mark = self.cache.store().sequence();
+    /// Requests a key from the upstream, for routes that neither store nor collapse.
+    pub(crate) async fn pass(&self, key: &Key, priority: RequestPriority) -> FillResult {
+        let answer = self.ask(key, priority).await?;
+        let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
-            stored: Arc::new(self.prepare(answer, None, mark)),
+            stored: Arc::new(self.prepare(answer, None, sequence)),
             from: AnswerSource::Upstream { stored: false },
         })
     }
 
-    /// Fetches anew what is stale, unless another does so already.
-    pub fn refresh(self: &Arc<Self>, key: &Key, wish: RequestPriority) {
-        if self.remembered(key).is_some() {
-            return;
-        }
-        if let Some(lead) = self.collapse.lead(key.as_bytes()) {
-            tokio::spawn(self.clone().lead(key.clone(), lead, wish));
-        }
-    }
-
-    /// Finds out for all who wait.
-    async fn lead(self: Arc<Self>, key: Key, lead: Lead<FillResult>, wish: RequestPriority) {
-        // Between our looking and our leading, another leader may have come
-        // and gone.
-        let found = match self.fresh(&key) {
-            Some(stored) => Ok(FillAnswer {
-                stored,
-                from: AnswerSource::Memory,
-            }),
-            None => self.obtain(&lead, &key, wish).await,
-        };
-        match &found {
-            Ok(_) => self.lapses.forget(&key),
-            Err(failure) => self.lapses.fail(&key, failure, self.clock.now()),
-        }
-        lead.finish(found);
-    }
-
-    /// What is stored and fresh.
-    fn fresh(&self, key: &Key) -> Option<Arc<StoredResponse>> {
-        let JudgedResponse { stored, freshness } = self.cache.get(key, self.clock.now())?;
-        match freshness {
-            Freshness::Fresh { .. } => Some(stored),
-            // It is told once: from now on it would pass for recent.
-            Freshness::Revalidated { .. } => Some(self.mark_revalidated(key, &stored)),
-            Freshness::Stale { .. } => None,
-        }
-    }
-
+    /// Obtains a key for all clients that wait.
     async fn obtain(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         key: &Key,
-        wish: RequestPriority,
+        priority: RequestPriority,
     ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
         match route.cache.mode {
-            Mode::Chain => self.obtain_of_chain(lead, key, route, wish).await,
-            // What obeys the origin goes another way.
-            Mode::Off | Mode::Respect | Mode::Override => self.fetch(key, &route.cache, wish).await,
+            Mode::Chain => self.obtain_by_chain(lead, key, route, priority).await,
+            // Mode `respect` is forwarded by `relay`.
+            Mode::Off | Mode::Respect | Mode::Override => {
+                self.fetch(key, &route.cache, priority).await
+            }
         }
     }
 
-    /// Asks the upstream, and stores what it says for the time that its status
-    /// has.
-    async fn fetch(&self, key: &Key, policy: &Policy, wish: RequestPriority) -> FillResult {
-        for _ in 0..OVERTAKEN {
-            let mark = self.cache.store().sequence();
-            let answer = self.ask(key, wish).await?;
+    /// Obtains a key of a route in mode `chain`: by revalidation of what is stored, or
+    /// made of what is stored, or by a request.
+    async fn obtain_by_chain(
+        self: &Arc<Self>,
+        lead: &Lead<FillResult>,
+        key: &Key,
+        route: &Route,
+        priority: RequestPriority,
+    ) -> FillResult {
+        let from = AnswerSource::Memory;
+        if let Some(found) = self.check(lead, key, route, priority).await? {
+            return Ok(found);
+        }
+        if self
+            .revalidate_by_anchor(lead, key, route, priority)
+            .await?
+            && let Some(stored) = self.fresh(key)
+        {
+            return Ok(FillAnswer { stored, from });
+        }
+        if let Some(stored) = self.derive(key, route) {
+            self.cache.store().insert(key.clone(), stored.clone());
+            return Ok(FillAnswer { stored, from });
+        }
+        if self.is_sliceable(key.route())
+            && let Some(list) = List::of(key, route, priority)
+        {
+            return self.page(lead, &list).await;
+        }
+        self.exchange(lead, key, priority, false).await
+    }
+
+    /// Requests a key from the upstream, and stores the answer for the lifetime of its
+    /// status.
+    async fn fetch(&self, key: &Key, policy: &Policy, priority: RequestPriority) -> FillResult {
+        for _ in 0..MOST_ATTEMPTS {
+            let sequence = self.cache.store().sequence();
+            let answer = self.ask(key, priority).await?;
             let lifetime = match policy.mode {
                 Mode::Override => policy.times.lifetime(answer.status, answer.index.empty),
                 Mode::Off | Mode::Respect | Mode::Chain => None,
             };
-            let stored = Arc::new(self.prepare(answer, lifetime, mark));
+            let stored = Arc::new(self.prepare(answer, lifetime, sequence));
             if self.cache.store().has_purged(key, &stored) {
                 continue;
             }
-            let kept = lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
+            let is_stored =
+                lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
             return Ok(FillAnswer {
                 stored,
-                from: AnswerSource::Upstream { stored: kept },
+                from: AnswerSource::Upstream { stored: is_stored },
             });
         }
         Err(Failure::Unsettled)
     }
 
-    async fn ask(&self, key: &Key, wish: RequestPriority) -> Result<Answer, Failure> {
-        let asked = self.upstream_of(key).ask(key.target(), wish).await;
-        match &asked {
+    /// Sends a request to the upstream, and reports a failure.
+    async fn ask(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
+        let answer = self.upstream_of(key).ask(key.target(), priority).await;
+        match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {
                 if let (Failure::NoSuchRoute { endpoint }, Some(route)) = (failure, self.route(key))
@@ -412,34 +288,34 @@ impl Fill {
                 failure.report(key.target());
             }
         }
-        asked
+        answer
     }
 
-    /// Makes of an answer what a hit needs.
+    /// The response to an answer outside mode `chain`.
     fn prepare(
         &self,
         answer: Answer,
         lifetime: Option<Duration>,
-        mark: PurgeSequence,
+        sequence: PurgeSequence,
     ) -> StoredResponse {
-        let promise = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
+        let freshness = lifetime.map_or(ClientFreshness::Nothing, ClientFreshness::For);
         StoredResponse {
             status: answer.status,
             etag: etag(&answer.body),
-            metadata: Metadata::of(answer.content_type, promise),
+            metadata: Metadata::of(answer.content_type, freshness),
             received: self.clock.now(),
             lifetime: lifetime.unwrap_or_default(),
             took: answer.took,
             body: answer.body,
-            checked: CheckedSequence::until(mark),
+            checked: CheckedSequence::until(sequence),
             attached: Attached::default(),
         }
     }
 }
 
 impl From<FetchError> for Failure {
-    fn from(unfetched: FetchError) -> Self {
-        match unfetched {
+    fn from(error: FetchError) -> Self {
+        match error {
             FetchError::Abandoned => Self::Abandoned,
             FetchError::TooLate => Self::TimedOut(TimedOut::Whole),
         }

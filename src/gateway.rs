@@ -234,7 +234,7 @@ impl Gateway {
             && context.request_id.is_one_in(look_ahead::SAMPLE)
             && let Some(stamp) = judged.stored.stamp()
         {
-            stamp.warm(1);
+            stamp.count_uses(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let fields = context.for_response(request.headers());

@@ -30,7 +30,7 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
         };
         let may_change = matches!(stamp.class, Class::Live | Class::Recent);
         if stamp.tip == tip && may_change {
-            let uses = stamp.cool();
+            let uses = stamp.halve_uses();
             if uses > 0 {
                 used.push((uses, Key::from(key)));
             }

@@ -14,6 +14,7 @@
 
 mod assemble;
 mod body;
+mod json;
 mod page;
 mod transaction;
 mod window;

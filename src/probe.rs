@@ -1,12 +1,12 @@
-//! Probes: asking an indexer's status path what its tip is, at a pace and out of
-//! turn where an answer has hinted at a new one.
+//! Probes: requests to an indexer's status path for its tip, at regular intervals and
+//! earlier where an answer suggests a new tip.
 //!
-//! The status is asked for whole, not by its ETag: the reference upstream's
-//! ordinals tag stays as it was while the height moves (API, "ETags"), and a
-//! conditional request would get a false 304. The body is a hundred bytes.
+//! Probes are not conditional: the `etag` of the reference upstream's ordinals status
+//! may stay the same while the height changes (API, "ETags"), which would give a false
+//! 304. The body is a hundred bytes.
 //!
-//! After a change of tip the block of the tip before is looked at, so that a
-//! reorg is seen however deep it is (`Fill::look_at_blocks`).
+//! After a change of tip the fork point is searched, so that a reorg is seen however
+//! deep it is (`Fill::search_fork_point`).
 
 pub mod standby;
 
@@ -20,86 +20,85 @@ use crate::fill::Fill;
 use crate::look_ahead;
 use crate::upstream::{Failure, Priority, RequestPriority};
 
-/// How soon after a probe the next may follow out of turn, at first.
+/// The shortest time from a probe to one that was requested, at first.
 const SOONEST: Duration = Duration::from_millis(250);
-/// How long a source that goes on failing is left alone at the most.
+/// The longest time between probes that keep failing.
 const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// How long a probe may take at the least, however often there is one.
+/// The least timeout of a probe.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Asks for a tip for as long as a gateway serves.
+/// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
     let Some(source) = fill.chain.source(tip).cloned() else {
         return;
     };
-    // After a reload it may be known already. (Where time stands still, a rest
-    // does not end.)
-    let rest = fill.chain.rest(tip, fill.clock.now());
-    if !rest.is_zero() && rest < source.every {
-        let wanted = fill.chain.wanted(tip);
-        let _whichever = tokio::time::timeout(rest, wanted).await;
+    // After a reload the tip may be known already. (With a manual clock, the time until
+    // the next probe does not pass.)
+    let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
+    if !until_due.is_zero() && until_due < source.every {
+        let requested = fill.chain.probe_requested(tip);
+        let _whichever = tokio::time::timeout(until_due, requested).await;
     }
-    let (mut failures, mut hurried) = (0_u32, 0_u32);
+    let (mut failures, mut early) = (0_u32, 0_u32);
     loop {
         let began = tokio::time::Instant::now();
         let probed = probe(&fill, tip).await;
         if probed == ProbeOutcome::Learned {
-            // The probes go on meanwhile.
+            // Probes continue during the search.
             let fill = fill.clone();
-            tokio::spawn(async move { fill.look_at_blocks(tip).await });
+            tokio::spawn(async move { fill.search_fork_point(tip).await });
         }
         failures = failures_after(failures, probed);
         let mut due = began + pause(failures, source.every);
         loop {
             tokio::select! {
                 biased;
-                () = tokio::time::sleep_until(due) => hurried = 0,
-                () = fill.chain.wanted(tip) => {
-                    tokio::time::sleep_until(began + soonest(hurried, source.every)).await;
-                    hurried = hurried.saturating_add(1);
+                () = tokio::time::sleep_until(due) => early = 0,
+                () = fill.chain.probe_requested(tip) => {
+                    tokio::time::sleep_until(began + soonest(early, source.every)).await;
+                    early = early.saturating_add(1);
                     break;
                 }
             }
-            // Answers that bear the tip's hash are as good as probes. (Where
-            // time stands still, it never comes to the end of a rest.)
-            let rest = fill.chain.rest(tip, fill.clock.now());
-            if rest.is_zero() || rest >= source.every {
+            // Answers with the tip's hash are as good as probes. (With a manual clock, the
+            // time until the next probe does not pass.)
+            let until_due = fill.chain.until_next_probe(tip, fill.clock.now());
+            if until_due.is_zero() || until_due >= source.every {
                 break;
             }
-            due = tokio::time::Instant::now() + rest;
+            due = tokio::time::Instant::now() + until_due;
         }
     }
 }
 
-/// How many probes in a row have failed.
+/// The number of probes in a row that have failed.
 fn failures_after(before: u32, probed: ProbeOutcome) -> u32 {
     match probed {
         ProbeOutcome::Learned => 0,
         ProbeOutcome::Failed => before.saturating_add(1),
-        // It has cost the upstream nothing. The next one is sent as soon as the
-        // upstream is asked again.
+        // The upstream had no request. The next probe is sent as soon as requests are
+        // admitted again.
         ProbeOutcome::NotSent => 0,
     }
 }
 
-/// The time from one probe to the next: an upstream that goes on failing is asked
-/// less and less.
+/// The time from one probe to the next, which doubles with each failure.
 fn pause(failures: u32, every: Duration) -> Duration {
     let backoff = 2_u32.saturating_pow(failures.saturating_sub(1));
     every.saturating_mul(backoff).min(MOST_BACKOFF.max(every))
 }
 
-/// How soon after a probe the next may follow, where so many before it were out
-/// of turn. Servers of one upstream that are not at one hint at a new tip with
-/// each answer, and would take half of the budget for it.
-fn soonest(hurried: u32, every: Duration) -> Duration {
+/// The shortest time from a probe to one that was requested, after so many requested
+/// ones in a row. If several servers of one upstream have different tips, every answer
+/// suggests a new tip, and the probes would take half of the budget.
+fn soonest(early: u32, every: Duration) -> Duration {
     SOONEST
-        .saturating_mul(2_u32.saturating_pow(hurried))
+        .saturating_mul(2_u32.saturating_pow(early))
         .min(every)
 }
 
-/// How many probes a minute a gateway sends, where nothing hints at a new tip.
+/// The number of probes a minute, not counting requested ones.
 pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     let each = |every: Duration| (60.0 / every.as_secs_f64()).ceil() as u32;
     let sources = tips.iter().filter_map(|tip| fill.chain.source(*tip));
@@ -110,14 +109,14 @@ pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(asked))
 }
 
-/// What came of a probe.
+/// The outcome of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeOutcome {
-    /// A tip was learned.
+    /// It reported a tip.
     Learned,
     /// The upstream failed.
     Failed,
-    /// The upstream was not asked: its breaker is open, or the budget is spent.
+    /// It was not sent: the breaker is open, or the budget is used up.
     NotSent,
 }
 
@@ -132,69 +131,57 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     };
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
-    // Later than this, an answer would tell of a tip that counts as lost.
-    let patience = source.patience().max(LEAST_PATIENCE);
+    // Any later, the tip counts as lost.
+    let timeout = source.patience().max(LEAST_PATIENCE);
     let upstream = fill.upstreams.asked(source.upstream);
     let asked = upstream.ask(path, RequestPriority::own(Priority::Probe));
-    let mut is_sent = true;
-    let why = match tokio::time::timeout(patience, asked).await {
+    let answered = match tokio::time::timeout(timeout, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
-        Ok(Ok(answer)) => Err(format!("{path} answers {}", answer.status)),
-        Ok(Err(failure)) => {
-            is_sent = failure.is_sent();
-            // What the operator has to see to is said each time.
-            if matches!(failure, Failure::Retired | Failure::KeyRefused(_)) {
-                failure.report(path);
-            }
-            Err(match failure.upstream_status() {
-                _ if matches!(failure, Failure::NoSuchRoute { .. }) => format!(
-                    "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{}.path",
-                    source.name
-                ),
-                Some(status) => format!("{path} fails with {status}"),
-                None => format!("{path} fails: {}", failure.name()),
-            })
-        }
-        Err(_elapsed) => Err(format!("{path} does not answer within {patience:?}")),
+        Ok(Ok(answer)) => Err((
+            ProbeOutcome::Failed,
+            format!("{path} answers {}", answer.status),
+        )),
+        Ok(Err(failure)) => Err(explain(&failure, path, &source.name)),
+        Err(_elapsed) => Err((
+            ProbeOutcome::Failed,
+            format!("{path} does not answer within {timeout:?}"),
+        )),
     };
-    let answer = match why {
+    let answer = match answered {
         Ok(answer) => answer,
-        Err(why) => {
-            chain.failed(tip, why);
-            return match is_sent {
-                true => ProbeOutcome::Failed,
-                false => ProbeOutcome::NotSent,
-            };
+        Err((outcome, why)) => {
+            chain.probe_failed(tip, why);
+            return outcome;
         }
     };
     let height = match height(&answer.body, &source.height) {
         Ok(height) => height,
         Err(why) => {
-            chain.failed(tip, format!("{path} answers, but {why}"));
+            chain.probe_failed(tip, format!("{path} answers, but {why}"));
             return ProbeOutcome::Failed;
         }
     };
     if let Some(height) = height
         && !upstream.hear_height(&answer, path, height)
     {
-        // Every block would count as deep below it.
-        chain.failed(
+        // All blocks would count as final.
+        chain.probe_failed(
             tip,
             format!("{path} says height {height}, which the chain cannot have yet"),
         );
         return ProbeOutcome::Failed;
     }
-    chain.heard_from(tip, answer.endpoint);
+    chain.set_status_endpoint(tip, answer.endpoint);
     let now = fill.clock.now();
     match chain.status(tip, start, sent, height, answer.etag.as_deref(), now) {
-        Some(told) => {
-            if let Some(from) = told.orphaned {
-                fill.forget(tip, from);
+        Some(update) => {
+            if let Some(from) = update.orphaned {
+                fill.purge_from(tip, from);
             }
         }
         None if height.is_none() => return ProbeOutcome::Failed,
-        // A height seen in passing has made it doubtful.
-        None => chain.want(tip),
+        // A higher block was seen meanwhile.
+        None => chain.request_probe(tip),
     }
     if chain.epoch(tip) != epoch {
         look_ahead::refresh(fill, tip);
@@ -202,8 +189,28 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     ProbeOutcome::Learned
 }
 
-/// The height that a status says; `None` where it has the member not, or null,
-/// as on an empty index.
+/// The outcome of a probe that failed, and why, for the operator.
+fn explain(failure: &Failure, path: &str, tip: &str) -> (ProbeOutcome, String) {
+    // The operator has to act on these: they are logged each time.
+    if matches!(failure, Failure::Retired | Failure::KeyRefused(_)) {
+        failure.report(path);
+    }
+    let outcome = match failure.is_sent() {
+        true => ProbeOutcome::Failed,
+        false => ProbeOutcome::NotSent,
+    };
+    let why = match failure.upstream_status() {
+        _ if matches!(failure, Failure::NoSuchRoute { .. }) => format!(
+            "{path} answers that there is no such route: check whether this is the right server (the reference indexer serves ordinals and runes as two servers on two ports, each of which needs an upstream of its own, [upstreams.NAME]), and chain.tip.{tip}.path"
+        ),
+        Some(status) => format!("{path} fails with {status}"),
+        None => format!("{path} fails: {}", failure.name()),
+    };
+    (outcome, why)
+}
+
+/// The height in a status; `None` where the member is missing or null, as with an
+/// empty index.
 fn height(body: &[u8], member: &str) -> Result<Option<u32>, String> {
     let Ok(Value::Object(status)) = serde_json::from_slice(body) else {
         return Err("not with a JSON object".to_owned());
@@ -223,9 +230,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_without_end_are_followed_less_and_less() {
+    fn requested_probes_become_rarer() {
         let every = Duration::from_secs(5);
-        let pauses = (0..7).map(|hurried| soonest(hurried, every).as_millis());
+        let pauses = (0..7).map(|early| soonest(early, every).as_millis());
         let pauses: Vec<_> = pauses.collect();
         assert_eq!(pauses, [250, 500, 1000, 2000, 4000, 5000, 5000]);
         assert_eq!(soonest(u32::MAX, every), every);
@@ -234,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_fail_become_rare_and_those_not_sent_do_not() {
+    fn failed_probes_become_rarer_and_unsent_ones_do_not() {
         let every = Duration::from_secs(5);
         let mut failures = 0;
         let mut pause_after = |probed| {
@@ -258,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn heights_of_statuses() {
+    fn the_height_of_a_status_is_a_u32_or_absent() {
         let ready = br#"{"server_version":"x","status":"ready","block_height":840002}"#;
         assert_eq!(height(ready, "block_height"), Ok(Some(840_002)));
         assert_eq!(height(ready, "height"), Ok(None), "an empty index");

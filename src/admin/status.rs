@@ -65,7 +65,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "routes": sliceable.collect::<Vec<_>>(),
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
-        "remembered_errors": gateway.fill.lapses(),
+        "remembered_errors": gateway.fill.failing_keys(),
         "upstream": upstream(gateway.upstreams.first(), &gateway.clock),
         "upstreams": upstreams(gateway),
         "stale_answers": stale,

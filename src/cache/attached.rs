@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::purge::BlockRange;
 use super::stored::{Attachment, Stored};
 use crate::chain::ChainStamp;
-use crate::chain::finality::{Class, MOST_CHECKED};
+use crate::chain::finality::Class;
+use crate::chain::live_checks::MOST_LIVE_TTLS;
 use crate::pages::Page;
 
 /// A stored response, with its chain stamp and page index where it has them.
@@ -39,9 +40,9 @@ impl Attachment for Attached {
     }
 
     fn longest_lifetime(&self, lifetime: Duration) -> Duration {
-        // A check of another response may keep a live one fresh (`fill::check`).
+        // A check of another response may keep a live one fresh (`fill::live_check`).
         match &self.stamp {
-            Some(stamp) if stamp.class == Class::Live => lifetime * MOST_CHECKED,
+            Some(stamp) if stamp.class == Class::Live => lifetime * MOST_LIVE_TTLS,
             Some(_) | None => lifetime,
         }
     }
@@ -88,6 +89,6 @@ mod tests {
         let second = Duration::from_secs(1);
         let longest = |class| attached(class, None).longest_lifetime(second);
         assert_eq!(longest(Class::Recent), second);
-        assert_eq!(longest(Class::Live), second * MOST_CHECKED);
+        assert_eq!(longest(Class::Live), second * MOST_LIVE_TTLS);
     }
 }

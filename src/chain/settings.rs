@@ -1,5 +1,5 @@
-//! What mode `chain` goes by: depths and times, and where tips are learned.
-//! `config` makes it of proxy.toml.
+//! The settings of mode `chain`: final depth, freshness lifetimes, and how tips are
+//! probed. `config` reads them from proxy.toml.
 
 use std::time::Duration;
 
@@ -7,73 +7,73 @@ use serde::Serialize;
 
 use super::finality::FinalitySettings;
 
-/// What mode `chain` goes by.
+/// The settings of mode `chain`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// Depths and times.
+    /// Final depth and freshness lifetimes.
     #[serde(flatten)]
     pub times: FinalitySettings,
-    /// Heights of which the hash is remembered, for each tip.
+    /// The most heights whose hash is remembered, for each tip.
     pub index_blocks: usize,
-    /// How many zeros a block's hash begins with at the least, in what clients
-    /// ask; 0 to 64.
+    /// The fewest leading zeros of a block hash that clients may request; 0 to 64.
     pub hash_zeros: u8,
-    /// What is fetched before it is asked for.
+    /// What is fetched before clients request it.
     pub look_ahead: LookAhead,
-    /// Where tips are learned. The last ones have no path: they are for routes
+    /// How tips are probed. The last ones have no status path: they are for routes
     /// whose indexer has none, one for each upstream.
     #[serde(skip)]
     pub tips: Vec<TipSource>,
 }
 
-/// What is fetched before it is asked for, with what the budget has to spare.
+/// What is fetched before clients request it, with spare budget.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LookAhead {
-    /// Whether the next window is fetched for one who walks a list.
+    /// Whether the next window is fetched for a client that pages through a list.
     pub next_window: bool,
-    /// How many hot answers are fetched anew when an epoch begins.
+    /// How many frequently used responses are fetched again when an epoch begins.
     pub refresh: u32,
 }
 
 impl LookAhead {
-    /// Whether anything is.
+    /// Whether anything is fetched ahead.
     pub const fn is_on(self) -> bool {
         self.next_window || self.refresh > 0
     }
 }
 
-/// Where an indexer says its tip.
+/// How an indexer's tip is probed.
 #[derive(Clone, Debug, Serialize)]
 pub struct TipSource {
-    /// What routes call it.
+    /// Its name in the configuration of routes.
     #[serde(skip)]
     pub name: Box<str>,
-    /// Its status path; `None` where there is none, and only answers tell.
+    /// Its status path; `None` where there is none, and the tip follows from answers
+    /// alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Box<str>>,
-    /// The member of the status' JSON object that has the tip's height.
+    /// The member of the status (a JSON object) that is the tip's height.
     pub height: Box<str>,
-    /// How often it is asked.
+    /// The time from one probe to the next.
     #[serde(serialize_with = "crate::units::serialize")]
     pub every: Duration,
-    /// The number of the upstream that is asked.
+    /// The number of its upstream.
     #[serde(skip)]
     pub upstream: u16,
-    /// Its name.
+    /// The upstream's name.
     #[serde(rename = "upstream")]
     pub upstream_name: Box<str>,
 }
 
 impl TipSource {
-    /// How long a tip counts as known since the last good probe was sent: one
-    /// may fail.
+    /// How long a tip counts as known after the last successful probe was sent: one
+    /// probe may fail.
     pub const fn patience(&self) -> Duration {
         self.every.saturating_mul(2)
     }
 
-    /// Whether another says the tip of the same indexer, of the same upstream,
-    /// however often it is asked.
-    pub(super) fn is_of_one_indexer(&self, other: &Self) -> bool {
+    /// Whether another is of the same indexer of the same upstream, perhaps at another
+    /// pace.
+    pub(super) fn is_same_indexer(&self, other: &Self) -> bool {
         (&self.name, &self.path, &self.height) == (&other.name, &other.path, &other.height)
             && self.upstream_name == other.upstream_name
     }

@@ -1,5 +1,5 @@
-//! How a stored answer stands towards the chain: its class, the heights that it
-//! names, the epoch in which it held, and what is made of that for a client.
+//! The chain stamp of a stored response: its finality class, the heights that it
+//! mentions, and the epoch in which it was valid.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,29 +8,36 @@ use super::finality::Class;
 use super::ledger::Epoch;
 use crate::clock::Moment;
 
-/// How a stored answer stands towards the chain.
+/// The relation of a stored response to the chain.
 #[derive(Debug)]
 pub struct ChainStamp {
     /// Its class.
     pub class: Class,
-    /// Its indexer.
+    /// The number of its indexer's tip.
     pub tip: u16,
-    /// The lowest height that it names; above `highest` where it names none.
+    /// The lowest height that it mentions; above `highest` where it mentions none.
     pub lowest: u32,
-    /// The highest height that it names.
+    /// The highest height that it mentions.
     pub highest: u32,
     epoch: AtomicU64,
-    /// When the first of a row of answers was received that were all the same,
-    /// where this is not the first.
-    since: Moment,
-    /// What clients were promised when it was stored, in milliseconds.
-    promised: u32,
-    heat: AtomicU32,
+    /// When the first of several equal answers was received, of which this is the
+    /// last; the clock's end where it is the first.
+    unchanged_since: Moment,
+    /// The `max-age` that clients get, in milliseconds.
+    client_lifetime: u32,
+    /// Sampled hits, of which half are forgotten at each new epoch.
+    uses: AtomicU32,
 }
 
 impl ChainStamp {
-    /// Of an answer that names blocks from one height to another, or none.
-    pub const fn new(class: Class, tip: u16, heights: Option<(u32, u32)>, epoch: Epoch) -> Self {
+    /// The stamp of an answer that mentions blocks from one height to another, or
+    /// none.
+    pub(crate) const fn new(
+        class: Class,
+        tip: u16,
+        heights: Option<(u32, u32)>,
+        epoch: Epoch,
+    ) -> Self {
         let (lowest, highest) = match heights {
             Some(heights) => heights,
             None => (1, 0),
@@ -41,92 +48,71 @@ impl ChainStamp {
             lowest,
             highest,
             epoch: AtomicU64::new(epoch),
-            since: Moment::from_nanos(u64::MAX),
-            promised: 0,
-            heat: AtomicU32::new(0),
+            unchanged_since: Moment::from_nanos(u64::MAX),
+            client_lifetime: 0,
+            uses: AtomicU32::new(0),
         }
     }
 
-    /// With what clients are promised.
+    /// Sets the `max-age` that clients get.
     #[must_use]
-    pub fn promising(self, promise: Duration) -> Self {
+    pub(crate) fn with_client_lifetime(self, lifetime: Duration) -> Self {
         Self {
-            promised: u32::try_from(promise.as_millis()).unwrap_or(u32::MAX),
+            client_lifetime: u32::try_from(lifetime.as_millis()).unwrap_or(u32::MAX),
             ..self
         }
     }
 
-    /// Notes that it is the same as what was received at a moment before.
-    pub fn unchanged_since(&mut self, since: Moment) {
-        self.since = since;
+    /// Notes that the answer equals one that was received earlier.
+    pub(crate) fn set_unchanged_since(&mut self, since: Moment) {
+        self.unchanged_since = since;
     }
 
-    /// Since when an answer that was received at a moment has come again and
-    /// again without a change.
-    pub fn since(&self, received: Moment) -> Moment {
-        self.since.min(received)
+    /// Since when the answer, received at a moment, is known to be unchanged.
+    pub(crate) fn unchanged_since(&self, received: Moment) -> Moment {
+        self.unchanged_since.min(received)
     }
 
-    /// The age of what is fresh: the time since the answer was received or shown
-    /// to be unchanged (RFC 9111 §4.2.3). A probe that finds the tip as it was
-    /// shows that what names its blocks stands, and then `max-age` less `age` is
-    /// what can be promised now. It shows nothing of what any block may change,
-    /// such as a token: the indexer may have had more to say of the same tip.
-    pub fn age(&self, received: Moment, ttl: Duration, now: Moment) -> Duration {
+    /// The age of a fresh response: the time since it was received or proved to be
+    /// unchanged (RFC 9111 §4.2.3). A probe that finds the same tip proves a
+    /// `recent` response; its age is then such that `max-age` less age is the
+    /// freshness that is left. It proves nothing of a `live` response, such as a
+    /// token: the indexer may have written more of the same tip since.
+    pub(crate) fn age(&self, received: Moment, ttl: Duration, now: Moment) -> Duration {
         let since = now.since(received);
         match self.class {
             Class::Recent => {
-                let promised = Duration::from_millis(u64::from(self.promised));
-                promised.saturating_sub(ttl).min(since)
+                let lifetime = Duration::from_millis(u64::from(self.client_lifetime));
+                lifetime.saturating_sub(ttl).min(since)
             }
             Class::Absent | Class::Live | Class::Final => since,
         }
     }
 
-    /// The heights that it names, if any.
-    pub fn heights(&self) -> Option<(u32, u32)> {
+    /// The lowest and the highest height that it mentions, if any.
+    pub(crate) fn heights(&self) -> Option<(u32, u32)> {
         (self.lowest <= self.highest).then_some((self.lowest, self.highest))
     }
 
-    /// The last epoch in which it is known to have held.
-    pub fn epoch(&self) -> Epoch {
+    /// The last epoch in which it is known to have been valid.
+    pub(crate) fn epoch(&self) -> Epoch {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Notes that it holds in an epoch as well.
-    pub(super) fn hold_in(&self, epoch: Epoch) {
+    /// Notes that it is valid in an epoch as well.
+    pub(super) fn set_epoch(&self, epoch: Epoch) {
         self.epoch.store(epoch, Ordering::Relaxed);
     }
 
-    /// Counts some use of it.
-    pub fn warm(&self, by: u32) {
-        self.heat.fetch_add(by, Ordering::Relaxed);
+    /// Counts uses of it.
+    pub(crate) fn count_uses(&self, uses: u32) {
+        self.uses.fetch_add(uses, Ordering::Relaxed);
     }
 
-    /// Its use lately, of which half is forgotten by asking.
-    pub fn cool(&self) -> u32 {
-        let heat = self.heat.load(Ordering::Relaxed);
-        self.heat.store(heat / 2, Ordering::Relaxed);
-        heat
+    /// Its recent uses; half of them are forgotten by each call.
+    pub(crate) fn halve_uses(&self) -> u32 {
+        let uses = self.uses.load(Ordering::Relaxed);
+        self.uses.store(uses / 2, Ordering::Relaxed);
+        uses
     }
-}
-
-/// What a stored answer is good for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
-    /// It may be served for so long.
-    Fresh {
-        /// What is left of its freshness, as far as can be promised.
-        ttl: Duration,
-    },
-    /// So is it, and its blocks have become final since it was stored.
-    Revalidated {
-        /// What is left of its freshness.
-        ttl: Duration,
-    },
-    /// It may be out of date, for so long.
-    Stale {
-        /// How long ago it ceased to be fresh.
-        by: Duration,
-    },
 }

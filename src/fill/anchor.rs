@@ -1,9 +1,9 @@
-//! Confirming: after a new block has come, one request proves that everything
-//! that was known of the blocks before it still holds.
+//! Revalidation by anchor block: after a new block, one request proves that all
+//! responses that mention only the blocks before it are still valid.
 //!
-//! A block's hash commits to all blocks below it. So where the highest block
-//! that was seen in the epoch before is seen again, no answer that names it or
-//! lower ones has to be fetched anew, be there one or thousands.
+//! A block's hash commits to all blocks below it. So where the highest block that
+//! was seen in the previous epoch is seen again, no response that mentions it or
+//! lower blocks has to be fetched again.
 
 use std::sync::Arc;
 
@@ -16,14 +16,13 @@ use crate::route::Route;
 use crate::route::canonical::{page, with_page};
 use crate::upstream::{Failure, RequestPriority};
 
-/// Windows up to this size are fetched whole to see their block: somebody will
-/// want them. Of larger ones a single item does.
+/// Windows up to this many items are fetched whole to see their block, since clients
+/// will request them. Of larger windows one item is fetched.
 const MOST_ITEMS: u64 = 100;
 
 impl Fill {
-    /// Where what is stored for a key, or would make an answer for it, only
-    /// lacks the proof that its blocks still stand, gets that proof. Answers
-    /// whether anything was looked for.
+    /// Requests the anchor block of what is stored for a key, or would make an answer
+    /// for it. Answers whether there is one.
     ///
     /// # Errors
     /// Where the upstream failed in a way in which it would fail again.
@@ -32,32 +31,32 @@ impl Fill {
         lead: &Lead<FillResult>,
         key: &Key,
         route: &Route,
-        wish: RequestPriority,
+        priority: RequestPriority,
     ) -> Result<bool, Failure> {
-        let Some((anchor, _)) = self.proof(key, route) else {
+        let Some((anchor, _)) = self.anchor_key(key, route) else {
             return Ok(false);
         };
-        // Whatever comes of it, the ledger has learned it; where nothing does,
-        // the key itself is asked for, and tells why.
-        match self.exchange(lead, &anchor, wish, true).await {
+        // The ledger has the result. If there is none, the key itself is requested, and
+        // fails for the same reason.
+        match self.exchange(lead, &anchor, priority, true).await {
             Err(failure) if failure.is_of_all() => Err(failure),
             Ok(_) | Err(_) => Ok(true),
         }
     }
 
-    /// The key that would prove it, and its route.
-    pub(super) fn proof(&self, key: &Key, route: &Route) -> Option<(Key, &Route)> {
+    /// The key of the anchor block, and its route.
+    pub(super) fn anchor_key(&self, key: &Key, route: &Route) -> Option<(Key, &Route)> {
         let height = self
-            .doubtful(key, route)
+            .stored_for(key, route)
             .into_iter()
             .find_map(|stored| self.chain.anchor(stored.stamp()?))?;
         let (anchor, source) = self.block_key(route.cache.tip, height)?;
-        // To fetch the very thing is as good.
+        // Requesting the key itself is as good.
         (anchor != *key && self.is_sliceable(anchor.route())).then_some((anchor, source))
     }
 
-    /// What is stored for a key, or that an answer for it could be cut from.
-    fn doubtful(&self, key: &Key, route: &Route) -> Vec<Arc<StoredResponse>> {
+    /// What is stored for a key, or could be sliced into an answer for it.
+    fn stored_for(&self, key: &Key, route: &Route) -> Vec<Arc<StoredResponse>> {
         let store = self.cache.store();
         let own = store.get(key);
         let window = route.pages.and_then(|size| {
@@ -66,13 +65,13 @@ impl Fill {
             store.get(&with_page(key, size, offset - offset % size)?)
         });
         let source = self
-            .hint(key, route)
+            .transaction_window(key, route)
             .and_then(|(_, _, window)| store.get(&window));
         [own, window, source].into_iter().flatten().collect()
     }
 
-    /// The key that shows the block at a height, and its route: of those with
-    /// whole blocks' lists that go by a tip.
+    /// The key that shows the block at a height, and its route: one of those of a tip
+    /// that list whole blocks.
     pub(super) fn block_key(&self, tip: u16, height: u32) -> Option<(Key, &Route)> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {

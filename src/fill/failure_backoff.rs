@@ -1,12 +1,12 @@
-//! Failures of late, by key: what has failed four times in a row is not asked
-//! for again for a while, which is twice as long after each failure more. So a dead
-//! upstream, or a target that it cannot answer, gets a request now and then and
-//! not one for each client.
+//! Failure backoff: a key that has failed four times in a row is not requested again
+//! for a while, which doubles with each further failure. So an upstream that is down,
+//! or a target that it cannot answer, gets few requests, however many clients send
+//! theirs.
 //!
-//! Invariants: nothing is remembered for longer than the settings say; the
-//! number of keys is bounded.
+//! Invariants: nothing is remembered for longer than the settings say; the number of
+//! keys is bounded.
 //!
-//! Deliberately absent: the upstream's health as a whole (`upstream::breaker`).
+//! Deliberately absent: the health of the upstream as a whole (`upstream::endpoint`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,40 +20,39 @@ use crate::clock::Moment;
 use crate::upstream::Failure;
 use crate::upstream::endpoint::breaker::RequestOutcome;
 
-/// For how long a failure is remembered.
+/// How long a key is not requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// After the fourth in a row.
+    /// After its fourth failure in a row.
     #[serde(serialize_with = "crate::units::serialize")]
     pub error_ttl: Duration,
-    /// After any number of them.
+    /// At most, after further ones.
     #[serde(serialize_with = "crate::units::serialize")]
     pub max_error_ttl: Duration,
 }
 
-/// What has failed lately.
-pub(super) struct Lapses {
+/// The keys that failed recently.
+pub(super) struct FailureBackoff {
     settings: Settings,
-    keys: Mutex<HashMap<Box<[u8]>, Lapse, RandomState>>,
+    keys: Mutex<HashMap<Box<[u8]>, FailedKey, RandomState>>,
 }
 
 #[derive(Clone)]
-struct Lapse {
+struct FailedKey {
     failure: Failure,
-    /// How often in a row.
-    row: u32,
+    /// The number of failures in a row.
+    count: u32,
     at: Moment,
     until: Moment,
 }
 
-/// So many times in a row a key is asked for again at once.
+/// After this many failures in a row a key is still requested at once.
 const AT_ONCE: u32 = 3;
-/// So many keys are remembered. Where there are more, those go that failed the
-/// longest ago: one that fails again and again is remembered, however many others
-/// fail once.
+/// The most keys that are remembered. Those that failed the longest ago make room, so
+/// that a key that keeps failing is remembered however many others fail once.
 const MOST: usize = 4096;
 
-impl Lapses {
+impl FailureBackoff {
     /// Nothing has failed.
     pub(super) fn new(settings: Settings) -> Self {
         Self {
@@ -62,7 +61,7 @@ impl Lapses {
         }
     }
 
-    /// What failed, to be remembered by other settings.
+    /// The same keys, with other settings.
     pub(super) fn after(&self, settings: Settings) -> Self {
         Self {
             settings,
@@ -70,25 +69,25 @@ impl Lapses {
         }
     }
 
-    /// How a key failed, if it need not be tried again now.
-    pub(super) fn remembered(&self, key: &Key, now: Moment) -> Option<Failure> {
+    /// How a key failed, if it is not to be requested yet.
+    pub(super) fn recent(&self, key: &Key, now: Moment) -> Option<Failure> {
         let keys = self.keys();
-        let lapse = keys.get(key.as_bytes())?;
-        (lapse.until > now).then(|| lapse.failure.clone())
+        let failed = keys.get(key.as_bytes())?;
+        (failed.until > now).then(|| failed.failure.clone())
     }
 
-    /// A key has failed.
+    /// Notes that a key has failed.
     pub(super) fn fail(&self, key: &Key, failure: &Failure, now: Moment) {
         if !is_remembered(failure) {
             return;
         }
         let mut keys = self.keys();
-        let row = match keys.get(key.as_bytes()) {
-            Some(lapse) if !self.is_over(lapse, now) => lapse.row.saturating_add(1),
+        let count = match keys.get(key.as_bytes()) {
+            Some(failed) if !self.is_over(failed, now) => failed.count.saturating_add(1),
             Some(_) | None => 1,
         };
-        // A target that is refused, or unknown, stays so for a while: that is
-        // known at once.
+        // A target that is refused or unknown stays so for a while: the backoff begins at
+        // once.
         let is_lasting = matches!(
             failure,
             Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
@@ -97,12 +96,12 @@ impl Lapses {
             true => AT_ONCE + 1,
             false => 1,
         };
-        let row = row.max(least);
+        let count = count.max(least);
         if keys.len() >= MOST && !keys.contains_key(key.as_bytes()) {
             self.make_room(&mut keys, now);
         }
-        let until = match row.checked_sub(AT_ONCE + 1) {
-            // A few failures are nothing yet.
+        let until = match count.checked_sub(AT_ONCE + 1) {
+            // Too few failures for a pause.
             None => now,
             Some(doubled) => {
                 let pause = self.settings.error_ttl;
@@ -110,16 +109,16 @@ impl Lapses {
                 now + pause.min(self.settings.max_error_ttl)
             }
         };
-        let lapse = Lapse {
+        let failed = FailedKey {
             failure: failure.clone(),
-            row,
+            count,
             at: now,
             until,
         };
-        keys.insert(key.as_bytes().into(), lapse);
+        keys.insert(key.as_bytes().into(), failed);
     }
 
-    /// A key has been answered.
+    /// Forgets a key, which was answered.
     pub(super) fn forget(&self, key: &Key) {
         let mut keys = self.keys();
         if !keys.is_empty() {
@@ -132,37 +131,37 @@ impl Lapses {
         self.keys().len()
     }
 
-    /// Forgets what is over; if that is nothing, the quarter that failed the
-    /// longest ago, so that this is seldom needed.
-    fn make_room(&self, keys: &mut HashMap<Box<[u8]>, Lapse, RandomState>, now: Moment) {
-        keys.retain(|_, lapse| !self.is_over(lapse, now));
+    /// Forgets keys whose failures are long ago; if there are none, the quarter that
+    /// failed the longest ago, so that this is rarely needed.
+    fn make_room(&self, keys: &mut HashMap<Box<[u8]>, FailedKey, RandomState>, now: Moment) {
+        keys.retain(|_, failed| !self.is_over(failed, now));
         if keys.len() < MOST {
             return;
         }
         let mut surplus = MOST / 4;
-        let mut times: Vec<_> = keys.values().map(|lapse| lapse.at).collect();
+        let mut times: Vec<_> = keys.values().map(|failed| failed.at).collect();
         let (_, last, _) = times.select_nth_unstable(surplus);
         let last = *last;
-        keys.retain(|_, lapse| {
-            let goes = surplus > 0 && lapse.at <= last;
+        keys.retain(|_, failed| {
+            let goes = surplus > 0 && failed.at <= last;
             surplus -= usize::from(goes);
             !goes
         });
     }
 
-    /// Whether a failure is too long ago for the next to be one in a row.
-    fn is_over(&self, lapse: &Lapse, now: Moment) -> bool {
+    /// Whether a failure is too long ago to count as one in a row with the next.
+    fn is_over(&self, failed: &FailedKey, now: Moment) -> bool {
         let longest = self.settings.max_error_ttl * 2;
-        lapse.until <= now && now.since(lapse.at) > longest
+        failed.until <= now && now.since(failed.at) > longest
     }
 
-    fn keys(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, Lapse, RandomState>> {
+    fn keys(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, FailedKey, RandomState>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether it cost the upstream something that the next would cost as well.
-/// What is ours, and what a key has to do with, has its own times.
+/// Whether the next request would load the upstream and fail in the same way.
+/// Failures of ordgate itself and of keys have pauses of their own.
 fn is_remembered(failure: &Failure) -> bool {
     let is_of_target = matches!(
         failure,
@@ -186,8 +185,8 @@ mod tests {
         Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
     }
 
-    fn lapses() -> Lapses {
-        Lapses::new(Settings {
+    fn backoff() -> FailureBackoff {
+        FailureBackoff::new(Settings {
             error_ttl: Duration::from_secs(1),
             max_error_ttl: Duration::from_secs(8),
         })
@@ -196,38 +195,34 @@ mod tests {
     const SLOW: Failure = Failure::TimedOut(TimedOut::FirstByte);
 
     #[test]
-    fn each_failure_more_is_remembered_twice_as_long() {
-        let lapses = lapses();
+    fn each_further_failure_doubles_the_pause() {
+        let backoff = backoff();
         let mut now = 0;
         for seconds in [0, 0, 0, 1, 2, 4, 8, 8] {
-            lapses.fail(&key("/a"), &SLOW, at(now));
+            backoff.fail(&key("/a"), &SLOW, at(now));
             let until = now + seconds * 1000;
             if seconds > 0 {
-                let last = lapses.remembered(&key("/a"), at(until - 1));
+                let last = backoff.recent(&key("/a"), at(until - 1));
                 assert_eq!(last, Some(SLOW), "{seconds}");
             }
-            assert_eq!(lapses.remembered(&key("/a"), at(until)), None, "{seconds}");
-            assert_eq!(lapses.remembered(&key("/b"), at(now)), None);
+            assert_eq!(backoff.recent(&key("/a"), at(until)), None, "{seconds}");
+            assert_eq!(backoff.recent(&key("/b"), at(now)), None);
             now = until;
         }
-        lapses.forget(&key("/a"));
-        lapses.fail(&key("/a"), &SLOW, at(now));
+        backoff.forget(&key("/a"));
+        backoff.fail(&key("/a"), &SLOW, at(now));
+        assert_eq!(backoff.recent(&key("/a"), at(now)), None, "the first again");
+        backoff.fail(&key("/a"), &SLOW, at(now + 16_001));
         assert_eq!(
-            lapses.remembered(&key("/a"), at(now)),
-            None,
-            "the first again"
-        );
-        lapses.fail(&key("/a"), &SLOW, at(now + 16_001));
-        assert_eq!(
-            lapses.remembered(&key("/a"), at(now + 16_001)),
+            backoff.recent(&key("/a"), at(now + 16_001)),
             None,
             "long ago"
         );
     }
 
     #[test]
-    fn what_has_its_own_times_is_not_remembered() {
-        let lapses = lapses();
+    fn failures_with_pauses_of_their_own_are_not_remembered() {
+        let backoff = backoff();
         let retry_after = Duration::from_secs(9);
         for failure in [
             Failure::Spent { retry_after },
@@ -243,59 +238,59 @@ mod tests {
             Failure::Abandoned,
         ] {
             for _ in 0..9 {
-                lapses.fail(&key("/a"), &failure, at(0));
+                backoff.fail(&key("/a"), &failure, at(0));
             }
-            assert_eq!(lapses.remembered(&key("/a"), at(0)), None, "{failure:?}");
+            assert_eq!(backoff.recent(&key("/a"), at(0)), None, "{failure:?}");
         }
     }
 
     #[test]
-    fn a_target_that_is_refused_or_unknown_is_remembered_at_once() {
+    fn a_refused_or_unknown_target_pauses_at_once() {
         let unknown = Failure::NoSuchRoute {
             endpoint: "http://a".into(),
         };
         let refused = Failure::TargetRefused(http::StatusCode::FORBIDDEN);
         for failure in [refused, unknown] {
-            let lapses = lapses();
+            let backoff = backoff();
             let mut now = 0;
             for seconds in [1, 2, 4, 8, 8] {
-                lapses.fail(&key("/a"), &failure, at(now));
+                backoff.fail(&key("/a"), &failure, at(now));
                 now += seconds * 1000;
-                let last = lapses.remembered(&key("/a"), at(now - 1));
+                let last = backoff.recent(&key("/a"), at(now - 1));
                 assert_eq!(last, Some(failure.clone()), "{seconds}");
-                assert_eq!(lapses.remembered(&key("/a"), at(now)), None, "{seconds}");
+                assert_eq!(backoff.recent(&key("/a"), at(now)), None, "{seconds}");
             }
-            lapses.forget(&key("/a"));
-            assert_eq!(lapses.len(), 0);
+            backoff.forget(&key("/a"));
+            assert_eq!(backoff.len(), 0);
         }
     }
 
     #[test]
-    fn their_number_is_bounded() {
-        let lapses = lapses();
+    fn the_number_of_keys_is_bounded() {
+        let backoff = backoff();
         for n in 0..MOST * 2 {
-            lapses.fail(&key(&format!("/{n}")), &SLOW, at(0));
+            backoff.fail(&key(&format!("/{n}")), &SLOW, at(0));
         }
-        assert!((MOST / 2..=MOST).contains(&lapses.len()));
-        lapses.fail(&key("/late"), &SLOW, at(60_000));
-        assert_eq!(lapses.len(), 1);
+        assert!((MOST / 2..=MOST).contains(&backoff.len()));
+        backoff.fail(&key("/late"), &SLOW, at(60_000));
+        assert_eq!(backoff.len(), 1);
     }
 
     #[test]
-    fn a_flood_of_others_does_not_keep_a_key_from_being_remembered() {
-        let lapses = lapses();
+    fn a_flood_of_failing_keys_does_not_displace_a_frequent_one() {
+        let backoff = backoff();
         let unknown = Failure::NoSuchRoute {
             endpoint: "http://a".into(),
         };
         // A thousand others fail each second, once each.
         let (mut asked, mut now) = (0, 0);
         for n in 0..20_000 {
-            lapses.fail(&key(&format!("/{n}")), &unknown, at(now));
-            if lapses.remembered(&key("/hot"), at(now)).is_none() {
-                lapses.fail(&key("/hot"), &unknown, at(now));
+            backoff.fail(&key(&format!("/{n}")), &unknown, at(now));
+            if backoff.recent(&key("/hot"), at(now)).is_none() {
+                backoff.fail(&key("/hot"), &unknown, at(now));
                 asked += 1;
             }
-            assert!(lapses.len() <= MOST);
+            assert!(backoff.len() <= MOST);
             now += 1;
         }
         assert!(asked < 20, "in 20 s: {asked}");

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use super::Fill;
-use super::assemble::List;
+use super::windows::List;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
-use crate::chain::runs::TransactionLocation;
+use crate::chain::TransactionLocation;
 use crate::upstream::{Priority, RequestPriority};
 
 /// How a key would be fetched.
@@ -57,7 +57,7 @@ impl Fill {
         if let Some(chosen) = self.check_key(key, route).filter(|chosen| chosen != key) {
             return Plan::Check(chosen);
         }
-        if let Some((anchor, _)) = self.proof(key, route) {
+        if let Some((anchor, _)) = self.anchor_key(key, route) {
             return Plan::Revalidate(anchor);
         }
         if self.derive(key, route).is_some() {
@@ -83,7 +83,7 @@ impl Fill {
             wanted.into_iter().filter_map(|(_, part)| part).collect();
         // A window that is no page, such as an error, answers for all.
         let is_other = parts.iter().any(|part| part.page().is_none());
-        match is_other || self.cut_page(&list, &parts).is_some() {
+        match is_other || self.slice_page(&list, &parts).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
                 asks: list.windows(),
@@ -103,7 +103,7 @@ impl Fill {
     /// Where a transaction was last seen among its block's windows, and that
     /// window's key.
     pub fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
-        let (_, location, window) = self.hint(key, self.route(key)?)?;
+        let (_, location, window) = self.transaction_window(key, self.route(key)?)?;
         Some((location, window))
     }
 }

@@ -155,7 +155,7 @@ impl Gateway {
         match stale {
             Some(stale) => self.fetch_or(&miss.lookup, stale, arrived, priority).await,
             None => {
-                let wait = Wait::until(arrived + self.fill.patience(key));
+                let wait = Wait::until(arrived + self.fill.longest_wait(key));
                 let (result, collapsed) = self.find(&miss.lookup, wait, priority).await;
                 Fetched {
                     result,
@@ -213,7 +213,7 @@ impl Gateway {
         let (result, collapsed) = match result {
             // The wait was cut short for a response that may no longer answer.
             Err(Failure::TimedOut(TimedOut::Whole)) => {
-                let wait = Wait::until(arrived + self.fill.patience(&lookup.key));
+                let wait = Wait::until(arrived + self.fill.longest_wait(&lookup.key));
                 let priority = RequestPriority {
                     priority: Priority::Miss,
                     ..priority

@@ -1,23 +1,19 @@
 //! One pass over an upstream body: is it JSON, is it an activity page and which
 //! blocks does it name, when was the token deployed that it describes.
 //!
-//! serde_json does the scanning. Values that matter are read as [`RawValue`], and
-//! the objects around them as members, so that no byte is scanned twice; where a
-//! value begins and ends follows from where its neighbours do. Nothing but a
-//! syntax error ends the pass early: a member of an unexpected form only means
-//! that the body is no page, or that an item has no location.
+//! A member of an unexpected form does not end the pass: it only means that the body
+//! is no page, or that an item has no location.
 //!
 //! Deliberately absent: whether the page is the one that was requested
 //! ([`check_window`](super::check_window)).
 
-use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::page::{Items, Member, Page, Span};
+use super::json::{Name, Once, ReadMembers, ReadValue, Text, Value, decode};
+use super::page::{BodySpan, EnvelopeMember, Items, Page};
 use super::{Block, Hash, hash};
 
 /// What one pass over a JSON body finds.
@@ -51,176 +47,13 @@ impl BodyIndex {
     }
 }
 
-/// The text of a body, in which parts are found by their addresses.
-#[derive(Clone, Copy)]
-struct Text<'b>(&'b str);
-
-impl<'b> Text<'b> {
-    fn byte(self, at: usize) -> Option<u8> {
-        self.0.as_bytes().get(at).copied()
-    }
-
-    /// Where a part of the text ends in it.
-    fn end_of(self, part: &'b RawValue) -> usize {
-        let part = part.get();
-        let start = part.as_ptr().addr().saturating_sub(self.0.as_ptr().addr());
-        start + part.len()
-    }
-
-    /// The first position from `at` on that is no blank (RFC 8259 §2).
-    fn skip_blanks(self, at: usize) -> usize {
-        let rest = self.0.as_bytes().get(at..).unwrap_or_default();
-        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r');
-        at + rest.iter().take_while(|byte| is_blank(byte)).count()
-    }
-
-    /// Where the value begins that follows a separator, or follows at once.
-    fn value_after(self, at: usize, separator: u8) -> usize {
-        let at = self.skip_blanks(at);
-        match self.byte(at) == Some(separator) {
-            true => self.skip_blanks(at + 1),
-            false => at,
-        }
-    }
-
-    /// Reads over a value of no interest; answers with its end.
-    fn skip<A: MapAccess<'b>>(self, members: &mut A) -> Result<usize, A::Error> {
-        Ok(self.end_of(members.next_value()?))
-    }
-}
-
-/// A member's name. It is decoded where it has escapes; one that cannot be, such
-/// as half of a surrogate pair, is still JSON.
-struct Name<'b> {
-    decoded: Option<Cow<'b, str>>,
-}
-
-impl<'b> Name<'b> {
-    fn of(name: &'b RawValue) -> Self {
-        Self {
-            decoded: decode(name),
-        }
-    }
-
-    /// Whether the name is written with escapes.
-    fn is_escaped(&self) -> bool {
-        !matches!(self.decoded, Some(Cow::Borrowed(_)))
-    }
-}
-
-/// A string's text; `None` where the value is no string, or one that no text
-/// equals.
-fn decode(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let inner = raw.get().strip_prefix('"')?.strip_suffix('"')?;
-    match inner.contains('\\') {
-        true => serde_json::from_str(raw.get()).ok().map(Cow::Owned),
-        false => Some(Cow::Borrowed(inner)),
-    }
-}
-
-/// An object that is read member by member.
-trait Members<'b> {
-    /// Reads the value of a member, which begins at `start`; answers with its
-    /// end. Errors are those of the JSON syntax alone.
-    fn read<A: MapAccess<'b>>(
-        &mut self,
-        name: Name<'b>,
-        start: usize,
-        members: &mut A,
-    ) -> Result<usize, A::Error>;
-}
-
-/// A value that is read into `members` if it is an object, else skipped.
-struct Value<'r, 'b, M> {
-    text: Text<'b>,
-    start: usize,
-    members: &'r mut M,
-}
-
-struct ReadValue {
-    is_object: bool,
-    end: usize,
-}
-
-impl<'r, 'b, M: Members<'b>> Value<'r, 'b, M> {
-    fn new(text: Text<'b>, start: usize, members: &'r mut M) -> Self {
-        Self {
-            text,
-            start,
-            members,
-        }
-    }
-}
-
-impl<'b, M: Members<'b>> DeserializeSeed<'b> for Value<'_, 'b, M> {
-    type Value = ReadValue;
-
-    fn deserialize<D: Deserializer<'b>>(self, deserializer: D) -> Result<ReadValue, D::Error> {
-        if self.text.byte(self.start) == Some(b'{') {
-            return deserializer.deserialize_map(self);
-        }
-        let raw = <&RawValue>::deserialize(deserializer)?;
-        Ok(ReadValue {
-            is_object: false,
-            end: self.text.end_of(raw),
-        })
-    }
-}
-
-impl<'b, M: Members<'b>> Visitor<'b> for Value<'_, 'b, M> {
-    type Value = ReadValue;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'b>>(self, mut members: A) -> Result<ReadValue, A::Error> {
-        let mut end = self.start + 1;
-        while let Some(name) = members.next_key::<&'b RawValue>()? {
-            let start = self.text.value_after(self.text.end_of(name), b':');
-            end = self.members.read(Name::of(name), start, &mut members)?;
-        }
-        Ok(ReadValue {
-            is_object: true,
-            // The closing brace.
-            end: self.text.skip_blanks(end) + 1,
-        })
-    }
-}
-
-/// A member that must occur once.
-struct Once<T> {
-    value: Option<T>,
-    count: u32,
-}
-
-impl<T> Once<T> {
-    const fn new() -> Self {
-        Self {
-            value: None,
-            count: 0,
-        }
-    }
-
-    /// Notes an occurrence, whose value may be of no use. Of a member that occurs
-    /// twice, readers of JSON differ in which they take.
-    fn set(&mut self, value: Option<T>) {
-        self.count += 1;
-        self.value = value;
-    }
-
-    fn get(self) -> Option<T> {
-        self.value.filter(|_| self.count == 1)
-    }
-}
-
 /// The body's outermost object.
 struct Envelope<'b> {
     text: Text<'b>,
-    limit: Once<(u64, Span)>,
-    offset: Once<(u64, Span)>,
-    total: Once<(u64, Span)>,
-    results: Once<(Items, Span)>,
+    limit: Once<(u64, BodySpan)>,
+    offset: Once<(u64, BodySpan)>,
+    total: Once<(u64, BodySpan)>,
+    results: Once<(Items, BodySpan)>,
     token: Once<u32>,
     /// Whether all names can be decoded.
     is_decoded: bool,
@@ -260,10 +93,10 @@ impl<'b> Envelope<'b> {
             let (total, total_at) = self.total.get()?;
             let (items, results_at) = results?;
             let mut envelope = [
-                (Member::Limit, limit_at),
-                (Member::Offset, offset_at),
-                (Member::Total, total_at),
-                (Member::Results, results_at),
+                (EnvelopeMember::Limit, limit_at),
+                (EnvelopeMember::Offset, offset_at),
+                (EnvelopeMember::Total, total_at),
+                (EnvelopeMember::Results, results_at),
             ];
             envelope.sort_by_key(|(_, span)| span.start);
             let plain = self.has_page_members_only;
@@ -278,7 +111,7 @@ impl<'b> Envelope<'b> {
     }
 }
 
-impl<'b> Members<'b> for Envelope<'b> {
+impl<'b> ReadMembers<'b> for Envelope<'b> {
     fn read<A: MapAccess<'b>>(
         &mut self,
         name: Name<'b>,
@@ -297,7 +130,7 @@ impl<'b> Members<'b> for Envelope<'b> {
             "results" if self.text.byte(start) == Some(b'[') => {
                 let list = List::new(self.text, start);
                 let (items, end) = members.next_value_seed(list)?;
-                self.results.set(Some((items, Span::new(start..end))));
+                self.results.set(Some((items, BodySpan::new(start..end))));
                 return Ok(end);
             }
             "results" => {
@@ -320,7 +153,7 @@ impl<'b> Members<'b> for Envelope<'b> {
         let raw: &RawValue = members.next_value()?;
         let end = self.text.end_of(raw);
         let value = raw.get().parse::<u64>().ok();
-        number.set(value.map(|value| (value, Span::new(start..end))));
+        number.set(value.map(|value| (value, BodySpan::new(start..end))));
         Ok(end)
     }
 }
@@ -368,7 +201,7 @@ impl<'b> Visitor<'b> for List<'b> {
             };
             end = value.end;
             let located = item.finish().filter(|_| value.is_object);
-            self.items.push(Span::new(start..end), located);
+            self.items.push(BodySpan::new(start..end), located);
         }
         // The closing bracket.
         Ok((self.items, self.text.skip_blanks(end) + 1))
@@ -403,7 +236,7 @@ impl<'b> Item<'b> {
     }
 }
 
-impl<'b> Members<'b> for Item<'b> {
+impl<'b> ReadMembers<'b> for Item<'b> {
     fn read<A: MapAccess<'b>>(
         &mut self,
         name: Name<'b>,
@@ -453,7 +286,7 @@ impl<'b> Location<'b> {
     }
 }
 
-impl<'b> Members<'b> for Location<'b> {
+impl<'b> ReadMembers<'b> for Location<'b> {
     fn read<A: MapAccess<'b>>(
         &mut self,
         name: Name<'b>,
@@ -494,7 +327,7 @@ impl<'b> Token<'b> {
     }
 }
 
-impl<'b> Members<'b> for Token<'b> {
+impl<'b> ReadMembers<'b> for Token<'b> {
     fn read<A: MapAccess<'b>>(
         &mut self,
         name: Name<'b>,

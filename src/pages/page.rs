@@ -38,8 +38,8 @@ pub struct Page {
     /// How many items the list has; 0 past the end of the list.
     pub total: u64,
     /// The envelope's values, in the order in which the body has them.
-    envelope: [(Member, Span); 4],
-    items: Box<[Span]>,
+    envelope: [(EnvelopeMember, BodySpan); 4],
+    items: Box<[BodySpan]>,
     blocks: Box<[Block]>,
     runs: Box<[Run]>,
     located: bool,
@@ -56,14 +56,14 @@ pub(super) struct Numbers {
 
 /// A range of a body, of which the first 4 GiB count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Span {
+pub(super) struct BodySpan {
     pub(super) start: u32,
     end: u32,
 }
 
 /// A member of a page's envelope.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Member {
+pub(super) enum EnvelopeMember {
     Limit,
     Offset,
     Total,
@@ -78,7 +78,7 @@ impl Page {
 
     pub(super) fn new(
         [limit, offset, total]: [u64; 3],
-        envelope: [(Member, Span); 4],
+        envelope: [(EnvelopeMember, BodySpan); 4],
         items: Items,
         plain: bool,
     ) -> Self {
@@ -143,7 +143,7 @@ impl Page {
     /// the page does not have all of them, or the range is empty.
     pub(super) fn items<'b>(&self, body: &'b [u8], range: Range<usize>) -> Option<&'b [u8]> {
         let spans = self.items.get(range)?;
-        let whole = Span {
+        let whole = BodySpan {
             start: spans.first()?.start,
             end: spans.last()?.end,
         };
@@ -166,10 +166,10 @@ impl Page {
             written.extend_from_slice(body.get(at..start)?);
             at = end;
             let number = match member {
-                Member::Limit => numbers.limit,
-                Member::Offset => numbers.offset,
-                Member::Total => numbers.total,
-                Member::Results => {
+                EnvelopeMember::Limit => numbers.limit,
+                EnvelopeMember::Offset => numbers.offset,
+                EnvelopeMember::Total => numbers.total,
+                EnvelopeMember::Results => {
                     written.push(b'[');
                     for (at, part) in results.iter().enumerate() {
                         if at > 0 {
@@ -191,7 +191,7 @@ impl Page {
 /// Enough for an envelope without blanks, its numbers at their longest.
 const ENVELOPE: usize = 112;
 
-impl Span {
+impl BodySpan {
     pub(super) fn new(range: Range<usize>) -> Self {
         let within = |at| u32::try_from(at).unwrap_or(u32::MAX);
         Self {
@@ -209,7 +209,7 @@ impl Span {
 /// The items of a page while it is read.
 #[derive(Default)]
 pub(super) struct Items {
-    spans: Vec<Span>,
+    spans: Vec<BodySpan>,
     blocks: Vec<Block>,
     /// The position of each in `blocks`.
     known: BTreeMap<Block, u32>,
@@ -223,7 +223,7 @@ impl Items {
     }
 
     /// Adds the next item. Counts fit in 32 bits, since a page's positions do.
-    pub(super) fn push(&mut self, span: Span, located: Option<Located>) {
+    pub(super) fn push(&mut self, span: BodySpan, located: Option<Located>) {
         let at = self.spans.len() as u32;
         self.spans.push(span);
         let Some(Located { block, tx }) = located else {

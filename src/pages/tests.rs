@@ -73,7 +73,7 @@ fn numbered(number: u32) -> Hash {
     hash(&format!("{number:064x}")).unwrap()
 }
 
-/// An item of a transaction in a block; `blank` stands between its members.
+/// An item of a transaction in a block, with `blank` between its members.
 fn item(height: u32, block: u32, tx: u32, event: usize, blank: &str) -> String {
     format!(
         r#"{{"rune":{{"name":"Ü•]}}\"","number":{event}}},{blank}"location":{blank}{{"block_hash":"{block:064x}","block_height":{height},"tx_id":"{tx:064X}","tx_index":{tx}}},"amount":"0.{event}"}}"#
@@ -120,7 +120,7 @@ impl Style {
     }
 }
 
-/// A block's list, and where each of its transactions stands in it.
+/// A block's list, and the range of each of its transactions.
 #[derive(Clone, Debug)]
 struct List {
     items: Vec<String>,

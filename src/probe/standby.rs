@@ -1,6 +1,5 @@
-//! Probes of the endpoints that stand by: whether they answer, and at what
-//! height they are, so that it is known whom to turn to and whether the one that
-//! is asked lags behind.
+//! Probes of standby endpoints: whether they answer, and their height, so that
+//! failover knows which to use and whether the active one is behind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,16 +11,16 @@ use super::height;
 use crate::fill::Fill;
 use crate::upstream::Upstream;
 
-/// They are asked less often than the one that is asked for answers, as long as
-/// they are well.
+/// Standby endpoints are probed so many times less often than the active one while they
+/// are healthy.
 const SELDOM: u32 = 3;
-/// How often they are asked where no route goes by a tip.
+/// The time between probes where no route has a tip.
 const EVERY: Duration = Duration::from_secs(5);
-/// What is asked then: whatever it answers, it is there.
+/// The target then; any answer shows that the endpoint is up.
 const ANYTHING: &str = "/";
 
-/// Asks those who stand by for as long as a gateway serves; and for the tips
-/// anew whenever another endpoint is asked, since it may be at another one.
+/// Probes the standby endpoints until the task is cancelled. After a failover it
+/// requests a probe of each tip, since the new endpoint may have another.
 pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
     let mut switches = upstream.switches();
     loop {
@@ -35,7 +34,7 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
         join_all(probes).await;
         let each = match upstream.standbys_are_sound() {
             true => SELDOM,
-            // One that is well again is not to wait for long to be known so.
+            // One that recovers should be known soon.
             false => 1,
         };
         let due = began + pace(&fill, &tips) * each;
@@ -48,7 +47,7 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
                         return;
                     }
                     for tip in &tips {
-                        fill.chain.want(*tip);
+                        fill.chain.request_probe(*tip);
                     }
                 }
             }
@@ -56,18 +55,18 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
     }
 }
 
-/// How long it is from one round to the next at the least.
+/// The shortest time from one round to the next.
 pub(super) fn pace(fill: &Fill, tips: &[u16]) -> Duration {
     let paces = tips.iter().filter_map(|tip| fill.chain.source(*tip));
     paces.map(|source| source.every).min().unwrap_or(EVERY)
 }
 
-/// Asks a standby once.
+/// Probes a standby endpoint once.
 async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let source = tip.and_then(|tip| fill.chain.source(tip));
     let Some((source, path)) = source.and_then(|source| Some((source, source.path.as_deref()?)))
     else {
-        // What comes of it, the endpoint's breaker hears.
+        // The endpoint's breaker gets the outcome.
         upstream.knock(at, ANYTHING).await;
         return;
     };
@@ -78,11 +77,11 @@ async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
             }
         }
         Ok(_) => {}
-        // The endpoint has counted that, and tells of it.
+        // The endpoint has counted the failure.
         Err(failure) => tracing::debug!(
             endpoint = at,
             error = failure.name(),
-            "an upstream that stands by does not answer"
+            "a standby endpoint does not answer"
         ),
     }
 }

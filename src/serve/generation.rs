@@ -120,7 +120,7 @@ pub(super) fn after(
         let alike = match route.cache.mode {
             Mode::Chain => {
                 let tip = route.cache.tip;
-                tip == old.cache.tip && chain.judges_alike(&before.fill.chain, tip)
+                tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
             }
             Mode::Respect => before.relay.targets == targets(config.targeted.clone()),
             Mode::Off | Mode::Override => true,

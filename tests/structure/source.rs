@@ -57,7 +57,10 @@ pub(super) fn sources(directory: &str) -> Vec<Source> {
 /// The files of `src`, without those of tests.
 pub(super) fn product() -> Vec<Source> {
     let mut all = sources("src");
-    all.retain(|source| !source.module.ends_with("tests"));
+    all.retain(|source| {
+        let mut parts = source.module.split("::");
+        !parts.any(|part| part.ends_with("tests"))
+    });
     assert!(all.len() > 30, "the sources are found");
     all
 }

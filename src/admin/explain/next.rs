@@ -139,7 +139,7 @@ fn fresh(judged: &JudgedResponse) -> String {
 /// How the key would be fetched.
 fn planned(gateway: &Gateway, key: &Key) -> Next {
     let cut = |why: &str| Next::new("cut from stored windows", why);
-    if let Some(failure) = gateway.fill.remembered(key) {
+    if let Some(failure) = gateway.fill.recent_failure(key) {
         let why = format!(
             "it has failed repeatedly ({}), and the upstream is not asked for it again for a while; a stale answer stands in, where there is one",
             failure.name()

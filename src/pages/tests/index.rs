@@ -199,7 +199,7 @@ fn neighbouring_items_of_a_transaction_make_a_run() {
         item(8, 2, 1, 0, ""),
         // And one that comes again is as well, in a block that is known.
         item(7, 1, 1, 2, ""),
-        // An item that stands nowhere parts what is around it.
+        // An item without a location separates its neighbours.
         "{}".to_owned(),
         item(7, 1, 1, 3, ""),
         // Another block at the height of a former one.

@@ -15,10 +15,10 @@ fn which_windows_a_page_overlaps() {
         (119, 60, 60, &[60, 120]),
         (5, 3, 1, &[5, 6, 7]),
         (5, 3, 10_000, &[0]),
-        // None asks for nothing, and windows of nothing are none.
+        // A limit or a size of 0 has no windows.
         (5, 0, 60, &[]),
         (5, 3, 0, &[]),
-        // The window after the last that can be asked for is left out.
+        // No window lies above the largest offset.
         (most, 60, 60, &[most - most % 60]),
         (most, 1 << 32, 1 << 60, &[0]),
         (most - 1, 60, 1, &[most - 1, most]),

@@ -55,7 +55,7 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
         to,
         "ordgate_remembered_errors",
         "Cache keys whose fetches failed recently; one that keeps failing is fetched less and less often",
-        one(gateway.fill.lapses() as f64),
+        one(gateway.fill.failing_keys() as f64),
     )
 }
 

@@ -1,14 +1,14 @@
-//! Checking live answers: within an epoch, one key that is fetched again and
-//! has not changed stands for all others of its tip.
+//! Live checks: within an epoch, one key that is fetched again and is unchanged
+//! stands for all live responses of its tip.
 //!
-//! Live answers, such as tokens, change with blocks. An indexer may write them
-//! some time before or after its tip moves, so an unchanged tip does not prove
-//! them. But it writes all of them at about the same time. So for a request whose
-//! stored answer is too old, the fill fetches the key that shows such writing best:
-//! the one that is being checked already, else the one that was last seen to
-//! change, else the request's own. If that has not changed, all are fresh again
-//! ([`crate::chain::finality::Checks`]); if it has, each is fetched itself, and
-//! once more a while later.
+//! Live responses, such as tokens, change with blocks. An indexer may write them some
+//! time before or after its tip moves, so an unchanged tip proves nothing of them.
+//! But it writes all of a block at about the same time. So for a request whose stored
+//! response is too old, the fill fetches the key that shows such a change best: the
+//! one that is being checked already, else the one that last changed, else the
+//! request's own. If that is unchanged, all are fresh again
+//! ([`LiveChecks`](crate::chain::live_checks::LiveChecks)); if it has changed, each is
+//! fetched itself, and once more a while later.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,14 +26,14 @@ pub(super) struct CheckKeys(Box<[Mutex<Keys>]>);
 
 #[derive(Default)]
 struct Keys {
-    /// What is being checked now.
+    /// The key that is being checked.
     present: Option<Key>,
-    /// What was last seen to change.
+    /// The key that last changed.
     changed: Option<Key>,
 }
 
 impl CheckKeys {
-    /// None so far.
+    /// No keys, for a number of tips.
     pub(super) fn new(tips: usize) -> Self {
         Self((0..tips).map(|_| Mutex::default()).collect())
     }
@@ -45,9 +45,9 @@ impl CheckKeys {
 }
 
 impl Fill {
-    /// Where what is stored for a key is live and only too old, checks whether
-    /// it may have changed: by a fetch of it, or of another key that stands for
-    /// it. `None` where the key has to be asked for itself.
+    /// Where the stored response of a key is live and only too old, checks whether it
+    /// may have changed: by fetching it, or another key that stands for it. `None`
+    /// where the key itself has to be fetched.
     ///
     /// # Errors
     /// Where the upstream failed in a way in which it would fail again.
@@ -56,7 +56,7 @@ impl Fill {
         lead: &Lead<FillResult>,
         key: &Key,
         route: &Route,
-        wish: RequestPriority,
+        priority: RequestPriority,
     ) -> Result<Option<FillAnswer>, Failure> {
         let Some(chosen) = self.check_key(key, route) else {
             return Ok(None);
@@ -65,7 +65,7 @@ impl Fill {
         if let Some(mut keys) = self.check_keys.of(tip) {
             keys.present = Some(chosen.clone());
         }
-        let found = self.exchange(lead, &chosen, wish, false).await;
+        let found = self.exchange(lead, &chosen, priority, false).await;
         if let Some(mut keys) = self.check_keys.of(tip)
             && keys.present.as_ref() == Some(&chosen)
         {
@@ -84,42 +84,43 @@ impl Fill {
         }))
     }
 
-    /// Which key to fetch for one that is live and only too old: one that has
-    /// been the same for as long as this one is not known to have been, so that
-    /// no time is left out. `None` where a key has to be asked for itself.
+    /// The key to fetch for one that is live and only too old. Another key stands for
+    /// it if it has been unchanged since before this one was last known to be, so that
+    /// no time is left uncovered. `None` where the key itself has to be fetched.
     pub(super) fn check_key(&self, key: &Key, route: &Route) -> Option<Key> {
-        // What is cut from windows is fetched by windows.
+        // Sliced pages are fetched as windows.
         if route.pages.is_some() {
             return None;
         }
-        let known = self.unchecked(key)?;
+        let known = self.checkable_since(key)?;
         let keys = self.check_keys.of(route.cache.tip)?;
         let stands_for_it = |other: &&Key| {
             let stored = self.cache.store().get(other);
-            let since = stored.and_then(|stored| Some(stored.stamp()?.since(stored.received)));
-            let is_as_old = since.is_some_and(|since| since <= known);
-            is_as_old && self.unchecked(other).is_some()
+            let since =
+                stored.and_then(|stored| Some(stored.stamp()?.unchanged_since(stored.received)));
+            let covers = since.is_some_and(|since| since <= known);
+            covers && self.checkable_since(other).is_some()
         };
         let present = keys.present.as_ref().filter(stands_for_it);
         let other = present.or(keys.changed.as_ref().filter(stands_for_it));
         Some(other.unwrap_or(key).clone())
     }
 
-    /// Up to when what is stored for a key is known not to have changed, where
-    /// it is live, too old, and may be checked.
-    fn unchecked(&self, key: &Key) -> Option<Moment> {
+    /// Until when the stored response of a key is known to be unchanged, where it is
+    /// live, too old, and may be checked.
+    fn checkable_since(&self, key: &Key) -> Option<Moment> {
         let stored = self.cache.store().get(key)?;
-        let standing = stored.stamp()?;
+        let stamp = stored.stamp()?;
         let now = self.clock.now();
         self.chain
-            .may_be_checked(standing, stored.received, stored.lifetime, now)
+            .checkable_since(stamp, stored.received, stored.lifetime, now)
     }
 
-    /// What is to be stored for a key, by a request that was sent at a moment,
-    /// is set against what is stored already.
-    pub(super) fn compare(&self, key: &Key, new: &mut StoredResponse, sent: Moment) {
+    /// Compares a new answer, requested at `sent`, with the live response that is
+    /// stored for its key.
+    pub(super) fn compare_with_stored(&self, key: &Key, new: &mut StoredResponse, sent: Moment) {
         let may_be = |class| matches!(class, Class::Live | Class::Absent);
-        let Some(standing) = new.attached.stamp.as_mut().filter(|s| may_be(s.class)) else {
+        let Some(stamp) = new.attached.stamp.as_mut().filter(|s| may_be(s.class)) else {
             return;
         };
         let Some(old) = self.cache.store().get(key) else {
@@ -128,15 +129,15 @@ impl Fill {
         let Some(before) = old.stamp().filter(|s| s.class == Class::Live) else {
             return;
         };
-        let same = old.status == new.status && old.body == new.body;
-        if standing.epoch() == before.epoch() {
+        let unchanged = old.status == new.status && old.body == new.body;
+        if stamp.epoch() == before.epoch() {
             let (received, now) = (old.received, self.clock.now());
-            let since = self.chain.checked(before, received, sent, same, now);
+            let since = self.chain.checked(before, received, sent, unchanged, now);
             if let Some(since) = since {
-                standing.unchanged_since(since);
+                stamp.set_unchanged_since(since);
             }
         }
-        if !same && let Some(mut keys) = self.check_keys.of(standing.tip) {
+        if !unchanged && let Some(mut keys) = self.check_keys.of(stamp.tip) {
             keys.changed = Some(key.clone());
         }
     }

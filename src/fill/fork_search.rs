@@ -1,0 +1,57 @@
+//! The search for the fork point after a change of tip: a status does not show
+//! whether blocks far below the tip were replaced, and final responses that mention
+//! them are not fetched again.
+
+use std::sync::Arc;
+
+use super::Fill;
+use crate::chain::ledger::ForkCheck;
+use crate::collapse::WatchLevel;
+use crate::upstream::{Priority, RequestPriority};
+
+impl Fill {
+    /// Requests a block that was known before the last change of a tip, and lower ones
+    /// while they turn out to be orphaned. What mentions orphaned blocks is purged.
+    /// Ends at once where the tip did not change, no block was known, no route of the
+    /// tip lists a block's items, or another search runs. After a failed request the
+    /// next call continues, but not before the failure's backoff is over.
+    ///
+    /// The request also revalidates recent responses (`fill::anchor`), and is shared
+    /// with it. Its priority is that of a revalidation, since the budget reserved for
+    /// probes is for their pace.
+    pub async fn search_fork_point(self: &Arc<Self>, tip: u16) {
+        let Some(_search) = self.chain.lock_fork_search(tip) else {
+            return;
+        };
+        if self.block_key(tip, 0).is_none() {
+            return;
+        }
+        let priority = RequestPriority::own(Priority::Revalidation);
+        loop {
+            let height = match self.chain.next_fork_check(tip, self.clock.now()) {
+                ForkCheck::None => return,
+                ForkCheck::At(height) => height,
+                ForkCheck::Orphaned(from) => {
+                    self.purge_from(tip, from);
+                    return;
+                }
+            };
+            let Some((key, _)) = self.block_key(tip, height) else {
+                return;
+            };
+            if self.recent_failure(&key).is_some() {
+                self.chain.fork_check_failed(tip);
+                return;
+            }
+            // The ledger has the result.
+            match self.exchange(&WatchLevel, &key, priority, true).await {
+                Ok(_) => self.failures.forget(&key),
+                Err(failure) => {
+                    self.failures.fail(&key, &failure, self.clock.now());
+                    self.chain.fork_check_failed(tip);
+                    return;
+                }
+            }
+        }
+    }
+}

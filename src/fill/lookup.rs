@@ -1,0 +1,86 @@
+//! The key under which a response is stored: a block's is that of its height, where
+//! the height is known, whether clients request it by height or by hash.
+
+use super::Fill;
+use crate::cache::StoredResponse;
+use crate::cache::key::Key;
+use crate::pages::Page;
+use crate::route::Route;
+use crate::route::canonical::{BlockReference, block, with_segment};
+
+/// The key by which a client's request is looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookupKey {
+    /// The key.
+    pub key: Key,
+    /// The block's key by its hash, where the client requested it by hash and its
+    /// height is known.
+    pub by_hash: Option<Key>,
+}
+
+/// The hex digits of a hash.
+const HASH: usize = 64;
+
+impl Fill {
+    /// The key by which a client's request is looked up: a block by its height where
+    /// that is known, since both forms share one stored response, and the upstream
+    /// answers by height faster.
+    pub(crate) fn lookup_key(&self, route: &Route, key: Key) -> LookupKey {
+        // A hash alone is longer than most keys: this is called for every hit.
+        if key.as_bytes().len() < HASH {
+            return LookupKey { key, by_hash: None };
+        }
+        let by_height = route.places.block.and_then(|at| {
+            let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
+                return None;
+            };
+            let height = self.chain.height_of(route.cache.tip, &hash)?;
+            with_segment(&key, at, &height.to_string())
+        });
+        match by_height {
+            Some(by_height) => LookupKey {
+                key: by_height,
+                by_hash: Some(key),
+            },
+            None => LookupKey { key, by_hash: None },
+        }
+    }
+
+    /// Whether a response found by height is of the block that the client requested
+    /// by hash: after a reorg it may be of another.
+    pub(crate) fn is_answer(&self, lookup: &LookupKey, stored: &StoredResponse) -> bool {
+        let (Some(by_hash), Some(route)) = (&lookup.by_hash, self.route(&lookup.key)) else {
+            return true;
+        };
+        let Some(at) = route.places.block else {
+            return true;
+        };
+        let Some(BlockReference::Hash(requested)) = block(by_hash.target(), at) else {
+            return true;
+        };
+        match stored.page().map_or(&[][..], Page::blocks) {
+            [block] => block.hash == requested,
+            // An empty page mentions no block: the hash must still be at that height.
+            [] | [_, _, ..] => {
+                let height = self.chain.height_of(route.cache.tip, &requested);
+                let by_height = height.and_then(|h| with_segment(by_hash, at, &h.to_string()));
+                by_height.as_ref() == Some(&lookup.key)
+            }
+        }
+    }
+}
+
+/// The key that an answer is stored under: by height, where the request was by hash
+/// and the answer shows the block's height.
+pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key {
+    let by_height = route.places.block.and_then(|at| {
+        let Some(BlockReference::Hash(requested)) = block(key.target(), at) else {
+            return None;
+        };
+        match stored.page()?.blocks() {
+            [block] if block.hash == requested => with_segment(key, at, &block.height.to_string()),
+            _ => None,
+        }
+    });
+    by_height.unwrap_or_else(|| key.clone())
+}
