@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-const UNITS: [(&str, u64); 5] = [
+pub(crate) const UNITS: [(&str, u64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
     ("m", 60_000),
     ("s", 1_000),
     ("ms", 1),
 ];
-const SIZES: [(&str, u64); 4] = [
+pub(crate) const SIZES: [(&str, u64); 4] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),

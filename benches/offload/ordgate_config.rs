@@ -1,5 +1,4 @@
-//! ordgate's configuration for a run: the shipped one, with what a bench must
-//! have otherwise.
+//! ordgate's configuration for a run: the shipped one, with what a bench changes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,9 +8,9 @@ use toml::{Table, Value};
 
 const SHIPPED: &str = include_str!("../../proxy.toml");
 
-/// The shipped proxy.toml for this upstream: any port, no limits, and where
-/// they are given, another interval between two looks at the tip and another
-/// size of the upstream's pages.
+/// The shipped proxy.toml for this upstream, with free ports and without limits;
+/// with another interval between two requests for the tip and another size of the
+/// upstream's pages, if they are given.
 pub(crate) fn text(
     upstream: SocketAddr,
     every: Option<Duration>,
@@ -32,13 +31,11 @@ pub(crate) fn text(
     ] {
         inner(&mut config, table)?.insert(key.to_owned(), value);
     }
-    if let Some(every) = every
-        && config.contains_key("chain")
-    {
-        for (_, tip) in inner(inner(&mut config, "chain")?, "tip")?.iter_mut() {
-            let tip = tip.as_table_mut().context("a tip that is no table")?;
+    if let Some(every) = every {
+        let tips = inner(inner(&mut config, "chain")?, "tip")?;
+        for name in ["ordinals", "runes"] {
             let every = format!("{}ms", every.as_millis());
-            tip.insert("every".to_owned(), every.into());
+            inner(tips, name)?.insert("every".to_owned(), every.into());
         }
     }
     if let Some(upstream_page) = upstream_page {

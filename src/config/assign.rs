@@ -1,48 +1,60 @@
-//! Which upstream each tip and each route asks.
+//! Which upstream each tip and each route uses.
 //!
-//! A route or a tip with `upstream = "NAME"` asks that one. A tip without it asks
+//! A route or a tip with `upstream = "NAME"` uses that one. A tip without it uses
 //! the upstream that its routes in mode `chain` name, else the one of the same name
-//! as the tip, else the default one. A route without it asks the upstream of its
+//! as the tip, else the default one. A route without it uses the upstream of its
 //! tip. So `--upstream runes=URL` is enough to have the runes API of the built-in
 //! configuration on a server of its own.
 
-use super::reader::{Placed, Table};
+use super::key::{Setting, nearest};
+use super::problem::{FileSpan, Path};
 use crate::cache::policy::Mode;
 use crate::chain::TipSource;
 use crate::route::Route;
-use crate::upstream::Settings;
+use crate::upstream::{DEFAULT, Settings};
 
-/// The upstreams that there are, and which of them tips say.
+/// The upstreams that routes and tips may name.
+#[derive(Clone, Copy)]
+pub(super) struct KnownUpstreams<'a> {
+    pub(super) settings: &'a [Settings],
+    /// Whether the file's upstreams could not be read, which has been reported:
+    /// routes may name one of them.
+    pub(super) is_incomplete: bool,
+}
+
+/// The number of the upstream that a route names, and where it does.
+pub(super) type NamedUpstream = (u16, FileSpan);
+
+/// The upstreams, and which of them tips name.
 pub(super) struct Assignment<'a> {
     upstreams: &'a [Settings],
-    /// What each tip says, in the order of the tips.
-    said: &'a [Option<u16>],
+    /// The upstream that each tip names, in the order of the tips.
+    of_tips: &'a [Option<u16>],
 }
 
 impl<'a> Assignment<'a> {
-    /// Of these upstreams, by what tips say.
-    pub(super) fn new(upstreams: &'a [Settings], said: &'a [Option<u16>]) -> Self {
-        Self { upstreams, said }
+    pub(super) fn new(upstreams: &'a [Settings], of_tips: &'a [Option<u16>]) -> Self {
+        Self { upstreams, of_tips }
     }
 
-    /// Sets the upstream of each tip and each route. `said` and `spans` have, for
-    /// each route, what it says and where it stands.
+    /// Sets the upstream of each tip and each route. `named` has, for each route,
+    /// the upstream that it names.
     pub(super) fn assign(
         &self,
         tips: &mut Vec<TipSource>,
         routes: &mut [Route],
-        said: &[Option<Placed<u16>>],
-        root: &Table<'_>,
+        named: &[Option<NamedUpstream>],
+        root: &Path<'_>,
     ) {
         for (at, tip) in tips.iter_mut().enumerate() {
-            let of_tip = self.said.get(at).copied().flatten();
+            let of_tip = self.of_tips.get(at).copied().flatten();
             let of_routes = || {
-                let mut said = routes.iter().zip(said).filter_map(|(route, said)| {
+                let mut named = routes.iter().zip(named).filter_map(|(route, named)| {
                     let goes_by = usize::from(route.cache.tip) == at;
-                    let (number, _) = said.as_ref()?;
+                    let (number, _) = named.as_ref()?;
                     (goes_by && route.cache.mode == Mode::Chain).then_some(*number)
                 });
-                said.next()
+                named.next()
             };
             let of_name = || number(self.upstreams, &tip.name);
             tip.upstream = match tip.path.is_some() {
@@ -50,33 +62,33 @@ impl<'a> Assignment<'a> {
                 false => 0,
             };
         }
-        for (route, said) in routes.iter_mut().zip(said) {
+        for (route, named) in routes.iter_mut().zip(named) {
             let tip = tips.get(usize::from(route.cache.tip));
             let of_tip = tip.map_or(0, |tip| tip.upstream);
-            route.upstream = said.as_ref().map_or(of_tip, |(number, _)| *number);
-            if let (Some((_, span)), Some(tip)) = (said, tip)
+            route.upstream = named.as_ref().map_or(of_tip, |(number, _)| *number);
+            if let (Some((_, span)), Some(tip)) = (named, tip)
                 && route.upstream != of_tip
                 && route.cache.mode == Mode::Chain
                 && tip.path.is_some()
             {
                 let name = |number: u16| &*self.upstreams[usize::from(number)].name;
                 let message = format!(
-                    "the route \"{}\" asks the upstream \"{}\", and its tip \"{}\" is asked of \"{}\"; allowed is one upstream for both: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
+                    "route.upstream: the route \"{}\" uses the upstream \"{}\", and its tip \"{}\" is read from \"{}\"; both must use one upstream: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
                     route.name,
                     name(route.upstream),
                     tip.name,
                     name(of_tip),
                     name(route.upstream)
                 );
-                root.problem(span, message);
+                root.problem_whole(span, message);
             }
         }
         self.part_routes_without_tip(tips, routes);
     }
 
-    /// Routes that have no tip learn of the chain from answers alone. Those of
-    /// different upstreams may not: they may be of different chains. So each
-    /// upstream gets a source without a path of its own.
+    /// Routes without a tip know the chain from answers alone. Those of different
+    /// upstreams may be of different chains, so each upstream gets a source without
+    /// a path of its own.
     fn part_routes_without_tip(&self, tips: &mut Vec<TipSource>, routes: &mut [Route]) {
         let mut found: Vec<(u16, u16)> = Vec::new();
         for route in routes {
@@ -111,20 +123,30 @@ impl<'a> Assignment<'a> {
     }
 }
 
-/// Reads the `upstream` of a table: the number of the upstream that it names.
-pub(super) fn said(table: &Table<'_>, upstreams: &[Settings]) -> Option<Placed<u16>> {
-    let (name, at) = table.string("upstream")?;
-    let found = number(upstreams, &name);
-    if found.is_none() {
-        let names: Vec<_> = upstreams.iter().map(|settings| &*settings.name).collect();
-        let message = format!(
-            "{} is \"{name}\"; allowed are \"default\", which is [upstream], and the names of [upstreams.NAME]: {}",
-            table.name("upstream"),
-            names.join(", ")
+/// The number of the upstream that a key names. One that there is not is reported,
+/// unless the file's upstreams could not be read.
+pub(super) fn named(
+    path: &Path<'_>,
+    key: &Setting<Option<String>>,
+    known: &KnownUpstreams<'_>,
+) -> Option<u16> {
+    let (name, at) = key.value.as_deref().zip(key.at.as_ref())?;
+    let found = number(known.settings, name);
+    if found.is_none() && !known.is_incomplete {
+        let names = known.settings.iter().map(|settings| &*settings.name);
+        let names: Vec<_> = names.filter(|name| *name != DEFAULT).collect();
+        let meant = nearest(name, names.iter().copied());
+        let meant = meant.map(|name| format!("did you mean \"{name}\"? Allowed"));
+        let allowed = meant.as_deref().unwrap_or("allowed");
+        path.key("upstream").problem(
+            at,
+            format!(
+                "is \"{name}\"; {allowed} are \"default\", which is [upstream], and the names of [upstreams.NAME]: {}",
+                if names.is_empty() { "there are none".to_owned() } else { names.join(", ") }
+            ),
         );
-        table.problem(&at, message);
     }
-    Some((found?, at))
+    found
 }
 
 fn number(upstreams: &[Settings], name: &str) -> Option<u16> {
@@ -132,8 +154,8 @@ fn number(upstreams: &[Settings], name: &str) -> Option<u16> {
     u16::try_from(at).ok()
 }
 
-/// Keeps the upstreams that some tip or route asks, and numbers them anew.
-/// Returns the names of the others. Tips that no route goes by ask nobody.
+/// Keeps the upstreams that some route uses, and numbers them anew. Returns the
+/// names of the others. Tips that no route goes by are not read.
 pub(super) fn keep_used(
     upstreams: &mut Vec<Settings>,
     tips: &mut [TipSource],

@@ -1,114 +1,114 @@
-//! The effective configuration, as `ordgate check` prints it.
+//! The effective configuration, as `ordgate check` prints it: from the settings
+//! that are in force, so that it shows what they are.
 
-use serde::Serialize;
+use toml::{Table, Value};
 
-use super::{Admin, Config, Server, routes};
+use super::{Config, routes, text};
+use crate::units;
 use crate::upstream::{DEFAULT, ProviderKeys};
-use crate::{access_log, limit, listener, respond, telemetry, units};
 
 impl Config {
-    /// The effective configuration as a proxy.toml: every key said. There is
-    /// no secret in it, since none is in a [`Config`].
+    /// The effective configuration as a proxy.toml: every key that has a value. It
+    /// has no secrets, because a [`Config`] has none.
     ///
     /// # Errors
-    /// Where a value cannot be spelt in TOML; none of ours is such.
+    /// If a value cannot be written in TOML; none of ordgate's is such.
     pub fn print(&self, keys: &ProviderKeys) -> Result<String, toml::ser::Error> {
-        #[derive(Serialize)]
-        struct Log<'a> {
-            #[serde(flatten)]
-            log: &'a telemetry::Settings,
-            access: &'a access_log::Settings,
+        Ok(text::file(&self.values(keys)?, false))
+    }
+
+    /// The same with the documentation of every key, and with the keys that have no
+    /// value as comments.
+    ///
+    /// # Errors
+    /// As [`print`](Self::print).
+    pub fn print_all(&self, keys: &ProviderKeys) -> Result<String, toml::ser::Error> {
+        Ok(text::file(&self.values(keys)?, true))
+    }
+
+    /// The values of all keys.
+    pub(super) fn values(&self, keys: &ProviderKeys) -> Result<Table, toml::ser::Error> {
+        let mut limit = Table::try_from(&self.limit)?;
+        limit.extend(Table::try_from(self.per_client)?);
+        let mut log = Table::try_from(&self.log)?;
+        log.insert("access".into(), Value::try_from(&self.access_log)?);
+        let proxies = self.trust.networks.iter();
+        let proxies: Vec<_> = proxies.map(ToString::to_string).collect();
+        let routes = self.routes.routes().iter();
+        let routes: Vec<_> = routes.map(|route| routes::print(route, self)).collect();
+        let mut file = Table::from_iter([
+            ("server".to_owned(), Value::try_from(&self.server)?),
+            ("admin".to_owned(), Value::try_from(&self.admin)?),
+            (
+                "clients".to_owned(),
+                Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]).into(),
+            ),
+            ("answers".to_owned(), Value::try_from(&self.respond)?),
+            ("limit".to_owned(), limit.into()),
+            ("cache".to_owned(), self.cache_values()?.into()),
+            ("chain".to_owned(), self.chain_values()?.into()),
+            ("log".to_owned(), log.into()),
+            ("route".to_owned(), routes.into()),
+        ]);
+        let (default, named) = self.upstream_values(keys)?;
+        if let Some(default) = default {
+            file.insert("upstream".to_owned(), default.into());
         }
-        #[derive(Serialize)]
-        struct Limit<'a> {
-            #[serde(flatten)]
-            limit: &'a limit::Settings,
-            #[serde(flatten)]
-            per_client: listener::PerClient,
+        file.insert("upstreams".to_owned(), named.into());
+        Ok(file)
+    }
+
+    fn cache_values(&self) -> Result<Table, toml::ser::Error> {
+        let mut cache = Table::try_from(self.lapses)?;
+        let max_bytes = units::format_size(self.cache_bytes);
+        cache.insert("max_bytes".into(), max_bytes.into());
+        cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
+        if let Some(name) = &self.targeted {
+            cache.insert("targeted_field".into(), name.as_str().into());
         }
-        #[derive(Serialize)]
-        struct File<'a> {
-            server: &'a Server,
-            admin: &'a Admin,
-            clients: toml::Table,
-            answers: &'a respond::Settings,
-            limit: Limit<'a>,
-            cache: toml::Table,
-            chain: toml::Table,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            upstream: Option<toml::Table>,
-            upstreams: toml::Table,
-            log: Log<'a>,
-            route: Vec<toml::Value>,
+        Ok(cache)
+    }
+
+    fn chain_values(&self) -> Result<Table, toml::ser::Error> {
+        let mut tips = Table::new();
+        for tip in self.chain.tips.iter().filter(|tip| tip.path.is_some()) {
+            tips.insert(tip.name.to_string(), Value::try_from(tip)?);
         }
-        let size = |bytes| toml::Value::from(units::format_size(bytes));
+        let mut chain = Table::try_from(&self.chain)?;
+        chain.insert("tip".into(), tips.into());
+        Ok(chain)
+    }
+
+    /// The values of `[upstream]`, if a route uses it or others have its keys, and of
+    /// the named upstreams.
+    fn upstream_values(
+        &self,
+        keys: &ProviderKeys,
+    ) -> Result<(Option<Table>, Table), toml::ser::Error> {
         let mut default = None;
-        let mut upstreams = toml::Table::new();
+        let mut named = Table::new();
         for settings in &self.upstreams {
             let with_keys = !keys.of(settings).is_empty();
-            let mut table = toml::Table::try_from(settings.in_force(with_keys))?;
-            table.insert("max_body_bytes".into(), size(settings.max_body_bytes));
+            let mut table = Table::try_from(settings.in_force(with_keys))?;
+            let max_body_bytes = units::format_size(settings.max_body_bytes);
+            table.insert("max_body_bytes".into(), max_body_bytes.into());
             if *settings.name != *DEFAULT && !settings.has_own_keys_file {
-                // Read again, it would be a file of the upstream's own.
+                // Read again, it would be a file of this upstream alone.
                 table.remove("api_keys_file");
             }
             match &*settings.name {
                 DEFAULT => default = Some(table),
-                name => drop(upstreams.insert(name.to_owned(), table.into())),
+                name => drop(named.insert(name.to_owned(), table.into())),
             }
         }
-        let shares = |settings: &&crate::upstream::Settings| !settings.has_own_keys_file;
-        let mut sharing = self.upstreams.iter().filter(shares);
+        let mut sharing = self.upstreams.iter().filter(|one| !one.has_own_keys_file);
         if let Some(file) = sharing.find_map(|settings| settings.api_keys_file.as_ref())
             && default.is_none()
         {
-            // Nothing asks the default upstream, and the others have its keys.
-            let file = toml::Value::try_from(file)?;
-            default = Some(toml::Table::from_iter([("api_keys_file".to_owned(), file)]));
+            // No route uses the default upstream, and the others have its keys.
+            let file = Value::try_from(file)?;
+            default = Some(Table::from_iter([("api_keys_file".to_owned(), file)]));
         }
-        let mut cache = toml::Table::new();
-        cache.insert("max_bytes".into(), size(self.cache_bytes));
-        cache.insert("stale_wait".into(), units::format(self.stale_wait).into());
-        cache.extend(toml::Table::try_from(self.lapses)?);
-        if let Some(name) = &self.targeted {
-            cache.insert("targeted_field".into(), name.as_str().into());
-        }
-        let mut chain = toml::Table::try_from(&self.chain)?;
-        let mut tips = toml::Table::new();
-        let named = self.chain.tips.iter().filter(|tip| tip.path.is_some());
-        for tip in named {
-            tips.insert(tip.name.to_string(), toml::Value::try_from(tip)?);
-        }
-        chain.insert("tip".into(), tips.into());
-        let proxies = self
-            .trust
-            .networks
-            .iter()
-            .map(|net| toml::Value::from(net.to_string()));
-        let proxies = proxies.collect::<Vec<_>>();
-        toml::to_string_pretty(&File {
-            server: &self.server,
-            admin: &self.admin,
-            clients: toml::Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]),
-            answers: &self.respond,
-            limit: Limit {
-                limit: &self.limit,
-                per_client: self.per_client,
-            },
-            cache,
-            chain,
-            upstream: default,
-            upstreams,
-            log: Log {
-                log: &self.log,
-                access: &self.access_log,
-            },
-            route: self
-                .routes
-                .routes()
-                .iter()
-                .map(|route| routes::print(route, self))
-                .collect(),
-        })
+        Ok((default, named))
     }
 }

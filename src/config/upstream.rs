@@ -1,18 +1,26 @@
-//! `[upstream]` and `[upstreams.NAME]`: where the API is, and how it is asked.
+//! `[upstream]` and `[upstreams.NAME]`: the servers of the API, and how they are
+//! called.
+
+mod parts;
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
+use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys};
 
-use super::reader::Table;
-use super::{DAY, MILLI, count, integer, least_and_most, path, seconds};
-use crate::upstream::client::{response_body, upload};
-use crate::upstream::endpoint::breaker;
-use crate::upstream::{DEFAULT, Hedge, Rate, Retry, Settings};
+use super::containers::{NamedTable, one_or_more, table};
+use super::key::{KeyTable, keys};
+use super::kinds::{
+    DAY, Flag, MILLI, Requests, Text, count, integer, optional, seconds, size, text, time,
+};
+use super::problem::{FileSpan, Path};
+use super::server::FILE;
+use crate::upstream::{DEFAULT, Rate, Settings};
 
-/// Fields of a request that mean something already: the key would break the
-/// message, or be taken for something else by who is on the way.
+/// Request fields that already have a meaning: a key in one of them would break the
+/// message, or a proxy on the way would take it for something else.
 const TAKEN: [&str; 13] = [
     "accept",
     "accept-encoding",
@@ -29,106 +37,211 @@ const TAKEN: [&str; 13] = [
     "via",
 ];
 
-/// What is in force where no file says otherwise.
-fn defaults() -> Settings {
-    const fn count(n: u32) -> NonZeroU32 {
-        match NonZeroU32::new(n) {
-            Some(n) => n,
-            None => NonZeroU32::MIN,
+const HEADER: Text<HeaderName> = text(
+    "the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\", and none of framing, of the connection, of proxies or of every request",
+    "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
+    |text| {
+        let name = HeaderName::from_bytes(text.as_bytes()).map_err(|_no_name| String::new())?;
+        let is_taken = TAKEN.contains(&name.as_str()) || name.as_str().starts_with("proxy-");
+        match is_taken {
+            true => Err(String::new()),
+            false => Ok(name),
         }
-    }
-    Settings {
-        name: DEFAULT.into(),
-        has_own_keys_file: false,
-        urls: Vec::new(),
-        max_lag: 2,
-        return_after: seconds(30),
-        api_key_header: HeaderName::from_static("x-api-key"),
-        api_keys_file: None,
-        allow_plain_http: false,
-        ca_file: None,
-        http2: false,
-        send_api_key: true,
-        requests_per_minute: None,
-        requests_per_second: None,
-        passes_all: false,
-        max_in_flight: count(32),
-        min_in_flight: count(4),
-        queue_timeout: seconds(2),
-        max_queue: count(1024),
-        connect_timeout: seconds(5),
-        first_byte_timeout: seconds(60),
-        timeout: seconds(90),
-        idle_timeout: seconds(60),
-        max_body_bytes: 16 << 20,
-        request_body: upload::Limits {
-            buffer: 64 << 10,
-            max_buffered: 16 << 20,
-            max_buffered_per_client: 2 << 20,
-            min_rate: 1024,
-            grace: seconds(10),
-            timeout: seconds(600),
-            max_bytes: 1 << 30,
-        },
-        response_body: response_body::Limits {
-            min_rate: 1024,
-            grace: seconds(10),
-        },
-        retry: Retry {
-            limit: 1,
-            share: 20,
-        },
-        hedge: Hedge {
-            enabled: false,
-            percentile: count(95),
-        },
-        breaker: breaker::Settings {
-            enabled: true,
-            failures: count(10),
-            share: count(80),
-            window: seconds(30),
-            pause: seconds(1),
-            max_pause: seconds(60),
-        },
+    },
+);
+
+const URL: Text<Uri> = text(
+    "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"",
+    "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$",
+    |text| base_url(text).ok_or_else(String::new),
+);
+
+/// The names of upstreams, as JSON Schema has them.
+pub(super) const NAMES: &str = "^[a-z0-9-]{1,32}$";
+
+keys! {
+    /// A server of the API, and how it is called.
+    pub(super) struct UpstreamKeys {
+        /// The API's base URL. A path in it goes before every target. --upstream takes
+        /// precedence.
+        ///
+        /// A list names several servers, the preferred one first. ordgate asks one of
+        /// them. It turns to another when that one keeps failing, says that it is gone
+        /// (410), or is more than `max_lag` blocks behind another by their status
+        /// paths. All of them share one budget for each key, and keys are sent to each
+        /// of them. A key that a host refuses (401, 403) or limits (429) pauses at all
+        /// base URLs of that host (scheme, name and port) and is used at the others;
+        /// when all keys pause for longer than `queue_timeout`, another server is
+        /// asked. ordgate ignores a height that is more than 1000 blocks above the
+        /// others' and that the chain cannot have by now. On routes with headers =
+        /// "all", 5xx and 410 are passed on, so there a server has failed only when it
+        /// does not answer.
+        url: Vec<Uri> = one_or_more(URL) => Vec::new(),
+            example("\"https://api.example\""), shown();
+        /// How many blocks a server may be behind another and still be asked.
+        max_lag: u32 = integer(0..=1000) => 2;
+        /// How long a preferred server must work again before ordgate returns to it;
+        /// twice as long each time that it soon fails again.
+        return_after: Duration = time(MILLI, DAY) => seconds(30);
+        /// The request field that carries the API key.
+        api_key_header: HeaderName = HEADER => HeaderName::from_static("x-api-key"), shown();
+        /// A file with the API keys, one per line, unless ORDGATE_API_KEYS is set.
+        ///
+        /// The file must not be readable by others or writable by its group (chmod
+        /// 600). Of several keys, ordgate uses the one with the most budget left. A key
+        /// pauses after 429. When a target gets 401 or 403, ordgate asks the status
+        /// path of its tip (chain.tip.*.path) with the same key, at most once a minute
+        /// if that goes on. If the key is refused there too, it is quarantined and
+        /// another is used; otherwise the client gets 502 and the key stays in use. If
+        /// there is no status path (404, say), three different targets in a row count
+        /// against the key. On routes with headers = "all", 401 and 403 are passed on
+        /// and do not affect the key.
+        api_keys_file: Option<PathBuf> = optional(FILE) => None,
+            example("\"/etc/ordgate/api-keys\""), shown();
+        /// Whether requests carry an API key. Set it to false for a server of your own
+        /// beside a provider's.
+        send_api_key: bool = Flag => true;
+        /// Whether an API key may be sent over plain http to another machine.
+        allow_plain_http: bool = Flag => false;
+        /// A file of certificate authorities (PEM) to trust beside the public ones.
+        ca_file: Option<PathBuf> = optional(FILE) => None, example("\"/etc/ordgate/ca.pem\"");
+        /// Whether to use HTTP/2; otherwise HTTP/1.1.
+        ///
+        /// With true, https URLs are offered both (ALPN), and http URLs are called in
+        /// HTTP/2 with prior knowledge, which a server that has only HTTP/1.1 does not
+        /// understand. One connection then carries all requests except those of routes
+        /// with headers = "all" or cache.mode = "respect": each of these has a
+        /// connection of its own while it lasts, because its answer goes to the client
+        /// as it arrives. Up to 256 KiB of an answer that its client does not read are
+        /// buffered there, beside `server.max_unsent_bytes`, for at most nine times
+        /// `max_in_flight` answers (with one base URL). A connection with requests
+        /// under way is probed with PING. ordgate gives it up when nothing arrives for
+        /// 10 seconds, or when a request times out and nothing has arrived for half of
+        /// its time. Of `requests_per_second`, one of 3 or more, and two of 8 or more,
+        /// are then kept for requests on another connection.
+        http2: bool = Flag => false;
+        /// The budget of each API key: the most requests in any 60 seconds, or
+        /// "unlimited" for a server of your own.
+        ///
+        /// ordgate never sends more. Three fifths may go at once; after that, requests
+        /// are spread over the minute. The client that has recently had the least goes
+        /// first, and a tenth is kept for clients that have had less than three
+        /// quarters of what another has had. A key has one budget for all upstreams
+        /// that it is sent to. Requests without a key have one budget per server (host
+        /// and port).
+        ///
+        /// Limits that the server reports (retry-after, ratelimit, ratelimit-*,
+        /// x-ratelimit-*, x-rate-limit-* and similar fields) apply as well and can only
+        /// make the budget smaller, also with "unlimited". A report that ordgate cannot
+        /// read is logged once.
+        ///
+        /// A request counts from when it is sent until a minute after its answer,
+        /// because the provider may count it at any time in between: of n per minute,
+        /// 60 n / (60.05 + t) can be used when answers take t seconds. A request that
+        /// ordgate has given up may still reach a server that has stopped and continues
+        /// later. It counts until the server has closed its connection or answers a
+        /// later request, for at most 10 minutes (`given_up` in /status).
+        ///
+        /// An upstream that a route with headers = "all" asks without a key is not
+        /// limited by default.
+        requests_per_minute: Option<Rate> = optional(Requests) => None, example("500"), shown_set();
+        /// The budget of each API key: the most requests in any second, or "unlimited".
+        ///
+        /// A request counts until a second after its answer: of n per second,
+        /// n / (1.005 + t) can be used when answers take t seconds; of 20, that is 18.0
+        /// at 105 ms and 10.0 at 1 s. When `requests_per_minute` is "unlimited", this is
+        /// too by default.
+        requests_per_second: Option<Rate> = optional(Requests) => None, example("20"), shown_set();
+        /// The most requests under way at once, at each base URL.
+        ///
+        /// When answers take longer with more requests under way, ordgate lowers the
+        /// limit, down to `min_in_flight`, and raises it again later. When the server
+        /// refuses or closes connections or answers 503 while it answers other
+        /// requests, the limit falls to what the server takes, down to 1. The requests
+        /// that it turned away are sent again when a slot is free, and the breaker does
+        /// not count them. One client may have half of the slots, and a quarter is kept
+        /// for clients that have none. Below 4, none are kept, and one client's slow
+        /// requests can hold up all others.
+        ///
+        /// When `requests_per_second` of all keys together is lower, clients have these
+        /// shares of that instead, because a request counts in each second until it is
+        /// answered. For the same reason, each of n upstreams with one key may have
+        /// 3/(4(n-1)) of `requests_per_second` unanswered (or of `requests_per_minute`,
+        /// if that is fewer), and always one, so that one that hangs does not hold up
+        /// the others: a quarter is left for them if `requests_per_second` is n or more.
+        /// Each of several base URLs at different hosts may have 3/4 of what the others
+        /// leave unanswered, and always one; another is asked when one has given up
+        /// that many.
+        max_in_flight: NonZeroU32 = integer(1..=100_000) => count(32), shown();
+        /// The lowest that slow answers make this limit; the same as `max_in_flight`
+        /// fixes it.
+        min_in_flight: NonZeroU32 = integer(1..=100_000) => count(4);
+        /// How long a request waits for budget and for a slot.
+        ///
+        /// Clients take turns, however much each of them wants. A client's misses go
+        /// before its revalidations.
+        queue_timeout: Duration = time(MILLI, DAY) => seconds(2);
+        /// The most requests that wait at once.
+        max_queue: NonZeroU32 = integer(1..=1_000_000) => count(1024);
+        /// How long connecting may take, with TLS.
+        connect_timeout: Duration = time(MILLI, DAY) => seconds(5);
+        /// How long the first byte of an answer may take.
+        first_byte_timeout: Duration = time(MILLI, DAY) => seconds(60), shown();
+        /// How long a whole answer may take, with retries.
+        timeout: Duration = time(MILLI, DAY) => seconds(90), shown();
+        /// How long an unused connection is kept.
+        idle_timeout: Duration = time(MILLI, DAY) => seconds(60);
+        /// The longest answer that ordgate accepts.
+        max_body_bytes: u64 = size(1024..=1 << 32) => 16 << 20;
+        request_body: RequestBodyKeys = table() => RequestBodyKeys::defaults();
+        response_body: ResponseBodyKeys = table() => ResponseBodyKeys::defaults();
+        retry: RetryKeys = table() => RetryKeys::defaults();
+        hedge: HedgeKeys = table() => HedgeKeys::defaults();
+        breaker: BreakerKeys = table() => BreakerKeys::defaults();
     }
 }
 
 /// Base URLs that the command line gives an upstream, by its name.
 pub type UrlOverrides = [(Box<str>, Vec<Uri>)];
 
-/// Reads `[upstream]` and each `[upstreams.NAME]`: the default upstream first,
-/// then the named ones. The base URLs of `overrides` replace those of the file;
-/// an upstream that only they name is as the default one otherwise.
-pub(super) fn read_all(root: &Table<'_>, overrides: &UrlOverrides) -> Vec<Settings> {
+/// The settings of `[upstream]` and of each `[upstreams.NAME]`: the default
+/// upstream first, then the named ones. The base URLs of `overrides` replace those
+/// of the file; an upstream that only they name is otherwise like the default one.
+pub(super) fn settings(
+    (at, mut default): (FileSpan, UpstreamKeys),
+    named: Vec<NamedTable<UpstreamKeys>>,
+    root: &Path<'_>,
+    overrides: &UrlOverrides,
+) -> Vec<Settings> {
     let replaced = |name: &str| {
         let mut named = overrides.iter();
         let (_, urls) = named.find(|(known, _)| **known == *name)?;
         Some(urls.clone())
     };
-    let mut default = read(root.table("upstream"), &defaults());
-    default.urls = replaced(DEFAULT).unwrap_or(default.urls);
-    let mut all = vec![default.clone()];
-    for ((name, at), table) in root.table("upstreams").named_tables() {
-        if name == DEFAULT || !is_name(&name) {
+    default.fit(&root.key("upstream"), &at);
+    if let Some(urls) = replaced(DEFAULT) {
+        default.url.value = urls;
+    }
+    let mut all = vec![default.clone().settings(DEFAULT)];
+    for mut table in named {
+        if table.name == DEFAULT || !is_name(&table.name) {
             let message = format!(
-                "\"{name}\" is no name for an upstream; allowed are 1 to 32 of a-z, 0-9 and -, and not \"{DEFAULT}\", which is [upstream]"
+                "\"{}\" cannot be the name of an upstream; allowed are 1 to 32 of a-z, 0-9 and -, and not \"{DEFAULT}\", which is [upstream]",
+                table.name
             );
-            table.problem(&at, message);
+            root.problem_whole(&table.at, message);
         }
-        let settings = Settings {
-            name: name.into(),
-            has_own_keys_file: table.has("api_keys_file"),
-            ..read(table, &default)
-        };
-        all.push(settings);
+        let path = root.key("upstreams").key(&table.name);
+        table.keys.take_over(&default);
+        table.keys.fit(&path, &table.at);
+        all.push(table.keys.settings(&table.name));
     }
     for (name, urls) in overrides {
         match all.iter_mut().find(|settings| settings.name == *name) {
             Some(settings) => settings.urls.clone_from(urls),
             None => all.push(Settings {
-                name: name.clone(),
                 urls: urls.clone(),
-                ..default.clone()
+                ..default.clone().settings(name)
             }),
         }
     }
@@ -137,196 +250,79 @@ pub(super) fn read_all(root: &Table<'_>, overrides: &UrlOverrides) -> Vec<Settin
 
 /// Whether an upstream may have this name.
 pub fn is_name(text: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=32).contains(&text.len()) && text.bytes().all(allowed)
+    let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=32).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// Reads a table. What it does not say is as in `from`.
-fn read(table: Table<'_>, from: &Settings) -> Settings {
-    const URL: &str = "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"";
-    const HEADER: &str = "the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\", and none of framing, of the connection, of proxies or of every request";
-    let header = |text: &str| {
-        let name = HeaderName::from_bytes(text.as_bytes()).ok()?;
-        let taken = TAKEN.contains(&name.as_str()) || name.as_str().starts_with("proxy-");
-        (!taken).then_some(name)
-    };
-    let name = table.parsed("api_key_header", HEADER, header);
-    let time = |key, default| table.duration(key, MILLI..=DAY, default);
-    let said = match table.is_string("url") || !table.has("url") {
-        true => table.parsed("url", URL, base_url).map(|(url, _)| vec![url]),
-        false => table.strings("url", URL, base_url),
-    };
-    let mut urls = match table.has("url") {
-        true => said.unwrap_or_default(),
-        false => from.urls.clone(),
-    };
-    let given = urls.len();
-    urls.dedup();
-    if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) || urls.len() < given {
-        let name = table.name("url");
-        let message = format!("{name} has a URL twice; each once is allowed");
-        table.problem(table.span(), message);
-    }
-    let max_in_flight = count(&table, "max_in_flight", 100_000, from.max_in_flight.get());
-    let least = from.min_in_flight.min(max_in_flight);
-    let min_in_flight = count(&table, "min_in_flight", 100_000, least.get());
-    if min_in_flight > max_in_flight {
-        let message = format!(
-            "{} is more than {}; allowed is as many at the most",
-            table.name("min_in_flight"),
-            table.name("max_in_flight")
-        );
-        table.problem(table.span(), message);
-    }
-    let per_minute = rate(&table, "requests_per_minute");
-    let per_second = rate(&table, "requests_per_second").or(match per_minute {
-        // The limit of another upstream's second is none on an unlimited minute.
-        Some(Rate::Unlimited) => None,
-        _ => from.requests_per_second,
-    });
-    let settings = Settings {
-        name: from.name.clone(),
-        has_own_keys_file: false,
-        urls,
-        max_lag: integer(&table, "max_lag", 0..=1000, from.max_lag),
-        return_after: time("return_after", from.return_after),
-        api_key_header: name.map_or_else(|| from.api_key_header.clone(), |(name, _)| name),
-        api_keys_file: path(&table, "api_keys_file").or_else(|| from.api_keys_file.clone()),
-        allow_plain_http: table.boolean("allow_plain_http", from.allow_plain_http),
-        ca_file: path(&table, "ca_file").or_else(|| from.ca_file.clone()),
-        http2: table.boolean("http2", from.http2),
-        send_api_key: table.boolean("send_api_key", from.send_api_key),
-        requests_per_minute: per_minute.or(from.requests_per_minute),
-        requests_per_second: per_second,
-        passes_all: false,
-        max_in_flight,
-        min_in_flight,
-        queue_timeout: time("queue_timeout", from.queue_timeout),
-        max_queue: count(&table, "max_queue", 1_000_000, from.max_queue.get()),
-        connect_timeout: time("connect_timeout", from.connect_timeout),
-        first_byte_timeout: time("first_byte_timeout", from.first_byte_timeout),
-        timeout: time("timeout", from.timeout),
-        idle_timeout: time("idle_timeout", from.idle_timeout),
-        max_body_bytes: table.size("max_body_bytes", 1024..=1 << 32, from.max_body_bytes),
-        request_body: request_body(table.table("request_body"), &from.request_body),
-        response_body: response_body(table.table("response_body"), &from.response_body),
-        retry: retry(table.table("retry"), &from.retry),
-        hedge: hedge(table.table("hedge"), &from.hedge),
-        breaker: breaker(table.table("breaker"), &from.breaker),
-    };
-    table.finish();
-    settings
-}
-
-/// Requests in a window: a number, or no limit.
-fn rate(table: &Table<'_>, key: &'static str) -> Option<Rate> {
-    let read = table.integer_or(key, 1..=1_000_000, Rate::UNLIMITED)?;
-    let Some(most) = read else {
-        return Some(Rate::Unlimited);
-    };
-    let most = u32::try_from(most).ok().and_then(NonZeroU32::new)?;
-    Some(Rate::Limited(most))
-}
-
-fn request_body(table: Table<'_>, from: &upload::Limits) -> upload::Limits {
-    let size = |key, most, default| table.size(key, 1024..=most, default);
-    // What is not said fits what is.
-    let mut all = size("max_buffered", 1 << 40, from.max_buffered);
-    let room = match table.has("max_buffered") {
-        true => all,
-        false => u64::MAX,
-    };
-    let per_client = from.max_buffered_per_client.min(room);
-    let mut per_client = size("max_buffered_per_client", 1 << 32, per_client);
-    let buffer = size("buffer", 16 << 20, from.buffer.min(per_client));
-    let is_said = table.has("max_buffered_per_client");
-    if !is_said {
-        per_client = per_client.max(buffer).min(room);
-    }
-    if !table.has("max_buffered") {
-        all = all.max(per_client);
-    }
-    // The complaint names what was said.
-    let holds_buffer = match is_said {
-        true => (per_client, "max_buffered_per_client"),
-        false => (all, "max_buffered"),
-    };
-    for (less, more, names) in [
-        (buffer, holds_buffer.0, ["buffer", holds_buffer.1]),
-        (per_client, all, ["max_buffered_per_client", "max_buffered"]),
-    ] {
-        if less > more {
-            let [less, more] = names.map(|name| table.name(name));
-            let message = format!("{less} is more than {more}; allowed is as much at the most");
-            table.problem(table.span(), message);
+impl UpstreamKeys {
+    /// Takes over what the table does not set.
+    fn take_over(&mut self, default: &Self) {
+        let minute = *self.requests_per_minute;
+        self.inherit(default);
+        if minute == Some(Rate::Unlimited) && !self.requests_per_second.is_set() {
+            // The default upstream's limit per second does not apply to an
+            // unlimited minute.
+            self.requests_per_second.value = None;
         }
     }
-    let limits = upload::Limits {
-        buffer,
-        max_buffered: all,
-        max_buffered_per_client: per_client,
-        min_rate: min_rate(&table, from.min_rate),
-        grace: grace(&table, from.grace),
-        timeout: table.duration("timeout", MILLI..=DAY, from.timeout),
-        max_bytes: table.size("max_bytes", 1024..=1 << 40, from.max_bytes),
-    };
-    table.finish();
-    limits
+
+    /// Fits what is not set to what is, and reports what does not go together.
+    fn fit(&mut self, path: &Path<'_>, at: &FileSpan) {
+        let urls = &self.url.value;
+        if (1..urls.len()).any(|at| urls[..at].contains(&urls[at])) && self.url.is_set() {
+            path.key("url")
+                .problem(self.url.at_or(at), "has a URL twice; each is allowed once");
+        }
+        let (least, most) = (&mut self.min_in_flight, &self.max_in_flight);
+        if !least.is_set() {
+            least.value = least.value.min(most.value);
+        }
+        if **least > **most && !least.is_wrong && !most.is_wrong {
+            let most = path.key("max_in_flight");
+            path.key("min_in_flight").problem(
+                least.at_or(at),
+                format!("is more than {}; allowed is at most as many", most.name()),
+            );
+        }
+        self.request_body.value.fit(&path.key("request_body"), at);
+        self.breaker.value.fit(&path.key("breaker"), at);
+    }
+
+    fn settings(self, name: &str) -> Settings {
+        Settings {
+            name: name.into(),
+            has_own_keys_file: name != DEFAULT && self.api_keys_file.is_set(),
+            urls: self.url.value,
+            max_lag: *self.max_lag,
+            return_after: *self.return_after,
+            api_key_header: self.api_key_header.value,
+            api_keys_file: self.api_keys_file.value,
+            allow_plain_http: *self.allow_plain_http,
+            ca_file: self.ca_file.value,
+            http2: *self.http2,
+            send_api_key: *self.send_api_key,
+            requests_per_minute: *self.requests_per_minute,
+            requests_per_second: *self.requests_per_second,
+            passes_all: false,
+            max_in_flight: *self.max_in_flight,
+            min_in_flight: *self.min_in_flight,
+            queue_timeout: *self.queue_timeout,
+            max_queue: *self.max_queue,
+            connect_timeout: *self.connect_timeout,
+            first_byte_timeout: *self.first_byte_timeout,
+            timeout: *self.timeout,
+            idle_timeout: *self.idle_timeout,
+            max_body_bytes: *self.max_body_bytes,
+            request_body: self.request_body.value.limits(),
+            response_body: self.response_body.value.limits(),
+            retry: self.retry.value.settings(),
+            hedge: self.hedge.value.settings(),
+            breaker: self.breaker.value.settings(),
+        }
+    }
 }
 
-fn response_body(table: Table<'_>, from: &response_body::Limits) -> response_body::Limits {
-    let limits = response_body::Limits {
-        min_rate: min_rate(&table, from.min_rate),
-        grace: grace(&table, from.grace),
-    };
-    table.finish();
-    limits
-}
-
-/// The least that a body's sender must send each second.
-fn min_rate(table: &Table<'_>, default: u64) -> u64 {
-    table.size("min_rate", 1..=1 << 30, default)
-}
-
-/// How far it may fall behind that.
-fn grace(table: &Table<'_>, default: Duration) -> Duration {
-    table.duration("grace", MILLI..=DAY, default)
-}
-
-fn retry(table: Table<'_>, from: &Retry) -> Retry {
-    let settings = Retry {
-        limit: integer(&table, "limit", 0..=10, from.limit),
-        share: integer(&table, "share", 0..=100, from.share),
-    };
-    table.finish();
-    settings
-}
-
-fn hedge(table: Table<'_>, from: &Hedge) -> Hedge {
-    let settings = Hedge {
-        enabled: table.boolean("enabled", from.enabled),
-        percentile: count(&table, "percentile", 99, from.percentile.get()),
-    };
-    table.finish();
-    settings
-}
-
-fn breaker(table: Table<'_>, from: &breaker::Settings) -> breaker::Settings {
-    let defaults = [from.pause, from.max_pause];
-    let (pause, max_pause) = least_and_most(&table, ["pause", "max_pause"], defaults);
-    let settings = breaker::Settings {
-        enabled: table.boolean("enabled", from.enabled),
-        failures: count(&table, "failures", 1_000_000, from.failures.get()),
-        share: count(&table, "share", 100, from.share.get()),
-        window: table.duration("window", MILLI..=DAY, from.window),
-        pause,
-        max_pause,
-    };
-    table.finish();
-    settings
-}
-
-/// Reads the upstream's base URL.
+/// Reads an upstream's base URL.
 pub fn base_url(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let scheme = matches!(url.scheme_str(), Some("http" | "https"));

@@ -1,4 +1,4 @@
-//! What a configuration allows and may yet not mean.
+//! Warnings about configurations that are valid and probably not intended.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::upstream::MIN_SHARED_SLOTS;
 use crate::upstream::{DEFAULT, ProviderKeys, Settings};
 
 impl Config {
-    /// What is allowed and may yet not be meant, given the keys.
+    /// What is valid and probably not intended, given the API keys.
     pub fn warnings(&self, keys: &ProviderKeys) -> Vec<String> {
         let mut warnings = Vec::new();
         for name in &self.unused_upstreams {
             if **name != *DEFAULT {
                 warnings.push(format!(
-                    "no route asks the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip asks it by upstream = \"{name}\""
+                    "no route uses the upstream \"{name}\": upstreams.{name} has no effect; a route or a tip uses it with upstream = \"{name}\""
                 ));
             }
         }
@@ -57,7 +57,7 @@ impl Config {
             routes.filter(|route| route.headers == HeaderMode::All && route.upstream == number);
         if with_keys {
             warnings.extend(open.map(|route| format!(
-                "the route \"{}\" passes all that clients ask, and the API key goes with each of its requests: every client can use all that the key allows",
+                "the route \"{}\" passes every request on (headers = \"all\"), with the API key: every client can use all that the key allows",
                 route.name
             )));
         }
@@ -67,14 +67,14 @@ impl Config {
         };
         if with_keys && has("http") && has("https") {
             warnings.push(format!(
-                "{} has https and http: the API key goes to each of them, and over http readable by anyone on the way",
+                "{} has https and http URLs: the API key is sent to each of them, and over http anyone on the way can read it",
                 key("url")
             ));
         }
         let slots = settings.max_in_flight.get();
         if slots < MIN_SHARED_SLOTS {
             warnings.push(format!(
-                "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; give it {MIN_SHARED_SLOTS} at the least",
+                "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; set at least {MIN_SHARED_SLOTS}",
                 key("max_in_flight")
             ));
         }
@@ -82,13 +82,13 @@ impl Config {
         let budget = settings.rates(with_keys).per_minute.limit();
         if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
-                "the tips are asked for {probes} times a minute, and no more than a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
+                "the tips are read {probes} times a minute, and at most a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
                 key("requests_per_minute")
             ));
         }
     }
 
-    /// The upstreams that share keys and set different rates.
+    /// Warns of upstreams that share API keys and have different rates.
     fn warn_of_rates(&self, keys: &ProviderKeys, warnings: &mut Vec<String>) {
         let shares = |settings: &&Settings| {
             let has_keys = !keys.shared.is_empty() && !keys.own.contains_key(&settings.name);
@@ -102,15 +102,14 @@ impl Config {
         warnings.extend(others.map(|other| {
             let key = "requests_per_minute and requests_per_second";
             format!(
-                "{} and {} share API keys, and their {key} differ: the stricter ones hold for both, since a key has one budget; give one of them keys of its own, or set its send_api_key = false",
+                "{} and {} share API keys, and their {key} differ: the stricter ones apply to both, because a key has one budget; give one of them API keys of its own, or set its send_api_key = false",
                 first.table(),
                 other.table()
             )
         }));
     }
 
-    /// How often a minute an upstream is asked for the tips that some route goes
-    /// by.
+    /// How many requests a minute an upstream gets for the tips that routes use.
     fn probes_each_minute(&self, upstream: u16) -> u32 {
         let tips = self.chain.tips.iter().enumerate();
         let used = tips.filter(|(at, tip)| {

@@ -1,6 +1,5 @@
-//! What is handed out: that the dashboard and the alerts ask for nothing which
-//! ordgate does not tell, and that each example of a configuration serves what
-//! it says.
+//! The files in deploy/: the dashboard and the alerts use only metrics that ordgate
+//! has, and each example configuration serves what it describes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -19,13 +18,13 @@ use crate::support::{BLOCK, Client, Process, SandboxServer, Setup, TOKEN, Upstre
 const DASHBOARD: &str = include_str!("../../deploy/grafana/ordgate.json");
 const ALERTS: &str = include_str!("../../deploy/prometheus/alerts.yml");
 
-/// What Prometheus itself adds to each series.
+/// The labels that Prometheus itself adds to each series.
 const ADDED: [&str; 2] = ["instance", "job"];
 
-/// Of each series by its name, the values of each of its labels.
-type Told = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
+/// For each metric, the values of each of its labels.
+type Metrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
-/// A name, and what stands in braces after it.
+/// A metric's name, and its labels in braces.
 fn series() -> Regex {
     Regex::new(r"(ordgate_[a-z_]+)(?:\{([^}]*)\})?").unwrap()
 }
@@ -40,9 +39,9 @@ fn labels(text: &str) -> Vec<(String, String, String)> {
     label.captures_iter(text).map(part).collect()
 }
 
-/// What a gateway tells.
-fn told(metrics: &str) -> Told {
-    let mut told = Told::new();
+/// The metrics of a gateway.
+fn parse(metrics: &str) -> Metrics {
+    let mut told = Metrics::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let found = series().captures(line).unwrap();
         let known = told.entry(found[1].to_owned()).or_default();
@@ -50,7 +49,7 @@ fn told(metrics: &str) -> Told {
             known.entry(name).or_default().insert(value);
         }
     }
-    // Only those are told that have been counted.
+    // Only outcomes that have occurred are listed.
     let requests = told.get_mut("ordgate_requests_total").unwrap();
     let outcomes = requests.get_mut("outcome").unwrap();
     outcomes.extend(OUTCOMES.map(str::to_owned));
@@ -59,8 +58,8 @@ fn told(metrics: &str) -> Told {
     told
 }
 
-/// Everything that is wrong with what is asked for.
-fn faults(asked: &str, told: &Told) -> Vec<String> {
+/// The metrics, labels and values in a text that ordgate does not have.
+fn faults(asked: &str, told: &Metrics) -> Vec<String> {
     let mut faults = Vec::new();
     for found in series().captures_iter(asked) {
         let Some(known) = told.get(&found[1]) else {
@@ -79,7 +78,7 @@ fn faults(asked: &str, told: &Told) -> Vec<String> {
             }
         }
     }
-    // What is summed by, and what a legend or a text names.
+    // Labels to sum by, and labels in a legend or a text.
     let named = Regex::new(r"by \(([a-z_, ]+)\)|\$labels\.([a-z_]+)").unwrap();
     let all: BTreeSet<&str> = told
         .values()
@@ -111,19 +110,19 @@ fn texts(value: &Value, into: &mut String) {
 }
 
 #[tokio::test]
-async fn dashboard_and_alerts_ask_for_what_is_told() {
+async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = Setup::alone().sandbox(&sandbox).chain().start();
     for target in [TOKEN, TOKEN, BLOCK, "/nowhere"] {
         gateway.get(target).await;
     }
     let metrics = gateway.admin("/metrics").await;
-    // One whose upstream fails.
+    // A gateway whose upstream fails.
     let upstream = Upstream::start_tls(self_signed());
     let failing = Setup::at(&format!("https://{}", upstream.address())).start();
     failing.get(TOKEN).await;
     let failures = failing.admin("/metrics").await;
-    let told = told(&[metrics.text(), failures.text()].concat());
+    let told = parse(&[metrics.text(), failures.text()].concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();
     texts(&dashboard, &mut asked);
@@ -131,10 +130,10 @@ async fn dashboard_and_alerts_ask_for_what_is_told() {
         let faults = faults(asked, &told);
         assert!(faults.is_empty(), "{what}: {faults:#?}");
     }
-    // That this sees anything at all.
+    // The check itself finds faults.
     let wrong = "sum by (colour) (ordgate_nothing) + ordgate_reloads_total{result=\"lost\"}";
     assert_eq!(faults(wrong, &told).len(), 3);
-    // And that the dashboard shows all that there is.
+    // The dashboard shows every metric.
     for name in told.keys() {
         let shown = ["_sum", "_count"].iter().any(|end| name.ends_with(end));
         assert!(shown || asked.contains(&**name), "{name} is not shown");
@@ -142,7 +141,7 @@ async fn dashboard_and_alerts_ask_for_what_is_told() {
 }
 
 #[test]
-fn the_dashboard_holds_together() {
+fn the_dashboard_has_no_overlapping_panels() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let panels = dashboard["panels"].as_array().unwrap();
     let mut numbers = BTreeSet::new();
@@ -153,7 +152,7 @@ fn the_dashboard_holds_together() {
         assert!(x + w <= 24, "{panel}");
         let places = (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y)));
         for place in places {
-            assert!(taken.insert(place), "one lies on another: {panel}");
+            assert!(taken.insert(place), "it overlaps another: {panel}");
         }
         if panel["type"] == "row" {
             continue;
@@ -169,7 +168,7 @@ fn the_dashboard_holds_together() {
 }
 
 #[test]
-fn each_alert_says_what_it_is_and_what_to_do() {
+fn each_alert_has_a_severity_a_summary_and_a_description() {
     let alerts: Vec<&str> = ALERTS.split("- alert: ").skip(1).collect();
     assert!(alerts.len() > 10);
     for alert in alerts {
@@ -187,7 +186,7 @@ fn each_alert_says_what_it_is_and_what_to_do() {
 }
 
 #[test]
-fn what_is_of_an_upstream_says_which() {
+fn panels_and_alerts_of_an_upstream_name_it() {
     for alert in ALERTS.split("- alert: ").skip(1) {
         let name = alert.lines().next().unwrap();
         let is_of_one = alert.contains("ordgate_upstream_");
@@ -219,7 +218,7 @@ const SELF_HOSTED: &str = include_str!("../../deploy/examples/self-hosted.toml")
 const PLAIN_CACHE: &str = include_str!("../../deploy/examples/plain-cache.toml");
 const SIDECAR: &str = include_str!("../../deploy/examples/sidecar.toml");
 
-/// An example as a file, its addresses replaced by those that there are.
+/// An example as a file, with the addresses of the test's servers.
 fn example(text: &str, addresses: &[(&str, String)]) -> tempfile::NamedTempFile {
     let mut text = text.to_owned();
     for (written, real) in addresses {
@@ -231,7 +230,7 @@ fn example(text: &str, addresses: &[(&str, String)]) -> tempfile::NamedTempFile 
     file
 }
 
-/// What `check` prints of an example that has nothing doubtful in it.
+/// What `check` prints for an example, which must have no warning.
 fn checked(path: &str) -> String {
     let left = Process::run(&["check", "--config", path], &[]);
     assert_eq!(left.code(), Some(0), "{}", left.errors);
@@ -246,7 +245,7 @@ async fn ready(admin: std::net::SocketAddr) {
     within("/readyz", known).await;
 }
 
-/// That the answers are the sandbox's own.
+/// Checks that the answers are the sandbox's own.
 async fn serves(client: &mut Client, sandbox: &Sandbox, paths: &[&str]) {
     for path in paths {
         let own = sandbox.answer(&Method::GET, path, &HeaderMap::new());
@@ -282,7 +281,7 @@ async fn the_example_of_a_self_hosted_indexer_serves() {
     let examples = sandbox.examples();
     let paths = [examples.token(), examples.transaction(), examples.block()];
     serves(&mut client, &sandbox, &paths).await;
-    // The block of a thousand transactions is one page of the upstream's.
+    // A block of a thousand transactions is one page of the upstream.
     let block = "/runes/v1/blocks/840023/activity";
     let before = sandbox.counts_at(Api::Runes).block;
     for offset in [0, 60, 1200, 2940] {
@@ -292,10 +291,10 @@ async fn the_example_of_a_self_hosted_indexer_serves() {
     assert_eq!(sandbox.counts_at(Api::Runes).block, before + 1);
     assert_eq!((ordinals.strays(), runes.strays()), (0, 0));
     let beyond = client.get(&format!("{block}?limit=61")).await;
-    assert_eq!(beyond.status, 400, "clients have the limits of before");
+    assert_eq!(beyond.status, 400, "clients have the same limits");
 }
 
-/// Its routes are those that are built in, but for the size of pages.
+/// Its routes are the built-in ones, except for the size of pages.
 #[test]
 fn the_example_of_a_self_hosted_indexer_has_the_routes_of_the_shipped_file() {
     let routes = |text: &str| {
@@ -327,7 +326,7 @@ async fn the_example_of_a_plain_cache_serves() {
         assert!(said.starts_with(outcome), "{said}");
     }
     assert_eq!(origin.targets(), ["/any/path?and=query"]);
-    // Far more than 20 at once: nobody rations an open origin.
+    // Far more than 20 at once: an open origin has no budget by default.
     let each = (0..80).map(async |number| {
         let mut client = Client::connect(public).await;
         client.get(&format!("/{number}")).await.status
@@ -359,4 +358,23 @@ async fn the_example_of_a_sidecar_serves() {
         .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty());
     assert_eq!(written.count(), 2, "the two-line minimum");
+}
+
+/// proxy.toml is made from the keys that src/config declares, up to its routes. To
+/// write it anew:
+///
+///     ORDGATE_WRITE_PROXY_TOML=1 cargo test --test gateway shipped_file_is_made
+#[test]
+fn the_shipped_file_is_made_from_the_declared_keys() {
+    let routes = SHIPPED.find("\n[[route]]").map(|at| &SHIPPED[at + 1..]);
+    let made = ordgate::config::shipped_text(routes.unwrap());
+    if std::env::var_os("ORDGATE_WRITE_PROXY_TOML").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/proxy.toml");
+        std::fs::write(path, &made).unwrap();
+        return;
+    }
+    assert!(
+        made == SHIPPED,
+        "proxy.toml is not as it is made; see this test"
+    );
 }

@@ -327,7 +327,7 @@ async fn the_command_line_names_them() {
     for (arguments, expected) in [
         (
             &["--upstream", "rune=http://127.0.0.1:9"][..],
-            "--upstream rune=...: no route asks an upstream of that name; allowed are names that a route or a tip has as upstream = \"NAME\", and the names of the tips: ordinals, runes",
+            "--upstream rune=...: no route uses an upstream of that name; allowed are names that a route or a tip has as upstream = \"NAME\", and the names of the tips: ordinals, runes",
         ),
         (
             &["--upstream", "runes=127.0.0.1:9"],

@@ -123,7 +123,7 @@ async fn the_sandbox_in_two_says_which_is_which() {
         let mut client = Client::connect(address.parse().unwrap()).await;
         assert_eq!(client.get(&format!("/{path}")).await.status, 200, "{url}");
     }
-    assert_eq!(process.line(), "A gateway before both:");
+    assert_eq!(process.line(), "A gateway in front of both:");
     let line = process.line();
     let flags = line.trim().strip_prefix("ordgate serve ").unwrap();
     let flags: Vec<_> = flags.split(' ').collect();
@@ -202,7 +202,7 @@ async fn variables_stand_in_for_flags() {
             &["--upstream", "http://127.0.0.1:7"],
             &[("ORDGATE_API_KEYS_RUNE", "s3cret-key")],
             &[
-                "# warning: ORDGATE_API_KEYS_RUNE has no effect: no route asks an upstream of that name",
+                "# warning: ORDGATE_API_KEYS_RUNE has no effect: no route uses an upstream of that name",
             ],
         ),
         (

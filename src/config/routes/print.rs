@@ -1,4 +1,4 @@
-//! Routes as they stand in proxy.toml, every key said.
+//! The values of the keys of routes.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::route::{HeaderMode, Methods, Parameter, ResponseSchema, Route};
 use crate::units;
 use crate::validate::ParameterType;
 
-/// A route as it stands in proxy.toml, every key said.
+/// The values of all keys of a route.
 pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
     let text = |text: &str| Value::from(text);
     let mut table = toml::Table::new();

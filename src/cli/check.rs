@@ -1,0 +1,68 @@
+//! `ordgate check`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use http::Uri;
+use ordgate::clock::Clock;
+use ordgate::serve::StartError;
+use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::{SetupError, Upstreams};
+
+use super::environment::{admin_token, effective, provider_keys, unused_key_variables};
+use super::{ServeFlags, print};
+
+pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
+    let (config, name) = effective(flags)?;
+    let keys = provider_keys(&config)?;
+    let token = admin_token(config.admin.token_file.as_deref())?;
+    if let Some(why) = StartError::open_admin(config.admin.listen, token.as_ref()) {
+        bail!(why);
+    }
+    let mut served = config.clone();
+    if flags.sandbox {
+        // The sandbox's port is known only once it runs.
+        served.ask_all_at(Some(&Uri::from_static("http://127.0.0.1:1")));
+    }
+    let mut warnings = served.warnings(&keys);
+    warnings.extend(unused_key_variables(&config));
+    match Upstreams::new(
+        &served.upstreams,
+        &keys,
+        &Names::default(),
+        &Clock::machine(),
+        None,
+    ) {
+        // `serve` may have a flag with the URL.
+        Err(error @ (SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_))) => {
+            warnings.push(error.to_string());
+        }
+        checked => drop(checked?),
+    }
+    let warnings: String = warnings
+        .iter()
+        .map(|warning| format!("# warning: {warning}\n"))
+        .collect();
+    let count = |keys: &[ApiKey]| match keys.len() {
+        0 => "none".to_owned(),
+        n => format!("{n} [redacted]"),
+    };
+    let own = keys.own.iter();
+    let own: String = own
+        .map(|(name, keys)| format!("# API keys of the upstream {name}: {}\n", count(keys)))
+        .collect();
+    let token = if token.is_some() {
+        "[redacted]"
+    } else {
+        "none"
+    };
+    let values = match all {
+        true => config.print_all(&keys)?,
+        false => config.print(&keys)?,
+    };
+    print(&format!(
+        "# {name} is valid. These values take effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{warnings}\n{values}",
+        count(&keys.shared)
+    ))
+}

@@ -1,0 +1,301 @@
+//! The configuration and the secrets of a command: from files, environment
+//! variables and flags.
+
+use std::env::VarError;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use http::Uri;
+use ordgate::admin::Token;
+use ordgate::config::{self, Config, UrlOverrides, base_url};
+use ordgate::secrets::{self, Secret};
+use ordgate::serve::LoadedConfig;
+use ordgate::upstream::keys::ApiKey;
+use ordgate::upstream::{self, ProviderKeys};
+
+use super::ServeFlags;
+
+/// The configuration for `serve`: the file, and the flags that take precedence.
+pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
+    let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
+    let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
+    if let Some(listen) = address(flags.listen, "ORDGATE_LISTEN")? {
+        config.server.listen = listen;
+    }
+    if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
+        config.admin.listen = admin;
+    }
+    let (public, private) = (config.server.listen, config.admin.listen);
+    if public == private && public.port() != 0 {
+        bail!("--listen and --admin are both {public}; each needs a port of its own");
+    }
+    for (name, _) in &urls {
+        let is_asked = |known: &upstream::Settings| known.name == *name;
+        if **name != *upstream::DEFAULT && !config.upstreams.iter().any(is_asked) {
+            let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
+            let tips: Vec<_> = tips.map(|tip| &*tip.name).collect();
+            bail!(
+                "--upstream {name}=...: no route uses an upstream of that name; allowed are names that a route or a tip has as upstream = \"NAME\", and the names of the tips: {}",
+                tips.join(", ")
+            );
+        }
+    }
+    Ok((config, config_name))
+}
+
+/// An environment variable that replaces a flag. An empty one counts as not set.
+fn variable(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text).filter(|text| !text.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
+    }
+}
+
+/// The address of a flag, or else of an environment variable.
+pub(super) fn address(flag: Option<SocketAddr>, name: &str) -> Result<Option<SocketAddr>> {
+    let Some(text) = variable(name)?.filter(|_| flag.is_none()) else {
+        return Ok(flag);
+    };
+    let Ok(address) = text.trim().parse() else {
+        bail!(
+            "{name} is {text:?}; allowed is an address and a port, such as 127.0.0.1:8080, or nothing"
+        );
+    };
+    Ok(Some(address))
+}
+
+/// The base URLs of --upstream, or else of ORDGATE_UPSTREAM, by the names of the
+/// upstreams.
+pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<str>, Vec<Uri>)>> {
+    let (source, texts) = match flags.is_empty() && !sandbox {
+        false => ("--upstream", flags.to_vec()),
+        true => {
+            let variable = variable("ORDGATE_UPSTREAM")?.unwrap_or_default();
+            let texts = variable.split(',').map(str::trim).map(str::to_owned);
+            let texts = texts.filter(|text| !text.is_empty()).collect();
+            ("ORDGATE_UPSTREAM", texts)
+        }
+    };
+    let mut named: Vec<(Box<str>, Vec<Uri>)> = Vec::new();
+    for text in &texts {
+        let (name, url) = match text.split_once('=') {
+            Some((name, url)) if config::is_upstream_name(name) => (name, url),
+            Some(_) | None => (upstream::DEFAULT, &**text),
+        };
+        let Some(url) = base_url(url) else {
+            bail!(
+                "{source}: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
+            );
+        };
+        let urls = match named.iter_mut().find(|(known, _)| **known == *name) {
+            Some((_, urls)) => urls,
+            None => {
+                named.push((name.into(), Vec::new()));
+                match named.last_mut() {
+                    Some((_, urls)) => urls,
+                    None => continue,
+                }
+            }
+        };
+        if urls.contains(&url) {
+            bail!("{source}: {url} came twice; each once is allowed");
+        }
+        urls.push(url);
+    }
+    Ok(named)
+}
+
+/// Adds the secrets to a configuration, and fits it to the limits of this machine.
+pub(super) fn equip(mut config: Config) -> Result<LoadedConfig> {
+    fit_connections(&mut config);
+    for warning in unused_key_variables(&config) {
+        tracing::warn!("{warning}");
+    }
+    Ok(LoadedConfig {
+        keys: provider_keys(&config)?,
+        admin_token: admin_token(config.admin.token_file.as_deref())?,
+        config,
+    })
+}
+
+/// Reads the configuration and the secrets again.
+///
+/// # Errors
+/// Everything that is wrong with them, one line each.
+pub(super) fn reread(flags: &ServeFlags) -> Result<LoadedConfig, Vec<String>> {
+    let fresh = effective(flags).and_then(|(config, _)| equip(config));
+    fresh.map_err(|error| match error.downcast_ref::<Invalid>() {
+        Some(Invalid(problems)) => problems.clone(),
+        None => vec![format!("{error:#}")],
+    })
+}
+
+/// Everything that is wrong with a configuration.
+#[derive(Debug)]
+struct Invalid(Vec<String>);
+
+impl std::error::Error for Invalid {}
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the configuration is not valid\n{}", self.0.join("\n"))
+    }
+}
+
+/// Reads a configuration: that of the path, or of ORDGATE_CONFIG, or the built-in
+/// one. These base URLs replace those that it has.
+pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
+    let variable = std::env::var_os("ORDGATE_CONFIG").filter(|path| !path.is_empty());
+    let (name, text) = match path.or(variable.as_deref().map(Path::new)) {
+        None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
+        Some(path) => {
+            let name = path.display().to_string();
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
+            (name, text)
+        }
+    };
+    let parsed = Config::parse_with(&name, &text, urls);
+    let config = parsed.map_err(|problems| {
+        let lines = problems.iter().map(ToString::to_string);
+        Invalid(lines.collect())
+    })?;
+    Ok((config, name))
+}
+
+/// The API keys of all upstreams. Keys of an upstream's own take precedence over
+/// shared ones, and an environment variable over a file.
+pub(super) fn provider_keys(config: &Config) -> Result<ProviderKeys> {
+    let mut keys = ProviderKeys::default();
+    let mut shared_file = None;
+    for settings in &config.upstreams {
+        let name = &settings.name;
+        let file = settings.api_keys_file.as_deref();
+        if **name == *upstream::DEFAULT || !settings.has_own_keys_file {
+            shared_file = shared_file.or(file);
+        }
+        if **name != *upstream::DEFAULT {
+            let variable = key_variable(name);
+            let file = file.filter(|_| settings.has_own_keys_file);
+            let key = settings.key("api_keys_file");
+            if let Some(own) = api_keys(&variable, &key, file)? {
+                keys.own.insert(name.clone(), own);
+            }
+        }
+    }
+    let shared = api_keys("ORDGATE_API_KEYS", "upstream.api_keys_file", shared_file)?;
+    keys.shared = shared.unwrap_or_default();
+    Ok(keys)
+}
+
+/// Warnings about environment variables with keys for upstreams that there are not.
+pub(super) fn unused_key_variables(config: &Config) -> Vec<String> {
+    let is_used = |variable: &String| {
+        let names = config.upstreams.iter().map(|settings| &settings.name);
+        let mut named = names.filter(|name| ***name != *upstream::DEFAULT);
+        named.any(|name| key_variable(name) == *variable)
+    };
+    let mut unused = secrets::variables_with_prefix(&key_variable(""));
+    unused.retain(|variable| !is_used(variable));
+    let warning = |variable: String| {
+        format!("{variable} has no effect: no route uses an upstream of that name")
+    };
+    unused.into_iter().map(warning).collect()
+}
+
+/// The environment variable with an upstream's own keys.
+fn key_variable(upstream: &str) -> String {
+    let name = upstream.to_uppercase().replace('-', "_");
+    format!("ORDGATE_API_KEYS_{name}")
+}
+
+/// The keys of an environment variable, or else of a file.
+fn api_keys(variable: &str, key: &str, file: Option<&Path>) -> Result<Option<Vec<ApiKey>>> {
+    let from_environment = secrets::variable(variable)?.filter(|text| !text.trim().is_empty());
+    match (from_environment, file) {
+        (Some(text), _) => Ok(Some(
+            ApiKey::list(&text).with_context(|| variable.to_owned())?,
+        )),
+        (None, Some(path)) => {
+            let text = secrets::file(key, path)?;
+            let name = path.display();
+            let keys = ApiKey::list(&text).with_context(|| format!("{key} {name}"))?;
+            Ok(Some(keys))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+pub(super) fn admin_token(file: Option<&Path>) -> Result<Option<Token>> {
+    let text = admin_secret(file)?;
+    Ok(text.map(|text| Token::new(&text)))
+}
+
+/// The admin token as text: from the environment, or from a file.
+pub(super) fn admin_secret(file: Option<&Path>) -> Result<Option<Secret>> {
+    let text = match (secrets::variable("ORDGATE_ADMIN_TOKEN")?, file) {
+        (Some(text), _) => Some(text),
+        (None, Some(path)) => Some(secrets::file("admin.token_file", path)?),
+        (None, None) => None,
+    };
+    match text {
+        Some(text) if text.trim().is_empty() => {
+            bail!("the admin token is empty; leave it out, or give one")
+        }
+        text => Ok(text),
+    }
+}
+
+/// Raises the limit of open files as far as the system allows, and lowers the limits
+/// of connections to fit it.
+fn fit_connections(config: &mut Config) {
+    /// Descriptors for the upstream's resolver, the listeners, files and the
+    /// allocator.
+    const SPARE: u64 = 256;
+    let Some(allowed) = raise_descriptors() else {
+        return;
+    };
+    let upstreams = config.upstreams.iter();
+    let slots: u64 = upstreams
+        .map(|one| u64::from(one.max_in_flight.get()))
+        .sum();
+    let most = &mut config.server.connections.max_connections;
+    let fit = allowed.saturating_sub(SPARE + slots).max(1);
+    if *most > fit {
+        tracing::warn!(
+            max_connections = *most,
+            open_files = allowed,
+            "the limit of open files allows {fit} connections; raise it (ulimit -n) for more"
+        );
+        *most = fit;
+    }
+    // One client must not hold all of what is left.
+    if let Some(client) = &mut config.server.connections.per_client {
+        let share = u32::try_from(fit / 4).unwrap_or(u32::MAX).max(1);
+        if client.connections > share {
+            tracing::warn!(
+                connections = client.connections,
+                open_files = allowed,
+                "one client may have {share} connections, a quarter of what the limit of open files allows"
+            );
+            client.connections = share;
+        }
+    }
+}
+
+/// Raises the soft limit of open files to the hard one, and returns it; `None` is no
+/// limit.
+pub(super) fn raise_descriptors() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_kept_as_it_is) => limit.current,
+    }
+}

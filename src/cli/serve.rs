@@ -1,0 +1,96 @@
+//! `ordgate serve`: from the flags to the end of the process.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use ordgate::clock::Clock;
+use ordgate::sandbox::{self, Sandbox};
+use ordgate::serve::{Options, Server};
+use ordgate::supervisor::{self, Supervisor};
+use ordgate::telemetry;
+use ordgate::upstream::client::resolver::Names;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::environment::{effective, equip, reread};
+use super::{ServeFlags, print};
+
+pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
+    // Before there are threads.
+    let sockets = supervisor::inherited_sockets()?;
+    let (config, config_name) = effective(&flags)?;
+    telemetry::begin(&config.log)?;
+    let sandbox = flags.sandbox.then(|| {
+        let settings = sandbox::Settings {
+            block_every: Some(Duration::from_secs(30)),
+            ..sandbox::Settings::default()
+        };
+        Sandbox::new(settings)
+    });
+    let examples = sandbox.as_ref().map(Sandbox::examples);
+    let supervisor = Supervisor::from_env();
+    let server = Server::start(Options {
+        loaded: equip(config)?,
+        config_name,
+        load: Box::new(move || reread(&flags)),
+        sandbox,
+        names: Names::default(),
+        clock: Clock::machine(),
+        sockets,
+        supervisor: supervisor.clone(),
+    })?;
+    let (public, admin) = (server.public(), server.admin());
+    let mut ready = format!("ordgate is ready on http://{public} (admin on http://{admin})\n");
+    if let Some(examples) = examples {
+        ready.push_str("A sandbox is its upstream. Try:\n");
+        for path in [examples.token(), examples.transaction(), examples.block()] {
+            ready.push_str(&format!("  curl -i 'http://{public}{path}'\n"));
+        }
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(until_stopped(server, &supervisor, &ready))
+}
+
+/// Says that the server is ready, reloads it on SIGHUP, and drains it on SIGTERM or
+/// SIGINT.
+async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> Result<ExitCode> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    // A reader of this may send a signal at once, so the handlers come first.
+    print(ready)?;
+    let (public, admin) = (server.public(), server.admin());
+    supervisor.ready(&format!("serving on {public}, admin on {admin}"));
+    tokio::spawn(supervisor.clone().run_watchdog(server.runtimes()));
+    let interrupted = loop {
+        tokio::select! {
+            _ = terminate.recv() => break false,
+            _ = interrupt.recv() => break true,
+            _ = hang_up.recv() => {
+                tracing::info!("SIGHUP: the configuration is read again");
+                let reloads = server.reloads().clone();
+                // It logs its result. Signals are handled meanwhile.
+                tokio::task::spawn_blocking(move || reloads.run());
+            }
+        }
+    };
+    tracing::info!("draining: no more connections are accepted, requests under way finish");
+    supervisor.stopping();
+    server.drain();
+    let (drained, finished) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        server.wait();
+        // Nothing receives it after a second signal.
+        let _ = drained.send(());
+    });
+    tokio::select! {
+        _ = finished => Ok(ExitCode::SUCCESS),
+        // A second SIGINT stops at once; after SIGTERM, the first one does.
+        _ = interrupt.recv() => {
+            tracing::warn!(again = interrupted, "stopped at once");
+            Ok(ExitCode::from(130))
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `[clients]`, `[answers]` and `[limit]`: which proxies are trusted, what answers
+//! have beside the body, and what one client may use.
+
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use http::Uri;
+use ipnet::IpNet;
+
+use super::containers::list;
+use super::key::keys;
+use super::kinds::{Flag, Text, count, integer, size, text};
+use crate::identify::TrustedProxies;
+use crate::{limit, listener, respond};
+
+const NETWORK: Text<IpNet> = text(
+    "an address or a network, such as \"10.0.0.0/8\"",
+    "^[0-9a-fA-F.:]+(/[0-9]+)?$",
+    |text| {
+        let network = text.parse::<IpNet>();
+        let address = |_no_network| text.parse::<IpAddr>().map(IpNet::from);
+        network.or_else(address).map_err(|_neither| String::new())
+    },
+);
+
+const ORIGIN: Text<String> = text(
+    "an origin without a path, such as \"https://app.example\"",
+    "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+$",
+    |text| {
+        let uri: Uri = text.parse().map_err(|_no_uri| String::new())?;
+        let is_bare = uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/";
+        match is_bare && !text.ends_with('/') {
+            true => Ok(text.to_owned()),
+            false => Err(String::new()),
+        }
+    },
+);
+
+keys! {
+    /// How clients are identified.
+    pub(super) struct ClientsKeys {
+        /// The proxies in front of ordgate, as addresses or networks. Without this,
+        /// all clients behind a proxy count as one.
+        ///
+        /// ordgate believes Forwarded and X-Forwarded-For from these alone, and
+        /// ignores what others send in them.
+        trusted_proxies: Vec<IpNet> = list(NETWORK) => Vec::new(), shown();
+    }
+}
+
+keys! {
+    /// What answers have beside the body.
+    pub(super) struct AnswersKeys {
+        /// The origins whose web pages may read answers (CORS); an empty list allows
+        /// any.
+        cors_origins: Vec<String> = list(ORIGIN) => Vec::new(), shown();
+        /// Whether cache-status has the cache key.
+        cache_status_key: bool = Flag => false;
+        /// Whether server-timing says where an answer came from and how long the
+        /// upstream took.
+        server_timing: bool = Flag => false;
+    }
+}
+
+keys! {
+    /// What one client may use. A client is an IPv4 address or an IPv6 /64.
+    pub(super) struct LimitKeys {
+        /// Whether the limits on clients apply.
+        enabled: bool = Flag => true, shown();
+        /// The requests per minute that each client may send. Further ones get 429
+        /// with retry-after.
+        ///
+        /// Every request counts, also refused ones and CORS preflights.
+        requests_per_minute: NonZeroU32 = integer(1..=60_000_000) => count(3000), shown();
+        /// The most requests that a client may send at once, after a pause.
+        burst: NonZeroU32 = integer(1..=60_000_000) => count(3000), shown();
+        /// Of these, the requests per minute that may go to the upstream because
+        /// nothing fresh is stored; 0 for no such limit.
+        ///
+        /// After a pause, a client may send as many at once. Beyond the limit, it
+        /// gets a stale answer within the bounds of its route, or 429. A request that
+        /// waits for another client's fetch does not count. This limit is for single
+        /// clients that send far too much: the upstream's budget is shared between
+        /// clients in any case.
+        misses_per_minute: u32 = integer(0..=60_000_000) => 1200;
+        /// The most clients that are counted separately. Further ones share their
+        /// counts until some clients are forgotten.
+        max_callers: NonZeroU32 = integer(1..=100_000_000) => count(100_000);
+        /// The most connections of one client at once. Further ones get 429.
+        ///
+        /// Trusted proxies may have any number.
+        connections: u32 = integer(1..=10_000_000) => 512;
+        /// The most that one client may hold of `server.max_unsent_bytes`.
+        ///
+        /// Beyond this, ordgate closes its connections, the longest waiting first,
+        /// except for the last one. Trusted proxies may hold any amount.
+        unsent_bytes: u64 = size(1 << 16..=1 << 44) => 32 << 20;
+    }
+}
+
+impl ClientsKeys {
+    pub(super) fn settings(self) -> TrustedProxies {
+        TrustedProxies {
+            networks: self.trusted_proxies.value,
+        }
+    }
+}
+
+impl AnswersKeys {
+    pub(super) fn settings(self) -> respond::Settings {
+        respond::Settings {
+            cors_origins: self.cors_origins.value,
+            cache_status_key: *self.cache_status_key,
+            server_timing: *self.server_timing,
+        }
+    }
+}
+
+impl LimitKeys {
+    pub(super) fn settings(&self) -> limit::Settings {
+        limit::Settings {
+            enabled: *self.enabled,
+            requests_per_minute: *self.requests_per_minute,
+            burst: *self.burst,
+            misses_per_minute: *self.misses_per_minute,
+            max_clients: *self.max_callers,
+        }
+    }
+
+    pub(super) fn per_client(&self) -> listener::PerClient {
+        listener::PerClient {
+            connections: *self.connections,
+            unsent_bytes: *self.unsent_bytes,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Everything that is wrong with a file, each problem with its line and column.
+//!
+//! Deliberately absent: the text of the line. A secret that was put into the
+//! file by mistake would reach a log.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::Range;
+
+/// Where something stands in a file, in bytes.
+pub(super) type FileSpan = Range<usize>;
+
+/// Something that is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The file's name.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// In characters, from 1.
+    pub column: usize,
+    /// The key, what came, and what is allowed.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}:{}: {}",
+            self.file, self.line, self.column, self.message
+        )
+    }
+}
+
+/// Collects the problems of one file.
+pub(super) struct Problems<'s> {
+    file: &'s str,
+    source: &'s str,
+    found: RefCell<Vec<(usize, String)>>,
+}
+
+impl<'s> Problems<'s> {
+    /// No problems yet, in a file of this name and text.
+    pub(super) fn new(file: &'s str, source: &'s str) -> Self {
+        Self {
+            file,
+            source,
+            found: RefCell::default(),
+        }
+    }
+
+    /// Adds a problem.
+    pub(super) fn add(&self, at: &FileSpan, message: impl Into<String>) {
+        self.found.borrow_mut().push((at.start, message.into()));
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.found.borrow().is_empty()
+    }
+
+    /// All problems, in the order of the file.
+    pub(super) fn into_list(self) -> Vec<Problem> {
+        let mut found = self.found.into_inner();
+        found.sort();
+        found.dedup();
+        let located = |(offset, message): (usize, String)| {
+            let before = &self.source[..offset.min(self.source.len())];
+            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+            Problem {
+                file: self.file.to_owned(),
+                line: before.matches('\n').count() + 1,
+                column: before[line_start..].chars().count() + 1,
+                message,
+            }
+        };
+        found.into_iter().map(located).collect()
+    }
+}
+
+/// The path of a table or a key, such as `upstream.retry`, and where to report
+/// what is wrong with it.
+#[derive(Clone)]
+pub(super) struct Path<'p> {
+    problems: &'p Problems<'p>,
+    name: String,
+    /// Whether it is an element of the list of that path.
+    is_element: bool,
+}
+
+impl<'p> Path<'p> {
+    /// The file's root, whose path is empty.
+    pub(super) fn root(problems: &'p Problems<'p>) -> Self {
+        Self {
+            problems,
+            name: String::new(),
+            is_element: false,
+        }
+    }
+
+    /// The path as it is written in messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The path of a key below this one.
+    pub(super) fn key(&self, key: &str) -> Self {
+        Self {
+            problems: self.problems,
+            name: match self.name.is_empty() {
+                true => key.to_owned(),
+                false => format!("{}.{key}", self.name),
+            },
+            is_element: false,
+        }
+    }
+
+    /// The path of an element of this list.
+    pub(super) fn element(&self) -> Self {
+        Self {
+            is_element: true,
+            ..self.clone()
+        }
+    }
+
+    /// Reports a value in place of which something else is allowed.
+    pub(super) fn wrong(&self, at: &FileSpan, came: &str, allowed: &str) {
+        let verb = if self.is_element { "has" } else { "is" };
+        self.problem(at, format!("{verb} {came}; {allowed}"));
+    }
+
+    /// Reports a problem. The message begins with the path.
+    pub(super) fn problem(&self, at: &FileSpan, message: impl fmt::Display) {
+        self.problems.add(at, format!("{} {message}", self.name));
+    }
+
+    /// Reports a problem whose message names the key itself.
+    pub(super) fn problem_whole(&self, at: &FileSpan, message: impl Into<String>) {
+        self.problems.add(at, message);
+    }
+}

@@ -1,0 +1,258 @@
+//! `[server]` and `[admin]`: the sockets, their connections, and who may use the
+//! admin side.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::containers::list;
+use super::key::{Setting, keys};
+use super::kinds::{
+    DAY, Flag, MILLI, STRING, Text, choice, integer, optional, seconds, size, text, time,
+};
+use super::problem::Path;
+use crate::admin::host;
+use crate::listener;
+
+/// Sockets, threads and connections.
+#[derive(Clone, Debug, Serialize)]
+pub struct Server {
+    /// The address that clients connect to.
+    pub listen: SocketAddr,
+    /// Threads that serve; 0 for one per core.
+    pub workers: usize,
+    /// How they share the work.
+    pub runtime: Runtime,
+    /// The time from the stop signal to the end.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub drain_timeout: Duration,
+    /// How connections are served.
+    #[serde(flatten)]
+    pub connections: listener::Settings,
+}
+
+/// How threads share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Runtime {
+    /// A runtime for each thread; a connection stays with the one that
+    /// accepted it.
+    PerCore,
+    /// One runtime; its threads steal work from each other.
+    WorkStealing,
+}
+
+impl Runtime {
+    /// The names in proxy.toml.
+    pub const NAMES: [(&'static str, Self); 2] = [
+        ("per-core", Self::PerCore),
+        ("work-stealing", Self::WorkStealing),
+    ];
+}
+
+/// The admin side.
+#[derive(Clone, Debug, Serialize)]
+pub struct Admin {
+    /// The address that the operator connects to.
+    pub listen: SocketAddr,
+    /// A file with the token that requests need, unless it comes from the
+    /// environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// The names that it answers to in `Host`, beside localhost and any address.
+    pub hosts: Vec<String>,
+    /// Whether `/readyz` fails until each tip that a route goes by has been known
+    /// once.
+    pub ready_needs_tips: bool,
+}
+
+const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+const ADDRESS: Text<SocketAddr> = text(
+    "an address and a port, such as \"127.0.0.1:8080\"",
+    "^.+:[0-9]+$",
+    |text| text.parse().map_err(|_not_one| String::new()),
+);
+
+const HOST: Text<String> = text(
+    "a host name without a port, such as \"ordgate.internal\"",
+    "^[^:/@]*[^:/@.]$|^\\[.*\\]$",
+    |text| match host::is_name(text) {
+        true => Ok(text.to_owned()),
+        false => Err(String::new()),
+    },
+);
+
+keys! {
+    /// Sockets, threads and client connections.
+    pub(super) struct ServerKeys {
+        /// The address and port for clients. Port 0 takes a free port, which the
+        /// ready line names.
+        ///
+        /// A socket from systemd takes precedence (LISTEN_FDS; see
+        /// deploy/systemd). A change needs a restart.
+        listen: SocketAddr = ADDRESS => PUBLIC, shown();
+        /// The number of threads that serve requests; 0 for one per core.
+        ///
+        /// A change needs a restart.
+        workers: usize = integer(0..=1024) => 0, shown();
+        /// How threads share the work: "per-core" or "work-stealing".
+        ///
+        /// With "per-core", each thread has its own runtime, and a connection stays
+        /// with the thread that accepted it. This needs the least CPU time. With
+        /// "work-stealing", all threads share one runtime and take work from each
+        /// other. This spreads the load better when other programs use the same
+        /// cores. A change needs a restart.
+        runtime: Runtime = choice(&Runtime::NAMES) => Runtime::PerCore;
+        /// How long requests under way may take to finish after SIGTERM.
+        drain_timeout: Duration = time(Duration::ZERO, DAY) => seconds(30), shown();
+        /// The most client connections at once. Further ones get 503.
+        max_connections: u64 = integer(1..=10_000_000) => 16_384, shown();
+        /// The most bytes in a request's head.
+        max_head_bytes: usize = integer(1024..=1 << 20) => 16 * 1024;
+        /// The most bytes in a request's target.
+        max_target_bytes: usize = integer(256..=65_000) => 8 * 1024;
+        /// The most field lines in a request's head.
+        max_fields: usize = integer(8..=1024) => 100;
+        /// The most memory for answers that clients have not read yet.
+        ///
+        /// A stored response counts once, however many clients it is being sent to.
+        /// Beyond this, ordgate disconnects the client that holds the most, first
+        /// the connection that has waited longest.
+        max_unsent_bytes: u64 = size(1 << 20..=1 << 44) => 128 << 20;
+        /// The time from the first byte of a request's head to its last. A slower
+        /// one gets 408.
+        header_timeout: Duration = time(MILLI, DAY) => seconds(10);
+        /// How long a connection may be without a request.
+        idle_timeout: Duration = time(MILLI, DAY) => seconds(75);
+        /// How long an answer may take once the client has closed its side of the
+        /// connection.
+        half_closed_timeout: Duration = time(MILLI, DAY) => seconds(10);
+        /// How long a client may read nothing of its answer before it is
+        /// disconnected.
+        write_timeout: Duration = time(MILLI, DAY) => seconds(30);
+        /// The bytes that a client must read per second in the long run; "0B" for no
+        /// minimum.
+        ///
+        /// Each byte that the client reads extends its time by what it may take at
+        /// this rate, up to `write_timeout`.
+        min_send_rate: u64 = size(0..=1 << 30) => 1024;
+    }
+}
+
+keys! {
+    /// The operator's side: /healthz, /readyz, /metrics, /status, /explain, /purge
+    /// and /reload.
+    pub(super) struct AdminKeys {
+        /// The address and port for the operator. Off loopback, requests need a
+        /// token.
+        ///
+        /// The token comes from the environment variable ORDGATE_ADMIN_TOKEN or from
+        /// `token_file`, and is sent as `authorization: Bearer TOKEN`. /healthz and
+        /// /readyz need none. A change needs a restart.
+        listen: SocketAddr = ADDRESS => ADMIN, shown();
+        /// A file with the token, unless ORDGATE_ADMIN_TOKEN is set.
+        ///
+        /// The file must not be readable by others or writable by its group (chmod
+        /// 600).
+        token_file: Option<PathBuf> = optional(FILE) => None,
+            example("\"/etc/ordgate/admin-token\""), shown();
+        /// The names that requests may have in `Host`, beside localhost and any IP
+        /// address.
+        ///
+        /// Other names get 421, because a web page can make its own name lead to this
+        /// address. /healthz and /readyz answer to any name.
+        hosts: Vec<String> = list(HOST) => Vec::new();
+        /// Whether /readyz fails until ordgate has once known each tip that a route
+        /// uses. A wrong or missing upstream shows up there first.
+        ready_needs_tips: bool = Flag => true;
+    }
+}
+
+/// The path of a file.
+pub(super) const FILE: FilePath = FilePath;
+
+/// The path of a file: a string.
+pub(super) struct FilePath;
+
+impl super::key::Kind for FilePath {
+    type Value = PathBuf;
+
+    fn allowed(&self) -> String {
+        STRING.allowed()
+    }
+
+    fn read(
+        &self,
+        path: &Path<'_>,
+        value: &toml::Spanned<toml::de::DeValue<'_>>,
+    ) -> Option<PathBuf> {
+        STRING.read(path, value).map(Into::into)
+    }
+
+    fn print(&self, value: &PathBuf) -> Option<String> {
+        STRING.print(&value.display().to_string())
+    }
+
+    fn schema(&self) -> serde_json::Value {
+        STRING.schema()
+    }
+}
+
+impl ServerKeys {
+    /// The settings, with what each client may hold.
+    pub(super) fn settings(self, per_client: Option<listener::PerClient>) -> Server {
+        Server {
+            listen: *self.listen,
+            workers: *self.workers,
+            runtime: *self.runtime,
+            drain_timeout: *self.drain_timeout,
+            connections: listener::Settings {
+                max_connections: *self.max_connections,
+                max_head_bytes: *self.max_head_bytes,
+                max_target_bytes: *self.max_target_bytes,
+                max_fields: *self.max_fields,
+                max_unsent_bytes: *self.max_unsent_bytes,
+                per_client,
+                times: listener::ConnectionTimeouts {
+                    header_timeout: *self.header_timeout,
+                    idle_timeout: *self.idle_timeout,
+                    half_closed_timeout: *self.half_closed_timeout,
+                    write_timeout: *self.write_timeout,
+                    min_send_rate: *self.min_send_rate,
+                },
+            },
+        }
+    }
+}
+
+impl AdminKeys {
+    pub(super) fn settings(self) -> Admin {
+        Admin {
+            listen: *self.listen,
+            token_file: self.token_file.value,
+            hosts: self.hosts.value,
+            ready_needs_tips: *self.ready_needs_tips,
+        }
+    }
+}
+
+/// Reports two sides that listen at one address.
+pub(super) fn check_addresses(root: &Path<'_>, server: &ServerKeys, admin: &AdminKeys) {
+    let (public, private): (&Setting<SocketAddr>, &Setting<SocketAddr>) =
+        (&server.listen, &admin.listen);
+    let is_same = public.value == private.value && public.port() != 0;
+    if is_same && !public.is_wrong && !private.is_wrong {
+        let at = private.at.as_ref().or(public.at.as_ref());
+        root.problem_whole(
+            at.unwrap_or(&(0..0)),
+            format!(
+                "server.listen and admin.listen are both {}; each needs a port of its own",
+                public.value
+            ),
+        );
+    }
+}

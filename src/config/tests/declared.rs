@@ -1,0 +1,259 @@
+//! The declared keys, the reader and the printer agree.
+
+use toml::Value;
+
+use super::problems;
+use crate::config::Config;
+use crate::config::file::File;
+use crate::config::key::{DeclaredKey, DeclaredTable, Inner, KeyTable as _};
+use crate::upstream::ProviderKeys;
+
+/// Calls `with` for the path of each key that has a value, as it is written in a
+/// file. Tables with names of the user's choice are called `name`.
+fn each_key(
+    table: &'static DeclaredTable,
+    path: &str,
+    with: &mut impl FnMut(&str, &'static DeclaredKey),
+) {
+    for key in &table.keys {
+        let path = match path {
+            "" => key.name.to_owned(),
+            path => format!("{path}.{}", key.name),
+        };
+        match key.inner {
+            Inner::Value => with(&path, key),
+            Inner::Table(table) | Inner::List(table) => each_key(table(), &path, with),
+            Inner::Named(table) => each_key(table(), &format!("{path}.name"), with),
+        }
+    }
+}
+
+/// A file with one key set to a value.
+fn file_with(path: &str, value: &str) -> String {
+    match path.strip_prefix("route.") {
+        Some(path) => format!("[[route]]\n{path} = {value}\n"),
+        None => format!("{path} = {value}\n"),
+    }
+}
+
+#[test]
+fn every_declared_key_is_read() {
+    let mut count = 0;
+    each_key(File::table(), "", &mut |path, _| {
+        if path.starts_with("route.params") && path.ends_with(".default") {
+            return;
+        }
+        count += 1;
+        // No key may be a date.
+        let found = problems(&file_with(path, "1979-05-27"));
+        let at_key: Vec<_> = found
+            .iter()
+            .filter(|problem| problem.contains(&format!(" {path} is a date; allowed is ")))
+            .collect();
+        assert_eq!(at_key.len(), 1, "{path}: {found:#?}");
+        let others = found
+            .iter()
+            .filter(|problem| problem.contains(" is a date"));
+        assert_eq!(others.count(), 1, "{path}: {found:#?}");
+    });
+    assert!(count > 150, "{count}");
+}
+
+#[test]
+fn every_declared_key_is_documented_and_has_a_default_or_an_example() {
+    each_key(File::table(), "", &mut |path, key| {
+        assert!(!key.about.is_empty(), "{path}");
+        let sentence = key.about.join(" ");
+        assert!(sentence.ends_with('.'), "{path}: {sentence}");
+        if let Some(default) = &key.default {
+            let value: Result<toml::Table, _> = format!("v = {default}").parse();
+            assert!(value.is_ok(), "{path} = {default}");
+            if !path.starts_with("route.") {
+                let set = problems(&file_with(path, default));
+                let is_about = |problem: &&String| problem.contains(&format!(" {path} "));
+                assert_eq!(set.iter().find(is_about), None, "{path}");
+            }
+        }
+        // A tip of another name needs a path.
+        let stands_alone = !path.starts_with("chain.tip.name.") || path.ends_with(".path");
+        if let Some(example) = key.example
+            && stands_alone
+        {
+            assert_eq!(problems(&file_with(path, example)), [""; 0], "{path}");
+        }
+    });
+}
+
+/// Checks that a printed table has declared keys alone.
+fn is_declared(values: &toml::Table, declared: &DeclaredTable, path: &str) {
+    for (name, value) in values {
+        let key = declared.key(name);
+        let key = key.unwrap_or_else(|| panic!("{path}.{name} is printed and not declared"));
+        let path = format!("{path}.{name}");
+        let each: Vec<&Value> = match (key.inner, value) {
+            (Inner::Table(_), value) => vec![value],
+            (Inner::Named(_), Value::Table(tables)) => {
+                tables.iter().map(|(_, value)| value).collect()
+            }
+            (Inner::List(_), Value::Array(tables)) => tables.iter().collect(),
+            _ => continue,
+        };
+        let (Inner::Table(table) | Inner::Named(table) | Inner::List(table)) = key.inner else {
+            continue;
+        };
+        for value in each {
+            is_declared(value.as_table().unwrap(), table(), &path);
+        }
+    }
+}
+
+const RICH: &str = r#"
+    [cache]
+    targeted_field = "x-cache-control"
+    [upstream]
+    url = "https://api.example"
+    ca_file = "ca.pem"
+    api_keys_file = "keys"
+    [upstreams.runes]
+    max_lag = 3
+    [[route]]
+    name = "all"
+    path = "/all/{rest:*}"
+    headers = "all"
+    query = "any"
+    cache = { mode = "respect" }
+    [[route]]
+    name = "other"
+    path = "/a/{x}"
+    upstream = "runes"
+    params.x = { type = "string", pattern = "[a-z]+" }
+    query."k.d" = { type = "enum", values = ["a", "b"], default = "b" }
+    cache = { mode = "override", times = { "2xx" = "10s", 404 = "1s", empty = "500ms" } }
+"#;
+
+#[test]
+fn only_declared_keys_are_printed_and_all_with_a_default() {
+    let none = ProviderKeys::default();
+    let read = |text: &str| Config::parse("p", text).unwrap();
+    for text in ["", RICH] {
+        let values = read(text).values(&none).unwrap();
+        is_declared(&values, File::table(), "");
+    }
+    let values = read("").values(&none).unwrap();
+    each_key(File::table(), "", &mut |path, key| {
+        let is_fixed = !path.starts_with("route.") && !path.contains(".name.");
+        if is_fixed && let Some(default) = &key.default {
+            let printed = path
+                .split('.')
+                .try_fold(&Value::Table(values.clone()), |table, key| table.get(key))
+                .map(ToString::to_string);
+            let is_same = printed.as_ref().is_some_and(|printed| {
+                // Sizes may be printed as numbers, and durations in another unit.
+                printed == default || key.schema["pattern"].is_string()
+            });
+            assert!(is_same, "{path}: {printed:?}, {default}");
+        }
+    });
+}
+
+#[test]
+fn what_is_printed_with_documentation_means_the_same() {
+    let none = ProviderKeys::default();
+    for text in ["", RICH] {
+        let config = Config::parse("p", text).unwrap();
+        let whole = config.print_all(&none).unwrap();
+        let again = Config::parse("printed", &whole);
+        let again = again.unwrap_or_else(|problems| panic!("{problems:?}\n{whole}"));
+        assert_eq!(again.print(&none).unwrap(), config.print(&none).unwrap());
+        each_key(File::table(), "", &mut |path, key| {
+            let line = format!("{} = ", key.name);
+            let named = path.starts_with("upstreams.") || path.starts_with("route.");
+            let is_there = whole
+                .lines()
+                .any(|text| text.trim_start_matches("# ").starts_with(&line));
+            assert!(named || is_there, "{path} in {whole}");
+        });
+        let longest = whole.lines().filter(|line| line.starts_with('#'));
+        let longest = longest.map(|line| line.chars().count()).max();
+        assert!(longest.is_some_and(|longest| longest <= 80), "{longest:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_name_is_answered_with_the_right_one() {
+    for (text, message) in [
+        (
+            "server.listn = 1",
+            "p.toml:1:8: unknown key server.listn; did you mean server.listen?",
+        ),
+        (
+            "sevrer.listen = 1",
+            "p.toml:1:1: unknown key sevrer; did you mean server?",
+        ),
+        (
+            "upstream.retry.shares = 1",
+            "p.toml:1:16: unknown key upstream.retry.shares; did you mean upstream.retry.share?",
+        ),
+        (
+            "upstream.max-lag = 1",
+            "p.toml:1:10: unknown key upstream.max-lag; did you mean upstream.max_lag?",
+        ),
+        (
+            "log.format = \"jsno\"",
+            "p.toml:1:14: log.format is \"jsno\"; did you mean \"json\"? Allowed is one of auto, text, json",
+        ),
+        (
+            "limit.colour = 1",
+            "p.toml:1:7: unknown key limit.colour; allowed are enabled, requests_per_minute, burst, misses_per_minute, max_callers, connections, unsent_bytes",
+        ),
+    ] {
+        assert_eq!(problems(text), [message], "{text}");
+    }
+}
+
+#[test]
+fn passwords_in_urls_are_not_shown() {
+    let found = problems("upstream.url = \"https://user:hidden@api.example/\"\n");
+    assert_eq!(found.len(), 1);
+    assert!(
+        found[0].contains("\"https://[redacted]@api.example/\""),
+        "{found:?}"
+    );
+    assert!(!found[0].contains("hidden"), "{found:?}");
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_one_problem() {
+    let route = "[[route]]\nname = \"a\"\npath = \"/a\"\nupstream = \"x\"\ncache = { mode = \"chain\", tip = \"y\" }\n";
+    for (text, message) in [
+        (
+            format!("upstreams = 3\nchain.tip.y.path = \"/y\"\n{route}"),
+            "p.toml:1:13: upstreams is 3; allowed is a table",
+        ),
+        (
+            format!("upstreams.x = 3\nchain.tip.y.path = \"/y\"\n{route}"),
+            "p.toml:1:15: upstreams.x is 3; allowed is a table",
+        ),
+        (
+            format!("upstreams.x = {{ max_lag = -1 }}\nchain.tip = 3\n{route}"),
+            "p.toml:1:27: upstreams.x.max_lag is -1; allowed is a whole number from 0 to 1000",
+        ),
+        (
+            format!("chain = []\nupstreams.x.max_lag = 1\n{route}"),
+            "p.toml:1:9: chain is a list; allowed is a table",
+        ),
+        (
+            "[[route]]\nnme = \"a\"\npath = \"/a\"\n".to_owned(),
+            "p.toml:2:1: unknown key route.nme; did you mean route.name?",
+        ),
+        (
+            "[[route]]\nname = \"a b\"\npath = \"/a\"\n[[route]]\nname = \"c\"\npath = \"/c\"\nderived_from = \"a\"\n".to_owned(),
+            "p.toml:2:8: route.name is \"a b\"; allowed is 1 to 64 of a-z, 0-9 and -",
+        ),
+    ] {
+        let found = problems(&text);
+        assert_eq!(found[0], message, "{text}");
+        let expected = if text.contains("chain.tip = 3") { 2 } else { 1 };
+        assert_eq!(found.len(), expected, "{found:#?}");
+    }
+}

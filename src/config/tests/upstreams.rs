@@ -1,0 +1,365 @@
+//! Upstreams: their URLs, budgets and inheritance.
+
+use std::time::Duration;
+
+use super::{asked, problems};
+use crate::cache::policy::Mode;
+use crate::config::{Config, base_url};
+use crate::upstream::ProviderKeys;
+
+#[test]
+fn base_urls_may_be_one_or_a_list() {
+    let one = Config::parse("p", "upstream.url = \"https://a.example\"\n").unwrap();
+    let two = "upstream.url = [\"https://a.example\", \"https://b.example/api\"]\n";
+    let both = Config::parse("p", two).unwrap();
+    let urls = |config: &Config| {
+        let urls = config.upstreams[0].urls.iter();
+        urls.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(urls(&one), ["https://a.example/"]);
+    assert_eq!(urls(&both), ["https://a.example/", "https://b.example/api"]);
+    for config in [&one, &both] {
+        let printed = config.print(&ProviderKeys::default()).unwrap();
+        let again = Config::parse("p", &printed).unwrap();
+        assert_eq!(urls(&again), urls(config), "{printed}");
+    }
+    for (url, complaint) in [
+        (
+            "[\"https://a.example\", \"ftp://b\"]",
+            "upstream.url has \"ftp://b\"; allowed is an http or https URL",
+        ),
+        (
+            "[\"https://a.example\", \"https://a.example/\"]",
+            "upstream.url has a URL twice",
+        ),
+        ("7", "upstream.url is 7; allowed is"),
+    ] {
+        let found = problems(&format!("upstream.url = {url}\n"));
+        assert!(found[0].contains(complaint), "{found:?}");
+    }
+}
+
+#[test]
+fn a_budget_may_be_unlimited() {
+    for (text, printed) in [
+        ("", ["500", "20"]),
+        ("upstream.requests_per_minute = 7\n", ["7", "20"]),
+        (
+            "upstream.requests_per_minute = \"unlimited\"\n",
+            ["\"unlimited\"", "\"unlimited\""],
+        ),
+        (
+            "upstream = { requests_per_minute = \"unlimited\", requests_per_second = 9 }\n",
+            ["\"unlimited\"", "9"],
+        ),
+    ] {
+        let config = Config::parse("p", text).unwrap();
+        let none = ProviderKeys::default();
+        let warnings = config.warnings(&none);
+        assert_eq!(
+            warnings.len(),
+            usize::from(printed[0] == "7"),
+            "{warnings:?}"
+        );
+        let once = config.print(&none).unwrap();
+        let [minute, second] = printed;
+        let lines = format!("requests_per_minute = {minute}\nrequests_per_second = {second}\n");
+        assert!(once.contains(&lines), "{lines} in {once}");
+        let again = Config::parse("p", &once).unwrap();
+        assert_eq!(again.print(&none).unwrap(), once);
+    }
+    for (value, came) in [
+        ("\"none\"", "\"none\""),
+        ("0", "0"),
+        ("1000001", "1000001"),
+        ("1.5", "1.5"),
+        ("[]", "a list"),
+    ] {
+        let found = problems(&format!("upstream.requests_per_second = {value}\n"));
+        let expected = format!(
+            "p.toml:1:32: upstream.requests_per_second is {came}; allowed is a whole number from 1 to 1000000, or \"unlimited\""
+        );
+        assert_eq!(found, [expected]);
+    }
+}
+
+#[test]
+fn routes_and_tips_find_their_upstream() {
+    let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    let block = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nparams.block = { type = \"block\" }\ncache = { mode = \"chain\" }\n";
+    let runes = "[upstreams.runes]\nurl = \"http://127.0.0.1:2\"\n";
+    let ours = "[upstreams.ours]\nurl = \"http://127.0.0.1:2\"\n";
+    let all = |tips: [&str; 2], routes: [&str; 3]| {
+        let names = ["tip ordinals", "tip runes", "brc20-token"];
+        let names = names
+            .into_iter()
+            .chain(["rune-transaction-activity", "rune-block-activity"]);
+        let upstreams = tips.into_iter().chain(routes);
+        names
+            .zip(upstreams)
+            .map(|(name, upstream)| (name.to_owned(), upstream.to_owned()))
+            .collect::<Vec<_>>()
+    };
+    // The built-in routes.
+    for (text, expected) in [
+        (String::new(), all(["default"; 2], ["default"; 3])),
+        (
+            runes.to_owned(),
+            all(["default", "runes"], ["default", "runes", "runes"]),
+        ),
+        (
+            format!("{ours}[chain.tip.runes]\nupstream = \"ours\"\n"),
+            all(["default", "ours"], ["default", "ours", "ours"]),
+        ),
+        (
+            format!("{runes}[chain.tip.runes]\nupstream = \"default\"\n"),
+            all(["default"; 2], ["default"; 3]),
+        ),
+    ] {
+        let config = Config::parse("p", &text).unwrap();
+        assert_eq!(asked(&config), expected, "{text}");
+    }
+    // Routes that say it, and those that do not.
+    for (text, expected) in [
+        (format!("{runes}{block}"), "runes"),
+        (
+            format!(
+                "{ours}{}",
+                block.replace("cache", "upstream = \"ours\"\ncache")
+            ),
+            "ours",
+        ),
+        (
+            format!(
+                "{runes}{ours}{}",
+                block.replace("cache", "upstream = \"ours\"\ncache")
+            ),
+            "ours",
+        ),
+        (format!("{runes}{plain}"), "default"),
+        (
+            format!("{runes}{}", plain.replace("/{rest", "/runes/v1/{rest")),
+            "runes",
+        ),
+        (format!("{ours}{plain}upstream = \"ours\"\n"), "ours"),
+    ] {
+        let config = Config::parse("p", &text).unwrap();
+        let (_, upstream) = asked(&config).pop().unwrap();
+        assert_eq!(upstream, expected, "{text}");
+        // What nobody asks is not there.
+        assert_eq!(config.upstreams.len(), 1, "{text}");
+        if config.routes.routes()[0].cache.mode == Mode::Chain {
+            let tip = usize::from(config.routes.routes()[0].cache.tip);
+            let tip = &config.chain.tips[tip];
+            assert_eq!((tip.upstream, &*tip.upstream_name), (0, expected), "{text}");
+        }
+        let printed =
+            Config::parse("printed", &config.print(&ProviderKeys::default()).unwrap()).unwrap();
+        assert_eq!(asked(&printed).pop(), asked(&config).pop(), "{text}");
+    }
+}
+
+#[test]
+fn wrong_upstreams_are_reported() {
+    let block = "[[route]]\nname = \"b\"\npath = \"/runes/v1/b/{block}\"\nupstream = \"a\"\nparams.block = { type = \"block\" }\ncache = { mode = \"chain\" }\n";
+    for (text, expected) in [
+        (
+            "[chain.tip.runes]\nupstream = \"nobody\"\n".to_owned(),
+            "p.toml:2:12: chain.tip.runes.upstream is \"nobody\"; allowed are \"default\"",
+        ),
+        (
+            block.to_owned(),
+            "p.toml:4:12: route.upstream is \"a\"; allowed are",
+        ),
+        (
+            format!("[upstreams.a]\n[upstreams.b]\n[chain.tip.runes]\nupstream = \"b\"\n{block}"),
+            "p.toml:8:12: route.upstream: the route \"b\" uses the upstream \"a\", and its tip \"runes\" is read from \"b\"",
+        ),
+        (
+            "[upstreams.default]\nurl = \"http://127.0.0.1:1\"\n".to_owned(),
+            "p.toml:1:12: \"default\" cannot be the name of an upstream",
+        ),
+        (
+            "[upstreams.\"a b\"]\n".to_owned(),
+            "p.toml:1:12: \"a b\" cannot be the name of an upstream",
+        ),
+        (
+            "[upstreams.a]\nmax_lags = 2\n".to_owned(),
+            "p.toml:2:1: unknown key upstreams.a.max_lags",
+        ),
+        (
+            "[upstreams.a]\nbreaker.share = 101\n".to_owned(),
+            "p.toml:2:17: upstreams.a.breaker.share is 101",
+        ),
+    ] {
+        let found = problems(&text);
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert!(found[0].starts_with(expected), "{text}: {found:?}");
+    }
+    let unused = Config::parse("p", "[upstreams.a]\nurl = \"http://127.0.0.1:1\"\n").unwrap();
+    let warnings = unused.warnings(&ProviderKeys::default());
+    assert!(
+        warnings[0].contains("no route uses the upstream \"a\""),
+        "{warnings:?}"
+    );
+}
+
+#[test]
+fn a_named_upstream_inherits_what_it_does_not_set() {
+    let text = r#"
+        [upstream]
+        url = "http://127.0.0.1:1"
+        api_keys_file = "keys"
+        timeout = "7s"
+        max_in_flight = 6
+        [upstream.breaker]
+        failures = 3
+        pause = "2s"
+        [upstreams.runes]
+        max_in_flight = 3
+        [upstreams.runes.breaker]
+        pause = "3s"
+        [upstreams.ordinals]
+        url = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
+        api_keys_file = "others"
+    "#;
+    let config = Config::parse("p", text).unwrap();
+    let [ordinals, runes] = ["ordinals", "runes"].map(|name| {
+        let mut named = config.upstreams.iter();
+        named.find(|settings| *settings.name == *name).unwrap()
+    });
+    assert_eq!(config.upstreams.len(), 2, "nothing asks the default one");
+    assert_eq!(runes.urls[0], "http://127.0.0.1:1/");
+    assert_eq!(runes.timeout, Duration::from_secs(7));
+    assert_eq!(
+        (runes.max_in_flight.get(), runes.min_in_flight.get()),
+        (3, 3)
+    );
+    assert_eq!(runes.breaker.failures.get(), 3);
+    assert_eq!(runes.breaker.pause, Duration::from_secs(3));
+    assert!(!runes.has_own_keys_file);
+    assert_eq!(ordinals.urls.len(), 2);
+    assert!(ordinals.has_own_keys_file);
+    assert_eq!(ordinals.api_keys_file.as_deref(), Some("others".as_ref()));
+    // What the command line says goes before, and is inherited as well.
+    let url = |port: u16| base_url(&format!("http://127.0.0.1:{port}")).unwrap();
+    let overrides = [
+        ("default".into(), vec![url(7)]),
+        ("ordinals".into(), vec![url(8)]),
+    ];
+    let config = Config::parse_with("p", text, &overrides).unwrap();
+    let urls = config
+        .upstreams
+        .iter()
+        .map(|one| (&*one.name, &one.urls[0]));
+    let urls: Vec<_> = urls.map(|(name, url)| (name, url.to_string())).collect();
+    assert!(
+        urls.contains(&("runes", "http://127.0.0.1:7/".to_owned())),
+        "{urls:?}"
+    );
+    assert!(
+        urls.contains(&("ordinals", "http://127.0.0.1:8/".to_owned())),
+        "{urls:?}"
+    );
+    // An upstream that only it names.
+    let overrides = [("runes".into(), vec![url(9)])];
+    let config = Config::parse_with("p", "upstream.url = \"http://127.0.0.1:1\"\n", &overrides);
+    let config = config.unwrap();
+    assert_eq!(
+        config.upstream_name(config.routes.routes()[1].upstream),
+        "runes"
+    );
+    assert_eq!(config.upstreams[1].urls, [url(9)]);
+}
+
+/// A key of `[upstream]`, two values of it that differ from the default one.
+const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
+    ("url", "\"http://a.example/\"", "\"http://b.example/\""),
+    ("max_lag", "3", "4"),
+    ("return_after", "\"31s\"", "\"32s\""),
+    ("api_key_header", "\"x-a\"", "\"x-b\""),
+    ("api_keys_file", "\"a\"", "\"b\""),
+    ("allow_plain_http", "true", "false"),
+    ("ca_file", "\"a.pem\"", "\"b.pem\""),
+    ("http2", "true", "false"),
+    ("send_api_key", "false", "true"),
+    ("requests_per_minute", "300", "\"unlimited\""),
+    ("requests_per_second", "7", "8"),
+    ("max_in_flight", "9", "10"),
+    ("min_in_flight", "2", "3"),
+    ("queue_timeout", "\"3s\"", "\"4s\""),
+    ("max_queue", "7", "8"),
+    ("connect_timeout", "\"3s\"", "\"4s\""),
+    ("first_byte_timeout", "\"3s\"", "\"4s\""),
+    ("timeout", "\"3s\"", "\"4s\""),
+    ("idle_timeout", "\"3s\"", "\"4s\""),
+    ("max_body_bytes", "2048", "4096"),
+    ("request_body.buffer", "\"2KiB\"", "\"3KiB\""),
+    ("request_body.max_buffered", "\"8MiB\"", "\"9MiB\""),
+    (
+        "request_body.max_buffered_per_client",
+        "\"1MiB\"",
+        "\"3MiB\"",
+    ),
+    ("request_body.min_rate", "\"2KiB\"", "\"3KiB\""),
+    ("request_body.grace", "\"3s\"", "\"4s\""),
+    ("request_body.timeout", "\"3s\"", "\"4s\""),
+    ("request_body.max_bytes", "\"2KiB\"", "\"3KiB\""),
+    ("response_body.min_rate", "\"2KiB\"", "\"3KiB\""),
+    ("response_body.grace", "\"3s\"", "\"4s\""),
+    ("retry.limit", "2", "3"),
+    ("retry.share", "30", "40"),
+    ("hedge.enabled", "true", "false"),
+    ("hedge.percentile", "80", "90"),
+    ("breaker.enabled", "false", "true"),
+    ("breaker.failures", "3", "4"),
+    ("breaker.share", "30", "40"),
+    ("breaker.window", "\"3s\"", "\"4s\""),
+    ("breaker.pause", "\"3s\"", "\"4s\""),
+];
+
+#[test]
+fn a_named_upstream_inherits_each_key_and_may_set_it() {
+    let of = |text: &str, key: &str| {
+        let config = Config::parse("p", text);
+        let config = config.unwrap_or_else(|problems| panic!("{text}{problems:?}"));
+        ["default", "runes"].map(|name| {
+            let mut named = config.upstreams.iter();
+            let settings = named.find(|settings| &*settings.name == name).unwrap();
+            let printed = toml::Value::try_from(settings).unwrap();
+            key.split('.')
+                .try_fold(&printed, |table, key| table.get(key))
+                .map(ToString::to_string)
+        })
+    };
+    let last = ("breaker.max_pause", "\"61s\"", "\"62s\"");
+    for (key, one, other) in UPSTREAM_KEYS.into_iter().chain([last]) {
+        let unset = of("[upstreams.runes]\n", key);
+        assert_eq!(unset[0], unset[1], "{key}");
+        let (one, other) = (one.to_owned(), other.to_owned());
+        let inherits = of(
+            &format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n"),
+            key,
+        );
+        assert_eq!(inherits, [Some(one.clone()), Some(one.clone())], "{key}");
+        assert_ne!(
+            inherits, unset,
+            "{key}: the test's value is the default one"
+        );
+        let both = format!("[upstream]\n{key} = {one}\n[upstreams.runes]\n{key} = {other}\n");
+        assert_eq!(of(&both, key), [Some(one), Some(other.clone())], "{key}");
+        let named = of(&format!("[upstreams.runes]\n{key} = {other}\n"), key);
+        assert_eq!(named, [unset[0].clone(), Some(other)], "{key}");
+    }
+    // No key is missing in the table.
+    let text: String = UPSTREAM_KEYS
+        .iter()
+        .map(|(key, value, _)| format!("upstream.{key} = {value}\n"))
+        .collect();
+    let config = Config::parse("p", &text).unwrap();
+    let printed = toml::Table::try_from(&config.upstreams[0]).unwrap();
+    let keys = printed
+        .values()
+        .map(|value| value.as_table().map_or(1, toml::Table::len));
+    assert_eq!(keys.sum::<usize>(), UPSTREAM_KEYS.len() + 1, "{printed}");
+}

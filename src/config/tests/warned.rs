@@ -1,0 +1,126 @@
+//! Warnings about valid configurations.
+
+use super::keys;
+use crate::config::Config;
+use crate::upstream::ProviderKeys;
+
+#[test]
+fn a_route_that_passes_all_with_a_key_is_warned_of() {
+    let text = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    let config = Config::parse("p", text).ok().unwrap();
+    assert_eq!(
+        config.warnings(&ProviderKeys::default()),
+        Vec::<String>::new()
+    );
+    let warnings = config.warnings(&keys());
+    assert!(warnings[0].contains("\"all\""), "{warnings:?}");
+    let shipped = Config::shipped().ok().unwrap();
+    assert_eq!(shipped.warnings(&keys()), Vec::<String>::new());
+}
+
+#[test]
+fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
+    let small = Config::parse("p", "upstream.requests_per_minute = 60\n").unwrap();
+    let warnings = small.warnings(&ProviderKeys::default());
+    assert!(warnings[0].contains("24 times a minute"), "{warnings:?}");
+    let seldom = "upstream.requests_per_minute = 60\nchain.tip.ordinals.every = \"10s\"\nchain.tip.runes.every = \"10s\"\n";
+    let seldom = Config::parse("p", seldom).unwrap();
+    assert_eq!(
+        seldom.warnings(&ProviderKeys::default()),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn slots_too_few_to_share_are_warned_of() {
+    for (text, warned) in [
+        ("upstream.max_in_flight = 3\n", true),
+        ("upstream.max_in_flight = 4\n", false),
+        ("", false),
+    ] {
+        let warnings = Config::parse("p", text)
+            .unwrap()
+            .warnings(&ProviderKeys::default());
+        let found = warnings
+            .iter()
+            .any(|text| text.contains("max_in_flight is 3"));
+        assert_eq!(found, warned, "{warnings:?}");
+    }
+}
+
+#[test]
+fn a_client_that_may_hold_all_is_warned_of() {
+    let with = |text: &str| {
+        Config::parse("p", text)
+            .unwrap()
+            .warnings(&ProviderKeys::default())
+    };
+    assert_eq!(with(""), [""; 0]);
+    let all = with("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
+    assert_eq!(all.len(), 2, "{all:?}");
+    assert!(all[0].contains("limit.connections"), "{all:?}");
+    assert!(all[1].contains("limit.unsent_bytes"), "{all:?}");
+    let off = with("[server]\nmax_connections = 2\n[limit]\nenabled = false\n");
+    assert_eq!(off, [""; 0]);
+}
+
+#[test]
+fn rates_of_upstreams_are_warned_of_and_printed() {
+    let two = "[upstreams.runes]\nurl = \"http://127.0.0.1:1\"\n";
+    for (text, keys, warned) in [
+        ("requests_per_minute = 100\n", keys(), true),
+        ("requests_per_minute = \"unlimited\"\n", keys(), true),
+        ("requests_per_minute = 500\n", keys(), false),
+        (
+            "requests_per_minute = 100\nsend_api_key = false\n",
+            keys(),
+            false,
+        ),
+        (
+            "requests_per_minute = 100\n",
+            ProviderKeys::default(),
+            false,
+        ),
+        (
+            "requests_per_minute = 100\n",
+            ProviderKeys {
+                own: [("runes".into(), keys().shared)].into(),
+                ..keys()
+            },
+            false,
+        ),
+    ] {
+        let config = Config::parse("p", &format!("{two}{text}")).unwrap();
+        let warnings = config.warnings(&keys).join("\n");
+        let said = "upstream and upstreams.runes share API keys, and their requests_per_minute";
+        assert_eq!(warnings.contains(said), warned, "{text}: {warnings}");
+    }
+    // A limit of the second is not inherited by a minute that has none.
+    for (minute, second) in [("\"unlimited\"", "\"unlimited\""), ("300", "9")] {
+        let text =
+            format!("upstream.requests_per_second = 9\n{two}requests_per_minute = {minute}\n");
+        let config = Config::parse("p", &text).unwrap();
+        let named = toml::Value::try_from(config.upstreams[1].in_force(true)).unwrap();
+        assert_eq!(named["requests_per_second"].to_string(), second);
+    }
+    // An origin of one's own, that a plain cache is before, is not rationed.
+    let plain = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
+    for (text, keys, printed) in [
+        (
+            plain,
+            ProviderKeys::default(),
+            "requests_per_second = \"unlimited\"",
+        ),
+        (plain, keys(), "requests_per_second = 20"),
+        ("", ProviderKeys::default(), "requests_per_second = 20"),
+        (
+            "[upstream]\nrequests_per_minute = \"unlimited\"\n",
+            keys(),
+            "requests_per_second = \"unlimited\"",
+        ),
+    ] {
+        let config = Config::parse("p", text).unwrap();
+        let text = config.print(&keys).unwrap();
+        assert!(text.contains(printed), "{printed}: {text}");
+    }
+}
