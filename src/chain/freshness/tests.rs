@@ -247,26 +247,36 @@ fn uses_are_halved() {
     );
 }
 
+/// Since when a response is unchanged, after a check.
+fn checked(chain: &Chain, stamp: &ChainStamp, received: u64, sent: u64, same: bool) -> Option<u64> {
+    let since = chain.checked(stamp, at(received), at(sent), same, at(sent));
+    since.map(|since| since.millis() / 1000 - 100_000)
+}
+
+/// Until when a response that may be checked is known to be unchanged.
+fn checkable(chain: &Chain, stamp: &ChainStamp, received: u64, now: u64) -> Option<u64> {
+    let ttl = chain.finality().live_ttl;
+    let known = chain.checkable_since(stamp, at(received), ttl, at(now));
+    known.map(|known| known.millis() / 1000 - 100_000)
+}
+
 #[test]
 fn live_responses_are_fresh_while_checks_find_no_change() {
     let chain = chain();
     let live = |epoch| ChainStamp::new(Class::Live, 0, None, epoch);
-    let checked = |stamp: &ChainStamp, received, sent, same| {
-        let since = chain.checked(stamp, at(received), at(sent), same, at(sent));
-        since.map(|since| since.millis() / 1000 - 100_000)
-    };
-    let may = |stamp: &ChainStamp, received, now| {
-        let ttl = chain.finality().live_ttl;
-        let known = chain.checkable_since(stamp, at(received), ttl, at(now));
-        known.map(|known| known.millis() / 1000 - 100_000)
-    };
     // The first tip is no new one: nothing is half written.
     probe(&chain, 100, 0);
     let one = live(1);
     probe(&chain, 100, 40);
     assert_eq!(freshness(&chain, &one, 10, 40), "stale 0");
-    assert_eq!((may(&one, 10, 39), may(&one, 10, 40)), (None, Some(10)));
-    assert_eq!(checked(&one, 5, 36, true), Some(5));
+    assert_eq!(
+        (
+            checkable(&chain, &one, 10, 39),
+            checkable(&chain, &one, 10, 40)
+        ),
+        (None, Some(10))
+    );
+    assert_eq!(checked(&chain, &one, 5, 36, true), Some(5));
     assert_eq!(
         freshness(&chain, &one, 10, 40),
         "fresh 5",
@@ -276,12 +286,12 @@ fn live_responses_are_fresh_while_checks_find_no_change() {
     probe(&chain, 100, 70);
     assert_eq!(freshness(&chain, &one, 10, 65), "fresh 1");
     assert_eq!(freshness(&chain, &one, 10, 66), "stale 0");
-    assert_eq!(may(&one, 10, 66), Some(36));
+    assert_eq!(checkable(&chain, &one, 10, 66), Some(36));
     // Twenty times live_ttl is the most.
     for check in 3..=20 {
         probe(&chain, 100, check * 30);
         assert_eq!(
-            checked(&one, check * 30 - 30, check * 30, true),
+            checked(&chain, &one, check * 30 - 30, check * 30, true),
             Some(check * 30 - 30)
         );
     }
@@ -294,40 +304,50 @@ fn live_responses_are_fresh_while_checks_find_no_change() {
     assert_eq!(freshness(&chain, &one, 60, 615), "fresh 5");
     for check in 21..=22 {
         assert_eq!(
-            checked(&one, check * 30 - 30, check * 30, true),
+            checked(&chain, &one, check * 30 - 30, check * 30, true),
             Some(check * 30 - 30)
         );
     }
     probe(&chain, 100, 660);
     assert_eq!(freshness(&chain, &one, 60, 659), "fresh 1");
     assert_eq!(freshness(&chain, &one, 60, 661), "stale 1");
-    assert_eq!((may(&one, 60, 659), may(&one, 60, 660)), (None, None));
+    assert_eq!(
+        (
+            checkable(&chain, &one, 60, 659),
+            checkable(&chain, &one, 60, 660)
+        ),
+        (None, None)
+    );
     // A change without a new tip may be half written.
-    assert_eq!(checked(&one, 640, 690, false), None);
+    assert_eq!(checked(&chain, &one, 640, 690, false), None);
     probe(&chain, 100, 690);
     assert_eq!(freshness(&chain, &one, 660, 690), "stale 0");
-    assert_eq!(may(&one, 660, 690), None);
+    assert_eq!(checkable(&chain, &one, 660, 690), None);
     assert_eq!(freshness(&chain, &one, 661, 690), "fresh 1");
-    assert_eq!(checked(&one, 691, 715, true), None);
-    assert_eq!(checked(&one, 720, 750, true), Some(720));
-    // So may answers be soon after a new tip.
-    probe(&chain, 100, 755);
-    probe(&chain, 101, 760);
-    let two = live(2);
+    assert_eq!(checked(&chain, &one, 691, 715, true), None);
+    assert_eq!(checked(&chain, &one, 720, 750, true), Some(720));
+    check_after_a_new_tip(&chain, &one);
+}
+
+/// The rest of the test above: answers soon after a new tip may be half written too.
+fn check_after_a_new_tip(chain: &Chain, one: &ChainStamp) {
+    probe(chain, 100, 755);
+    probe(chain, 101, 760);
+    let two = ChainStamp::new(Class::Live, 0, None, 2);
     assert_eq!(
-        freshness(&chain, &one, 721, 761),
+        freshness(chain, one, 721, 761),
         "stale 1",
         "its epoch is over"
     );
-    assert_eq!(checked(&one, 721, 762, true), None);
-    assert_eq!(checked(&two, 762, 792, true), None);
-    probe(&chain, 101, 792);
-    assert_eq!(freshness(&chain, &two, 762, 792), "stale 0");
-    assert_eq!(checked(&two, 790, 820, true), Some(790));
-    probe(&chain, 101, 822);
-    assert_eq!(freshness(&chain, &two, 791, 822), "fresh 5");
+    assert_eq!(checked(chain, one, 721, 762, true), None);
+    assert_eq!(checked(chain, &two, 762, 792, true), None);
+    probe(chain, 101, 792);
+    assert_eq!(freshness(chain, &two, 762, 792), "stale 0");
+    assert_eq!(checked(chain, &two, 790, 820, true), Some(790));
+    probe(chain, 101, 822);
+    assert_eq!(freshness(chain, &two, 791, 822), "fresh 5");
     // Without a tip, freshness goes by time.
-    assert_eq!(freshness(&chain, &two, 791, 833), "stale 1");
-    assert_eq!(may(&two, 791, 851), None);
-    assert_eq!(freshness(&chain, &two, 830, 833), "fresh 7");
+    assert_eq!(freshness(chain, &two, 791, 833), "stale 1");
+    assert_eq!(checkable(chain, &two, 791, 851), None);
+    assert_eq!(freshness(chain, &two, 830, 833), "fresh 7");
 }
