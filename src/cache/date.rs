@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_that_lines_dispute_is_no_date() {
+    fn lines_with_different_dates_are_no_date() {
         let mut headers = HeaderMap::new();
         headers.append(
             DATE,
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_time_can_be_written() {
+    fn any_time_is_written_as_a_valid_date() {
         let far = SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 40);
         assert_eq!(value(far), "Fri, 31 Dec 9999 23:59:59 GMT");
         assert_eq!(

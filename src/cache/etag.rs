@@ -1,19 +1,18 @@
-//! Validators: the ETag that ordgate makes of a body, and the conditions that
-//! clients put on it. Pure.
+//! ordgate's own ETags, and `If-None-Match`.
 //!
-//! The reference upstream's own ETag is that of the chain's tip, the same for
-//! every resource, so it is never passed on: ours is a digest of the body, and
-//! a client's 304 survives a new block that changed nothing.
+//! The reference upstream's ETag is that of the chain's tip, the same for every
+//! resource, so it is never passed on. ordgate's is a digest of the body: a client
+//! still gets 304 after a new block that changed nothing.
 //!
-//! Deliberately absent: If-Match and If-Unmodified-Since, which guard a change
-//! that a read API does not have (RFC 9110 §13.1.1), and dates: the API sends
-//! no Last-Modified.
+//! `If-Match` and `If-Unmodified-Since` protect changes, which a read API does not
+//! have (RFC 9110 §13.1.1). The API sends no `Last-Modified`, so dates are not
+//! evaluated here.
 
 use http::HeaderMap;
 use http::header::{HeaderValue, IF_NONE_MATCH};
 use ring::digest::{SHA256, digest};
 
-/// A strong ETag of a body: 128 bits of its SHA-256, in quotes.
+/// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut text = Vec::with_capacity(34);
@@ -26,9 +25,9 @@ pub fn etag(body: &[u8]) -> HeaderValue {
     HeaderValue::from_bytes(&text).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
-/// Whether a request's If-None-Match names this ETag, so that 304 is the
-/// answer (RFC 9110 §13.1.2): by weak comparison, in a list over any number of
-/// lines, or by `*`. `false` where the request has no such field.
+/// Whether a request's `If-None-Match` matches this ETag, so that the response is
+/// 304 (RFC 9110 §13.1.2). The comparison is weak; the field may be a list over
+/// several lines, or `*`. `false` if the request has no such field.
 pub fn none_match_fails(fields: &HeaderMap, etag: &HeaderValue) -> bool {
     fields
         .get_all(IF_NONE_MATCH)
@@ -42,7 +41,7 @@ fn list_names(mut list: &[u8], etag: &[u8]) -> bool {
     }
     loop {
         list = trim_list(list);
-        // Weak comparison: W/ is of no account (RFC 9110 §8.8.3.2).
+        // Weak comparison ignores W/ (RFC 9110 §8.8.3.2).
         let opaque = list.strip_prefix(b"W/").unwrap_or(list);
         let Some(quoted) = opaque.strip_prefix(b"\"") else {
             return false;
@@ -68,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_etag_is_of_the_body_alone() {
+    fn an_etag_depends_on_the_body_alone() {
         let tag = etag(b"{}");
         assert_eq!(tag, etag(b"{}"));
         assert_ne!(tag, etag(b"{ }"));
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn if_none_match() {
+    fn if_none_match_compares_weakly_in_lists() {
         let tag = HeaderValue::from_static("\"abc\"");
         let rows: &[(&[&str], bool)] = &[
             (&[], false),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_hop_go_no_further() {
+    fn hop_by_hop_fields_are_removed() {
         let table: &[(&str, &str, bool, &str)] = &[
             ("connection", "a, B", false, "RFC 9110 §7.6.1"),
             ("a", "1", false, "RFC 9110 §7.6.1, listed"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn hops_are_told() {
+    fn via_gets_one_entry_for_each_hop() {
         let mut message = headers(&[("via", "1.0 fred, HTTP/1.1 p.example.net (x y)")]);
         assert!(!has_passed(&message, "ordgate"));
         assert!(has_passed(&message, "P.example.net"), "RFC 9110 §7.6.3");

@@ -1,27 +1,28 @@
-//! The cache key: a route and the canonical request target. Pure.
+//! The cache key: a route and the canonical request target.
 //!
-//! `route` makes it; `cache` stores by it, `collapse` joins by it, `upstream`
-//! sends its target. A route has its own policy, so the same target on two
-//! routes is two keys.
+//! `route` makes it, `cache` stores by it, `collapse` joins requests by it, and
+//! `upstream` sends its target. Each route has its own policy, so the same target
+//! has a different key on another route.
 
 use std::borrow::Borrow;
 
-/// A route's number and a canonical target, in one run of bytes.
+/// A route's number and a canonical target, as one byte string.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key(Vec<u8>);
 
-/// The bytes in front of the target.
+/// The number of bytes before the target.
 const ROUTE: usize = size_of::<u16>();
 
 impl Key {
-    /// A key of a route, whose target is yet to be written.
+    /// A key of a route, without target.
     pub fn begin(route: u16) -> Self {
         let mut bytes = Vec::with_capacity(128);
         bytes.extend_from_slice(&route.to_be_bytes());
         Self(bytes)
     }
 
-    /// Where the target is written. It is ASCII: `validate` encodes the rest.
+    /// The buffer to which the target is appended. It must be ASCII: `validate`
+    /// percent-encodes the rest.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
@@ -31,12 +32,12 @@ impl Key {
         route_of(&self.0)
     }
 
-    /// The canonical target: path and query as they are sent upstream.
+    /// The canonical target: path and query as sent to the upstream.
     pub fn target(&self) -> &str {
         target_of(&self.0)
     }
 
-    /// The whole key, without spare capacity: the form that is kept.
+    /// The whole key, without spare capacity.
     pub fn into_boxed(self) -> Box<[u8]> {
         self.0.into_boxed_slice()
     }
@@ -47,7 +48,7 @@ impl Key {
     }
 }
 
-/// The route's number of a whole key.
+/// The route's number in a whole key.
 pub fn route_of(key: &[u8]) -> u16 {
     match key {
         [high, low, ..] => u16::from_be_bytes([*high, *low]),
@@ -55,14 +56,14 @@ pub fn route_of(key: &[u8]) -> u16 {
     }
 }
 
-/// The canonical target of a whole key.
+/// The canonical target in a whole key.
 pub fn target_of(key: &[u8]) -> &str {
     let target = key.get(ROUTE..).unwrap_or_default();
     std::str::from_utf8(target).unwrap_or("")
 }
 
 impl From<&[u8]> for Key {
-    /// A whole key, as it was kept.
+    /// From the bytes of a whole key.
     fn from(bytes: &[u8]) -> Self {
         Self(bytes.to_vec())
     }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_holds_route_and_target() {
+    fn a_key_has_a_route_and_a_target() {
         let mut key = Key::begin(300);
         key.buffer().extend_from_slice(b"/a?b=c");
         assert_eq!((key.route(), key.target()), (300, "/a?b=c"));

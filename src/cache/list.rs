@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_part_at_commas_outside_quotes() {
+    fn commas_within_quotes_do_not_separate_members() {
         type Members = &'static [(&'static str, bool)];
         let table: &[(&str, Members, &str)] = &[
             ("a, b", &[("a", true), ("b", true)], "RFC 9110 §5.6.1"),

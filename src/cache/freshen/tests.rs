@@ -1,4 +1,4 @@
-//! Tables of `freshen`: each row names the section that it is from.
+//! Tables of `freshen`: each row cites its section.
 
 use http::HeaderValue;
 
@@ -244,7 +244,7 @@ fn an_update_replaces_fields() {
 }
 
 #[test]
-fn an_update_without_a_date_is_of_its_receipt() {
+fn an_update_without_a_date_gets_that_of_its_receipt() {
     let mut stored = headers(&[("date", MONDAY), ("set-cookie", "a"), ("set-cookie", "b")]);
     let update = headers(&[("set-cookie", "c"), ("set-cookie", "d"), ("age", "3")]);
     freshen(
@@ -264,7 +264,7 @@ fn an_update_without_a_date_is_of_its_receipt() {
 }
 
 #[test]
-fn a_head_freshens_or_disproves() {
+fn a_head_freshens_or_makes_stale() {
     use HeadEffect::{Freshen, Stale};
     type Fields = &'static [(&'static str, &'static str)];
     const STORED: Fields = &[("etag", "\"a\""), ("last-modified", MONDAY)];

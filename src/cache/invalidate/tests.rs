@@ -1,4 +1,4 @@
-//! Tables of `invalidate`: each row names the section that it is from.
+//! Tables of `invalidate`: each row cites its section.
 
 use http::HeaderValue;
 
@@ -9,7 +9,7 @@ fn at(reference: &str, base: &str) -> Option<String> {
 }
 
 #[test]
-fn references_resolve() {
+fn references_are_resolved_by_rfc_3986() {
     let base = "http://a/b/c/d;p?q";
     let table: &[(&str, Option<&str>, &str)] = &[
         ("g", Some("/b/c/g"), "RFC 3986 §5.4.1"),
@@ -102,7 +102,7 @@ fn unsafe_methods_invalidate() {
 }
 
 #[test]
-fn other_origins_are_left_alone() {
+fn other_origins_are_not_invalidated() {
     let target: Uri = "http://a/b".parse().unwrap();
     let mut response = HeaderMap::new();
     response.insert(header::LOCATION, HeaderValue::from_static("http://b/new"));

@@ -1,4 +1,4 @@
-//! Tables of `range`: each row names the section that it is from.
+//! Tables of `range`: each row cites its section.
 
 use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
@@ -28,7 +28,7 @@ fn asked(range: &str, length: u64) -> Selection {
 }
 
 #[test]
-fn ranges() {
+fn satisfiable_ranges_are_selected() {
     use Selection::{Many, One, Unsatisfiable, Whole};
     let table = [
         ("bytes=0-499", 10_000, One(span(0, 499)), "RFC 9110 §14.1.2"),
@@ -183,7 +183,7 @@ fn ranges_are_for_get_of_a_200() {
 }
 
 #[test]
-fn if_range() {
+fn if_range_needs_a_strong_validator_that_matches() {
     const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
     const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
     type Fields = &'static [(HeaderName, &'static str)];
@@ -280,7 +280,7 @@ fn a_206_says_what_it_holds() {
 }
 
 #[test]
-fn several_parts() {
+fn several_ranges_become_a_multipart_body() {
     let content_type = HeaderValue::from_static("text/plain");
     let multipart = Multipart::new(
         &[span(0, 1), span(100, 102)],

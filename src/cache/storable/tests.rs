@@ -1,4 +1,4 @@
-//! Tables of `storable`: each row names the section that it is from.
+//! Tables of `storable`: each row cites its section.
 
 use http::{HeaderValue, header::HeaderName};
 
@@ -37,7 +37,7 @@ const FRESH: Fields = &[("cache-control", "max-age=60")];
 const CREDENTIALS: Fields = &[("authorization", "Basic x")];
 
 #[test]
-fn responses_to_get() {
+fn a_response_to_get_is_stored_unless_a_rule_forbids_it() {
     type Row = (Fields, u16, Fields, Result<(), NotStored>, &'static str);
     let table: &[Row] = &[
         (
@@ -308,7 +308,7 @@ fn responses_to_get() {
 }
 
 #[test]
-fn responses_to_other_methods() {
+fn a_response_to_post_is_stored_with_explicit_freshness() {
     let no = Err(NotStored::Method);
     let itself: Fields = &[
         ("content-location", "/a/b?c"),
@@ -357,7 +357,7 @@ fn responses_to_other_methods() {
 }
 
 #[test]
-fn fields_that_are_kept() {
+fn hop_by_hop_and_named_fields_are_not_stored() {
     let table: &[(&str, &str, bool, &str)] = &[
         ("connection", "x-hop", false, "RFC 9111 §3.1"),
         ("x-hop", "1", false, "RFC 9111 §3.1"),
@@ -398,7 +398,7 @@ fn fields_that_are_kept() {
 }
 
 #[test]
-fn responses_that_set_a_cookie() {
+fn set_cookie_follows_the_configured_rule() {
     const GIVEN: [Result<(), NotStored>; 2] = [Ok(()), Err(NotStored::SetCookie)];
     const STORED: [Result<(), NotStored>; 2] = [Ok(()); 2];
     const REFUSED: [Result<(), NotStored>; 2] = [Err(NotStored::SetCookie); 2];

@@ -1,4 +1,4 @@
-//! Tables of `validator`: each row names the section that it is from.
+//! Tables of `validator`: each row cites its section.
 
 use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
@@ -18,7 +18,7 @@ fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn entity_tags() {
+fn entity_tags_are_parsed_strictly() {
     let strong = |opaque: &'static str| {
         Some(EntityTag {
             weak: false,
@@ -55,7 +55,7 @@ fn entity_tags() {
 }
 
 #[test]
-fn entity_tags_compare() {
+fn strong_comparison_rejects_weak_tags() {
     let table = [
         ("W/\"1\"", "W/\"1\"", false, true),
         ("W/\"1\"", "W/\"2\"", false, false),
@@ -74,7 +74,7 @@ fn entity_tags_compare() {
 }
 
 #[test]
-fn preconditions() {
+fn preconditions_are_evaluated_in_order() {
     const INM: HeaderName = header::IF_NONE_MATCH;
     const IMS: HeaderName = header::IF_MODIFIED_SINCE;
     type Fields = &'static [(HeaderName, &'static str)];
@@ -258,7 +258,7 @@ fn preconditions() {
 }
 
 #[test]
-fn the_origin_is_asked_about_stored_responses() {
+fn stored_validators_replace_the_clients_conditions() {
     let asked = |chosen: &[(HeaderName, &str)], others: &[&[(HeaderName, &str)]]| {
         let mut request = headers(&[
             (header::IF_NONE_MATCH, "\"client\""),
@@ -328,7 +328,7 @@ fn the_origin_is_asked_about_stored_responses() {
 }
 
 #[test]
-fn a_date_is_strong_when_clearly_older() {
+fn a_date_is_strong_if_it_is_a_minute_older() {
     let table = [
         (MONDAY, TUESDAY, true, "RFC 9110 §8.8.2.2"),
         (TUESDAY, TUESDAY, false, "RFC 9110 §8.8.2.2"),

@@ -1,4 +1,4 @@
-//! Tables of `vary`: each row names the section that it is from.
+//! Tables of `vary`: each row cites its section.
 
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, prop_assume, proptest};
 
@@ -28,7 +28,7 @@ fn same(vary: &str, one: &HeaderMap, two: &HeaderMap) -> bool {
 }
 
 #[test]
-fn what_is_nominated() {
+fn vary_nominates_field_names_or_everything() {
     type Row = (
         &'static [&'static str],
         Option<&'static [&'static str]>,
@@ -70,7 +70,7 @@ fn what_is_nominated() {
 }
 
 #[test]
-fn requests_that_say_the_same() {
+fn requests_with_the_same_meaning_have_the_same_key() {
     type Lines = &'static [&'static str];
     let table: &[(&str, Lines, Lines, bool, &str)] = &[
         ("foo", &["1"], &["1"], true, "RFC 9111 §4.1"),
@@ -280,7 +280,7 @@ fn only_nominated_fields_count() {
 }
 
 #[test]
-fn fields_do_not_run_into_each_other() {
+fn values_of_adjacent_fields_stay_apart() {
     let mut one = headers("a", &["1"]);
     one.extend(headers("b", &["2"]));
     let mut two = headers("a", &["12"]);
@@ -325,7 +325,7 @@ proptest! {
 }
 
 #[test]
-fn agreement_on_one_field() {
+fn one_field_may_agree_alone() {
     let vary = headers("vary", &["x-b, accept-encoding, x-a"]);
     let nominated = Nominated::of(&vary);
     let request = |fields: &[(&'static str, &'static str)]| {
