@@ -1,5 +1,5 @@
-//! Afterwards: no client, no fault. All that was taken must have been given
-//! back, and the gateway must be as good as new.
+//! After the run, without clients and faults: everything must have been released,
+//! and the gateway must work as at its start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ pub(crate) async fn settle(world: &Arc<World>, operator: &mut Operator, fronts: 
         }
     }
     if reached != most {
-        world.wrong(format!(
+        world.violation(format!(
             "{reached} requests at once have come up, of {most} that may"
         ));
     }
@@ -93,11 +93,11 @@ async fn crowd(world: &Arc<World>, operator: &Operator, count: usize, round: usi
                 wire.answer("GET").await.unwrap()
             };
             let Ok(answer) = timeout(HANG, asked).await else {
-                return world.wrong("it hangs, and all is calm");
+                return world.violation("it hangs, and all is calm");
             };
             world.count("afterwards", format!("answers: {}", answer.status));
             if let Err(why) = judge(&world, &question, &answer) {
-                world.wrong(format!("all is calm, and yet: {why}: {answer:?}"));
+                world.violation(format!("all is calm, and yet: {why}: {answer:?}"));
             }
         });
     }
@@ -116,12 +116,12 @@ async fn quiet(world: &World, gateway: &Gateway) {
             let callers = status["callers"].as_u64();
             // All clients have one address.
             if callers.is_none_or(|callers| callers > 1) {
-                world.wrong(format!("callers: {callers:?}"));
+                world.violation(format!("callers: {callers:?}"));
             }
             return;
         }
         if began.elapsed() > PATIENCE {
-            return world.wrong(format!("all is over, and there is left: {left:?}"));
+            return world.violation(format!("all is over, and there is left: {left:?}"));
         }
         sleep(Duration::from_millis(20)).await;
     }

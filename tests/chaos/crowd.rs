@@ -11,7 +11,7 @@ use crate::check::judge;
 use crate::dice::Dice;
 use crate::questions::Question;
 use crate::support::wire::{Answer, Broken, Wire};
-use crate::world::{BOUND, Door, HANG, World};
+use crate::world::{BOUND, HANG, Listener, World};
 
 /// What becomes of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Then {
 /// One connection, and whose it is.
 struct Visit {
     world: Arc<World>,
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     wire: Wire,
     /// The last ETag that was seen.
     etag: Option<String>,
@@ -33,21 +33,21 @@ struct Visit {
 pub(crate) async fn live(world: Arc<World>, number: u64) {
     let mut dice = world.dice("client", number);
     while !world.is_over() {
-        let Some(door) = world.door().await else {
+        let Some(listener) = world.listener().await else {
             return;
         };
         let slow = dice.percent(8);
         let narrow = slow.then_some(4096);
-        let Ok(Ok(wire)) = timeout(HANG, Wire::connect(door.address, narrow)).await else {
-            if door.drained.get().is_none() {
-                world.wrong("nobody listens");
+        let Ok(Ok(wire)) = timeout(HANG, Wire::connect(listener.address, narrow)).await else {
+            if listener.drained.get().is_none() {
+                world.violation("nobody listens");
             }
             sleep(Duration::from_millis(5)).await;
             continue;
         };
         let mut visit = Visit {
             world: world.clone(),
-            door,
+            listener,
             wire,
             etag: None,
         };
@@ -138,7 +138,7 @@ impl Visit {
                     return Then::Leave;
                 }
                 Err(_elapsed) => {
-                    self.wrong("it hangs", question);
+                    self.violation("it hangs", question);
                     return Then::Leave;
                 }
             };
@@ -146,7 +146,7 @@ impl Visit {
             if pause.is_zero() {
                 self.world.took(took);
                 if took > BOUND * place {
-                    self.wrong(&format!("it took {took:?}"), question);
+                    self.violation(&format!("it took {took:?}"), question);
                 }
             }
             self.judge(question, &answer);
@@ -155,7 +155,7 @@ impl Visit {
             }
         }
         if self.wire.held() > 0 {
-            self.wrong(
+            self.violation(
                 "more came than was asked for",
                 &questions[questions.len() - 1],
             );
@@ -172,25 +172,25 @@ impl Visit {
         }
         if let Err(why) = judge(&self.world, question, answer) {
             let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]);
-            self.wrong(&format!("{why}: {:?} {said}", answer.head), question);
+            self.violation(&format!("{why}: {:?} {said}", answer.head), question);
         }
     }
 
     /// The connection has ended before an answer was whole. It may where the
     /// gateway drains, for what was sent after that began.
     fn broken(&self, broken: &Broken, question: &Question, sent: Instant) {
-        let drained = self.door.drained.get();
+        let drained = self.listener.drained.get();
         let late = drained.is_some_and(|drained| sent >= *drained);
         match broken {
             Broken::Closed if late => self.world.count("clients", "closed by a drain"),
             Broken::Closed | Broken::Torn | Broken::Malformed(_) => {
                 let since = drained.map(|drained| sent.duration_since(*drained));
-                self.wrong(&format!("{broken:?}, drained before {since:?}"), question);
+                self.violation(&format!("{broken:?}, drained before {since:?}"), question);
             }
         }
     }
 
-    fn wrong(&self, what: &str, question: &Question) {
+    fn violation(&self, what: &str, question: &Question) {
         let Question {
             method,
             target,
@@ -200,7 +200,7 @@ impl Visit {
         let end = target.len().min(120);
         let target = &target[..end];
         self.world
-            .wrong(format!("{method} {target} {fields:?}: {what}"));
+            .violation(format!("{method} {target} {fields:?}: {what}"));
     }
 
     /// Asks for several large pages, and takes its time with them.
@@ -281,7 +281,7 @@ impl Visit {
     async fn see_the_end(&mut self, question: &Question) -> Then {
         let ended = timeout(BOUND, self.wire.more()).await;
         if ended != Ok(false) {
-            self.wrong(&format!("{ended:?} after its last answer"), question);
+            self.violation(&format!("{ended:?} after its last answer"), question);
         }
         Then::Leave
     }

@@ -1,5 +1,5 @@
-//! The faults of the upstream, one for a request: what is sent in place of the
-//! right answer, or done to it, and what becomes of the connection.
+//! The faults of the upstream, one for each request: what is sent instead of the
+//! right answer, and what happens to the connection.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ pub(crate) struct Message {
     pub(crate) body: Bytes,
 }
 
-/// What the upstream would say, and to whom.
+/// The right answer, with the request it is for.
 #[derive(Clone)]
 pub(crate) struct Right {
     pub(crate) status: u16,
@@ -160,7 +160,7 @@ impl Fault {
         }
     }
 
-    /// The word for it.
+    /// Its name.
     pub(crate) fn word(self) -> String {
         format!("{self:?}").to_lowercase()
     }

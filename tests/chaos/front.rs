@@ -273,7 +273,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, cap: Option<Excess>)
         _ => Version::HTTP_11,
     };
     if cap == Some(Excess::Closed) {
-        return shared.world.strike(Kind::ConnectionCap, version);
+        return shared.world.effect(Kind::ConnectionCap, version);
     }
     let stream = Stream::new(stream, shared.gate.clone());
     let is_excess = cap == Some(Excess::Unavailable);
@@ -309,11 +309,11 @@ impl Shared {
         } = asked;
         world.arrive(key, &asked.via);
         if target.contains(INVALID) || !asked.is_get {
-            world.wrong(format!("what does not validate has gone up: {target}"));
+            world.violation(format!("what does not validate has gone up: {target}"));
         }
         let thawed = *self.thawed.borrow();
         if thawed.is_some_and(|thawed| thawed.elapsed() < AT_ONCE) {
-            world.strike(Kind::Freeze, *version);
+            world.effect(Kind::Freeze, *version);
         }
         let sky = *self.sky.borrow();
         let chance = match sky {
@@ -325,7 +325,7 @@ impl Shared {
         };
         let fault = match dice.percent(chance) {
             _ if asked.is_excess => {
-                world.strike(Kind::ConnectionCap, *version);
+                world.effect(Kind::ConnectionCap, *version);
                 Fault::Failed(503)
             }
             true => Fault::of(dice, |kind| world.is_missing(kind, *version)),

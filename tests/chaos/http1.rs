@@ -62,7 +62,7 @@ fn asked(head: &Head, is_excess: bool) -> Asked {
 async fn silent(mut wire: Wire<Stream>, shared: &Shared) {
     sleep(OPEN).await;
     if wire.more().now_or_never() == Some(true) {
-        shared.world.strike(Kind::SilentConnection, VERSION);
+        shared.world.effect(Kind::SilentConnection, VERSION);
     }
 }
 
@@ -136,7 +136,7 @@ async fn play(
         Fault::Stall => {
             let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
             if held(wire).await {
-                shared.world.strike(Kind::StalledBody, VERSION);
+                shared.world.effect(Kind::StalledBody, VERSION);
             }
             return After::Close;
         }

@@ -83,7 +83,7 @@ pub(crate) async fn serve(stream: Stream, shared: Arc<Shared>, is_excess: bool, 
             After::Silent => {
                 sleep(OPEN).await;
                 // The request that began it is unanswered.
-                return shared.world.strike(Kind::SilentConnection, VERSION);
+                return shared.world.effect(Kind::SilentConnection, VERSION);
             }
             After::GoAway(None) => {
                 connection.graceful_shutdown();
@@ -119,7 +119,7 @@ async fn answer(
         return After::Reset;
     };
     if matches!(cap, Some(Excess::Closed | Excess::Refused)) {
-        shared.world.strike(Kind::ConnectionCap, VERSION);
+        shared.world.effect(Kind::ConnectionCap, VERSION);
         respond.send_reset(Reason::REFUSED_STREAM);
         return After::Keep;
     }
@@ -245,7 +245,7 @@ async fn body(
             // By a reset of the stream, or the end of the connection.
             let given_up = timeout(HELD, poll_fn(|cx| stream.poll_reset(cx))).await;
             if given_up.is_ok() {
-                shared.world.strike(Kind::StalledBody, VERSION);
+                shared.world.effect(Kind::StalledBody, VERSION);
             }
         }
         Fault::CloseAfter => {

@@ -1,6 +1,5 @@
-//! The operator, who leaves nothing alone: reloads with other settings and other
-//! keys, or with ones that cannot be; purges; drains one server and starts the
-//! next. The chain goes on at the same time.
+//! The operator: reloads with other settings and keys, or with invalid ones;
+//! purges; drains one server and starts the next. Blocks are mined meanwhile.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -13,11 +12,11 @@ use crate::faults::{FIRST_BYTE, SILENCE, WHOLE};
 use crate::front::Front;
 use crate::support::gateway::{SharedSource, Source, merge, shipped};
 use crate::support::{Answer, Client, Gateway, Setup};
-use crate::world::{BOUND, Door, SECRET, World};
+use crate::world::{BOUND, Listener, SECRET, World};
 
-/// Keys that there ever are.
+/// The number of keys.
 const KEYS: u64 = 6;
-/// Between two acts.
+/// The time between two actions, in milliseconds.
 const PAUSE: (u64, u64) = (200, 700);
 /// A drained server ends within this: its requests' deadlines, and what slow
 /// readers take.
@@ -29,7 +28,7 @@ pub(crate) struct Operator {
     source: SharedSource,
     urls: Vec<String>,
     gateway: Option<Gateway>,
-    door: Arc<Door>,
+    listener: Arc<Listener>,
     /// Whether the highest blocks are missing just now.
     halfway: bool,
     /// Whether the server has said that it is ready.
@@ -57,14 +56,14 @@ impl Operator {
         }));
         runtime(&source, &mut dice);
         let gateway = Setup::reading(&source).start();
-        let door = open(world, &gateway);
+        let listener = open(world, &gateway);
         Self {
             world: world.clone(),
             dice,
             source,
             urls,
             gateway: Some(gateway),
-            door,
+            listener,
             halfway: false,
             is_ready: false,
         }
@@ -75,7 +74,7 @@ impl Operator {
     }
 
     /// Does something.
-    pub(crate) async fn stir(&mut self) {
+    pub(crate) async fn act(&mut self) {
         let (least, most) = PAUSE;
         sleep(Duration::from_millis(self.dice.between(least, most))).await;
         match self.dice.below(100) {
@@ -198,7 +197,7 @@ impl Operator {
         if answer.status != 200 {
             let said = String::from_utf8_lossy(&answer.body).into_owned();
             self.world
-                .wrong(format!("a good reload is refused: {text:?}: {said}"));
+                .violation(format!("a good reload is refused: {text:?}: {said}"));
         }
         self.world.budget_settled();
         self.world.count("operator", "reloads");
@@ -228,11 +227,11 @@ impl Operator {
         let answer = self.admin("POST", "/reload").await;
         if answer.status != 422 {
             self.world
-                .wrong(format!("a reload with {wrong:?} gets {}", answer.status));
+                .violation(format!("a reload with {wrong:?} gets {}", answer.status));
         }
         if !Arc::ptr_eq(&served, &self.gateway().server().current_gateway()) {
             self.world
-                .wrong(format!("a reload with {wrong:?} has changed something"));
+                .violation(format!("a reload with {wrong:?} has changed something"));
         }
         *self.source.lock().unwrap() = before;
         self.world.count("operator", "reloads refused");
@@ -285,7 +284,7 @@ impl Operator {
         let answer = self.admin("POST", &format!("/purge?{query}")).await;
         if answer.status != 200 {
             let said = String::from_utf8_lossy(&answer.body).into_owned();
-            self.world.wrong(format!("a purge by {query}: {said}"));
+            self.world.violation(format!("a purge by {query}: {said}"));
         }
         self.world.count("operator", "purges");
     }
@@ -306,7 +305,7 @@ impl Operator {
                 // No tip is known as long as both fronts are frozen, and until the
                 // next probe after that.
                 ("/readyz", 503) if !self.is_ready => {}
-                (_, status) => self.world.wrong(format!("{target} gets {status}")),
+                (_, status) => self.world.violation(format!("{target} gets {status}")),
             }
         }
         self.world.count("operator", "looks");
@@ -320,7 +319,7 @@ impl Operator {
         merge(&mut self.source.lock().unwrap().config, &text);
         let gateway = Setup::reading(&self.source).start();
         self.is_ready = false;
-        self.door = open(&self.world, &gateway);
+        self.listener = open(&self.world, &gateway);
         self.gateway = Some(gateway);
         self.world.count("operator", "drains");
     }
@@ -328,12 +327,12 @@ impl Operator {
     async fn drain(&mut self) {
         let began = Instant::now();
         // Said first: whoever sees the end of a connection finds it said.
-        self.world.door.send_replace(None);
-        self.door.drained.set(began).unwrap();
+        self.world.listener.send_replace(None);
+        self.listener.drained.set(began).unwrap();
         self.gateway.take().unwrap().end().await;
         if began.elapsed() >= DRAIN {
             self.world
-                .wrong(format!("a drain took {:?}", began.elapsed()));
+                .violation(format!("a drain took {:?}", began.elapsed()));
         }
     }
 
@@ -346,7 +345,7 @@ impl Operator {
         let mut client = Client::connect(self.gateway().admin).await;
         let answer = client.request(method, target, &[]).await;
         if memchr::memmem::find(&answer.body, SECRET.as_bytes()).is_some() {
-            self.world.wrong(format!("{target} shows a key"));
+            self.world.violation(format!("{target} shows a key"));
         }
         answer
     }
@@ -371,13 +370,13 @@ pub(crate) fn key(number: u64) -> String {
     format!("{SECRET}{number}-5f0c1e")
 }
 
-fn open(world: &World, gateway: &Gateway) -> Arc<Door> {
-    let door = Arc::new(Door {
+fn open(world: &World, gateway: &Gateway) -> Arc<Listener> {
+    let listener = Arc::new(Listener {
         address: gateway.public,
         drained: OnceLock::new(),
     });
-    world.door.send_replace(Some(door.clone()));
-    door
+    world.listener.send_replace(Some(listener.clone()));
+    listener
 }
 
 /// The version of HTTP towards the upstream.

@@ -1,5 +1,5 @@
-//! What all who take part share: the sandbox, what is in force, what is
-//! counted, and what was found wrong.
+//! What all tasks of the run share: the sandbox, the keys and budgets in force,
+//! counts, and violations.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
@@ -22,7 +22,7 @@ use crate::questions::Questions;
 /// probe and a second; each twice, for what was overtaken by a reorg on its way
 /// is asked for again. The rest is for a machine that is busy otherwise.
 pub(crate) const BOUND: Duration = Duration::from_secs(15);
-/// No wait of the test is longer.
+/// The longest wait of the run.
 pub(crate) const HANG: Duration = Duration::from_secs(40);
 /// How long a withdrawn key may still be seen: in requests that were under way.
 const WITHDRAWN: Duration = Duration::from_secs(8);
@@ -32,14 +32,14 @@ const UNDER_WAY: Duration = Duration::from_secs(3);
 const THAW: Duration = Duration::from_secs(1);
 /// How long one version of HTTP is used towards the upstream before the other.
 const TURN: Duration = Duration::from_secs(5);
-/// So many wrongs are kept.
-const MOST_WRONGS: usize = 30;
+/// The number of violations that are kept.
+const MOST_VIOLATIONS: usize = 30;
 
-/// What each key begins with: no byte of an answer may.
+/// The prefix of all keys: no answer may contain it.
 pub(crate) const SECRET: &str = "chaos-secret-";
-/// What faulty bodies have in them: no 200 may.
+/// A word in all faulty bodies: no 200 may contain it.
 pub(crate) const HOSTILE: &str = "HOSTILE";
-/// What stands in requests that do not validate: none may reach the upstream.
+/// A word in requests that do not validate: none may reach the upstream.
 pub(crate) const INVALID: &str = "zzbad";
 
 pub(crate) struct World {
@@ -48,24 +48,24 @@ pub(crate) struct World {
     pub(crate) sandbox: Sandbox,
     pub(crate) questions: Questions,
     /// Where the gateway is; nowhere between two servers.
-    pub(crate) door: watch::Sender<Option<Arc<Door>>>,
+    pub(crate) listener: watch::Sender<Option<Arc<Listener>>>,
     /// Whether the clients are to go.
     pub(crate) over: watch::Sender<bool>,
-    pub(crate) wrongs: Mutex<Vec<String>>,
+    pub(crate) violations: Mutex<Vec<String>>,
     pub(crate) arrivals: Arrivals,
-    toll: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
+    counts: Mutex<BTreeMap<&'static str, BTreeMap<String, u64>>>,
     times: Mutex<Times>,
     keys: Mutex<HashMap<String, Option<Instant>>>,
     budgets: Mutex<Vec<Budget>>,
     freezes: Mutex<Vec<Freeze>>,
-    strikes: Mutex<BTreeMap<Strike, u64>>,
+    effects: Mutex<BTreeMap<Effect, u64>>,
     /// Digests of the bodies that each token has had.
     given: Mutex<HashMap<String, HashSet<u64>>>,
     digest: RandomState,
 }
 
 /// The public side of one server.
-pub(crate) struct Door {
+pub(crate) struct Listener {
     pub(crate) address: SocketAddr,
     /// When it began to drain.
     pub(crate) drained: OnceLock<Instant>,
@@ -101,7 +101,7 @@ pub(crate) enum Kind {
 }
 
 /// A fault that took effect, and over which version.
-type Strike = (Kind, &'static str);
+type Effect = (Kind, &'static str);
 
 /// All there are.
 const KINDS: [Kind; 4] = [
@@ -125,16 +125,16 @@ impl World {
             began: Instant::now(),
             questions: Questions::about(&sandbox),
             sandbox,
-            door: watch::Sender::new(None),
+            listener: watch::Sender::new(None),
             over: watch::Sender::new(false),
-            wrongs: Mutex::default(),
+            violations: Mutex::default(),
             arrivals: Arrivals::default(),
-            toll: Mutex::default(),
+            counts: Mutex::default(),
             times: Mutex::default(),
             keys: Mutex::default(),
             budgets: Mutex::default(),
             freezes: Mutex::default(),
-            strikes: Mutex::default(),
+            effects: Mutex::default(),
             given: Mutex::default(),
             digest: RandomState::new(),
         })
@@ -152,31 +152,31 @@ impl World {
         *self.over.borrow()
     }
 
-    /// The gateway's door, once there is one; `None` where all is over.
-    pub(crate) async fn door(&self) -> Option<Arc<Door>> {
-        let (mut door, mut over) = (self.door.subscribe(), self.over.subscribe());
+    /// The gateway's listener, once there is one; `None` where all is over.
+    pub(crate) async fn listener(&self) -> Option<Arc<Listener>> {
+        let (mut listener, mut over) = (self.listener.subscribe(), self.over.subscribe());
         tokio::select! {
-            open = door.wait_for(Option::is_some) => open.ok().and_then(|open| open.clone()),
+            open = listener.wait_for(Option::is_some) => open.ok().and_then(|open| open.clone()),
             _ = over.wait_for(|over| *over) => None,
         }
     }
 
-    /// Something that must not be.
-    pub(crate) fn wrong(&self, what: impl Into<String>) {
-        let mut wrongs = self.wrongs.lock().unwrap();
+    /// Records a violation.
+    pub(crate) fn violation(&self, what: impl Into<String>) {
+        let mut violations = self.violations.lock().unwrap();
         let what = what.into();
         let end = what.len().min(600);
         let what = what.get(..end).unwrap_or(&what);
         let at = self.began.elapsed().as_secs_f64();
-        if wrongs.len() < MOST_WRONGS {
-            wrongs.push(format!("{at:.3} s: {what}"));
+        if violations.len() < MOST_VIOLATIONS {
+            violations.push(format!("{at:.3} s: {what}"));
         }
     }
 
     /// Counts one of a kind.
     pub(crate) fn count(&self, kind: &'static str, name: impl Into<String>) {
-        let mut toll = self.toll.lock().unwrap();
-        *toll
+        let mut counts = self.counts.lock().unwrap();
+        *counts
             .entry(kind)
             .or_default()
             .entry(name.into())
@@ -184,10 +184,10 @@ impl World {
     }
 
     /// A fault of this kind has taken effect on what came over this version.
-    pub(crate) fn strike(&self, kind: Kind, version: Version) {
+    pub(crate) fn effect(&self, kind: Kind, version: Version) {
         let version = VERSIONS[usize::from(version == Version::HTTP_2)];
-        let mut strikes = self.strikes.lock().unwrap();
-        *strikes.entry((kind, version)).or_default() += 1;
+        let mut effects = self.effects.lock().unwrap();
+        *effects.entry((kind, version)).or_default() += 1;
     }
 
     /// The version of HTTP that the gateway is configured to use towards the
@@ -203,16 +203,16 @@ impl World {
     /// Such faults are injected first, so that a run of a minute covers all.
     pub(crate) fn is_missing(&self, kind: Kind, version: Version) -> bool {
         let version = VERSIONS[usize::from(version == Version::HTTP_2)];
-        !self.strikes.lock().unwrap().contains_key(&(kind, version))
+        !self.effects.lock().unwrap().contains_key(&(kind, version))
     }
 
     /// How often each kind of fault has taken effect over each version.
-    pub(crate) fn strikes(&self) -> Vec<(Strike, u64)> {
-        let strikes = self.strikes.lock().unwrap();
+    pub(crate) fn effects(&self) -> Vec<(Effect, u64)> {
+        let effects = self.effects.lock().unwrap();
         let all = KINDS
             .into_iter()
             .flat_map(|kind| VERSIONS.map(|version| (kind, version)));
-        all.map(|strike| (strike, strikes.get(&strike).copied().unwrap_or(0)))
+        all.map(|effect| (effect, effects.get(&effect).copied().unwrap_or(0)))
             .collect()
     }
 
@@ -267,8 +267,8 @@ impl World {
         match known {
             Some(None) => {}
             Some(Some(at)) if at + WITHDRAWN > self.sent_since(Instant::now()) => {}
-            Some(Some(_)) => self.wrong("a key was used long after it was withdrawn"),
-            None => self.wrong("a request came up without a key of ours"),
+            Some(Some(_)) => self.violation("a key was used long after it was withdrawn"),
+            None => self.violation("a request came up without a key of ours"),
         }
         // A server that was started again knows nothing of what the one before
         // has spent, whose last requests may arrive after its end.
@@ -325,7 +325,7 @@ impl World {
                 if minute > bounds.0 || second > bounds.1 {
                     // Which key it was is told by its server and its place.
                     let key = key.replace(SECRET, "");
-                    self.wrong(format!(
+                    self.violation(format!(
                         "key {key}: {minute} in a minute and {second} in a second, of {bounds:?}, at {:?}",
                         *at - self.began
                     ));
@@ -359,14 +359,14 @@ impl World {
     /// All that was counted.
     pub(crate) fn table(&self, title: &str) -> Table {
         let mut table = Table::new(title);
-        for (kind, counts) in &*self.toll.lock().unwrap() {
+        for (kind, counts) in &*self.counts.lock().unwrap() {
             let all: u64 = counts.values().sum();
             table.row(kind, all);
             for (name, count) in counts {
                 table.row(format!("  {name}"), count);
             }
         }
-        for ((kind, version), count) in self.strikes() {
+        for ((kind, version), count) in self.effects() {
             table.row(format!("{kind:?} over {version}"), count);
         }
         let (minute, second) = self.check_budgets();

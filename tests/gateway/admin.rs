@@ -155,7 +155,7 @@ async fn status_and_metrics_tell_of_the_chain() {
 }
 
 #[tokio::test]
-async fn other_paths_and_methods() {
+async fn other_admin_paths_get_404_and_other_methods_405() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut client = Client::connect(gateway.admin).await;

@@ -132,7 +132,7 @@ async fn what_has_no_time_is_not_stored() {
 }
 
 #[tokio::test]
-async fn stale_while_revalidate() {
+async fn stale_while_revalidate_serves_stale_and_fetches_once() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(STALE).manual().start();
     gateway.get(TOKEN).await;
@@ -180,7 +180,7 @@ async fn a_refresh_that_fails_leaves_the_stale_answer() {
 }
 
 #[tokio::test]
-async fn stale_if_error() {
+async fn stale_if_error_serves_stale_where_the_upstream_fails() {
     let upstream = Upstream::start();
     // The clock stands still, so nobody could wait for a key that rests.
     let gateway = Setup::before(&upstream)

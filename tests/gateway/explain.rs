@@ -30,7 +30,7 @@ fn asks(explained: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_token_before_and_after() {
+async fn a_token_is_explained_before_and_after_it_is_stored() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = before(&sandbox);
     gateway.until_tips_are_known().await;
@@ -86,7 +86,7 @@ async fn a_token_before_and_after() {
 }
 
 #[tokio::test]
-async fn pages_and_the_windows_that_they_are_cut_from() {
+async fn pages_are_explained_with_the_windows_that_they_are_cut_from() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = before(&sandbox);
     gateway.until_tips_are_known().await;
@@ -241,7 +241,7 @@ async fn routes_that_go_by_time_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn routes_that_obey_the_origin() {
+async fn routes_that_obey_the_origin_are_explained() {
     let upstream = Upstream::start();
     upstream.always(ok(
         &[

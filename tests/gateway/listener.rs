@@ -137,7 +137,7 @@ async fn idle_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn who_waits_for_an_answer_is_not_idle() {
+async fn a_connection_that_waits_for_an_answer_is_not_idle() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"")
@@ -209,7 +209,7 @@ async fn a_connection_too_many_is_turned_away() {
 }
 
 #[tokio::test]
-async fn idle_connections_disturb_nobody() {
+async fn idle_connections_delay_no_request() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.workers = 2")

@@ -1,9 +1,9 @@
-//! The gateway from outside: over loopback sockets, before an upstream that
-//! does as it is told.
+//! The gateway from outside: over loopback sockets, in front of a scripted
+//! upstream.
 //!
-//! The modules stand in the order of the walk, from basic to complex, so that
-//! the first failure means the most. No test needs another, none has a fixed
-//! port, and none sleeps to let something happen.
+//! The modules are in the order of the request path, from basic to complex: the
+//! first failure says the most. Tests are independent, use free ports, and do not
+//! sleep to let something happen.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,7 +19,7 @@
 #[path = "../support/harness.rs"]
 mod support;
 
-/// One server has both APIs; `tests/split` is the same with two.
+/// One server has both APIs; `tests/split` has the same tests with two.
 const SHAPE: support::Shape = support::Shape::Single;
 
 mod listener;

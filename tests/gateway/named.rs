@@ -19,7 +19,7 @@ fn paths(upstream: &Upstream) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn each_route_asks_its_own() {
+async fn each_route_uses_its_own_upstream() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
     let gateway = before(&ordinals, &runes).start();
     let mut client = gateway.client().await;

@@ -98,7 +98,7 @@ fn text(answer: &Answer) -> Value {
 }
 
 #[tokio::test]
-async fn selectors_and_what_they_mean() {
+async fn each_selector_purges_what_it_names() {
     let stage = Stage::new();
     let url = |letter| format!("url={}", encoded(stage.url(letter)));
     let Stage {
@@ -201,7 +201,7 @@ async fn post(gateway: &Gateway, target: &str, body: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn the_same_in_json() {
+async fn selectors_in_json_purge_the_same() {
     let stage = Stage::new();
     let pair = serde_json::json!({ "url": [stage.url('o'), stage.url('p')] });
     for (body, gone) in [
@@ -267,7 +267,7 @@ async fn variants_of_a_target_go_together() {
 }
 
 #[tokio::test]
-async fn its_memory_is_free_soon() {
+async fn purged_memory_is_freed_soon() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut client = gateway.client().await;

@@ -73,7 +73,7 @@ async fn answers_are_the_upstreams_own() {
 }
 
 #[tokio::test]
-async fn a_key_that_the_sandbox_demands() {
+async fn a_sandbox_that_demands_a_key_gets_the_operators_only() {
     let settings = Settings {
         require_key: Some("the-key".to_owned()),
         ..Settings::default()

@@ -325,7 +325,7 @@ async fn play(victim: Api, how: How) {
 }
 
 #[tokio::test]
-async fn runes_die_and_no_token_notices() {
+async fn tokens_are_served_while_the_runes_upstream_is_down() {
     play(Api::Runes, How::Dies).await;
 }
 
@@ -335,7 +335,7 @@ async fn ordinals_die_and_no_block_notices() {
 }
 
 #[tokio::test]
-async fn runes_hang_and_no_token_notices() {
+async fn tokens_are_served_while_the_runes_upstream_hangs() {
     play(Api::Runes, How::Hangs).await;
 }
 

@@ -1,8 +1,8 @@
-//! A hostile client beside an honest one: whatever the one sends, or does not
-//! read, the other's requests are answered within its own limits.
+//! A hostile client next to an honest one: whatever the hostile client sends or
+//! does not read, the honest client is answered within its own limits.
 //!
-//! Each test attacks a running gateway over loopback sockets, and asserts what
-//! the honest client received as counts. Timings are never asserted.
+//! Each test attacks a running gateway over loopback sockets and asserts counts of
+//! what the honest client received. Timings are never asserted.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,10 +1,10 @@
-//! The outage drill: a gateway under load, as shipped, whose upstream goes down
-//! for nearly as long as stale answers may stand in, and comes back.
+//! The outage drill: a gateway with the shipped configuration is under load while
+//! its upstream is down for nearly as long as stale answers may be served.
 //!
-//! Clients of what is warm must not notice, a dead upstream must not be
-//! stormed, one that has come back must not get more than its budget, and soon
-//! all must be fresh again. Sockets and times are real, so bounds are generous,
-//! and what depends on the machine is printed rather than demanded:
+//! Requests for cached keys must succeed throughout. A dead upstream must get few
+//! requests, and one that is back no more than its budget. Soon after, all answers
+//! must be fresh. Sockets and times are real, so bounds are generous; figures that
+//! depend on the machine are printed and not asserted:
 //!
 //! ```text
 //! cargo test --test outage -- --nocapture
@@ -45,21 +45,21 @@ const SHAPE: support::Shape = support::Shape::Single;
 use front::Mood;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_is_gone_for_a_while() {
+async fn a_closed_upstream_goes_unnoticed_by_clients_of_warm_keys() {
     drill::play(Mood::Refuses).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_says_nothing_for_a_while() {
+async fn a_mute_upstream_goes_unnoticed_by_clients_of_warm_keys() {
     drill::play(Mood::Mute).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_is_gone_for_longer_than_stale_may_stand_in() {
+async fn a_closed_upstream_is_reported_after_the_stale_bound() {
     drill::outlast(Mood::Refuses).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_upstream_that_says_nothing_for_longer_than_stale_may_stand_in() {
+async fn a_mute_upstream_is_reported_after_the_stale_bound() {
     drill::outlast(Mood::Mute).await;
 }

@@ -1,9 +1,9 @@
-//! What must hold of every answer, whatever happened before it.
+//! What must hold for every answer, whatever happened before it.
 //!
-//! The upstream's bodies end in a number, written in blanks, that says which
-//! request brought them. JSON does not mind, and what is cut from a body keeps
-//! it: so an answer says where it is from, and how old it is. Tokens' bodies are
-//! compared by ordgate, so that they have it in their content type.
+//! Each upstream body ends in the number of its request, encoded in blanks, which
+//! JSON ignores. Pages that are cut from a body keep it, so an answer shows which
+//! requests it is from and how old it is. ordgate compares the bodies of tokens,
+//! so their number is in the content type instead.
 
 mod bounds;
 mod events;
@@ -26,12 +26,12 @@ use crate::world::{BlockId, Subject, Target, Thing, Time, World};
 
 const FINAL_DEPTH: u32 = 6;
 
-/// How long after the status of a new tip was answered the looks at blocks that
-/// it causes may take, where the upstream is fast and never fails.
+/// How long the checks of blocks after a new tip may take, where the upstream is
+/// fast and never fails.
 const LOOKS: Time = 2_000;
 
-/// So many times `live_ttl` a token's answer is used at the most, however many
-/// checks of others were good.
+/// The longest use of a token's answer, in multiples of `live_ttl`, however many
+/// checks of other tokens found no change.
 const MOST_CHECKED: Time = 20;
 
 /// A reorg that ordgate has seen.
@@ -49,7 +49,7 @@ struct Good {
     epoch: (u32, String),
 }
 
-/// Answers about one token, one after the other, that were the same.
+/// Successive equal answers about one token.
 struct Check {
     /// When the first came, and when the last was asked for.
     since: Time,
@@ -65,13 +65,12 @@ pub(crate) struct Judge {
     sent: Vec<Sent>,
     purges: Vec<(Purge, u64)>,
     confirmed: [Option<Time>; 2],
-    /// The highest height that ordgate was told of and has not been told to be
-    /// undone.
+    /// The highest height that ordgate has seen and not seen undone.
     peak: [u32; 2],
     seen: Vec<Seen>,
-    /// Since when ordgate takes a hash for that of a height.
+    /// Since when ordgate has a hash for a height.
     since: [HashMap<u32, (Hash, u64)>; 2],
-    /// What the status said last, and when.
+    /// The last status, and when it came.
     said: [Option<(u32, String, u64)>; 2],
     /// When the last request was sent whose answer named a block.
     named: HashMap<BlockId, u64>,
@@ -136,7 +135,7 @@ impl Judge {
                 self.tally.refused += 1;
                 return Ok(());
             }
-            // Whatever came was overtaken by reorgs or purges.
+            // All answers were overtaken by reorgs or purges.
             503 if reply.says("proxy_internal_error") => {
                 self.tally.unsettled += 1;
                 return Ok(());
@@ -162,7 +161,7 @@ impl Judge {
         let tip = at.target.tip();
         self.tally.hits += u64::from(reply.says("; hit"));
 
-        // When the upstream would have said just that.
+        // The times at which the upstream had this answer.
         let history = &world.history[tip];
         let mut times = Vec::new();
         let mut last: Option<(Thing, bool)> = None;

@@ -1,4 +1,4 @@
-//! Chance, from a seed alone: the same seed plays the same game on any machine.
+//! Random numbers from a seed: the same on every machine.
 
 /// A stream of numbers (Steele, Lea and Flood's SplitMix64).
 pub(crate) struct Dice(u64);

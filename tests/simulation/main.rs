@@ -1,10 +1,10 @@
-//! A simulation of the whole gateway in mode `chain`, without sockets and
-//! without a machine's time: blocks come and are undone, indexers lag and stand
-//! half-way, the upstream's answers come late, out of order or not at all, and
-//! clients ask at random. Each answer is held against the chain's history.
+//! A simulation of the whole gateway in mode `chain`, without sockets and in
+//! simulated time: blocks are mined and undone, indexers lag, upstream answers come
+//! late, out of order or not at all, and clients send random requests. Each answer
+//! is checked against the chain's history.
 //!
-//! All of it follows from a seed. Where something does not hold, the seed is
-//! printed with what happened, and plays again:
+//! Everything follows from a seed. A failure prints its seed and history; to run
+//! it again:
 //!
 //! ```text
 //! ORDGATE_SIM_SEED=17 cargo test --test simulation
@@ -34,9 +34,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use play::{history, play};
 use tally::Tally;
 
-/// Plays, unless the environment says otherwise.
+/// The number of plays, unless the environment sets another.
 const SEEDS: u64 = 2_000;
-/// What of a history is printed.
+/// How much of a history is printed.
 const LINES: usize = 400;
 /// Requests that a perfect cache would not have made, of a hundred: measured,
 /// and some air. Half of them ask for what is not there, which is asked for

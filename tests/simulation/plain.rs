@@ -1,8 +1,8 @@
-//! A simulation of routes that obey the origin's own fields: resources change,
-//! answers come in pieces, late, or not at all, and clients ask, leave and read
-//! slowly at random. Each answer is held against the resources' history.
+//! A simulation of routes in mode `respect`: resources change, answers come in
+//! pieces, late, or not at all, and clients ask, leave and read slowly at random.
+//! Each answer is checked against the resources' history.
 //!
-//! As the other, it follows from a seed alone:
+//! Everything follows from a seed:
 //!
 //! ```text
 //! ORDGATE_SIM_SEED=17 cargo test --test simulation plain
@@ -58,12 +58,12 @@ const PATIENCE: Time = 100_000;
 struct Kind {
     control: &'static str,
     /// How long an answer may be used, in milliseconds; `None` for one that is
-    /// its own client's alone.
+    /// private to its client.
     lasts: Option<Time>,
     tagged: bool,
     varies: bool,
     length: usize,
-    /// Whether its length is said.
+    /// Whether it has a content-length.
     sized: bool,
 }
 
@@ -118,13 +118,13 @@ const KINDS: [Kind; 8] = [
 ];
 
 impl Kind {
-    /// Whether one answer is for all who ask for it at the same time.
+    /// Whether requests for it at the same time share one answer.
     fn is_shared(&self) -> bool {
         self.lasts.is_some_and(|lasts| lasts > 0) && self.length < 1024
     }
 }
 
-/// A request of a client's, and what has come of it.
+/// A client's request and its state.
 struct Sent {
     resource: usize,
     accept: &'static str,
@@ -205,7 +205,7 @@ struct Play {
     log: Option<Vec<String>>,
 }
 
-/// Plays a seed; answers with how many answers there were.
+/// Plays a seed; returns the number of answers.
 fn play(seed: u64, tells: bool) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()

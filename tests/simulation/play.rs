@@ -1,5 +1,5 @@
-//! One play: what happens, in an order that the seed decides. Time stands still
-//! while anything can go on by itself, and then goes to the next thing.
+//! One play: events in an order that the seed decides. Time stands still while any
+//! task can run, and then moves to the next event.
 
 mod requests;
 mod upstream;
@@ -27,7 +27,7 @@ use crate::tally::Tally;
 use crate::weather::{SETUPS, Setup, Weather};
 use crate::world::{ORDINALS, RUNES, TICKERS, Thing, Time, World};
 
-/// What may happen.
+/// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A client asks something.
@@ -52,8 +52,7 @@ enum Event {
     Cloud(bool),
 }
 
-/// The longest that time goes at once, so that what waits for a time of its own
-/// hardly oversleeps.
+/// The longest step of time, so that timers fire nearly on time.
 const STRIDE: Time = 250;
 
 pub(crate) struct Play {
@@ -78,12 +77,12 @@ pub(crate) struct Play {
     log: Option<Vec<String>>,
 }
 
-/// What a play has shown: what was counted, or what was wrong.
+/// The counts of a play, or what failed.
 pub(crate) type Outcome = Result<Tally, String>;
 
-/// Plays a seed; `tells` where a history is wanted. It follows from the seed but
-/// for one thing: whom of several that wait for one answer tokio wakes first.
-/// That decides nothing that is judged.
+/// Plays a seed; with `tells`, a history is kept. Everything follows from the seed
+/// but the order in which tokio wakes tasks that wait for one answer, on which no
+/// check depends.
 pub(crate) fn play(seed: u64, tells: bool) -> Outcome {
     history(seed, tells).0
 }
@@ -365,7 +364,7 @@ fn config(setup: &Setup) -> Config {
     })
 }
 
-/// For what the judge says of a thing.
+/// A short description of a thing, for messages.
 pub(crate) fn brief(world: &World, thing: Thing) -> String {
     match thing {
         Thing::List(block, tx) => {

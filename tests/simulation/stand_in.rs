@@ -1,5 +1,4 @@
-//! What stands in for the upstream: it writes down what it is asked, and
-//! answers when the play says so.
+//! The simulated upstream: it records requests, and answers when the play says so.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +22,7 @@ pub(crate) struct Asked {
     pub(crate) reply: oneshot::Sender<Result<Answer, Failure>>,
 }
 
-/// The stand-in, with what it has been asked lately.
+/// The simulated upstream, with its recent requests.
 #[derive(Clone, Default)]
 pub(crate) struct StandIn(Arc<Mutex<Vec<Asked>>>);
 
@@ -37,13 +36,13 @@ impl UpstreamClient for StandIn {
     fn ask<'a>(
         &'a self,
         target: &'a str,
-        wish: RequestPriority,
+        request: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>> {
         let (reply, answer) = oneshot::channel();
         self.asked().push(Asked {
             text: target.to_owned(),
             target: Target::read(target),
-            priority: wish.priority,
+            priority: request.priority,
             reply,
         });
         Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })

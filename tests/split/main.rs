@@ -1,5 +1,5 @@
-//! The gateway's suite again, before an upstream that is two servers: one has
-//! the runes API, the other one all else, as with the open-source indexer.
+//! The tests of `tests/gateway` with an upstream of two servers: one has the runes
+//! API, the other one the rest, as with the open-source indexer.
 //!
 //! The tests are those of `tests/gateway`; `SHAPE` makes their support start two
 //! servers and name both in the configuration, and a request that goes to the

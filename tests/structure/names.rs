@@ -18,8 +18,8 @@ const STILL_SHARED: [&str; 8] = [
     "Piece",
     "Problem",
     "Server",
-    "Table",
     "Template",
+    "Text",
 ];
 
 #[test]

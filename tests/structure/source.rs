@@ -57,10 +57,8 @@ pub(super) fn sources(directory: &str) -> Vec<Source> {
 /// The files of `src`, without those of tests.
 pub(super) fn product() -> Vec<Source> {
     let mut all = sources("src");
-    all.retain(|source| {
-        let mut parts = source.module.split("::");
-        !parts.any(|part| part.ends_with("tests"))
-    });
+    let is_test = |part: &str| part.ends_with("tests") || part.starts_with("tests");
+    all.retain(|source| !source.module.split("::").any(is_test));
     assert!(all.len() > 30, "the sources are found");
     all
 }

@@ -1,5 +1,5 @@
-//! A raw HTTP/1.1 client: it sends the bytes that it is given, and reads one
-//! answer at a time with its framing.
+//! A raw HTTP/1.1 client: it sends the bytes it is given, and reads one response
+//! at a time by its framing.
 
 use std::net::SocketAddr;
 
@@ -37,8 +37,8 @@ impl Client {
         Self::on(stream)
     }
 
-    /// One from another address of this machine, such as 127.0.0.2: another
-    /// client.
+    /// Connects from another address of this machine, such as 127.0.0.2: as
+    /// another client.
     pub(crate) async fn connect_from(from: [u8; 4], address: SocketAddr) -> Self {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(SocketAddr::from((from, 0))).unwrap();
@@ -46,8 +46,8 @@ impl Client {
         Self::on(stream)
     }
 
-    /// One whose receive buffer is small, so that the other end soon notices
-    /// that nothing is read.
+    /// Connects with a small receive buffer, so that the gateway soon notices that
+    /// nothing is read.
     pub(crate) async fn connect_narrow(address: SocketAddr) -> Self {
         Self::connect_narrow_from([127, 0, 0, 1], address).await
     }
@@ -61,13 +61,13 @@ impl Client {
         Self::on(stream)
     }
 
-    /// Sends exactly these bytes. A peer that has closed already may refuse
-    /// some; what it has said is still there to be read.
+    /// Sends exactly these bytes. A peer that has closed may refuse some; what it
+    /// sent before can still be read.
     pub(crate) async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let _ = within("sending", self.wire.send(bytes)).await;
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending half.
     pub(crate) async fn finish(&mut self) {
         within("finishing", self.wire.stream.shutdown())
             .await
@@ -105,15 +105,15 @@ impl Client {
         within("an answer", self.read(method)).await
     }
 
-    /// Waits until the other end closes or resets the connection, and answers
-    /// what came before.
+    /// Waits until the other end closes or resets the connection; returns what
+    /// came before.
     pub(crate) async fn rest(&mut self) -> Vec<u8> {
         let whole = async { while self.wire.more().await {} };
         within("the end of the connection", whole).await;
         self.wire.take_held()
     }
 
-    /// Waits until so many bytes have come, and answers all there are.
+    /// Waits for at least this many bytes; returns all that have come.
     pub(crate) async fn some(&mut self, length: usize) -> Vec<u8> {
         let enough = async { while self.wire.held() < length && self.wire.more().await {} };
         within("some bytes", enough).await;
@@ -193,7 +193,7 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error}: {:?}", self.text()))
     }
 
-    /// The body of a refusal, after a look at all that refusals have in common.
+    /// The body of a refusal, after a check of what all refusals share.
     pub(crate) fn problem(&self) -> Value {
         assert_eq!(self.must("content-type"), "application/problem+json");
         assert_eq!(self.must("cache-control"), "no-store");

@@ -24,14 +24,14 @@ pub(crate) use process::Process;
 pub(crate) use sandbox_server::SandboxServer;
 pub(crate) use upstream::{Gate, Reply, Turnstile, Upstream};
 
-/// How many servers the upstream is. Each test target says it in `crate::SHAPE`.
+/// How many servers the upstream is. Each test target sets `crate::SHAPE`.
 #[allow(dead_code, reason = "a target has one of the two")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// One server has both APIs.
     Single,
-    /// One has the runes API, the other one all else, as with the open-source
-    /// indexer. A request that goes to the wrong one fails its test.
+    /// One server has the runes API, the other one the rest, as with the
+    /// open-source indexer. A request to the wrong server fails its test.
     Split,
 }
 
@@ -45,16 +45,16 @@ impl Shape {
     }
 }
 
-/// How long anything may take before it counts as a hang. Far above what a busy
+/// How long anything may take before it counts as a hang: far more than a busy
 /// machine needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A token, a transaction and a block that have no meaning but their form.
+/// A token, a transaction and a block of valid form.
 pub(crate) const TOKEN: &str = "/ordinals/v1/brc-20/tokens/ordi";
 pub(crate) const TX: &str = "/runes/v1/transactions/8ef8a9a1d4fd1a2b3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f70819200/activity";
 pub(crate) const BLOCK: &str = "/runes/v1/blocks/840000/activity";
 
-/// The canonical form of [`BLOCK`]: what the upstream is asked.
+/// The canonical form of [`BLOCK`], as it is forwarded.
 pub(crate) const BLOCK_CANONICAL: &str = "/runes/v1/blocks/840000/activity?limit=20&offset=0";
 
 /// A token's path by number, for tests that need many.
@@ -70,8 +70,7 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     }
 }
 
-/// Waits until a condition holds that nobody announces: a counter, say. The one
-/// poll of the suite.
+/// Polls until a condition holds, within [`PATIENCE`].
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let poll = async {
         while !holds() {

@@ -1,5 +1,5 @@
-//! The scripted upstream: a raw listener that answers with the bytes, and the
-//! manners, that a test has given it, and that records what it was asked.
+//! The scripted upstream: a raw listener that answers with the bytes and delays
+//! that a test chooses, and records the requests.
 
 mod connection;
 mod freezer;
@@ -25,15 +25,15 @@ use tokio_rustls::TlsAcceptor;
 use super::gateway::split;
 use super::{Shape, within};
 
-/// A request as it came.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) raw: Vec<u8>,
-    /// As much of its body as is worth keeping.
+    /// The beginning of its body.
     pub(crate) body: Vec<u8>,
-    /// How long its body was, without any framing.
+    /// The length of its body, without framing.
     pub(crate) length: u64,
-    /// Whether the body came whole.
+    /// Whether the whole body came.
     pub(crate) whole: bool,
     pub(crate) at: Moment,
     pub(crate) connection: usize,
@@ -77,7 +77,7 @@ type Usual = Box<dyn Fn(&Seen) -> Reply + Send>;
 struct Shared {
     usual: Mutex<Usual>,
     next: Mutex<VecDeque<(String, Reply)>>,
-    /// Targets that went to the server which does not have them.
+    /// Targets that went to the wrong server.
     strays: Mutex<Vec<String>>,
     seen: watch::Sender<Vec<Seen>>,
     connections: AtomicUsize,
@@ -92,7 +92,7 @@ struct Shared {
 /// The upstream; it stops when it is dropped.
 pub(crate) struct Upstream {
     address: SocketAddr,
-    /// Where the runes API is, where it is a server of its own.
+    /// The address of the runes API, if it is a server of its own.
     runes: Option<SocketAddr>,
     shared: Arc<Shared>,
     stop: Option<oneshot::Sender<()>>,
@@ -100,23 +100,23 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// One that answers everything with 200 and the target that was asked.
+    /// Answers everything with 200 and the target of the request.
     pub(crate) fn start() -> Self {
         Self::listen(any_port(), None)
     }
 
-    /// One that tells the time by this clock.
+    /// The same, with the time of requests by this clock.
     pub(crate) fn start_by(clock: &Clock) -> Self {
         Self::listen_by(any_port(), None, clock.clone())
     }
 
-    /// One on a socket on which nobody has listened so far.
+    /// The same, on a socket that has not listened so far.
     pub(crate) fn start_on(socket: Socket) -> Self {
         socket.listen(128).unwrap();
         Self::listen(socket.into(), None)
     }
 
-    /// One with the port of another, at a second address of this machine.
+    /// The same, on the port of another, at a second address of this machine.
     pub(crate) fn start_beside(other: &Self) -> Self {
         let address = (BESIDE, other.address.port());
         Self::listen(std::net::TcpListener::bind(address).unwrap(), None)
@@ -162,7 +162,7 @@ impl Upstream {
         });
         let (stop, stopped) = oneshot::channel();
         let serving = shared.clone();
-        // A thread of its own: a test may block, and is answered all the same.
+        // A thread of its own, so that a test may block.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -219,38 +219,38 @@ impl Upstream {
         flags
     }
 
-    /// What is answered where nothing else was said.
+    /// Sets the answer to requests without one of their own.
     pub(crate) fn usually(&self, reply: impl Fn(&Seen) -> Reply + Send + 'static) {
         *self.shared.usual.lock().unwrap() = Box::new(reply);
     }
 
-    /// The same to everything.
+    /// Sets one answer to all requests.
     pub(crate) fn always(&self, reply: Reply) {
         self.usually(move |_| reply.clone());
     }
 
-    /// What is answered once, when this target is next asked.
+    /// Sets the answer to the next request for this target.
     pub(crate) fn once(&self, target: &str, reply: Reply) {
         let mut next = self.shared.next.lock().unwrap();
         next.push_back((target.to_owned(), reply));
     }
 
-    /// All that was asked so far, in its order.
+    /// All requests so far, in their order.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.shared.seen.borrow().clone()
     }
 
-    /// The targets that were asked so far.
+    /// The targets of all requests so far.
     pub(crate) fn targets(&self) -> Vec<String> {
         self.seen().iter().map(Seen::target).collect()
     }
 
-    /// How often it was asked.
+    /// The number of requests so far.
     pub(crate) fn count(&self) -> usize {
         self.shared.seen.borrow().len()
     }
 
-    /// Waits until it has been asked so often.
+    /// Waits for this many requests in all.
     pub(crate) async fn asked(&self, times: usize) {
         let mut seen = self.shared.seen.subscribe();
         let enough = seen.wait_for(|seen| seen.len() >= times);
@@ -258,19 +258,18 @@ impl Upstream {
         assert!(within(&what, enough).await.is_ok(), "{what}");
     }
 
-    /// Has no more connections open than so many from now on; further ones are
-    /// closed as soon as they are accepted.
+    /// Limits its open connections; further ones are closed as soon as they are
+    /// accepted.
     pub(crate) fn take_connections(&self, most: usize) {
         self.shared.most_open.store(most, SeqCst);
     }
 
-    /// Stops it as a whole, as SIGSTOP does: its kernel accepts connections and
-    /// takes in what is sent.
+    /// Stops it as SIGSTOP does: its kernel still accepts connections and bytes.
     pub(crate) fn freeze(&self) {
         self.shared.frozen.freeze();
     }
 
-    /// It goes on.
+    /// Ends a freeze.
     pub(crate) fn thaw(&self) {
         self.shared.frozen.thaw();
     }
@@ -300,19 +299,19 @@ impl Drop for Upstream {
     }
 }
 
-/// The body of an answer to which nothing else was said.
+/// The body of an answer that a test has not set.
 pub(crate) fn usual_body(target: &str) -> String {
     format!("{{\"asked\":\"{target}\"}}")
 }
 
-/// An address of this machine at which nobody listens but who says so.
+/// A second address of this machine.
 pub(crate) const BESIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn any_port() -> std::net::TcpListener {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap()
 }
 
-/// A port on which nobody listens, and nobody else can, while it is held.
+/// A bound port without a listener: connections are refused while it is held.
 pub(crate) fn refusing() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -36,7 +36,7 @@ async fn nothing_of_the_upstreams_own_is_said() {
 }
 
 #[tokio::test]
-async fn conditional_requests() {
+async fn conditional_requests_get_304_where_the_tag_matches() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let first = gateway.get(TOKEN).await;

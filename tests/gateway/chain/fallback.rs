@@ -257,7 +257,7 @@ async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
 }
 
 #[tokio::test]
-async fn a_larger_window_than_the_upstream_allows() {
+async fn a_larger_window_than_the_upstream_allows_still_serves_pages() {
     let routes = include_str!("../../../proxy.toml");
     let at = routes.find("[[route]]").unwrap();
     let routes = routes[at..].replace("upstream_page = 60", "upstream_page = 1000");

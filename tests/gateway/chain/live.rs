@@ -101,7 +101,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn sixty_tokens_on_a_quiet_chain() {
+async fn sixty_tokens_on_a_quiet_chain_cost_few_requests() {
     let mut scene = Scene::new().await;
     assert_eq!(scene.ask_all().await, 0);
     scene.seconds(75).await;

@@ -34,10 +34,10 @@ fn fetched(ground: &Ground) -> bool {
 }
 
 #[tokio::test]
-async fn the_next_window_for_one_who_walks() {
+async fn the_next_window_is_fetched_ahead_for_a_client_that_pages() {
     let ground = Ground::with(Settings::default(), "chain.look_ahead.next_window = true").await;
     let page = |offset: u32| format!("{}?limit=60&offset={offset}", block(LARGE));
-    // The beginning alone is no walk.
+    // One page alone does not count as paging.
     ground.costs(&page(0), 1).await;
     until("it is quiet", || fetched(&ground)).await;
     assert_eq!(ground.asked(), 1);

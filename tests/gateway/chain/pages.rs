@@ -86,7 +86,7 @@ async fn every_page_is_the_upstreams_own() {
 }
 
 #[tokio::test]
-async fn pages_of_one_operation() {
+async fn pages_of_one_operation_are_cut_from_its_windows() {
     let ground = Ground::new().await;
     for operation in ["etching", "mint", "burn", "send", "receive"] {
         for (limit, offset, cost) in [(20, 0, 1), (60, 0, 0), (5, 17, 0), (20, 40, 0)] {
@@ -254,7 +254,7 @@ async fn windows_that_never_agree_are_given_up_for_the_page() {
 }
 
 #[tokio::test]
-async fn an_error_in_one_of_two_windows() {
+async fn an_error_in_one_of_two_windows_keeps_the_other() {
     let ground = Ground::new().await;
     let page = format!("{}?limit=60&offset=30", block(LARGE));
     ground.costs(&block(LARGE), 1).await;

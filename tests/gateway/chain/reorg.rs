@@ -39,7 +39,7 @@ async fn warm(ground: &Ground, paths: &[String]) {
 }
 
 #[tokio::test]
-async fn a_lower_status_and_a_higher_one_again() {
+async fn a_tip_that_goes_down_and_up_again_is_one_reorg() {
     let ground = Ground::new().await;
     let paths = near_the_tip(&ground.sandbox, 4);
     warm(&ground, &paths).await;
@@ -66,7 +66,7 @@ async fn a_lower_status_and_a_higher_one_again() {
 }
 
 #[tokio::test]
-async fn another_hash_at_the_height_of_the_tip() {
+async fn another_hash_at_the_height_of_the_tip_is_a_reorg() {
     let ground = Ground::new().await;
     let old = near_the_tip(&ground.sandbox, 5);
     warm(&ground, &old).await;
@@ -80,7 +80,7 @@ async fn another_hash_at_the_height_of_the_tip() {
 }
 
 #[tokio::test]
-async fn a_body_in_passing() {
+async fn a_body_that_names_another_hash_is_a_reorg() {
     // Without tags only bodies can tell.
     let sandbox = Sandbox::new(Settings::default());
     let upstream = Upstream::start();
@@ -202,7 +202,7 @@ async fn an_emptiness_that_counted_as_final_goes_as_well() {
 /// Whatever happens to the chain, in whatever order: once the tips are known,
 /// every answer is the upstream's own.
 #[tokio::test]
-async fn any_history() {
+async fn answers_are_true_after_any_history() {
     let ground = Ground::new().await;
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: u64| {
@@ -245,7 +245,7 @@ async fn any_history() {
 
 /// A status that never says that anything happened.
 #[tokio::test]
-async fn a_reorg_that_only_tags_tell_of() {
+async fn a_reorg_that_only_tags_show_is_seen() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;

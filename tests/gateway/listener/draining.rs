@@ -61,7 +61,7 @@ async fn draining_answers_what_was_on_its_way() {
 /// A regression: whom the kernel had let in was turned out where the runtime had
 /// not heard of them yet. That is a matter of microseconds, hence the rounds.
 #[tokio::test]
-async fn draining_answers_whom_the_kernel_has_let_in() {
+async fn draining_answers_connections_in_the_accept_queue() {
     let upstream = Upstream::start();
     for round in 0..40 {
         let gateway = Setup::before(&upstream)

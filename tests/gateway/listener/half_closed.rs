@@ -5,7 +5,7 @@ use crate::respect;
 use crate::support::{Client, Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn who_has_said_all_may_still_listen() {
+async fn a_half_closed_client_still_gets_its_answer() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for _miss_then_hit in 0..2 {
@@ -20,7 +20,7 @@ async fn who_has_said_all_may_still_listen() {
 /// A regression: hyper was not woken to learn that the client had said all, so
 /// that the connection of an answered client lasted for `half_closed_timeout`.
 #[tokio::test]
-async fn who_has_said_all_is_let_go_when_answered() {
+async fn a_half_closed_connection_ends_once_it_is_answered() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.half_closed_timeout = \"1d\"")
@@ -40,7 +40,7 @@ async fn who_has_said_all_is_let_go_when_answered() {
 /// A regression: once an answer was made, the client's end was told to hyper,
 /// which broke off what was not written yet.
 #[tokio::test]
-async fn who_has_said_all_may_take_its_time() {
+async fn a_half_closed_client_may_read_slowly() {
     let upstream = Upstream::start();
     let body = format!("{{\"long\":\"{}\"}}", "x".repeat(8 << 20));
     upstream.always(Reply::json(&body));
@@ -66,7 +66,7 @@ pub(super) fn is_whole(answer: &[u8]) {
 
 /// The same where the answer comes in pieces.
 #[tokio::test]
-async fn who_has_said_all_may_wait_for_the_rest() {
+async fn a_half_closed_client_gets_the_rest_of_an_answer() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.half_closed_timeout = \"1d\"")
@@ -83,7 +83,7 @@ async fn who_has_said_all_may_wait_for_the_rest() {
 }
 
 #[tokio::test]
-async fn who_has_gone_does_not_hold_its_place() {
+async fn a_client_that_has_gone_frees_its_connection() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
     let gateway = Gateway::before(&upstream);
@@ -96,7 +96,7 @@ async fn who_has_gone_does_not_hold_its_place() {
 }
 
 #[tokio::test]
-async fn a_client_that_vanishes_harms_nobody() {
+async fn clients_that_vanish_leave_no_connection_open() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for number in 0..20 {

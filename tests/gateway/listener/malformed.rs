@@ -301,7 +301,7 @@ async fn what_can_be_read_in_two_ways_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_at_all_is_refused_or_cut_off() {
+async fn bytes_that_are_not_http_are_refused_or_cut_off() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.header_timeout = \"60ms\"")

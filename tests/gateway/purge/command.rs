@@ -75,7 +75,7 @@ async fn the_command_purges_and_says_what() {
 }
 
 #[test]
-fn a_command_that_finds_nobody_says_where_it_looked() {
+fn the_command_reports_the_address_where_no_server_listens() {
     let (_held, nobody) = crate::support::upstream::refusing();
     let nobody = nobody.to_string();
     let left = Process::run(&["purge", "--all", "--admin", &nobody], &[]);
@@ -85,7 +85,7 @@ fn a_command_that_finds_nobody_says_where_it_looked() {
 }
 
 #[tokio::test]
-async fn a_command_that_finds_another_says_so() {
+async fn the_command_reports_a_server_that_is_not_ordgate() {
     let upstream = Upstream::start();
     let other = upstream.address().to_string();
     let left = Process::run(&["purge", "--all", "--admin", &other], &[]);

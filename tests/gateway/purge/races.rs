@@ -195,7 +195,7 @@ async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge
 }
 
 #[tokio::test]
-async fn while_many_ask_no_answer_is_of_before_a_purge() {
+async fn under_load_no_answer_is_older_than_a_purge() {
     for chain in [false, true] {
         let upstream = Upstream::start();
         numbered(&upstream, body);

@@ -179,7 +179,7 @@ async fn large_bodies_pass_in_constant_memory() {
 /// Requests on one connection, sent before the first is answered: their bodies
 /// end where they say, and answers come in their order.
 #[tokio::test]
-async fn pipelined_requests_with_bodies() {
+async fn pipelined_requests_with_bodies_are_answered_in_order() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     upstream.usually(|seen| Reply::with(200, "", format!("{} {}", seen.method(), seen.target())));

@@ -160,7 +160,7 @@ async fn what_is_read_whole_comes_from_the_other_endpoint() {
         assert_eq!(answer.text(), usual_body("/tokens/ordi"));
         for upstream in &upstreams {
             let mut targets = upstream.targets();
-            // The standby is knocked at.
+            // The standby is probed.
             targets.retain(|target| target != "/");
             assert_eq!(targets, ["/tokens/ordi"]);
         }

@@ -28,7 +28,7 @@ async fn ask(gateway: &Gateway, range: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn one_range() {
+async fn one_range_gets_206() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
     let body = body();
@@ -58,7 +58,7 @@ async fn one_range() {
 }
 
 #[tokio::test]
-async fn several_ranges() {
+async fn several_ranges_get_multipart() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
     let answer = ask(&gateway, "bytes=0-3, 500-503, -4").await;
@@ -88,7 +88,7 @@ async fn several_ranges() {
 }
 
 #[tokio::test]
-async fn no_range() {
+async fn a_malformed_range_is_ignored_and_an_unsatisfiable_one_gets_416() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
     for range in ["lines=0-1", "bytes=5-2", "bytes=a-b", "bytes=", "bytes 0-1"] {

@@ -202,7 +202,7 @@ async fn stale_answers_are_served_without_waiting() {
 }
 
 #[tokio::test]
-async fn one_tries_and_then_more_and_more() {
+async fn after_the_pause_one_request_tries_and_then_more() {
     let upstream = Upstream::start();
     let gateway = soon(&upstream);
     open(&gateway, &upstream).await;

@@ -18,7 +18,7 @@ use crate::support::{Client, Gate, Gateway, Reply, Setup, Upstream, token};
 const MINUTE: usize = 30;
 const SECOND: usize = 5;
 
-/// Both, the wish to spend all that there is, and three ways to ask more than
+/// Both keys, enough demand to spend the whole budget, and three ways to send more than
 /// once.
 const CONFIG: &str = r#"
     server.workers = 2
@@ -104,10 +104,10 @@ async fn whatever_happens_no_key_is_asked_for_more() {
             1..=3 => format!("/runes/v1/blocks/{}/activity", tip - (number as u32 % 90)),
             _ => token(number),
         };
-        let (public, caller) = (gateway.public, format!("198.51.100.{}", number % 7));
+        let (public, client_address) = (gateway.public, format!("198.51.100.{}", number % 7));
         asking.push(tokio::spawn(async move {
             let mut client = Client::connect(public).await;
-            let fields = [("x-forwarded-for", &*caller)];
+            let fields = [("x-forwarded-for", &*client_address)];
             (number, client.request("GET", &target, &fields).await)
         }));
         if number % 50 == 25 {

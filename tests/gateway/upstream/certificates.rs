@@ -7,7 +7,7 @@ use crate::support::upstream::usual_body;
 use crate::support::{Setup, TOKEN, Upstream, tls, within};
 
 #[tokio::test]
-async fn https_with_an_authority_of_the_operators() {
+async fn https_with_a_configured_authority_works() {
     let (authority, acceptor) = tls::authority();
     let upstream = Upstream::start_tls(acceptor);
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -25,7 +25,7 @@ async fn https_with_an_authority_of_the_operators() {
 }
 
 #[tokio::test]
-async fn https_that_nobody_vouches_for() {
+async fn https_with_an_unknown_authority_is_refused() {
     let (_unknown, acceptor) = tls::authority();
     let upstream = Upstream::start_tls(acceptor);
     let url = format!("https://localhost:{}", upstream.address().port());
@@ -41,7 +41,7 @@ async fn https_that_nobody_vouches_for() {
 }
 
 #[tokio::test]
-async fn https_where_there_is_none() {
+async fn https_to_a_plaintext_port_fails() {
     let upstream = Upstream::start();
     let url = format!("https://localhost:{}", upstream.address().port());
     let gateway = Setup::at(&url).keys("a-key").config(IMPATIENT).start();
@@ -51,7 +51,7 @@ async fn https_where_there_is_none() {
 }
 
 #[tokio::test]
-async fn https_that_is_never_agreed_on() {
+async fn a_tls_handshake_that_hangs_times_out() {
     // It accepts, and says nothing: connecting is not over before TLS is.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());

@@ -54,7 +54,7 @@ fn bounds(least: u64) -> String {
 }
 
 #[tokio::test]
-async fn it_goes_down_where_more_only_wait_and_comes_back() {
+async fn the_limit_falls_where_more_requests_only_wait_and_rises_again() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(&bounds(2)).start();
     assert_eq!(limit(&gateway), MOST, "it begins at most");
@@ -80,7 +80,7 @@ async fn it_goes_down_where_more_only_wait_and_comes_back() {
 }
 
 #[tokio::test]
-async fn an_upstream_says_that_it_has_too_much_to_do() {
+async fn an_overloaded_upstream_lowers_the_limit() {
     for (reply, config) in [
         (Reply::status(503, "{}"), ""),
         (Reply::status(504, "{}"), ""),
@@ -108,7 +108,7 @@ async fn an_upstream_says_that_it_has_too_much_to_do() {
 }
 
 #[tokio::test]
-async fn it_can_be_fixed() {
+async fn a_fixed_limit_does_not_change() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(&bounds(MOST)).start();
     one_at_a_time(&upstream);

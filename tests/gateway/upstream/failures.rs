@@ -308,7 +308,7 @@ async fn an_upstream_that_is_away_says_for_how_long() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_not_there() {
+async fn a_closed_port_gets_502() {
     let (_held, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).start();
     let answer = gateway.get(TOKEN).await;
@@ -322,7 +322,7 @@ async fn an_upstream_that_is_not_there() {
 }
 
 #[tokio::test]
-async fn an_upstream_without_an_address() {
+async fn an_upstream_without_an_address_gets_502() {
     let gateway = Setup::at("http://upstream.invalid:1")
         .config(IMPATIENT)
         .start();
@@ -332,7 +332,7 @@ async fn an_upstream_without_an_address() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_too_slow() {
+async fn an_upstream_that_is_too_slow_gets_504() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(IMPATIENT).start();
     let every = Duration::from_millis(5);

@@ -148,7 +148,7 @@ async fn what_is_too_much_is_refused_at_once_and_to_whom_it_is_due() {
         must_be_refused(&surplus.answer("GET").await);
     }
     let mut modest = asks(&narrow.gateway, MODEST, 1000).await;
-    // The greedy one's last makes room for it.
+    // The last request of the greedy client is refused in its favour.
     let mut last = crowd.pop().unwrap();
     must_be_refused(&last.answer("GET").await);
     assert_eq!(narrow.waiting(), 10);

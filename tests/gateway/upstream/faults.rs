@@ -323,7 +323,7 @@ fn keyed(upstream: &Upstream, config: &str) -> Gateway {
 }
 
 #[tokio::test]
-async fn quick_faults() {
+async fn quick_faults_are_reported_and_leave_nothing_behind() {
     for fault in quick() {
         let upstream = Upstream::start();
         happens(&fault, &upstream, &keyed(&upstream, "")).await;
@@ -331,7 +331,7 @@ async fn quick_faults() {
 }
 
 #[tokio::test]
-async fn slow_faults() {
+async fn slow_faults_are_reported_and_leave_nothing_behind() {
     let faults = slow();
     join_all(faults.iter().map(async |fault| {
         let upstream = Upstream::start();
@@ -341,7 +341,7 @@ async fn slow_faults() {
 }
 
 #[tokio::test]
-async fn stalled_bodies() {
+async fn stalled_bodies_are_reported_and_leave_nothing_behind() {
     let faults = stalled();
     join_all(faults.iter().map(async |fault| {
         let upstream = Upstream::start();

@@ -117,7 +117,7 @@ async fn a_server_that_stops_never_sees_more_than_the_budget() {
 }
 
 #[tokio::test]
-async fn nor_one_that_speaks_tls() {
+async fn a_frozen_tls_upstream_gets_no_more_than_the_budget() {
     let clock = Clock::manual();
     let (authority, acceptor) = tls::authority();
     let upstream = Upstream::start_tls_by(acceptor, &clock);

@@ -144,7 +144,7 @@ async fn not_before_it_is_known_how_long_answers_take() {
 }
 
 #[tokio::test]
-async fn not_unless_the_operator_wants_it() {
+async fn nothing_is_hedged_unless_configured() {
     let upstream = Upstream::start();
     let gateway = after_answers(&upstream, 2 * SAMPLES, "").await;
     waits_alone(&gateway, &upstream, "it is off by default").await;

@@ -125,7 +125,7 @@ const LARGE_ROUTE: &str = r#"
 "#;
 
 #[tokio::test]
-async fn clients_that_do_not_read_stall_nobody() {
+async fn clients_that_do_not_read_stall_no_other_request() {
     const LARGE: usize = 12 << 20;
     let upstream = Polite::start(|request| async move {
         let body = match request.path.as_str() {
@@ -295,7 +295,7 @@ async fn each_connection_that_ends_is_a_failure_of_its_own() {
 }
 
 #[tokio::test]
-async fn goaway_after_each_fifty_requests() {
+async fn goaway_after_every_fifty_requests_fails_no_request() {
     // As nginx has it, the connection stays until the client closes it; or the
     // server closes it; or it resets it, so that GOAWAY is lost with it.
     for (end, retries) in [(None, 0), (Some(Act::Close), 0), (Some(Act::Abort), 1)] {
@@ -376,7 +376,7 @@ async fn what_was_not_processed_is_sent_again_with_any_method_and_a_buffered_bod
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_for_ever() {
+async fn streams_that_are_always_refused_get_502() {
     let upstream = Frames::start(None, |_| vec![Act::Reset(REFUSED_STREAM)]);
     let gateway = at(&upstream.url())
         .config("upstream.retry.limit = 0")
@@ -461,7 +461,7 @@ async fn a_body_that_ends_without_end_stream_is_not_whole() {
 }
 
 #[tokio::test]
-async fn one_stream_at_a_time() {
+async fn a_limit_of_one_stream_is_kept() {
     let upstream = Frames::start(Some(1), |_| vec![Act::Answer]);
     let gateway = at(&upstream.url()).start();
     for round in 0..3 {
@@ -472,7 +472,7 @@ async fn one_stream_at_a_time() {
 }
 
 #[tokio::test]
-async fn nobody_there_for_many_at_once() {
+async fn many_requests_to_a_closed_port_open_the_breaker() {
     let (_held, address) = crate::support::upstream::refusing();
     let gateway = at(&format!("http://{address}")).start();
     let answers = together(&gateway, 0..30).await;

@@ -101,7 +101,7 @@ async fn a_key_alone_is_not_hammered_with() {
 }
 
 #[tokio::test]
-async fn one_request_at_a_time_tries_it() {
+async fn one_request_at_a_time_tries_a_quarantined_key() {
     let upstream = refusing(401, "one");
     let gateway = keyed(&upstream, "one");
     is_refused(&gateway.get(&token(0)).await, 401);

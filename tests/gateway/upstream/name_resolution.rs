@@ -107,7 +107,7 @@ async fn names_that_go_on_failing_open_the_breaker() {
 }
 
 #[tokio::test]
-async fn a_name_without_an_address() {
+async fn a_name_without_an_address_gets_502() {
     let ground = Ground::new(1, Some(Vec::new()), "");
     let answer = ground.gateway.get(TOKEN).await;
     assert_eq!(answer.status, 502);

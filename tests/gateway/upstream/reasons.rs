@@ -84,14 +84,14 @@ async fn an_expired_certificate_at_one_endpoint_where_the_other_is_well() {
     };
     assert_eq!(metric(&gateway, &name(&https(&expired))).await, "2");
 
-    // As a standby it is only knocked at.
+    // A standby is only probed.
     let gateway = trusting(&[well.url(), https(&expired)], &authority);
     let known = async {
         while last_failure(&gateway, 1).await.is_null() {
             tokio::task::yield_now().await;
         }
     };
-    within("the standby is knocked at", known).await;
+    within("the standby is probed", known).await;
     let failure = last_failure(&gateway, 1).await;
     says(&failure, reason, kind, "expired", "standby");
     assert_eq!(metric(&gateway, &name(&https(&expired))).await, "1");
@@ -178,7 +178,7 @@ async fn why_each_kind_of_tls_fails() {
 
 /// nginx takes the connection for made, and answers with a page.
 #[tokio::test]
-async fn a_page_that_demands_a_client_certificate() {
+async fn a_demand_for_a_client_certificate_is_the_reported_reason() {
     let html = "content-type: text/html\r\n";
     let page = "<html>\r\n<head><title>400 No required SSL certificate was sent</title></head>\r\n\
                 <body>\r\n<center><h1>400 Bad Request</h1></center>\r\n</html>";

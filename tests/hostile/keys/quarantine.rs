@@ -131,7 +131,7 @@ async fn a_key_that_is_withdrawn_meanwhile_is_found_out() {
 
 /// Requests that are refused at the same time wait for one key check.
 #[tokio::test]
-async fn one_key_check_at_a_time() {
+async fn key_checks_run_one_at_a_time() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     let held = gate.clone();

@@ -216,13 +216,13 @@ impl Play {
         let activity = Arc::new(Activity::new(self.clock.now()));
         let address = [127, 0, 0, 1].into();
         let session = Arc::new(Session::new(address, client as u64, activity));
-        let walk = self
+        let answering = self
             .gateway
             .answer(&session, request.body(Empty::<Bytes>::new()).unwrap());
         let (replies, present) = (self.replies.clone(), self.present.clone());
         let slow = self.dice.percent(20);
         let task = tokio::spawn(async move {
-            let Ok(response) = walk.await;
+            let Ok(response) = answering.await;
             let at = present.load(std::sync::atomic::Ordering::Relaxed);
             let (head, body) = response.into_parts();
             let body = read(body, slow).await;

@@ -35,10 +35,10 @@ impl Play {
         let activity = Arc::new(Activity::new(self.clock.now()));
         let address = [127, 0, 0, 1].into();
         let session = Arc::new(Session::new(address, client as u64, activity));
-        let walk = self.gateway.answer(&session, request);
+        let answering = self.gateway.answer(&session, request);
         let replies = self.replies.clone();
         let task = tokio::spawn(async move {
-            let Ok(response) = walk.await;
+            let Ok(response) = answering.await;
             let (head, body) = response.into_parts();
             let body = body.collect().await.unwrap().to_bytes();
             let field = |name: &str| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// What holds an answer back until the test lets it go.
+/// Holds an answer back until the test opens it.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<watch::Sender<bool>>);
 
@@ -25,8 +25,7 @@ impl Gate {
     }
 }
 
-/// What lets one answer through at a time: a server that does one thing after
-/// another.
+/// Lets one answer through at a time, as a server with one thread does.
 #[derive(Clone, Default)]
 pub(crate) struct Turnstile(pub(super) Arc<tokio::sync::Mutex<()>>);
 
@@ -47,8 +46,8 @@ pub(super) enum Step {
     Hang,
 }
 
-/// What the reference upstream and the provider before it say beside an answer,
-/// and what ordgate must not pass on.
+/// Fields that the reference upstream and the provider in front of it send, which
+/// ordgate must not forward.
 const FIELDS: &str = "content-type: application/json; charset=utf-8\r\n\
      vary: Origin\r\naccess-control-allow-origin: https://upstream.example\r\n\
      cache-control: public, no-cache, must-revalidate\r\netag: \"of-the-tip\"\r\n\
@@ -96,7 +95,7 @@ impl Reply {
         Self::raw(bytes)
     }
 
-    /// Nothing at all, for what follows.
+    /// An empty reply, to which steps are added.
     pub(crate) fn nothing() -> Self {
         Self(Vec::new())
     }
@@ -114,20 +113,19 @@ impl Reply {
         self
     }
 
-    /// A byte at a time, so often, for ever if need be.
+    /// Then these bytes, one at a time, in this interval.
     pub(crate) fn drip(mut self, bytes: impl AsRef<[u8]>, every: Duration) -> Self {
         self.0.push(Step::Drip(bytes.as_ref().to_vec(), every));
         self
     }
 
-    /// The same bytes again and again, for as long as they are taken.
+    /// Then these bytes again and again, while they are read.
     pub(crate) fn endless(mut self, bytes: impl AsRef<[u8]>) -> Self {
         self.0.push(Step::Endless(bytes.as_ref().to_vec()));
         self
     }
 
-    /// Held back until those before it have each taken so long, and so long
-    /// itself.
+    /// Each answer takes this long, one after the other.
     pub(crate) fn in_turn(mut self, turnstile: &Turnstile, takes: Duration) -> Self {
         self.0.insert(0, Step::Turn(turnstile.clone(), takes));
         self
@@ -151,7 +149,7 @@ impl Reply {
         self
     }
 
-    /// Then nothing more comes, and the connection stays.
+    /// Then nothing more, on an open connection.
     pub(crate) fn hang(mut self) -> Self {
         self.0.push(Step::Hang);
         self

@@ -9,7 +9,7 @@ use super::warm;
 use crate::support::{Reply, Upstream, until};
 
 #[tokio::test]
-async fn a_reorg_deeper_than_what_counts_as_final() {
+async fn a_reorg_deeper_than_final_invalidates_final_answers() {
     let ground = Ground::new().await;
     let tip = ground.tip();
     let deep: Vec<_> = (6..=7).map(|depth| block(tip - depth)).collect();
@@ -53,7 +53,7 @@ fn deep(sandbox: &Sandbox, depths: std::ops::RangeInclusive<u32>) -> Vec<String>
 
 /// Nobody asks for what is recent, and the tip only seems to have grown.
 #[tokio::test]
-async fn a_deep_reorg_between_two_probes() {
+async fn a_deep_reorg_between_two_probes_is_seen() {
     for depth in [14, 30, 60] {
         let ground = Ground::new().await;
         let undone = deep(&ground.sandbox, 13..=depth - 1);
@@ -82,7 +82,7 @@ async fn a_deep_reorg_between_two_probes() {
 
 /// What is deeper than all looks together leaves nothing that counts.
 #[tokio::test]
-async fn a_reorg_without_an_end() {
+async fn a_reorg_without_an_end_is_bounded() {
     let config = "chain.final_depth = 1";
     let ground = Ground::with(Settings::default(), config).await;
     let undone = deep(&ground.sandbox, 4..=119);
@@ -99,7 +99,7 @@ async fn a_reorg_without_an_end() {
 
 /// The change is first seen in an answer's tag, and the probe loop does the rest.
 #[tokio::test]
-async fn a_deep_reorg_that_a_tag_tells_of() {
+async fn a_deep_reorg_is_seen_by_a_tag() {
     let ground = Ground::new().await;
     let undone = deep(&ground.sandbox, 13..=29);
     warm(&ground, &undone).await;
@@ -118,7 +118,7 @@ async fn a_deep_reorg_that_a_tag_tells_of() {
 
 /// An empty block at the height of the tip before shows nothing.
 #[tokio::test]
-async fn a_deep_reorg_below_an_empty_block() {
+async fn a_deep_reorg_below_an_empty_block_is_seen() {
     let sandbox = Sandbox::new(Settings::default());
     let (upstream, tip) = (Upstream::start(), sandbox.tip().height);
     let model = sandbox.clone();

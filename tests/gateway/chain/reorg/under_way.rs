@@ -62,7 +62,7 @@ async fn fills_under_way_are_asked_for_again() {
 /// The same where the answer that comes late is the first that tells of its
 /// block, and the reorg was seen at another.
 #[tokio::test]
-async fn an_old_answer_below_the_tip_that_comes_late() {
+async fn an_old_answer_that_arrives_late_is_not_stored() {
     let sandbox = Sandbox::new(Settings::default());
     let tip = sandbox.tip().height;
     let (upstream, gate) = (acting(&sandbox), Gate::new());

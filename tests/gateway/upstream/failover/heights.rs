@@ -57,7 +57,7 @@ async fn rounds(upstreams: &[Upstream; 2], more: usize) {
 }
 
 #[tokio::test]
-async fn the_preferred_one_is_returned_to_when_it_has_been_well_for_a_while() {
+async fn the_preferred_endpoint_is_used_again_after_its_probation() {
     let upstreams = pair();
     let tip = height(840_000);
     for upstream in &upstreams {
@@ -102,7 +102,7 @@ async fn the_preferred_one_is_returned_to_when_it_has_been_well_for_a_while() {
 }
 
 #[tokio::test]
-async fn the_one_that_lags_is_not_asked_while_another_is_there() {
+async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
     for (heights, most, expected, lags) in [
         ([840_000, 840_000], 2, 0, [0, 0]),
         ([840_000, 840_002], 2, 0, [2, 0]),
@@ -138,7 +138,7 @@ async fn the_one_that_lags_is_not_asked_while_another_is_there() {
 }
 
 #[tokio::test]
-async fn a_height_that_cannot_be_displaces_nobody() {
+async fn an_implausible_height_displaces_no_endpoint() {
     for (heights, present) in [
         ([840_000, 4_000_000_000_u64], 0),
         ([4_294_967_295, 840_000], 1),
@@ -179,7 +179,7 @@ async fn a_height_that_cannot_be_displaces_nobody() {
 
 /// A regression: everything counted as deep below it until the next status.
 #[tokio::test]
-async fn a_height_that_cannot_be_is_no_tip() {
+async fn an_implausible_height_is_not_taken_as_the_tip() {
     let upstreams = pair();
     let tips = [840_000, 840_000].map(height);
     for (upstream, tip) in upstreams.iter().zip(&tips) {
@@ -211,7 +211,7 @@ async fn a_height_that_cannot_be_is_no_tip() {
 }
 
 #[tokio::test]
-async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
+async fn an_endpoint_that_has_caught_up_is_used_again_without_flapping() {
     let upstreams = pair();
     let (behind, ahead) = (height(840_000), height(840_005));
     at_height(&upstreams[0], &behind, &behind);
@@ -240,7 +240,7 @@ async fn one_that_has_caught_up_is_returned_to_and_nothing_flaps_before() {
 }
 
 #[tokio::test]
-async fn where_each_lags_on_another_tip_nothing_flaps() {
+async fn endpoints_that_lag_on_different_tips_do_not_flap() {
     let upstreams = pair();
     let (low, high) = (height(840_000), height(840_010));
     at_height(&upstreams[0], &high, &low);
@@ -263,7 +263,7 @@ async fn where_each_lags_on_another_tip_nothing_flaps() {
 }
 
 #[tokio::test]
-async fn one_that_is_retired_is_left_and_an_alarm_is_given() {
+async fn a_retired_endpoint_is_left_and_reported() {
     let [retired, other] = pair();
     retired.always(Reply::status(410, r#"{"telling":"gone"}"#));
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -301,7 +301,7 @@ async fn one_that_is_retired_is_left_and_an_alarm_is_given() {
 }
 
 #[tokio::test]
-async fn what_is_final_outlives_the_only_one_that_there_was() {
+async fn final_answers_outlive_the_only_endpoint() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = chain::acting(&sandbox);
     let gateway = chain::before(&upstream, SOON).await;
@@ -333,7 +333,7 @@ async fn what_is_final_outlives_the_only_one_that_there_was() {
 }
 
 #[tokio::test]
-async fn what_is_final_outlives_a_turn_to_one_that_is_a_little_behind() {
+async fn final_answers_outlive_a_failover_to_an_endpoint_that_is_slightly_behind() {
     let sandboxes = [2, 0].map(|ahead| {
         let sandbox = Sandbox::new(Settings::default());
         sandbox.advance(ahead);

@@ -1,7 +1,7 @@
 //! Keys at several endpoints: a host that refuses a key says nothing about another host.
 
 use super::super::{key, until_idle};
-use super::switching::has_knocked;
+use super::switching::until_probed;
 use super::{SOON, asked, before, endpoints, pair, switches, tokens};
 use crate::support::upstream::usual_body;
 use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
@@ -16,7 +16,7 @@ pub(super) fn keys(upstream: &Upstream) -> Vec<Option<String>> {
 }
 
 #[tokio::test]
-async fn the_key_goes_to_each_of_them_and_to_nobody_else() {
+async fn the_key_is_sent_to_every_endpoint_and_to_no_other_host() {
     let upstreams = pair();
     let stranger = Upstream::start();
     let gateway = before(&upstreams, "");
@@ -103,7 +103,7 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_rests_at_all_endpoints_of_a_host() {
+async fn a_refused_key_is_quarantined_at_all_endpoints_of_its_host() {
     let rows = [
         ("401", Reply::status(401, "{}"), 502, "quarantined"),
         (
@@ -123,7 +123,7 @@ async fn a_key_that_is_refused_rests_at_all_endpoints_of_a_host() {
             .manual()
             .start();
         // It says nothing of the key before a client's request does.
-        has_knocked(&gateway).await;
+        until_probed(&gateway).await;
         upstream.always(reply);
         for number in 0..4 {
             let answer = gateway.get(&token(number)).await;

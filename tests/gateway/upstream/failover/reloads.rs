@@ -13,7 +13,7 @@ use crate::support::upstream::usual_body;
 use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn reloads_that_change_the_urls_lose_nothing() {
+async fn reloads_that_change_the_urls_lose_no_request() {
     let [one, other] = pair();
     let setup = Setup::before(&one).keys("a-key").config(SOON);
     let gateway = setup.config("limit.enabled = false").start();
@@ -70,7 +70,7 @@ async fn reloads_that_change_the_urls_lose_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_answered_by_whom_it_was_sent_to() {
+async fn requests_under_way_are_answered_by_the_endpoint_they_were_sent_to() {
     let [one, other] = pair();
     let gateway = Setup::before(&one).keys("a-key").start();
     let gate = Gate::new();
@@ -87,7 +87,7 @@ async fn what_is_under_way_is_answered_by_whom_it_was_sent_to() {
 }
 
 #[tokio::test]
-async fn what_is_known_of_an_endpoint_outlives_a_reload() {
+async fn the_state_of_an_endpoint_outlives_a_reload() {
     let [one, other] = pair();
     let gateway = before_both(&one, &other);
     one.always(Reply::status(500, "{}"));
@@ -114,7 +114,7 @@ fn before_both(one: &Upstream, other: &Upstream) -> Gateway {
 }
 
 #[tokio::test]
-async fn the_operator_is_told_all_of_it() {
+async fn status_and_metrics_show_every_endpoint() {
     let upstreams = pair();
     let [one, other] = &upstreams;
     let (low, high) = (height(840_000), height(840_004));

@@ -12,7 +12,7 @@ use crate::support::upstream::{refusing, usual_body};
 use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn what_the_preferred_one_fails_at_the_other_answers_at_once() {
+async fn where_the_preferred_endpoint_fails_the_other_answers_at_once() {
     let html = "content-type: text/html\r\n";
     let rows = [
         ("reset", Reply::nothing().reset()),
@@ -75,7 +75,7 @@ async fn what_the_preferred_one_fails_at_the_other_answers_at_once() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_preferred_one() {
+async fn a_closed_port_moves_requests_to_the_other_endpoint() {
     let (_held, address) = refusing();
     let other = Upstream::start();
     let gateway = Setup::alone()
@@ -96,7 +96,7 @@ async fn nobody_at_the_preferred_one() {
 }
 
 #[tokio::test]
-async fn where_both_fail_the_client_is_told_and_each_was_asked_once() {
+async fn where_both_endpoints_fail_each_gets_one_request_and_the_client_an_error() {
     let upstreams = pair();
     let gateway = before(&upstreams, "upstream.breaker.enabled = false");
     for upstream in &upstreams {
@@ -124,7 +124,7 @@ async fn where_both_fail_the_client_is_told_and_each_was_asked_once() {
 }
 
 #[tokio::test]
-async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
+async fn an_error_that_is_not_the_endpoints_fault_causes_no_failover() {
     let rows = [
         ("404", Reply::status(404, "{}"), 404),
         ("400", Reply::status(400, "{}"), 400),
@@ -143,14 +143,14 @@ async fn what_is_no_fault_of_the_place_goes_nowhere_else() {
     }
 }
 
-/// Waits until the standby has been knocked at, where nothing else was asked.
-pub(super) async fn has_knocked(gateway: &Gateway) {
+/// Waits until the standby has been probed, where nothing else was sent.
+pub(super) async fn until_probed(gateway: &Gateway) {
     let told = || gateway.of_upstreams("answered") + gateway.of_upstreams("failed") == 1;
-    until("the knock has ended", told).await;
+    until("the probe has ended", told).await;
 }
 
 #[tokio::test]
-async fn whatever_a_standby_says_to_a_knock_it_is_there() {
+async fn any_answer_to_a_standby_probe_counts_as_sound() {
     let html = "content-type: text/html\r\n";
     let rows = [
         ("a page", Reply::with(200, html, "<html>"), "sound"),
@@ -174,7 +174,7 @@ async fn whatever_a_standby_says_to_a_knock_it_is_there() {
         upstreams[1].once("/", reply);
         let gateway = before(&upstreams, "upstream.breaker.failures = 1");
         upstreams[1].asked(1).await;
-        has_knocked(&gateway).await;
+        until_probed(&gateway).await;
         assert_eq!(endpoints(&gateway)[1]["condition"], condition, "{name}");
         assert_eq!(upstreams[1].targets(), ["/"], "{name}");
         until_idle(&gateway, name).await;
@@ -184,7 +184,7 @@ async fn whatever_a_standby_says_to_a_knock_it_is_there() {
 /// A regression: who had to go elsewhere waited at the head of the line for a
 /// place there, and all who wanted the one that is asked waited behind.
 #[tokio::test]
-async fn who_finds_no_place_elsewhere_holds_up_nobody() {
+async fn a_failover_without_a_free_slot_delays_no_other_request() {
     let upstreams = pair();
     let [one, other] = &upstreams;
     let gateway = before(
@@ -214,7 +214,7 @@ async fn who_finds_no_place_elsewhere_holds_up_nobody() {
 
 /// It has had its turn: those who wait for the preferred one are not before it.
 #[tokio::test]
-async fn who_goes_elsewhere_does_not_stand_in_line_again() {
+async fn a_failover_does_not_queue_again() {
     let upstreams = pair();
     let [one, other] = &upstreams;
     let gateway = before(
@@ -248,7 +248,7 @@ async fn who_goes_elsewhere_does_not_stand_in_line_again() {
 /// What obeys the origin's fields passes on whatever an origin says; what it
 /// could not say anything to goes elsewhere, if it is safe to repeat.
 #[tokio::test]
-async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
+async fn plain_requests_fail_over_where_that_is_safe() {
     let rows = [
         ("GET", Reply::nothing().reset(), 200, [1, 1]),
         ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
@@ -280,7 +280,7 @@ async fn what_passes_through_goes_elsewhere_where_it_is_safe() {
 /// A server that takes no more connections and finishes a long answer, as one does
 /// that is being replaced.
 #[tokio::test]
-async fn a_long_answer_does_not_hide_that_an_endpoint_takes_no_more() {
+async fn a_long_answer_does_not_hide_that_an_endpoint_accepts_no_more() {
     let upstreams = pair();
     let [preferred, other] = &upstreams;
     let setup = Setup::before_all(&[preferred, other]).config(ALL);

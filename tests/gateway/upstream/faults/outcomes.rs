@@ -50,7 +50,7 @@ async fn redirects_are_not_followed_wherever_they_lead() {
 }
 
 #[tokio::test]
-async fn nobody_there_until_somebody_is() {
+async fn a_closed_port_gets_502_until_a_server_listens() {
     let (socket, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).keys("one").start();
     let fault = fault("refused", "connection_refused", Reply::nothing());
@@ -97,7 +97,7 @@ async fn more_than_it_says_poisons_nothing() {
 }
 
 #[tokio::test]
-async fn a_late_answer_is_nobodys() {
+async fn a_late_answer_reaches_no_client() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, TIMES);
     let gate = Gate::new();
@@ -113,7 +113,7 @@ async fn a_late_answer_is_nobodys() {
 }
 
 #[tokio::test]
-async fn a_storm_of_500() {
+async fn a_storm_of_500_opens_the_breaker() {
     let upstream = Upstream::start();
     let gateway = keyed(
         &upstream,
