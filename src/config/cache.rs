@@ -5,13 +5,14 @@ use std::time::Duration;
 use http::HeaderName;
 
 use super::key::{Setting, keys};
-use super::kinds::{DAY, MILLI, Text, optional, seconds, size, text, time};
+use super::kinds::{DAY, MILLI, ParsedText, optional, seconds, size, text, time};
 use super::problem::{FileSpan, Path};
 use crate::fill::failure_backoff;
 
-const FIELD: Text<HeaderName> = text("a field name", "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", |text| {
-    HeaderName::from_bytes(text.as_bytes()).map_err(|_no_name| String::new())
-});
+const FIELD: ParsedText<HeaderName> =
+    text("a field name", "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", |text| {
+        HeaderName::from_bytes(text.as_bytes()).map_err(|_no_name| String::new())
+    });
 
 keys! {
     /// The cache: its memory, and failures.

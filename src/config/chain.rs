@@ -6,14 +6,16 @@ use std::time::Duration;
 use super::assign::{self, KnownUpstreams};
 use super::containers::{NamedTable, named, table};
 use super::key::{KeyTable as _, keys};
-use super::kinds::{DAY, Flag, MILLI, STRING, Text, YEAR, integer, optional, seconds, text, time};
+use super::kinds::{
+    DAY, Flag, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time,
+};
 use super::problem::{FileSpan, Path};
 use crate::chain::finality::FinalitySettings;
 use crate::chain::{self, TipSource};
 use crate::upstream::DEFAULT;
 use crate::validate::HASH_DIGITS;
 
-const TARGET: Text<String> = text(
+const TARGET: ParsedText<String> = text(
     "a path on the upstream, such as \"/runes/v1/\"",
     "^/[!-\"$-~]*$",
     |text| {

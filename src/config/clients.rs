@@ -9,11 +9,11 @@ use ipnet::IpNet;
 
 use super::containers::list;
 use super::key::keys;
-use super::kinds::{Flag, Text, count, integer, size, text};
+use super::kinds::{Flag, ParsedText, count, integer, size, text};
 use crate::identify::TrustedProxies;
 use crate::{limit, listener, respond};
 
-const NETWORK: Text<IpNet> = text(
+const NETWORK: ParsedText<IpNet> = text(
     "an address or a network, such as \"10.0.0.0/8\"",
     "^[0-9a-fA-F.:]+(/[0-9]+)?$",
     |text| {
@@ -23,7 +23,7 @@ const NETWORK: Text<IpNet> = text(
     },
 );
 
-const ORIGIN: Text<String> = text(
+const ORIGIN: ParsedText<String> = text(
     "an origin without a path, such as \"https://app.example\"",
     "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]+$",
     |text| {

@@ -326,7 +326,7 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
 }
 
 /// A string that means something.
-pub(super) struct Text<T> {
+pub(super) struct ParsedText<T> {
     allowed: &'static str,
     /// What every allowed string matches, as JSON Schema has it.
     pattern: &'static str,
@@ -338,8 +338,8 @@ pub(super) const fn text<T>(
     allowed: &'static str,
     pattern: &'static str,
     parse: fn(&str) -> Result<T, String>,
-) -> Text<T> {
-    Text {
+) -> ParsedText<T> {
+    ParsedText {
         allowed,
         pattern,
         parse,
@@ -347,9 +347,9 @@ pub(super) const fn text<T>(
 }
 
 /// Any string.
-pub(super) const STRING: Text<String> = text("a string", "", |text| Ok(text.to_owned()));
+pub(super) const STRING: ParsedText<String> = text("a string", "", |text| Ok(text.to_owned()));
 
-impl<T: Clone + std::fmt::Display> Kind for Text<T> {
+impl<T: Clone + std::fmt::Display> Kind for ParsedText<T> {
     type Value = T;
 
     fn allowed(&self) -> String {

@@ -2,16 +2,17 @@
 
 use super::containers::{list, table};
 use super::key::keys;
-use super::kinds::{Choice, Flag, Text, choice, integer, text};
+use super::kinds::{Choice, Flag, ParsedText, choice, integer, text};
 use crate::access_log::{self, Field, LogLevel};
 use crate::telemetry::{self, Format};
 
-const FILTER: Text<String> = text(telemetry::FILTER, ".", |text| {
-    match telemetry::is_filter(text) {
-        true => Ok(text.to_owned()),
-        false => Err(String::new()),
-    }
-});
+const FILTER: ParsedText<String> =
+    text(telemetry::FILTER, ".", |text| {
+        match telemetry::is_filter(text) {
+            true => Ok(text.to_owned()),
+            false => Err(String::new()),
+        }
+    });
 
 const FIELDS: Choice<Field> = choice(&Field::NAMES);
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::containers::list;
 use super::key::{Setting, keys};
 use super::kinds::{
-    DAY, Flag, MILLI, STRING, Text, choice, integer, optional, seconds, size, text, time,
+    DAY, Flag, MILLI, ParsedText, STRING, choice, integer, optional, seconds, size, text, time,
 };
 use super::problem::Path;
 use crate::admin::host;
@@ -71,13 +71,13 @@ pub struct Admin {
 const PUBLIC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
-const ADDRESS: Text<SocketAddr> = text(
+const ADDRESS: ParsedText<SocketAddr> = text(
     "an address and a port, such as \"127.0.0.1:8080\"",
     "^.+:[0-9]+$",
     |text| text.parse().map_err(|_not_one| String::new()),
 );
 
-const HOST: Text<String> = text(
+const HOST: ParsedText<String> = text(
     "a host name without a port, such as \"ordgate.internal\"",
     "^[^:/@]*[^:/@.]$|^\\[.*\\]$",
     |text| match host::is_name(text) {

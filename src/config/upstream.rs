@@ -13,7 +13,7 @@ use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys
 use super::containers::{NamedTable, one_or_more, table};
 use super::key::{KeyTable, keys};
 use super::kinds::{
-    DAY, Flag, MILLI, Requests, Text, count, integer, optional, seconds, size, text, time,
+    DAY, Flag, MILLI, ParsedText, Requests, count, integer, optional, seconds, size, text, time,
 };
 use super::problem::{FileSpan, Path};
 use super::server::FILE;
@@ -37,7 +37,7 @@ const TAKEN: [&str; 13] = [
     "via",
 ];
 
-const HEADER: Text<HeaderName> = text(
+const HEADER: ParsedText<HeaderName> = text(
     "the name of a field that is there for the key alone, such as \"x-api-key\" or \"authorization\", and none of framing, of the connection, of proxies or of every request",
     "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$",
     |text| {
@@ -50,7 +50,7 @@ const HEADER: Text<HeaderName> = text(
     },
 );
 
-const URL: Text<Uri> = text(
+const URL: ParsedText<Uri> = text(
     "an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as \"https://api.example\"",
     "^[Hh][Tt][Tt][Pp][Ss]?://[^@?#]+$",
     |text| base_url(text).ok_or_else(String::new),

@@ -8,7 +8,7 @@ use crate::cache::storable::SetCookie;
 use crate::config::containers::{Entries, NamedTable, list, named, table, word_or};
 use crate::config::key::keys;
 use crate::config::kinds::{
-    Choice, Flag, STRING, Text, Time, YEAR, choice, integer, optional, text, time,
+    Choice, Flag, ParsedText, STRING, Time, YEAR, choice, integer, optional, text, time,
 };
 use crate::route::{HeaderMode, ResponseSchema};
 
@@ -23,7 +23,7 @@ pub(in crate::config) enum Verb {
 
 const VERBS: Choice<Verb> = choice(&[("GET", Verb::Get), ("HEAD", Verb::Head), ("*", Verb::Any)]);
 
-const NAME: Text<String> = text("1 to 64 of a-z, 0-9 and -", "^[a-z0-9-]{1,64}$", |text| {
+const NAME: ParsedText<String> = text("1 to 64 of a-z, 0-9 and -", "^[a-z0-9-]{1,64}$", |text| {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     match (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
         true => Ok(text.to_owned()),

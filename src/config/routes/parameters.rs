@@ -10,7 +10,7 @@ use toml::de::DeValue;
 use crate::config::containers::{NamedTable, list};
 use crate::config::key::{self, keys};
 use crate::config::kinds::{
-    Integer, STRING, Text, choice, integer, integer_of, optional, quoted, report, text,
+    Integer, ParsedText, STRING, choice, integer, integer_of, optional, quoted, report, text,
 };
 use crate::config::problem::{FileSpan, Path};
 use crate::route::{Parameter, parameter_names};
@@ -52,7 +52,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-const PATTERN: Text<Pattern> = text("a regular expression", "", |text| {
+const PATTERN: ParsedText<Pattern> = text("a regular expression", "", |text| {
     let regex = Regex::new(&format!("^(?:{text})$"));
     Ok(Pattern {
         text: text.into(),
