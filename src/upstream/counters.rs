@@ -1,4 +1,4 @@
-//! What is counted of asking the upstream.
+//! Counters of the requests to an upstream.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,18 +7,18 @@ use super::{Failure, Priority};
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendReason {
-    /// It is wished so.
+    /// First attempt, at this priority.
     First(Priority),
-    /// The one before has failed.
+    /// The attempt before has failed.
     Retry,
-    /// The one before is slow.
+    /// The attempt before is slow.
     Hedge,
-    /// A target was refused: whether the status path accepts the key.
+    /// A key check, after a target was refused.
     KeyCheck,
 }
 
 impl SendReason {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 7] = [
         Self::First(Priority::Probe),
         Self::First(Priority::Miss),
@@ -29,7 +29,7 @@ impl SendReason {
         Self::KeyCheck,
     ];
 
-    /// Its word in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::First(priority) => priority.name(),
@@ -49,34 +49,32 @@ impl SendReason {
     }
 }
 
-/// What has been sent and what came of it.
+/// The requests sent to an upstream, and their outcomes.
 #[derive(Debug, Default)]
 pub struct Counters {
     sent: [AtomicU64; SendReason::ALL.len()],
-    /// Answers that could be handed on.
+    /// Answers that could be passed on.
     pub answered: AtomicU64,
-    /// Failures after sending, those that a retry made good not among them.
+    /// Requests that failed after sending, without a successful retry.
     pub failed: AtomicU64,
-    /// Refused for want of budget, never sent.
+    /// Not sent: no budget was left.
     pub spent: AtomicU64,
-    /// Refused since as many were under way, or waited, as may; never sent.
+    /// Not sent: too many were in flight, or waited.
     pub crowded: AtomicU64,
-    /// Of those refused for want of budget: there was some for clients that had
-    /// had less of it.
+    /// Of `spent`: those for which clients with less usage still had budget.
     pub over_budget_share: AtomicU64,
-    /// Of those refused since as many were under way as may: a slot was free for
-    /// clients that held fewer.
+    /// Of `crowded`: those for which clients with fewer slots still had a slot.
     pub over_slot_share: AtomicU64,
-    /// Not sent, since the upstream goes on failing.
+    /// Not sent: the circuit breaker was open.
     pub broken: AtomicU64,
-    /// Not sent again, since too many were lately.
+    /// Not retried: the retry budget was used up.
     pub unretried: AtomicU64,
-    /// How often another endpoint was turned to for good.
+    /// How often the endpoint in use changed.
     pub switches: AtomicU64,
 }
 
 impl Counters {
-    /// A request is sent.
+    /// Counts a request that is sent.
     pub fn send(&self, reason: SendReason) {
         self.sent[reason.index()].fetch_add(1, Relaxed);
     }
@@ -86,12 +84,12 @@ impl Counters {
         self.sent[reason.index()].load(Relaxed)
     }
 
-    /// Requests sent.
+    /// All requests sent.
     pub fn sent(&self) -> u64 {
         self.sent.iter().map(|sent| sent.load(Relaxed)).sum()
     }
 
-    /// A request is not sent, for such a reason.
+    /// Counts a request that is not sent, by its failure.
     pub(super) fn refuse(&self, why: &Failure) {
         let spent = matches!(why, Failure::Spent { .. });
         let broken = matches!(why, Failure::BreakerOpen { .. });
@@ -105,12 +103,12 @@ impl Counters {
         }
     }
 
-    /// What was refused just now was so for its client's share of the budget.
+    /// Counts a refusal because of the client's share of the budget.
     pub(super) fn count_over_budget_share(&self) {
         self.over_budget_share.fetch_add(1, Relaxed);
     }
 
-    /// It was so for its client's share of the slots.
+    /// Counts a refusal because of the client's share of the slots.
     pub(super) fn count_over_slot_share(&self) {
         self.over_slot_share.fetch_add(1, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The provider's keys, and who may use one when.
+//! The provider's API keys: which key a request carries, and when one is usable.
 //!
 //! Invariant: no byte of a key leaves the process but in the upstream request's
 //! header ([`ApiKey`]).
@@ -7,111 +7,70 @@ mod api_key;
 mod budget_permit;
 mod cooldown;
 mod denied;
+mod key_check;
+mod pool;
 mod refusals;
 mod snapshot;
 mod unanswered;
 
 use std::cmp::Reverse;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
+pub(crate) use api_key::KeyPatterns;
+pub use api_key::{ApiKey, BadKeys};
 pub(crate) use budget_permit::BudgetPermit;
-pub(super) use budget_permit::{RefusalCause, RefusalCheck};
+use cooldown::CooldownReason;
 pub(crate) use denied::Denied;
+pub(super) use key_check::{RefusalCause, RefusalCheck};
+use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
+pub(crate) use refusals::KeyCheckResult;
 pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
-use tokio::sync::watch;
 use unanswered::Unanswered;
 
 use super::admission::Reserve;
-use super::admission::budget::BudgetEntry;
-use super::admission::budgets::{BudgetOwner, Budgets, REMEMBERED};
+use super::admission::budgets::{BudgetOwner, Budgets};
 use super::admission::queue::AdmissionQueue;
-use super::admission::shared_budget::{BudgetDemand, BudgetHandle, BudgetWait};
+use super::admission::shared_budget::BudgetDemand;
 use super::{Priority, Rates, RequestPriority};
-use crate::clock::{Clock, Moment};
-pub(crate) use api_key::KeyPatterns;
-pub use api_key::{ApiKey, BadKeys};
-use cooldown::{Cooldown, CooldownReason};
-pub(crate) use refusals::KeyCheckResult;
-use refusals::Refusals;
+use crate::clock::Clock;
 
-/// The keys of one upstream; or, where there is none, asking without. A reload
-/// may put others in their place: who waits for budget gets one of those then.
-/// What a host of the upstream has said of a key holds for this host alone, and
-/// for this upstream; what is spent of the key's budget counts for all that have
-/// the key (`upstream::budgets`).
+/// The keys of one upstream, or one entry for requests without a key. A reload may
+/// replace them; requests that wait for budget then use the new keys. The state of a
+/// key at a host (cooldown, quarantine) belongs to this upstream and host; the use of
+/// its budget counts for all upstreams that have the key
+/// (`upstream::admission::budgets`).
 pub(crate) struct Keys {
     /// The name of the upstream, for logs.
     upstream: Box<str>,
     pool: RwLock<Arc<KeyPool>>,
     budgets: Arc<Budgets>,
     clock: Clock,
-    /// Those who wait for budget.
+    /// Requests that wait for budget.
     queue: Arc<AdmissionQueue>,
-    /// So many probes a minute have a share kept for them.
+    /// Tip probes a minute, for which a part of the budget is reserved.
     probes: AtomicU32,
-    /// Whether there are several hosts to ask.
+    /// Whether the upstream has several hosts.
     has_several_hosts: AtomicBool,
-    /// Whether many requests may be on one connection.
+    /// Whether connections carry several requests at once (HTTP/2).
     shares_connections: AtomicBool,
 }
 
-/// The keys as of the last reload.
-#[derive(Default)]
-struct KeyPool {
-    keys: Box<[Arc<PooledKey>]>,
-    /// Those that were withdrawn lately, and when: what was said of one still
-    /// holds when it comes back.
-    withdrawn: Vec<(Moment, Arc<PooledKey>)>,
-    /// What gives a key away, and whose it is.
-    patterns: Arc<KeyPatterns>,
-}
-
-/// So many withdrawn keys are remembered at the most.
-const MOST_WITHDRAWN: usize = 1024;
-
-struct PooledKey {
-    key: Option<ApiKey>,
-    owner: BudgetOwner,
-    budget: Arc<BudgetHandle>,
-    hosts: Arc<Mutex<Vec<Arc<KeyAtHost>>>>,
-}
-
-/// A key at one host of the upstream.
-struct KeyAtHost {
-    host: Host,
-    state: Mutex<KeyState>,
-    /// Requests that are not answered, and those of them that were given up and
-    /// may still arrive.
-    unanswered: AtomicUsize,
-    given_up: AtomicUsize,
-}
-
 /// Scheme, host and port of a base URL.
-pub type Host = Arc<str>;
-
-/// What a host of this upstream has said of a key.
-#[derive(Default)]
-struct KeyState {
-    /// No request before then: the host has said so.
-    throttled_until: Moment,
-    /// Where the key is out of service.
-    cooldown: Option<Cooldown>,
-    refusals: Refusals,
-    /// Receives the verdict of the key check under way.
-    checking: Option<watch::Receiver<Option<KeyCheckResult>>>,
-}
+pub(crate) type Host = Arc<str>;
 
 impl Keys {
-    /// The keys of an upstream at this server, each with a budget of these rates.
+    /// The keys of an upstream, each with a budget of these rates. Without keys,
+    /// requests count against the budget of `server`.
     pub(crate) fn new(
         upstream: &str,
         keys: Vec<ApiKey>,
         server: BudgetOwner,
         rates: Rates,
         budgets: Arc<Budgets>,
-        line: Arc<AdmissionQueue>,
+        queue: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let new = Self {
@@ -119,7 +78,7 @@ impl Keys {
             pool: RwLock::default(),
             budgets,
             clock,
-            queue: line,
+            queue,
             probes: AtomicU32::new(0),
             has_several_hosts: AtomicBool::new(false),
             shares_connections: AtomicBool::new(false),
@@ -128,9 +87,8 @@ impl Keys {
         Arc::new(new)
     }
 
-    /// Puts other keys in the place of these, or rates. A key that stays has
-    /// spent what it has spent; one that goes finishes what is under way with
-    /// it.
+    /// Replaces the keys and the rates. The budget of a key that stays is unchanged;
+    /// requests in flight with a withdrawn key finish.
     pub(crate) fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
         let now = self.clock.now();
         let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
@@ -142,11 +100,12 @@ impl Keys {
         };
         for slot in &next.keys {
             slot.budget.join(terms);
-            // Whoever brings a key back, or takes it elsewhere, wants it tried.
+            // A key that is configured again, or for another server, leaves
+            // quarantine.
             let stays = pool.keys.iter().any(|before| before.owner == slot.owner);
             for at_host in slot.hosts().iter().filter(|_| !stays) {
                 let mut state = at_host.state();
-                if matches!(state.cooldown, Some(rest) if matches!(rest.reason, CooldownReason::Refused(_)))
+                if matches!(state.cooldown, Some(cooldown) if matches!(cooldown.reason, CooldownReason::Refused(_)))
                 {
                     state.cooldown = None;
                 }
@@ -162,8 +121,8 @@ impl Keys {
         self.wake(&next);
     }
 
-    /// There may be more to take: of these keys or, for other upstreams, of those
-    /// that were withdrawn.
+    /// Wakes the queues of all upstreams that may be able to send more: with these
+    /// keys or with those that were withdrawn.
     fn wake(&self, pool: &KeyPool) {
         let withdrawn = pool.withdrawn.iter().map(|(_, slot)| slot);
         for slot in pool.keys.iter().chain(withdrawn) {
@@ -173,9 +132,8 @@ impl Keys {
         self.queue.wake();
     }
 
-    /// The keys of another server, none as yet. Who waits for one of these is not
-    /// given one of those; but what a key has spent here, it has spent there as
-    /// well.
+    /// Empty keys for another server. Requests that wait for a key of this pool get
+    /// none of that one; the budgets stay the same.
     pub(crate) fn elsewhere(&self) -> Arc<Self> {
         let pool = self.pool();
         Arc::new(Self {
@@ -193,8 +151,8 @@ impl Keys {
         })
     }
 
-    /// The upstream is gone: its rates, and its share of a second, count no more
-    /// for others that have its keys. What waits still may go.
+    /// The upstream was removed: its rates and its share no longer limit other
+    /// upstreams with the same keys. Requests that wait still may be sent.
     pub(crate) fn retire(&self) {
         let pool = self.pool();
         for slot in &pool.keys {
@@ -208,7 +166,7 @@ impl Keys {
         pool.clone()
     }
 
-    /// Keeps a share for so many probes a minute from now on.
+    /// Sets the number of tip probes a minute.
     pub(crate) fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
         for slot in &self.pool().keys {
@@ -216,26 +174,27 @@ impl Keys {
         }
     }
 
-    /// Takes the right to send one request to a host, from the key with the most
-    /// left, and counts it as its client's.
+    /// Takes a permit to send one request to a host, with the key that has the most
+    /// budget left, and charges it to its client.
     ///
     /// # Errors
-    /// Where there is none just now.
+    /// Why no key can be used now.
     pub(crate) fn take_at(
         self: &Arc<Self>,
         host: &Host,
-        wish: impl Into<RequestPriority>,
+        request: impl Into<RequestPriority>,
     ) -> Result<BudgetPermit, Denied> {
-        let wish = wish.into();
-        let (now, keep) = (self.clock.now(), self.reserve(wish));
+        let request = request.into();
+        let (now, reserve) = (self.clock.now(), self.reserve(request));
         let pool = self.pool();
-        // It changes as other upstreams come and go that have the same keys.
+        // It changes when other upstreams with the same keys are added or removed.
         self.queue.set_budget_per_second(pool.max_per_second());
         let at_hosts: Vec<_> = pool.keys.iter().map(|slot| slot.at(host)).collect();
         let rank = |(at, slot): (usize, &Arc<PooledKey>)| {
-            // A key that has rested is tried, or it would never be used again.
-            let rest = at_hosts[at].state().cooldown;
-            let is_due = rest.is_some_and(|rest| rest.is_trial_due(now));
+            // A key whose cooldown is over goes first, or its trial would never
+            // come.
+            let cooldown = at_hosts[at].state().cooldown;
+            let is_due = cooldown.is_some_and(|cooldown| cooldown.is_trial_due(now));
             let left = slot.budget.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
@@ -246,19 +205,19 @@ impl Keys {
             let (slot, at_host) = (&pool.keys[at], &at_hosts[at]);
             let taken = match self.is_held_up(slot, at_host) {
                 true => Err(Denied::UntilRequestEnds),
-                false => slot.take(at_host, now, keep),
+                false => slot.take(at_host, now, reserve),
             };
             let unfit = match taken {
-                Ok(counted) => {
-                    if wish.client.is_some() {
-                        self.queue.charge(wish.client);
+                Ok(entry) => {
+                    if request.client.is_some() {
+                        self.queue.charge(request.client);
                     }
                     return Ok(BudgetPermit {
                         keys: self.clone(),
                         key: slot.clone(),
                         at_host: at_host.clone(),
-                        counted,
-                        client: wish.client,
+                        entry,
+                        client: request.client,
                         unanswered: Some(Unanswered::new(at_host)),
                         sent: None,
                         has_ended: false,
@@ -271,35 +230,37 @@ impl Keys {
         Err(best.unwrap_or(Denied::UntilRequestEnds))
     }
 
-    /// Why no request can be sent to a host just now; `None` where one can.
+    /// Why no request can be sent to a host now; `None` where one can.
     pub(crate) fn denied_at(
         &self,
         host: &Host,
-        wish: impl Into<RequestPriority>,
+        request: impl Into<RequestPriority>,
     ) -> Option<Denied> {
-        let (now, keep) = (self.clock.now(), self.reserve(wish.into()));
+        let (now, reserve) = (self.clock.now(), self.reserve(request.into()));
         let pool = self.pool();
         let each = pool.keys.iter();
         let denied = each.map(|slot| {
             let at_host = slot.at(host);
             let is_held_up = self.is_held_up(slot, &at_host);
-            let denied = slot.check(&at_host.state(), now, keep).err();
+            let denied = slot.check(&at_host.state(), now, reserve).err();
             denied.or(is_held_up.then_some(Denied::UntilRequestEnds))
         });
-        // One that is not denied is as good as it gets.
+        // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
     }
 
-    /// Whether a host takes none of the keys for longer than this, whatever is
-    /// left of their budgets; or has not answered so many that were given up that
-    /// no more are sent.
+    /// Whether a host accepts none of the keys for longer than this, whatever their
+    /// budgets; or has so many unanswered requests that were given up that no more
+    /// are sent to it.
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
         let pool = self.pool();
         let rests = |slot: &Arc<PooledKey>| {
             let at_host = slot.at(host);
             let state = at_host.state();
-            let is_tried = state.cooldown.is_some_and(|rest| rest.is_in_trial());
+            let is_tried = state
+                .cooldown
+                .is_some_and(|cooldown| cooldown.is_in_trial());
             let rests = is_tried || state.unusable_for(now) > longer_than;
             drop(state);
             rests || self.is_full(slot, &at_host, |at| &at.given_up)
@@ -307,16 +268,16 @@ impl Keys {
         !pool.keys.is_empty() && pool.keys.iter().all(rests)
     }
 
-    /// What a request leaves for others. The reserve is for clients that have
-    /// had little of late: between clients, that decides, and not the priority.
-    fn reserve(&self, wish: RequestPriority) -> Reserve {
-        // For how many, the budget knows: those of all upstreams that hold it.
+    /// The reserve that a request must leave. Of clients, those with little recent
+    /// usage may use the reserve, whatever the priority.
+    fn reserve(&self, request: RequestPriority) -> Reserve {
+        // The budget replaces this with the probes of all upstreams that share it.
         let probes = 0;
-        match (wish.priority, wish.client) {
+        match (request.priority, request.client) {
             (Priority::Probe, _) => Reserve::Nothing,
             (Priority::LookAhead, _) => Reserve::Half,
-            (Priority::Miss | Priority::Revalidation, Some(caller)) => {
-                match self.queue.is_light(caller) {
+            (Priority::Miss | Priority::Revalidation, Some(client)) => {
+                match self.queue.is_light(client) {
                     true => Reserve::Probes(probes),
                     false => Reserve::ProbesAndLightClients(probes),
                 }
@@ -326,16 +287,16 @@ impl Keys {
         }
     }
 
-    /// How each key stands.
+    /// The state of each key.
     pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
-        let standing = |slot: &Arc<PooledKey>| {
+        let snapshot = |slot: &Arc<PooledKey>| {
             let at_hosts = slot.hosts();
             let hosts = at_hosts.iter().map(|at_host| {
                 let state = at_host.state();
                 let at = KeySnapshotAtHost {
                     unusable_for: state.unusable_for(now),
-                    reason: state.cooldown.map(|rest| rest.reason),
+                    reason: state.cooldown.map(|cooldown| cooldown.reason),
                 };
                 (at_host.host.clone(), at)
             });
@@ -346,166 +307,28 @@ impl Keys {
                 hosts: hosts.collect(),
             }
         };
-        self.pool().keys.iter().map(standing).collect()
+        self.pool().keys.iter().map(snapshot).collect()
     }
 
-    /// The name of a key that some bytes give away, where they do.
+    /// The name of a key that these bytes contain, if any.
     pub(crate) fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
         let pool = self.pool();
         pool.patterns.find(bytes).map(|trace| trace.name.clone())
     }
 
-    /// What gives a key away: of those in service, and of those withdrawn lately.
+    /// What to search for: the keys in service, and those withdrawn recently.
     pub(super) fn patterns(&self) -> Arc<KeyPatterns> {
         self.pool().patterns.clone()
     }
 
-    /// What holds the budgets of all keys.
+    /// The budgets of all keys.
     pub(super) fn budgets(&self) -> &Arc<Budgets> {
         &self.budgets
     }
 
-    /// In how many ways the upstream can be asked.
+    /// The number of keys; 1 where requests carry none.
     pub(crate) fn count(&self) -> usize {
         self.pool().keys.len()
-    }
-}
-
-impl KeyPool {
-    /// How many requests of this upstream a second takes that are not answered,
-    /// with all keys.
-    fn max_per_second(&self) -> u32 {
-        let of = |slot: &Arc<PooledKey>| slot.budget.max_per_second().unwrap_or(usize::MAX);
-        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
-        u32::try_from(requests).unwrap_or(u32::MAX)
-    }
-
-    /// The keys that are gone where all of these are.
-    fn all_withdrawn(&self, now: Moment) -> Vec<(Moment, Arc<PooledKey>)> {
-        let present = self.keys.iter().map(|slot| (now, slot.clone()));
-        let before = self.withdrawn.iter().cloned();
-        let before = before.filter(|(at, _)| now.since(*at) < REMEMBERED);
-        present.chain(before).take(MOST_WITHDRAWN).collect()
-    }
-
-    /// The pool that comes after this one.
-    fn next(
-        &self,
-        keys: Vec<ApiKey>,
-        server: BudgetOwner,
-        hold: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
-        now: Moment,
-    ) -> Self {
-        let before = self.all_withdrawn(now);
-        let slot = |payer: BudgetOwner, key: Option<ApiKey>| {
-            let known = before.iter().find(|(_, slot)| slot.owner == payer);
-            let (holder, hosts) = match known {
-                Some((_, slot)) => (slot.budget.clone(), slot.hosts.clone()),
-                None => (hold(&payer), Arc::default()),
-            };
-            Arc::new(PooledKey {
-                key,
-                owner: payer,
-                budget: holder,
-                hosts,
-            })
-        };
-        let slots: Box<[_]> = match keys.is_empty() {
-            true => Box::from([slot(server, None)]),
-            false => {
-                let of = |key: ApiKey| slot(BudgetOwner::Key(key.value.clone()), Some(key));
-                keys.into_iter().map(of).collect()
-            }
-        };
-        let mut withdrawn = before;
-        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.owner == gone.owner));
-        let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
-        let traces = known
-            .filter_map(|slot| slot.key.as_ref())
-            .flat_map(ApiKey::patterns);
-        Self {
-            patterns: Arc::new(traces.collect()),
-            keys: slots,
-            withdrawn,
-        }
-    }
-}
-
-impl KeyState {
-    /// How long there is to be no request.
-    fn unusable_for(&self, now: Moment) -> Duration {
-        let resting = self
-            .cooldown
-            .map_or(Duration::ZERO, |rest| rest.remaining(now));
-        resting.max(self.throttled_until.since(now))
-    }
-}
-
-impl PooledKey {
-    /// Takes a request out of the budget, where the key is in service or may
-    /// be tried again.
-    fn take(&self, at_host: &KeyAtHost, now: Moment, keep: Reserve) -> Result<BudgetEntry, Denied> {
-        let mut state = at_host.state();
-        if state.cooldown.is_some() || state.throttled_until > now {
-            self.check(&state, now, keep)?;
-        }
-        let counted = self.budget.take(now, keep)?;
-        if let Some(rest) = &mut state.cooldown {
-            rest.begin_trial(counted.number());
-        }
-        Ok(counted)
-    }
-
-    /// Whether a request may be taken.
-    fn check(&self, state: &KeyState, now: Moment, keep: Reserve) -> Result<(), Denied> {
-        if let Some(rest) = &state.cooldown {
-            match rest.reason {
-                CooldownReason::Refused(status) if !rest.is_trial_due(now) => {
-                    return Err(Denied::Refused(status));
-                }
-                CooldownReason::QuotaSpent if rest.is_in_trial() => {
-                    return Err(Denied::UntilRequestEnds);
-                }
-                CooldownReason::Refused(_) | CooldownReason::QuotaSpent => {}
-            }
-        }
-        let cooling = state.unusable_for(now);
-        match self.budget.wait(now, keep) {
-            Some(BudgetWait::For(spent)) => Err(Denied::For(cooling.max(spent))),
-            _ if !cooling.is_zero() => Err(Denied::For(cooling)),
-            Some(BudgetWait::UntilRequestEnds) => Err(Denied::UntilRequestEnds),
-            None => Ok(()),
-        }
-    }
-
-    fn name(&self) -> &str {
-        self.key.as_ref().map_or("none", ApiKey::name)
-    }
-
-    fn hosts(&self) -> MutexGuard<'_, Vec<Arc<KeyAtHost>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The key at a host.
-    fn at(&self, host: &Host) -> Arc<KeyAtHost> {
-        let mut at_hosts = self.hosts();
-        if let Some(known) = at_hosts.iter().find(|at_host| at_host.host == *host) {
-            return known.clone();
-        }
-        let at_host = Arc::new(KeyAtHost {
-            host: host.clone(),
-            state: Mutex::default(),
-            unanswered: AtomicUsize::new(0),
-            given_up: AtomicUsize::new(0),
-        });
-        at_hosts.push(at_host.clone());
-        at_host
-    }
-}
-
-impl KeyAtHost {
-    fn state(&self) -> MutexGuard<'_, KeyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

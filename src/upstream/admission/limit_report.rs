@@ -1,19 +1,19 @@
-//! What the upstream says of its limits: how many requests a window still
-//! takes, when it ends, how long to wait. Pure.
+//! Parses the limits that an answer reports: how many requests a window has left, when
+//! it ends, and how long to wait. Pure.
 //!
-//! Providers spell this in many ways, which `reported::dialects` lists. A value
-//! that cannot be read is reported to be logged; where it comes with a refusal
-//! (429, 503) and nothing else says when to come back, it is also a pause of
-//! [`UNREADABLE_WAIT`], since the upstream has asked for one and only its length
-//! is unknown. With any other answer it is ignored:
-//! a provider that writes `unlimited` or `-1` must not slow each request.
+//! Providers use many fields and notations, which `limit_report::dialects` lists. A
+//! value that cannot be parsed is logged. In a refusal (429, 503) that does not say
+//! otherwise when to retry, it also counts as a pause of [`UNREADABLE_WAIT`]: the
+//! upstream has asked for a pause, and only its length is unknown. In any other answer
+//! it is ignored, so that a provider that sends `unlimited` or `-1` does not slow every
+//! request.
 //!
-//! Invariant: nothing that is said makes us wait for longer than an hour before
-//! we ask again, since a slip of the upstream's clock must not stop us for a
-//! month; nor less than a second, where it says to wait at all.
+//! Invariant: no report makes ordgate wait longer than an hour, since a wrong clock of
+//! the upstream must not stop it for a month; nor, where it asks for a wait, less than
+//! a second.
 //!
-//! Deliberately absent: what is done about it (`upstream::told`, and
-//! `upstream::keys` for a key whose quota is spent).
+//! Deliberately absent: what follows from it (`upstream::admission::budget`, and
+//! `upstream::keys` for a key whose quota is exhausted).
 
 mod dialects;
 mod structured;
@@ -28,30 +28,30 @@ use times::{Clocks, MAX_WINDOW};
 
 /// The longest wait.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// What is waited where it says something that cannot be read.
+/// The shortest wait.
 pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
-/// How long to wait where the upstream refuses and says until when, but not so
-/// that it can be read: its windows last a minute or less in most cases.
+/// The wait after a refusal whose duration cannot be parsed. Most windows last a
+/// minute or less.
 pub(crate) const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 
-/// Which window is spoken of.
+/// The window of a reported limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitWindow {
-    /// One without a name.
+    /// A window without a name.
     Unnamed,
-    /// A second's.
+    /// A second.
     Second,
-    /// A minute's.
+    /// A minute.
     Minute,
-    /// An hour's.
+    /// An hour.
     Hour,
-    /// A day's.
+    /// A day.
     Day,
-    /// A month's.
+    /// A month.
     Month,
 }
 
-/// The windows with names, as fields spell them, and how long each lasts.
+/// The named windows, as field names spell them, and their lengths in seconds.
 const NAMED: [(LimitWindow, &str, u64); 5] = [
     (LimitWindow::Second, "second", 1),
     (LimitWindow::Minute, "minute", 60),
@@ -66,60 +66,60 @@ impl LimitWindow {
         Some(*window)
     }
 
-    /// The one that lasts so many seconds.
+    /// The window of this length.
     fn lasting(seconds: u64) -> Self {
         let found = NAMED.iter().find(|(.., lasts)| *lasts == seconds);
         found.map_or(Self::Unnamed, |(window, ..)| *window)
     }
 }
 
-/// That a window takes so many more.
+/// A reported limit: how many requests a window has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedLimit {
-    /// Which window.
+    /// The window.
     pub(crate) window: LimitWindow,
-    /// How many requests it still takes.
+    /// The requests left.
     pub(crate) remaining: u64,
-    /// How long that holds, within our bounds.
+    /// How long the limit is in force, from a second to an hour.
     pub(crate) valid_for: Duration,
-    /// Whether it has said when the window ends; else it is the longest that
-    /// it can be.
+    /// Whether the upstream has said when the window ends. Otherwise `valid_for` is
+    /// the longest possible time.
     pub(crate) end_is_known: bool,
 }
 
-/// A field that reports limits and cannot be read.
+/// A field that reports limits and cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadableField {
-    /// Its name, one of those that are listed.
+    /// Its name.
     pub(crate) field: HeaderName,
-    /// What it says, which may be anything, an API key among it.
+    /// Its value, which may contain anything, even an API key.
     pub(crate) value: HeaderValue,
 }
 
-/// All that an answer says of limits.
+/// All limits that an answer reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LimitReport {
-    /// Of each window that is spoken of.
+    /// The limit of each reported window.
     pub(crate) limits: Vec<ReportedLimit>,
-    /// Where it is a quota that is spent, and not a minute: how long to ask for
-    /// nothing, before one request sees how things stand.
+    /// Set if a long-term quota is exhausted: the time without requests before one
+    /// request tries the key.
     pub(crate) quota_spent: Option<Duration>,
-    /// Whether the answer refuses the key, or has had enough of it (401, 403, 429).
+    /// Whether the answer refuses or throttles the key (401, 403, 429).
     pub(crate) refuses_key: bool,
-    /// What cannot be read.
+    /// The fields that cannot be parsed.
     pub(crate) unreadable: Vec<UnreadableField>,
 }
 
 impl LimitReport {
-    /// For how long there is nothing left, by what it says.
+    /// How long a reported limit is exhausted.
     fn exhausted_for(&self) -> Duration {
-        let empty = self.limits.iter().filter(|word| word.remaining == 0);
-        let spans = empty.map(|word| word.valid_for).chain(self.quota_spent);
+        let empty = self.limits.iter().filter(|limit| limit.remaining == 0);
+        let spans = empty.map(|limit| limit.valid_for).chain(self.quota_spent);
         spans.max().unwrap_or_default()
     }
 
-    /// Adds what is left of a window that ends in so many seconds, or, where that
-    /// is not said, in `longest` at the latest.
+    /// Adds a limit whose window ends in `end` seconds or, where that is unknown, in
+    /// `longest` seconds at the latest.
     fn add(&mut self, window: LimitWindow, left: u64, end: Option<u64>, longest: u64) {
         let ends = end.unwrap_or(longest);
         let lasts = bounded(ends);
@@ -137,12 +137,12 @@ impl LimitReport {
     }
 }
 
-/// Reads an answer's head. `wall` is the present time, for dates in it where it
-/// does not say its own.
+/// Parses the fields of an answer. `wall` is the current time, for dates where the
+/// answer has no `date`.
 pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> LimitReport {
     let found = ParsedFields::of(fields, wall);
     let mut reported = LimitReport::default();
-    let unsaid = match found.unreadable.is_empty() || found.seconds_to_retry().is_some() {
+    let unknown_wait = match found.unreadable.is_empty() || found.seconds_to_retry().is_some() {
         true => MIN_WAIT,
         false => UNREADABLE_WAIT,
     };
@@ -150,9 +150,8 @@ pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> 
         let other = || found.unnamed().find_map(DialectLimit::plausible_end);
         match (limit.remaining, limit.plausible_end().or_else(other)) {
             (Some(left), Some(end)) => reported.add(LimitWindow::Unnamed, left, Some(end), end),
-            // Of what kind of window nobody knows, but that there is nothing
-            // left in it.
-            (Some(0), None) => reported.add(LimitWindow::Unnamed, 0, None, unsaid.as_secs()),
+            // The kind of window is unknown, but it is exhausted.
+            (Some(0), None) => reported.add(LimitWindow::Unnamed, 0, None, unknown_wait.as_secs()),
             (Some(_) | None, _) => {}
         }
     }
@@ -162,8 +161,8 @@ pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> 
             continue;
         };
         let own = limits().filter_map(DialectLimit::plausible_end).max();
-        // An end without a name is this window's where the number without a
-        // name is this one's too, or where there is none.
+        // An unnamed end belongs to this window if the unnamed number equals this
+        // window's, or if there is none.
         let shared = || {
             let unnamed = found.unnamed().find_map(|limit| limit.remaining);
             let same = unnamed.is_none_or(|unnamed| unnamed == left);
@@ -177,7 +176,7 @@ pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> 
         let longest = item.longest.filter(|longest| *longest <= MAX_WINDOW);
         match (item.remaining, end.or(longest)) {
             (left, Some(longest)) => reported.add(item.window, left, end, longest),
-            (0, None) => reported.add(item.window, 0, None, unsaid.as_secs()),
+            (0, None) => reported.add(item.window, 0, None, unknown_wait.as_secs()),
             (_, None) => {}
         }
     }
@@ -191,30 +190,31 @@ pub(crate) fn read(status: StatusCode, fields: &HeaderMap, wall: SystemTime) -> 
         StatusCode::SERVICE_UNAVAILABLE,
     ];
     if !found.unreadable.is_empty() && refuses.contains(&status) {
-        reported.add(LimitWindow::Unnamed, 0, None, unsaid.as_secs());
+        reported.add(LimitWindow::Unnamed, 0, None, unknown_wait.as_secs());
     }
     reported.refuses_key = matches!(status.as_u16(), 401 | 403 | 429);
     reported.unreadable = found.unreadable;
     reported
 }
 
-/// Whether a refusal says that nothing is left of a window, and when that ends.
+/// Whether a refusal reports an exhausted window with a known end.
 pub(crate) fn is_window_exhausted(fields: &HeaderMap, wall: SystemTime) -> bool {
-    let words = read(StatusCode::FORBIDDEN, fields, wall).limits;
-    words
+    let limits = read(StatusCode::FORBIDDEN, fields, wall).limits;
+    limits
         .iter()
-        .any(|word| word.remaining == 0 && word.end_is_known)
+        .any(|limit| limit.remaining == 0 && limit.end_is_known)
 }
 
-/// How long to wait after a 429: `retry-after`, or else until the window ends;
-/// and as long as something is spent.
+/// How long to wait after a 429: for `retry-after`, or else until the window ends; and
+/// as long as a reported limit is exhausted.
 pub(crate) fn wait_after_429(fields: &HeaderMap, wall: SystemTime) -> Duration {
     let found = ParsedFields::of(fields, wall);
     bounded(found.seconds_to_retry().unwrap_or(0))
         .max(read(StatusCode::TOO_MANY_REQUESTS, fields, wall).exhausted_for())
 }
 
-/// `retry-after` and its like, within our bounds; `None` where there is none.
+/// The wait of `retry-after` and similar fields, from a second to an hour; `None`
+/// without such a field.
 pub(crate) fn retry_after(fields: &HeaderMap, wall: SystemTime) -> Option<Duration> {
     let found = ParsedFields::of(fields, wall);
     let wait = found.wait.map(bounded);
@@ -225,38 +225,38 @@ fn bounded(seconds: u64) -> Duration {
     Duration::from_secs(seconds).clamp(MIN_WAIT, MAX_WAIT)
 }
 
-/// What the fields of one dialect say of a window.
+/// A window as reported by the fields of one dialect.
 #[derive(Debug)]
 struct DialectLimit {
     dialect: usize,
     window: LimitWindow,
-    /// The fewest, where several lines differ.
+    /// The lowest number, where lines differ.
     remaining: Option<u64>,
-    /// The latest, of each field that says it.
+    /// The latest end, for each field of the dialect that gives it.
     ends: [Option<u64>; ENDS],
 }
 
 impl DialectLimit {
-    /// In how many seconds it ends, by the best field that says it.
+    /// The seconds until its end, by the best field that gives it.
     fn end(&self) -> Option<u64> {
         self.ends.iter().find_map(|end| *end)
     }
 
-    /// The same, where a window can be as long.
+    /// The same, unless no window is that long.
     fn plausible_end(&self) -> Option<u64> {
         self.end().filter(|end| *end <= MAX_WINDOW)
     }
 }
 
-/// What fields say, each on its own.
+/// The values of the single fields.
 #[derive(Debug, Default)]
 struct ParsedFields {
     /// In the order of the dialects.
     limits: Vec<DialectLimit>,
     items: Vec<ServiceLimit>,
-    /// In how many seconds to ask again: the latest, where several differ.
+    /// The seconds to wait; the longest, where fields differ.
     wait: Option<u64>,
-    /// Whether a field says how long to wait, readable or not.
+    /// Whether a field asks for a wait, parsable or not.
     has_wait: bool,
     unreadable: Vec<UnreadableField>,
 }
@@ -268,14 +268,14 @@ impl ParsedFields {
         for (name, value) in fields {
             if let Some((dialect, window, part)) = dialects::find(name.as_str()) {
                 let is_read = found.add(clocks, (dialect, window, part), name, value);
-                found.note(is_read, name, value);
+                found.record(is_read, name, value);
             }
         }
         found.limits.sort_by_key(|limit| limit.dialect);
         let (items, unreadable) = structured::read(fields, clocks);
         found.items = items;
         for value in unreadable {
-            found.note(false, &RATELIMIT, value);
+            found.record(false, &RATELIMIT, value);
         }
         for (name, is_in_millis) in WAITS {
             for value in fields.get_all(name) {
@@ -286,13 +286,13 @@ impl ParsedFields {
                 };
                 found.wait = found.wait.max(wait);
                 found.has_wait = true;
-                found.note(wait.is_some(), &HeaderName::from_static(name), value);
+                found.record(wait.is_some(), &HeaderName::from_static(name), value);
             }
         }
         found
     }
 
-    /// Adds what a line of a field says; answers whether all of it makes sense.
+    /// Adds a field line; returns whether all of it was parsed.
     fn add(
         &mut self,
         clocks: Clocks,
@@ -318,7 +318,7 @@ impl ParsedFields {
                 for part in text.split(',') {
                     let left = match name.as_str() {
                         BUCKET => left_in_bucket(part),
-                        // Docker Hub's has a window behind it: `76;w=21600`.
+                        // Docker Hub appends a window: `76;w=21600`.
                         _ => times::count(part.split(';').next().unwrap_or("")),
                     };
                     is_read &= left.is_some();
@@ -326,7 +326,7 @@ impl ParsedFields {
                 }
             }
             FieldMeaning::End(rank) => {
-                // A date of HTTP's has a comma.
+                // An HTTP date contains a comma.
                 let parts = match clocks.seconds_until(text) {
                     Some(end) => vec![Some(end)],
                     None => text
@@ -343,7 +343,7 @@ impl ParsedFields {
         is_read
     }
 
-    fn note(&mut self, is_read: bool, field: &HeaderName, value: &HeaderValue) {
+    fn record(&mut self, is_read: bool, field: &HeaderName, value: &HeaderValue) {
         if !is_read {
             self.unreadable.push(UnreadableField {
                 field: field.clone(),
@@ -352,22 +352,21 @@ impl ParsedFields {
         }
     }
 
-    /// In how many seconds to come back, or when a window ends, where either is
-    /// said.
+    /// The seconds to wait, or until a window ends, where either is given.
     fn seconds_to_retry(&self) -> Option<u64> {
         let listed = || self.items.iter().filter_map(|item| item.end).min();
         let unnamed = || self.unnamed().find_map(DialectLimit::end);
         self.wait.or_else(unnamed).or_else(listed)
     }
 
-    /// What is said without a window's name.
+    /// The limits of unnamed windows.
     fn unnamed(&self) -> impl Iterator<Item = &DialectLimit> {
         let limits = self.limits.iter();
         limits.filter(|limit| limit.window == LimitWindow::Unnamed)
     }
 }
 
-/// What is left of `used/limit`.
+/// The requests left by `used/limit`.
 fn left_in_bucket(text: &str) -> Option<u64> {
     let (used, limit) = text.split_once('/')?;
     Some(times::count(limit)?.saturating_sub(times::count(used)?))

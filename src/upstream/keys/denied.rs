@@ -1,4 +1,4 @@
-//! Why there is no key to ask with, and which of several reasons counts.
+//! Why no key can be used now.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use http::StatusCode;
 
 use crate::upstream::admission::shared_budget::BudgetWait;
 
-/// Why there is no key to ask with.
+/// Why no key can be used now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// No budget is left: there will be some after so long, at the earliest.
+    /// No budget is left, or the key is throttled: for at least this time.
     For(Duration),
-    /// Nor until a request under way has ended: it tries the only key, or too
-    /// many of this upstream are not answered.
+    /// Until a request in flight has ended: it is the trial of the only key, or too
+    /// many requests of this upstream are unanswered.
     UntilRequestEnds,
-    /// The upstream has refused every key, with this status at last.
+    /// The upstream has refused every key, the last with this status.
     Refused(StatusCode),
 }
 
@@ -28,8 +28,8 @@ impl From<BudgetWait> for Denied {
 }
 
 impl Denied {
-    /// The better of two keys' prospects: who waits for one need not wait for
-    /// another, and waiting for a key that was refused leads nowhere.
+    /// Of the reasons of two keys, the one that ends earlier. Waiting for a refused
+    /// key does not help.
     pub(super) fn better(self, other: Self) -> Self {
         match (self, other) {
             (Self::Refused(_), other) => other,

@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
+use crate::upstream::admission::budgets::REMEMBERED;
 use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::endpoint::given_up::GivenUpRequests;
 use crate::upstream::{Failure, Rate, hold};

@@ -1,34 +1,34 @@
-//! How a key stands, for the operator.
+//! The state of a key, for `/status` and `/metrics`.
 
 use std::time::Duration;
 
 use super::Host;
 use super::cooldown::CooldownReason;
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeySnapshot {
     /// The key's name, or `none`.
     pub(crate) name: String,
-    /// Requests left in this minute; `None` where nothing limits them.
+    /// Requests left of this minute; `None` for any number.
     pub(crate) remaining: Option<usize>,
-    /// Requests that a minute takes; `None` for any number.
+    /// The limit per minute; `None` for any number.
     pub(crate) per_minute: Option<usize>,
-    /// How it stands at each host of the upstream.
+    /// Its state at each host of the upstream.
     pub(crate) hosts: Vec<(Host, KeySnapshotAtHost)>,
 }
 
-/// How a key stands at a host.
+/// The state of a key at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeySnapshotAtHost {
-    /// How long the host wants none at all.
+    /// How long the key is unusable at this host.
     pub(crate) unusable_for: Duration,
     /// Why it is out of service, if it is.
     pub(crate) reason: Option<CooldownReason>,
 }
 
 impl KeySnapshot {
-    /// How it stands at the host where it stands worst.
+    /// The worst of its states at the hosts.
     pub(crate) fn worst(&self) -> KeySnapshotAtHost {
         let all = self.hosts.iter().map(|(_, at)| *at);
         all.max_by_key(|at| (at.rank(), at.unusable_for))
@@ -37,10 +37,10 @@ impl KeySnapshot {
 }
 
 impl KeySnapshotAtHost {
-    /// The words for how a key can stand.
+    /// The names of the states, the best first.
     pub(crate) const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
 
-    /// One of them.
+    /// One of [`STATES`](Self::STATES).
     pub(crate) fn state(&self) -> &'static str {
         let [ready, cooling, quota_spent, quarantined] = Self::STATES;
         match self.reason {
@@ -51,7 +51,7 @@ impl KeySnapshotAtHost {
         }
     }
 
-    /// The worse it stands, the higher.
+    /// The index in [`STATES`](Self::STATES).
     fn rank(&self) -> Option<usize> {
         Self::STATES.iter().position(|state| *state == self.state())
     }

@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use http::StatusCode;
 
 use super::*;
+use crate::upstream::admission::budgets::REMEMBERED;
 use crate::upstream::admission::limit_report::{LimitReport, LimitWindow, ReportedLimit};
 use crate::upstream::{Failure, Rate, hold};
 

@@ -1,31 +1,30 @@
-//! The fields that report limits, by who sends them. Pure.
+//! The names of fields that report limits, by sender. Pure.
 //!
-//! The table is of names. How a value is spelt does not follow from the name, so
-//! each is read in every way (`upstream::reported::times`). Fields that count
-//! something other than requests (OpenAI's tokens, Kong's response rate limiting,
-//! Hiro's `x-ratelimit-cost-*`) are not in it, nor are those that say how large a
-//! limit is: a limit that is higher than our budget must not loosen it, and one
-//! that is lower shows in what is left.
+//! The notation of a value does not follow from the field's name, so each value is
+//! parsed in all notations (`limit_report::times`). Fields that count something other
+//! than requests (OpenAI's tokens, Kong's response rate limiting, Hiro's
+//! `x-ratelimit-cost-*`) are absent, and so are those that report the size of a limit:
+//! a limit above the configured budget must not loosen it, and one below it shows in the
+//! requests left.
 //!
 //! Deliberately absent: `ratelimit` and `ratelimit-policy`, which are structured
-//! (`upstream::reported::structured`).
+//! (`limit_report::structured`).
 
 use super::LimitWindow;
 
-/// Names of fields that report on a window. Each entry names the documents that
-/// have them.
+/// The fields of one sender that report on a window. Each entry names its sources.
 pub(crate) struct Dialect {
-    /// How many requests are left. `*` stands for the name of a window.
+    /// The field with the requests left. `*` stands for the name of a window.
     pub(crate) remaining: &'static str,
-    /// When the window ends, the best first; at most [`ENDS`].
+    /// The fields with the end of the window, the best first; at most [`ENDS`].
     pub(crate) ends: &'static [&'static str],
 }
 
-/// So many fields of a dialect say when a window ends, at most.
+/// The maximum number of end fields of a dialect.
 pub(crate) const ENDS: usize = 2;
 
-/// All of them. Where several in one response say when an unnamed window ends, the
-/// first of them counts.
+/// All dialects. Where several in one response give the end of an unnamed window, the
+/// first counts.
 pub(crate) const DIALECTS: [Dialect; 11] = [
     Dialect {
         // draft-ietf-httpapi-ratelimit-headers 0 to 6; Docker Hub, usage and limits;
@@ -55,7 +54,7 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
         ends: &["x-ratelimit-reset-*"],
     },
     Dialect {
-        // Kong's windows with the draft's prefix; met with.
+        // Kong's windows with the draft's prefix; seen in practice.
         remaining: "ratelimit-remaining-*",
         ends: &["ratelimit-reset-*"],
     },
@@ -90,17 +89,16 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
     },
     Dialect {
         // Shopify, REST Admin API rate limits.
-        // Of a leaky bucket: how full it is, of how much it holds. No end.
+        // A leaky bucket: its level and its capacity. No end.
         remaining: BUCKET,
         ends: &[],
     },
 ];
 
-/// The field that says how many are used, and of how many: `32/40`.
+/// The field with the requests used, and the limit: `32/40`.
 pub(crate) const BUCKET: &str = "x-shopify-shop-api-call-limit";
 
-/// Fields that say how long to wait, beside `retry-after`; and whether in
-/// milliseconds.
+/// The fields that ask for a wait, and whether their unit is milliseconds.
 pub(crate) const WAITS: [(&str, bool); 4] = [
     // RFC 9110 §10.2.3.
     ("retry-after", false),
@@ -111,18 +109,18 @@ pub(crate) const WAITS: [(&str, bool); 4] = [
     ("x-ms-retry-after-ms", true),
 ];
 
-/// What a field says of a window.
+/// What a field reports about a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldMeaning {
-    /// How many requests are left.
+    /// The requests left.
     Remaining,
-    /// When it ends; the lower the better.
+    /// Its end; the field with the lowest index is the best.
     End(usize),
 }
 
-/// Which dialect a field is of, which window it is about and what it says.
+/// The dialect of a field (its index), its window and its meaning.
 pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, FieldMeaning)> {
-    // Of the fields of a response hardly any has it.
+    // Rules out almost all fields of a response.
     if !name.contains("limit") {
         return None;
     }
@@ -136,7 +134,7 @@ pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, FieldMeaning)> {
     })
 }
 
-/// The window that a name is about, where it follows a pattern.
+/// The window in a name that matches a pattern.
 fn window(pattern: &str, name: &str) -> Option<LimitWindow> {
     match pattern.strip_suffix('*') {
         None => (pattern == name).then_some(LimitWindow::Unnamed),
@@ -149,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found() {
+    fn field_names_are_recognized() {
         for dialect in &DIALECTS {
             assert!(dialect.ends.len() <= ENDS, "{}", dialect.remaining);
             let (left, window) = match dialect.remaining.strip_suffix('*') {

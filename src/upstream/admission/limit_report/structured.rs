@@ -3,8 +3,8 @@
 //! `limit=100, remaining=50, reset=5`, and 8 and later, a list of service limits
 //! such as `"default";r=50;t=30`, which Cloudflare and ordgate itself send. Pure.
 //!
-//! Each line is read on its own, so that of two intermediaries that report limits
-//! neither hides the other's.
+//! Each line is parsed on its own, so that of two intermediaries that report limits
+//! neither hides the limits of the other.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
@@ -20,13 +20,13 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 /// A service limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceLimit {
-    /// The window that its policy has.
+    /// The window of its policy.
     pub(crate) window: LimitWindow,
-    /// How many requests are left.
+    /// The requests left.
     pub(crate) remaining: u64,
-    /// In how many seconds the window ends.
+    /// The seconds until the window ends.
     pub(crate) end: Option<u64>,
-    /// How long the window is, in seconds, by its policy.
+    /// The length of the window in seconds, by its policy.
     pub(crate) longest: Option<u64>,
 }
 
@@ -34,13 +34,13 @@ pub(crate) struct ServiceLimit {
 struct QuotaPolicy {
     name: String,
     window: Option<u64>,
-    /// Whether it is about requests, and not about bytes, or requests at once
-    /// (draft 8, quota units).
+    /// Whether the unit is requests, not bytes or concurrent requests (draft 8, quota
+    /// units).
     counts_requests: bool,
 }
 
-/// The service limits of a response that are about requests, and the lines that
-/// cannot be read as such.
+/// The service limits of a response that count requests, and the lines that cannot be
+/// parsed.
 pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<ServiceLimit>, Vec<&HeaderValue>) {
     let (mut items, mut unreadable) = (Vec::new(), Vec::new());
     let lines = fields.get_all(RATELIMIT);
@@ -48,7 +48,7 @@ pub(crate) fn read(fields: &HeaderMap, clocks: Clocks) -> (Vec<ServiceLimit>, Ve
         return (items, unreadable);
     }
     let policies = policies(fields);
-    // Draft 7 has one service limit, of which lines may be parts.
+    // Draft 7 has one service limit, which may be spread over lines.
     let (mut left, mut end): (Option<u64>, Option<u64>) = (None, None);
     for line in lines {
         let mut is_read = true;
@@ -131,8 +131,8 @@ fn item(
     })
 }
 
-/// The policies that have names. One that cannot be read says nothing: it only
-/// completes what `ratelimit` says.
+/// The named policies. One that cannot be parsed is ignored, because it only completes
+/// `ratelimit`.
 fn policies(fields: &HeaderMap) -> Vec<QuotaPolicy> {
     let lines = fields.get_all(POLICY).iter();
     let lists = lines.filter_map(|line| Parser::new(line.as_bytes()).parse::<List>().ok());
@@ -150,7 +150,7 @@ fn policies(fields: &HeaderMap) -> Vec<QuotaPolicy> {
     lists.flatten().filter_map(policy).collect()
 }
 
-/// A name, which is a string; some send a token.
+/// A name: a string, or a token, which some servers send.
 fn name(item: &BareItem) -> Option<String> {
     let string = item.as_string().map(|string| string.as_str());
     let name = string.or_else(|| item.as_token().map(|token| token.as_str()));
@@ -164,8 +164,8 @@ fn number(entry: &ListEntry) -> Option<u64> {
     }
 }
 
-/// A number that is not negative, in thousandths: integers are what the drafts
-/// have, decimals are met with.
+/// A non-negative number, in thousandths. The drafts have integers; some servers send
+/// decimals.
 fn thousandths(item: &BareItem) -> Option<u64> {
     let integer = item.as_integer().map(i64::from);
     let decimal = || {
@@ -179,8 +179,8 @@ fn thousandths(item: &BareItem) -> Option<u64> {
     }
 }
 
-/// Whole seconds until an end: the drafts have seconds to go, Unix time is met
-/// with.
+/// Whole seconds until an end. The drafts have seconds to go; some servers send Unix
+/// time.
 fn until(thousandths: u64, clocks: Clocks) -> u64 {
     clocks.seconds_of(u128::from(thousandths) * 1_000_000)
 }
@@ -214,10 +214,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_drafts_say() {
+    fn limits_as_in_the_drafts() {
         use LimitWindow::{Day, Minute, Second, Unnamed};
         type Limit = (LimitWindow, u64, Option<u64>, Option<u64>);
-        // Lines of the two fields; limits; lines that cannot be read.
+        // Lines of the two fields; limits; number of lines that cannot be parsed.
         type Row = (
             &'static [&'static str],
             &'static [&'static str],
@@ -319,9 +319,9 @@ mod tests {
     }
 
     proptest! {
-        /// ordgate understands what ordgate sends, and nothing panics.
+        /// The form that ordgate sends is parsed, and no text panics.
         #[test]
-        fn our_own_form_is_read(left: u32, end in 0_u64..1 << 29, other in "[ -~]{0,40}") {
+        fn ordgates_own_form_is_parsed(left: u32, end in 0_u64..1 << 29, other in "[ -~]{0,40}") {
             let own = format!("\"default\";r={left};t={end}");
             let said = fields(&[&own, &other], &[&other]);
             let (items, unreadable) = read(&said, clocks());

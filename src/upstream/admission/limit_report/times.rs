@@ -1,26 +1,26 @@
-//! Durations and dates, as responses spell them. Pure.
+//! Parses durations and dates in the notations that responses use. Pure.
 //!
-//! A date is read against the clock of the server that sent it, as far as the
-//! response's own `date` and `age` say what that is: a server whose clock is hours ahead
-//! still means five seconds when it names a date five seconds later. Where there
-//! is no readable `date`, or several, and where it is farther from the date that
-//! is read than any window lasts, our own clock stands in.
+//! A date is compared with the clock of the server that sent it, as given by the
+//! response's `date` and `age`: from a server whose clock is hours ahead, a date five
+//! seconds after its `date` still means five seconds. Without a valid `date`, with
+//! several, or where it differs from the parsed date by more than any window, the local
+//! clock is used.
 //!
-//! Deliberately absent: bounds on the result (`upstream::reported`).
+//! Deliberately absent: bounds on the result (`limit_report`).
 
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::{AGE, DATE, HeaderName};
 
-/// A window that ends later than this is none: its end is nonsense, or in
-/// another unit.
+/// The longest plausible window, in seconds. A later end is invalid or in another
+/// unit.
 pub(crate) const MAX_WINDOW: u64 = 400 * 86_400;
 
-/// Above this a bare number is no number of seconds to go, but Unix time.
+/// A bare number above this is Unix time, not seconds to go.
 const UNIX_TIME: u64 = 1_000_000_000;
-/// Above this it is not in seconds either, but in thousandths, millionths or
-/// less. As milliseconds it is in 1973, as seconds in 5138.
+/// A bare number above this is in milliseconds or smaller units. As milliseconds it is
+/// in 1973, as seconds in 5138.
 const UNIX_SECONDS: u64 = 100_000_000_000;
 
 /// Nanoseconds of a second.
@@ -39,25 +39,25 @@ const UNITS: [(&str, u128); 7] = [
 const ISO_DAYS: [(&str, u128); 2] = [("W", 7 * 86_400 * SECOND), ("D", 86_400 * SECOND)];
 const ISO_TIMES: [(&str, u128); 3] = [("H", 3600 * SECOND), ("M", 60 * SECOND), ("S", SECOND)];
 
-/// The clocks that a response's dates are read against.
+/// The clocks that the dates of a response are compared with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// The server's, by `date`.
+    /// The server's clock, by `date`.
     server: Option<SystemTime>,
     own: SystemTime,
 }
 
 impl Clocks {
-    /// Those of a response that came at a time of our own clock.
+    /// The clocks for a response that arrived at `own` by the local clock.
     pub(crate) fn of(fields: &HeaderMap, own: SystemTime) -> Self {
         let date = only(fields, DATE).and_then(http_date);
-        // A cache on the way leaves `date` as it was (RFC 9111 §5.1).
+        // A cache on the way leaves `date` unchanged (RFC 9111 §5.1).
         let age = only(fields, AGE).and_then(digits).unwrap_or(0);
         let server = date.and_then(|date| date.checked_add(Duration::from_secs(age)));
         Self { server, own }
     }
 
-    /// Whole seconds until a date, rounded up; none where it has passed.
+    /// Whole seconds until a date, rounded up; 0 if it has passed.
     fn until(self, date: SystemTime) -> u64 {
         let span = Duration::from_secs(MAX_WINDOW);
         let is_near = |clock: &SystemTime| {
@@ -68,10 +68,9 @@ impl Clocks {
         seconds(date.duration_since(clock).unwrap_or_default().as_nanos())
     }
 
-    /// Whole seconds until an end, rounded up: a number of seconds to go, with
-    /// fractions or without; Unix time in seconds or smaller units; a duration of
-    /// Go's or of ISO 8601; a date of HTTP's or of ISO 8601. `None` where it is
-    /// nothing of that kind.
+    /// Whole seconds until an end, rounded up. The text is a number of seconds, with or
+    /// without a fraction; Unix time in seconds or smaller units; a duration as in Go
+    /// or ISO 8601; or a date as in HTTP or ISO 8601. `None` for anything else.
     pub(crate) fn seconds_until(self, text: &str) -> Option<u64> {
         let text = text.trim();
         if let Some(number) = number(text) {
@@ -85,7 +84,7 @@ impl Clocks {
         Some(self.until(date))
     }
 
-    /// What a bare number says, in nanoseconds.
+    /// The seconds until an end given as a bare number, in billionths.
     pub(crate) fn seconds_of(self, number: u128) -> u64 {
         if number <= u128::from(UNIX_TIME) * SECOND {
             return seconds(number);
@@ -105,7 +104,7 @@ pub(crate) fn seconds_of_millis(text: &str) -> Option<u64> {
     Some(seconds(number(text.trim())? / 1000))
 }
 
-/// How many there are, whole; fractions do not count.
+/// A number of requests; a fraction is dropped.
 pub(crate) fn count(text: &str) -> Option<u64> {
     let whole = number(text.trim())? / SECOND;
     Some(u64::try_from(whole).unwrap_or(u64::MAX))
@@ -116,8 +115,7 @@ fn seconds(nanos: u128) -> u64 {
     u64::try_from(nanos.div_ceil(SECOND)).unwrap_or(u64::MAX)
 }
 
-/// A decimal number without a sign, in billionths. One that is too large is the
-/// largest.
+/// An unsigned decimal number, in billionths, saturating.
 fn number(text: &str) -> Option<u128> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let whole = u128::from(digits(whole)?) * SECOND;
@@ -127,13 +125,13 @@ fn number(text: &str) -> Option<u128> {
     Some(whole + billionths)
 }
 
-/// A number of decimal digits alone; one that is too large is the largest.
+/// An unsigned integer of decimal digits, saturating.
 fn digits(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Numbers, each with its unit, such as `1h2m3.5s`; at least one of them.
+/// One or more numbers, each with its unit, such as `1h2m3.5s`.
 fn amounts(text: &str, units: &[(&str, u128)]) -> Option<u128> {
     let mut sum: u128 = 0;
     let mut rest = text;
@@ -165,7 +163,7 @@ fn iso_duration(text: &str) -> Option<u128> {
     Some(days.saturating_add(times))
 }
 
-/// The text of a field that there is one of.
+/// The value of a field that occurs exactly once.
 fn only(fields: &HeaderMap, name: HeaderName) -> Option<&str> {
     let mut values = fields.get_all(name).iter();
     let only = values.next().filter(|_| values.next().is_none());
@@ -178,8 +176,8 @@ fn http_date(text: &str) -> Option<SystemTime> {
 }
 
 /// A date and time of ISO 8601 with its offset from UTC, such as
-/// `2026-11-20T16:00:31.25Z`; seconds may be absent. Without an offset nobody
-/// knows what time it is.
+/// `2026-11-20T16:00:31.25Z`; seconds may be absent. Without an offset the time is
+/// unknown.
 fn iso_date(text: &str) -> Option<SystemTime> {
     let (day, rest) = text.split_at_checked(10)?;
     let mut parts = day.split('-').map(digits);
@@ -224,7 +222,7 @@ fn days(year: u64, month: u64, day: u64) -> Option<u64> {
     }
     let month = usize::try_from(month).ok()?.checked_sub(1)?;
     let before = BEFORE.get(month)?;
-    // How many of the years until then have a day more.
+    // The number of leap years up to a year.
     let leaps = |year: u64| year / 4 - year / 100 + year / 400;
     let leap_day = u64::from(month > 1) * (leaps(year) - leaps(year - 1));
     Some(365 * (year - 1970) + leaps(year - 1) - leaps(1969) + before + leap_day + day - 1)
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn how_an_end_is_spelt() {
+    fn notations_of_an_end() {
         for (text, expected) in [
             // RFC 9110 §10.2.3, and with fractions (Discord, Cerebras).
             ("0", Some(0)),
@@ -296,7 +294,7 @@ mod tests {
             ("Fri, 20 Nov 2026 16:00:31 GMT", Some(31)),
             ("Friday, 20-Nov-26 16:00:31 GMT", Some(31)),
             ("Fri Nov 20 16:00:31 2026", Some(31)),
-            // Nothing of that kind.
+            // Anything else.
             ("", None),
             ("soon", None),
             ("-1", None),
@@ -341,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn how_many_there_are() {
+    fn notations_of_a_number_of_requests() {
         for (text, expected) in [
             ("9", Some(9)),
             (" 9 ", Some(9)),
@@ -360,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_clock_a_date_is_read_by() {
+    fn a_date_is_compared_with_the_servers_clock_if_known() {
         let day = 86_400;
         let dates = |unix: &[u64]| -> Vec<String> {
             let dates = unix.iter().map(|unix| httpdate::fmt_http_date(at(*unix)));
@@ -368,13 +366,13 @@ mod tests {
         };
         let rows: [(Vec<String>, u64, u64); 10] = [
             (Vec::new(), NOW + 45, 45),
-            // Ahead, behind, and by a lot.
+            // Ahead, behind, and far off.
             (dates(&[NOW + 18_000]), NOW + 18_005, 5),
             (dates(&[NOW - 18_000]), NOW - 17_995, 5),
             (dates(&[day]), day + 5, 5),
-            // An end that has just passed is passed.
+            // An end that has just passed.
             (dates(&[NOW + 18_000]), NOW + 17_999, 0),
-            // None that could be believed.
+            // No valid `date`.
             (dates(&[NOW, NOW]), NOW + 45, 45),
             (vec!["soon".into()], NOW + 45, 45),
             (vec![String::new()], NOW + 45, 45),
@@ -392,7 +390,7 @@ mod tests {
                 format!("{end}000"),
                 httpdate::fmt_http_date(at(end)),
             ];
-            // What is too early to be Unix time is a number of seconds.
+            // A number too low for Unix time is a number of seconds.
             let spelt = spelt
                 .iter()
                 .filter(|text| end > UNIX_TIME || text.contains(','));
@@ -403,16 +401,16 @@ mod tests {
         }
     }
 
-    /// A cache on the way leaves `date` as it was, and says how long ago that is.
+    /// A cache on the way leaves `date` unchanged, and adds `age`.
     #[test]
-    fn an_answer_of_some_age_was_dated_so_long_ago() {
+    fn age_is_added_to_the_servers_date() {
         let rows: [(&[&str], u64); 6] = [
             (&[], 305),
             (&["300"], 5),
             (&["0"], 305),
             (&["soon"], 305),
             (&["300", "300"], 305),
-            // None that could be believed.
+            // Not plausible.
             (&["99999999999999999999"], 45),
         ];
         for (ages, expected) in rows {
@@ -430,7 +428,7 @@ mod tests {
     }
 
     proptest! {
-        /// ISO 8601 and HTTP have the same calendar.
+        /// Dates in ISO 8601 and HTTP notation agree.
         #[test]
         fn calendars_agree(unix in 0_u64..253_402_300_800) {
             let text = httpdate::fmt_http_date(at(unix));
@@ -441,9 +439,9 @@ mod tests {
             prop_assert_eq!(iso_date(&iso), Some(at(unix)));
         }
 
-        /// Nothing that is said panics, and what is numbers alone is read.
+        /// No text panics, and every number is parsed.
         #[test]
-        fn anything_may_be_said(
+        fn any_text_is_handled(
             text in "[ -~]{0,30}|[0-9]{1,30}([.][0-9]{1,30})?|P?[0-9TWDHMS.]{0,12}|[0-9TZ:+-]{0,30}\
              |2026-11-20T([0-9]{1,24}:){1,2}[0-9]{1,24}(Z|[+-][0-9]{2}:?[0-9]{0,24})",
         ) {

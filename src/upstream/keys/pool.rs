@@ -1,0 +1,211 @@
+//! The keys as of the last reload, each with its budget and its state at each host.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::api_key::{ApiKey, KeyPatterns};
+use super::cooldown::{Cooldown, CooldownReason};
+use super::refusals::{KeyCheckResult, Refusals};
+use super::{Denied, Host};
+use crate::clock::Moment;
+use crate::upstream::admission::Reserve;
+use crate::upstream::admission::budget::BudgetEntry;
+use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
+use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
+
+/// The keys as of the last reload.
+#[derive(Default)]
+pub(super) struct KeyPool {
+    pub(super) keys: Box<[Arc<PooledKey>]>,
+    /// Keys withdrawn recently, and when. Their state applies again if they are
+    /// configured again.
+    pub(super) withdrawn: Vec<(Moment, Arc<PooledKey>)>,
+    /// What to search responses for, so that no key is passed on.
+    pub(super) patterns: Arc<KeyPatterns>,
+}
+
+/// At most this many withdrawn keys are remembered.
+const MAX_WITHDRAWN: usize = 1024;
+
+/// A key of the pool, or the entry for requests without a key.
+pub(super) struct PooledKey {
+    pub(super) key: Option<ApiKey>,
+    pub(super) owner: BudgetOwner,
+    pub(super) budget: Arc<BudgetHandle>,
+    pub(super) hosts: Arc<Mutex<Vec<Arc<KeyAtHost>>>>,
+}
+
+/// A key at one host of the upstream.
+pub(super) struct KeyAtHost {
+    pub(super) host: Host,
+    pub(super) state: Mutex<KeyState>,
+    /// Unanswered requests, and those of them that were given up and may still
+    /// arrive.
+    pub(super) unanswered: AtomicUsize,
+    pub(super) given_up: AtomicUsize,
+}
+
+/// The state of a key at one host.
+#[derive(Default)]
+pub(super) struct KeyState {
+    /// The host has asked for no request before this moment.
+    pub(super) throttled_until: Moment,
+    /// Set while the key is out of service.
+    pub(super) cooldown: Option<Cooldown>,
+    pub(super) refusals: Refusals,
+    /// Receives the result of the key check in flight.
+    pub(super) checking: Option<watch::Receiver<Option<KeyCheckResult>>>,
+}
+
+impl KeyPool {
+    /// How many requests may be unanswered within a second, with all keys.
+    pub(super) fn max_per_second(&self) -> u32 {
+        let of = |slot: &Arc<PooledKey>| slot.budget.max_per_second().unwrap_or(usize::MAX);
+        let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
+        u32::try_from(requests).unwrap_or(u32::MAX)
+    }
+
+    /// The withdrawn keys if all keys of this pool were withdrawn now.
+    pub(super) fn all_withdrawn(&self, now: Moment) -> Vec<(Moment, Arc<PooledKey>)> {
+        let present = self.keys.iter().map(|slot| (now, slot.clone()));
+        let before = self.withdrawn.iter().cloned();
+        let before = before.filter(|(at, _)| now.since(*at) < REMEMBERED);
+        present.chain(before).take(MAX_WITHDRAWN).collect()
+    }
+
+    /// The pool after a reload. `hold` makes a handle on a budget.
+    pub(super) fn next(
+        &self,
+        keys: Vec<ApiKey>,
+        server: BudgetOwner,
+        hold: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
+        now: Moment,
+    ) -> Self {
+        let before = self.all_withdrawn(now);
+        let slot = |payer: BudgetOwner, key: Option<ApiKey>| {
+            let known = before.iter().find(|(_, slot)| slot.owner == payer);
+            let (holder, hosts) = match known {
+                Some((_, slot)) => (slot.budget.clone(), slot.hosts.clone()),
+                None => (hold(&payer), Arc::default()),
+            };
+            Arc::new(PooledKey {
+                key,
+                owner: payer,
+                budget: holder,
+                hosts,
+            })
+        };
+        let slots: Box<[_]> = match keys.is_empty() {
+            true => Box::from([slot(server, None)]),
+            false => {
+                let of = |key: ApiKey| slot(BudgetOwner::Key(key.value.clone()), Some(key));
+                keys.into_iter().map(of).collect()
+            }
+        };
+        let mut withdrawn = before;
+        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.owner == gone.owner));
+        let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
+        let traces = known
+            .filter_map(|slot| slot.key.as_ref())
+            .flat_map(ApiKey::patterns);
+        Self {
+            patterns: Arc::new(traces.collect()),
+            keys: slots,
+            withdrawn,
+        }
+    }
+}
+
+impl KeyState {
+    /// How long no request may use the key.
+    pub(super) fn unusable_for(&self, now: Moment) -> Duration {
+        let cooldown = self
+            .cooldown
+            .map_or(Duration::ZERO, |cooldown| cooldown.remaining(now));
+        cooldown.max(self.throttled_until.since(now))
+    }
+}
+
+impl PooledKey {
+    /// Takes a request out of the budget, if the key is in service or due for a
+    /// trial.
+    pub(super) fn take(
+        &self,
+        at_host: &KeyAtHost,
+        now: Moment,
+        reserve: Reserve,
+    ) -> Result<BudgetEntry, Denied> {
+        let mut state = at_host.state();
+        if state.cooldown.is_some() || state.throttled_until > now {
+            self.check(&state, now, reserve)?;
+        }
+        let entry = self.budget.take(now, reserve)?;
+        if let Some(cooldown) = &mut state.cooldown {
+            cooldown.begin_trial(entry.number());
+        }
+        Ok(entry)
+    }
+
+    /// Checks whether a request may be taken.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn check(
+        &self,
+        state: &KeyState,
+        now: Moment,
+        reserve: Reserve,
+    ) -> Result<(), Denied> {
+        if let Some(cooldown) = &state.cooldown {
+            match cooldown.reason {
+                CooldownReason::Refused(status) if !cooldown.is_trial_due(now) => {
+                    return Err(Denied::Refused(status));
+                }
+                CooldownReason::QuotaSpent if cooldown.is_in_trial() => {
+                    return Err(Denied::UntilRequestEnds);
+                }
+                CooldownReason::Refused(_) | CooldownReason::QuotaSpent => {}
+            }
+        }
+        let unusable_for = state.unusable_for(now);
+        match self.budget.wait(now, reserve) {
+            Some(BudgetWait::For(spent)) => Err(Denied::For(unusable_for.max(spent))),
+            _ if !unusable_for.is_zero() => Err(Denied::For(unusable_for)),
+            Some(BudgetWait::UntilRequestEnds) => Err(Denied::UntilRequestEnds),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.key.as_ref().map_or("none", ApiKey::name)
+    }
+
+    pub(super) fn hosts(&self) -> MutexGuard<'_, Vec<Arc<KeyAtHost>>> {
+        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of the key at a host.
+    pub(super) fn at(&self, host: &Host) -> Arc<KeyAtHost> {
+        let mut at_hosts = self.hosts();
+        if let Some(known) = at_hosts.iter().find(|at_host| at_host.host == *host) {
+            return known.clone();
+        }
+        let at_host = Arc::new(KeyAtHost {
+            host: host.clone(),
+            state: Mutex::default(),
+            unanswered: AtomicUsize::new(0),
+            given_up: AtomicUsize::new(0),
+        });
+        at_hosts.push(at_host.clone());
+        at_host
+    }
+}
+
+impl KeyAtHost {
+    pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
