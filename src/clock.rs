@@ -1,50 +1,49 @@
-//! Where time comes from. Every rule takes `now` as an argument; the doors ask
-//! a [`Clock`] once for an event and hand the [`Moment`] on.
+//! The clock. The entry points of the process read it once per event and pass the
+//! [`Moment`] on: every rule takes `now` as an argument.
 //!
-//! The wall's time, which HTTP dates are compared with, is made of the same
-//! moments. The machine's wall clock may be set at any time; [`Clock::follow`]
-//! takes that up gradually, so that [`Clock::wall`] never goes back and ages never
-//! shrink. What a server says of its own clock (when a rate limit is reset) is
-//! compared with the machine's wall clock as it is ([`Clock::wall_as_set`]): a
-//! minute must not look like an hour while a correction is being taken up.
-//!
-//! Deliberately absent: the machine's wall clock in any other decision.
+//! Time of day, which HTTP dates need, is derived from the same moments
+//! ([`Clock::wall`]), so it never goes back and ages never shrink. It follows
+//! corrections of the system's clock gradually ([`Clock::follow_system_clock`]).
+//! Only dates by a server's own clock, such as the reset of a rate limit, are
+//! compared with the system's clock itself ([`Clock::system_time`]).
+
+mod wall;
 
 use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
 use governor::nanos::Nanos;
+use wall::Wall;
 
-/// A point on the process's monotonic clock, in nanoseconds since the clock
-/// was made. It never goes back, and holds 584 years.
+/// A point on the process's monotonic clock, in nanoseconds. It never goes back,
+/// and lasts 584 years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment `nanos` nanoseconds after the clock was made.
+    /// The moment with this many nanoseconds.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock was made.
+    /// Nanoseconds since one day before the clock was made.
     pub const fn nanos(self) -> u64 {
         self.0
     }
 
-    /// Whole milliseconds since the clock was made.
+    /// Whole milliseconds since one day before the clock was made.
     pub const fn millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// How long ago `earlier` was; zero where it lies ahead.
+    /// The time since `earlier`; zero where that is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment `ago` earlier, at the least the clock's beginning.
+    /// The moment this long before; at the earliest 0.
     #[must_use]
     pub fn before(self, ago: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(ago)))
@@ -73,100 +72,20 @@ impl governor::clock::Reference for Moment {
     }
 
     fn saturating_sub(&self, duration: Nanos) -> Self {
-        // The trait wants the moment itself where the result would underflow.
+        // The trait asks for the moment itself where the result would underflow.
         Self(self.0.checked_sub(duration.as_u64()).unwrap_or(self.0))
     }
 }
 
-/// Where every clock begins: a day in, so that "an hour ago" can be said from
-/// the start.
+/// The moment at which every clock begins: one day, so that "an hour ago" exists
+/// from the start.
 const DAY: u64 = 86_400_000_000_000;
 
-/// A source of [`Moment`]s: the machine's, or one that a test moves by hand.
+/// A source of [`Moment`]s: the system's clock, or one that a test moves.
 #[derive(Clone, Debug)]
 pub struct Clock {
     source: Source,
     wall: Arc<Wall>,
-}
-
-/// The wall's time: what it was when the clock was made, the time since by the
-/// monotonic clock, and what the wall clock has been set by since.
-#[derive(Debug)]
-struct Wall {
-    began: SystemTime,
-    slew: ArcSwap<Slew>,
-}
-
-/// How a correction of the wall's time is taken up, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Slew {
-    /// The correction until `since`,
-    from: i128,
-    /// when it begins to change,
-    since: Moment,
-    /// to this.
-    to: i128,
-}
-
-/// How fast the wall's time catches up where it is behind: an hour in a minute.
-/// While it is behind, a date soon to come seems far away and answers seem
-/// younger than they are.
-const CATCH_UP_RATE: i128 = 60;
-/// How much slower it goes where it is ahead: by one part in so many. Ages go on
-/// growing then; and while it is ahead, answers seem older than they are, which
-/// costs requests and nothing else.
-const SLOW_DOWN_DIVISOR: i128 = 10;
-
-impl Slew {
-    /// The correction at a moment.
-    fn at(&self, moment: Moment) -> i128 {
-        let passed = i128::from(moment.0.saturating_sub(self.since.0));
-        match self.to >= self.from {
-            true => self.to.min(self.from + passed * CATCH_UP_RATE),
-            false => self.to.max(self.from - passed / SLOW_DOWN_DIVISOR),
-        }
-    }
-}
-
-impl Wall {
-    fn new(began: SystemTime) -> Arc<Self> {
-        Arc::new(Self {
-            began,
-            slew: ArcSwap::default(),
-        })
-    }
-
-    fn at(&self, moment: Moment) -> SystemTime {
-        self.corrected(moment, self.slew.load().at(moment))
-    }
-
-    fn corrected(&self, moment: Moment, by: i128) -> SystemTime {
-        let time = i128::from(moment.0.saturating_sub(DAY)) + by;
-        let distance = u64::try_from(time.unsigned_abs()).unwrap_or(u64::MAX);
-        let distance = Duration::from_nanos(distance);
-        let time = match time >= 0 {
-            true => self.began.checked_add(distance),
-            false => self.began.checked_sub(distance),
-        };
-        // Out of what the system can tell: as if nothing had been set.
-        time.unwrap_or(self.began)
-    }
-
-    /// The wall clock says `real` at a moment.
-    fn correct_to(&self, moment: Moment, real: SystemTime) {
-        let of = |duration: Duration| i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX / 2);
-        let since_began = match real.duration_since(self.began) {
-            Ok(after) => of(after),
-            Err(before) => -of(before.duration()),
-        };
-        let to = since_began - i128::from(moment.0.saturating_sub(DAY));
-        let from = self.slew.load().at(moment);
-        self.slew.store(Arc::new(Slew {
-            from,
-            since: moment,
-            to,
-        }));
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -176,10 +95,10 @@ enum Source {
 }
 
 impl Clock {
-    /// The machine's monotonic clock.
+    /// The system's monotonic clock.
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the one place that reads the machine's clock"
+        reason = "only this module reads the system's clock"
     )]
     pub fn machine() -> Self {
         Self {
@@ -188,7 +107,7 @@ impl Clock {
         }
     }
 
-    /// A clock that stands still until [`advance`](Self::advance) moves it.
+    /// A clock that moves only by [`advance`](Self::advance).
     pub fn manual() -> Self {
         Self {
             source: Source::Manual(Arc::default()),
@@ -196,51 +115,10 @@ impl Clock {
         }
     }
 
-    /// The wall's time at a moment, for what HTTP dates say. Of two moments the
-    /// later one never has the earlier time.
-    pub fn wall(&self, moment: Moment) -> SystemTime {
-        self.wall.at(moment)
-    }
-
-    /// The machine's wall clock as it is, which may go back; for a date of a
-    /// server's that says how long something lasts from now on.
+    /// The current moment.
     #[expect(
         clippy::disallowed_methods,
-        reason = "this is the one place that reads the machine's clock"
-    )]
-    pub fn system_time(&self) -> SystemTime {
-        match &self.source {
-            Source::Machine(_) => SystemTime::now(),
-            Source::Manual(_) => {
-                let to = self.wall.slew.load().to;
-                self.wall.corrected(self.now(), to)
-            }
-        }
-    }
-
-    /// Takes up what the machine's wall clock says, gradually. To be called now
-    /// and then; a manual clock's wall is what [`set_wall`](Self::set_wall) says.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads the machine's clock"
-    )]
-    pub fn follow_system_clock(&self) {
-        match &self.source {
-            Source::Machine(_) => self.wall.correct_to(self.now(), SystemTime::now()),
-            Source::Manual(_) => {}
-        }
-    }
-
-    /// Takes up that the wall clock says this now, as [`follow`](Self::follow)
-    /// does.
-    pub fn set_wall(&self, real: SystemTime) {
-        self.wall.correct_to(self.now(), real);
-    }
-
-    /// The present moment.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the one place that reads the machine's clock"
+        reason = "only this module reads the system's clock"
     )]
     pub fn now(&self) -> Moment {
         match &self.source {
@@ -251,7 +129,45 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward; the machine's takes no orders.
+    /// The time of day at a moment, for HTTP dates. It never goes back.
+    pub fn wall(&self, moment: Moment) -> SystemTime {
+        self.wall.at(moment)
+    }
+
+    /// The time of day by the system's clock, which may go back. For a server's
+    /// date that means a time from now on: during a gradual correction,
+    /// [`wall`](Self::wall) would make a minute look like an hour.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "only this module reads the system's clock"
+    )]
+    pub fn system_time(&self) -> SystemTime {
+        match &self.source {
+            Source::Machine(_) => SystemTime::now(),
+            Source::Manual(_) => self.wall.corrected(self.now()),
+        }
+    }
+
+    /// Corrects [`wall`](Self::wall) gradually towards the system's clock. To be
+    /// called periodically. A manual clock follows [`set_wall`](Self::set_wall)
+    /// only.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "only this module reads the system's clock"
+    )]
+    pub fn follow_system_clock(&self) {
+        match &self.source {
+            Source::Machine(_) => self.wall.correct_to(self.now(), SystemTime::now()),
+            Source::Manual(_) => {}
+        }
+    }
+
+    /// Corrects [`wall`](Self::wall) gradually towards this time.
+    pub fn set_wall(&self, time: SystemTime) {
+        self.wall.correct_to(self.now(), time);
+    }
+
+    /// Moves a manual clock forward. Has no effect on the system's clock.
     pub fn advance(&self, by: Duration) {
         if let Source::Manual(elapsed) = &self.source {
             elapsed.fetch_add(nanos(by), Ordering::AcqRel);
@@ -277,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_by_advance() {
         let clock = Clock::manual();
         let before = clock.now();
         assert_eq!(clock.now(), before);
@@ -286,8 +202,8 @@ mod tests {
         assert_eq!(before.since(clock.now()), Duration::ZERO);
     }
 
-    /// Where the wall stands at each step after it was set by so many seconds,
-    /// less the time since; and asserts that it never goes back.
+    /// Sets the time of day by so many seconds, then returns the correction in
+    /// seconds after each step. Asserts that the time never goes back.
     fn after_a_step(set_by: i64, steps: usize, step: Duration) -> Vec<i64> {
         let clock = Clock::manual();
         let began = clock.wall(clock.now());
@@ -319,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_that_is_set_is_followed_and_never_goes_back() {
+    fn a_correction_is_gradual_and_the_time_never_goes_back() {
         let five = Duration::from_secs(5);
         assert_eq!(after_a_step(600, 3, five), [300, 600, 600], "ahead");
         assert_eq!(after_a_step(3600, 13, five)[11..], [3600, 3600], "an hour");
@@ -331,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_correction_of_a_moment_ago_changes_nothing_before_it() {
+    fn a_correction_does_not_change_earlier_moments() {
         let clock = Clock::manual();
         let before = clock.now();
         let wall = clock.wall(before);
@@ -341,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_clock_does_not_go_back() {
+    fn the_systems_clock_cannot_be_moved() {
         let clock = Clock::machine();
         let first = clock.now();
         clock.advance(Duration::from_secs(100));

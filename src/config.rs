@@ -164,7 +164,7 @@ impl Config {
         };
         for route in routes.routes() {
             if route.headers == HeaderMode::All
-                && let Some(settings) = upstreams.get_mut(usize::from(route.upstream))
+                && let Some(settings) = upstreams.get_mut(usize::from(route.upstream.number))
             {
                 settings.passes_all = true;
             }

@@ -125,7 +125,7 @@ impl Fill {
         Arc::new(Self {
             failures: FailureBackoff::new(failures),
             missing_routes: MissingRoutes::default(),
-            window_support: WindowSupport::new(routes.given()),
+            window_support: WindowSupport::new(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
@@ -149,7 +149,7 @@ impl Fill {
         Arc::new(Self {
             failures: self.failures.after(failures),
             missing_routes: MissingRoutes::default(),
-            window_support: self.window_support.after(routes.given()),
+            window_support: self.window_support.after(routes.assigned()),
             check_keys: CheckKeys::new(chain.len()),
             routes,
             cache,
@@ -184,7 +184,7 @@ impl Fill {
 
     /// The client of the upstream of a key's route.
     fn upstream_of(&self, key: &Key) -> &Arc<dyn UpstreamClient> {
-        let number = self.route(key).map_or(0, |route| route.upstream);
+        let number = self.route(key).map_or(0, |route| route.upstream.number);
         self.upstreams.asked(number)
     }
 

@@ -179,13 +179,15 @@ impl Gateway {
         };
         context.route = Some(found.index);
         let route = found.route;
-        if request.method() == Method::OPTIONS && route.methods != Methods::Any {
+        if request.method() == Method::OPTIONS && route.request.methods != Methods::Any {
             let fields = context.for_response(request.headers());
-            let response = self.responder.preflight(&route.allow(), &fields);
+            let response = self
+                .responder
+                .preflight(&route.request.methods.allow(), &fields);
             return Ok(Step::Done(response, None));
         }
-        if !route.methods.contains(request.method()) {
-            let allow = route.allow();
+        if !route.request.methods.contains(request.method()) {
+            let allow = route.request.methods.allow();
             return Err(Refusal::Method { allow });
         }
         if !request.body().is_end_stream() && route.headers == HeaderMode::Typed {

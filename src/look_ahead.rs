@@ -55,7 +55,7 @@ pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
 }
 
 fn next(fill: &Fill, key: &Key, stored: &StoredResponse) -> Option<Key> {
-    let size = u64::from(fill.route(key)?.pages?.get());
+    let size = u64::from(fill.route(key)?.chain.window?.get());
     let (limit, offset) = page_of(key)?;
     let total = stored.page()?.total;
     let next = (offset + limit).next_multiple_of(size);

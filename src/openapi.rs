@@ -15,7 +15,7 @@ pub fn document(routes: &RouteTable) -> Value {
     let paths: Map<String, Value> = routes
         .routes()
         .iter()
-        .map(|route| (route.path.to_string(), path(route)))
+        .map(|route| (route.request.path.to_string(), path(route)))
         .collect();
     json!({
         "openapi": "3.1.0",
@@ -47,7 +47,7 @@ pub fn document(routes: &RouteTable) -> Value {
 
 fn path(route: &Route) -> Value {
     let mut operations = Map::new();
-    let Methods::Listed(methods) = &route.methods else {
+    let Methods::Listed(methods) = &route.request.methods else {
         // What passes any method is the origin's to describe.
         return json!({ "description": "Passed on as it comes" });
     };
@@ -61,13 +61,13 @@ fn path(route: &Route) -> Value {
 }
 
 fn operation(route: &Route, method: &str) -> Value {
-    let parameters = route.params.iter().map(|p| parameter(p, "path"));
-    let parameters = parameters.chain(route.query.iter().map(|p| parameter(p, "query")));
+    let parameters = route.request.params.iter().map(|p| parameter(p, "path"));
+    let parameters = parameters.chain(route.request.query.iter().map(|p| parameter(p, "query")));
     let content = |schema: Value| match method {
         "HEAD" => json!({}),
         _ => json!({ "application/json": { "schema": schema } }),
     };
-    let found = match route.response {
+    let found = match route.docs.response {
         ResponseSchema::Json => json!({}),
         ResponseSchema::Brc20Token => reference("schemas", "Brc20TokenResponse"),
         ResponseSchema::RuneActivity => reference("schemas", "RuneActivityPage"),
@@ -93,7 +93,7 @@ fn operation(route: &Route, method: &str) -> Value {
         "304".into(),
         json!({ "description": "The client has it already" }),
     );
-    if route.response == ResponseSchema::Brc20Token {
+    if route.docs.response == ResponseSchema::Brc20Token {
         responses.insert(
             "404".into(),
             json!({ "description": "There is no such token", "content": content(reference("schemas", "NotFound")) }),
@@ -111,7 +111,7 @@ fn operation(route: &Route, method: &str) -> Value {
         "parameters": parameters.collect::<Vec<_>>(),
         "responses": responses,
     });
-    if let (Some(summary), Some(operation)) = (&route.summary, operation.as_object_mut()) {
+    if let (Some(summary), Some(operation)) = (&route.docs.summary, operation.as_object_mut()) {
         operation.insert("summary".into(), json!(summary));
     }
     operation

@@ -96,13 +96,13 @@ impl Relay {
     /// The longest that a client waits for its response to begin.
     fn patience(&self, key: &Key) -> Duration {
         let route = self.routes.get(key.route());
-        let number = route.map_or(0, |route| route.upstream);
+        let number = route.map_or(0, |route| route.upstream.number);
         self.upstreams.asked(number).patience() + Duration::from_secs(1)
     }
 
     /// The most bytes of a body that is stored.
     fn max_stored(&self, route: &Route) -> u64 {
-        let settings = self.upstreams.get(route.upstream).settings();
+        let settings = self.upstreams.get(route.upstream.number).settings();
         settings.max_body_bytes.min(self.cache.store().max_body())
     }
 }

@@ -1,14 +1,12 @@
-//! Secrets as they come in: from a variable of the environment, or from a file
-//! that is for its owner's eyes.
+//! Reads secrets from environment variables and from files.
 //!
-//! Invariants: no error shows what was read; what was read is in buffers that do
-//! not grow, since what grows leaves copies behind, and that are zeroed when they
-//! are let go of. A file's mode is that of what is then read: it is asked of the
-//! open file.
+//! Invariants: no error contains a secret. Secrets are read into buffers that are
+//! zeroed when they are dropped, and that never grow, since growing leaves copies.
+//! The mode of a file is checked on the open file, so that it cannot change before
+//! the file is read.
 //!
-//! What is beyond our reach: the environment that the process was started with
-//! stays in its memory, and in `/proc`, as long as it lives. A secret that is to
-//! go belongs in a file.
+//! The environment of the process stays in its memory and in `/proc` for as long as
+//! it runs. A secret that must not stay there belongs in a file.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -18,57 +16,57 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-/// A text that is zeroed when it is let go of.
+/// A text that is zeroed when it is dropped.
 pub type Secret = Zeroizing<String>;
 
-/// Why a secret cannot be had. Says where it is, never what.
+/// Why a secret cannot be read. Names its source, never its content.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It is no text.
+    /// It is not text.
     #[error("{0} is not UTF-8; visible ASCII is allowed")]
     NotText(String),
-    /// The system does not let it be read.
+    /// The file cannot be read.
     #[error("cannot read {name}: {error}")]
     Unreadable {
-        /// Which file, and what for.
+        /// The setting and the file.
         name: String,
-        /// Why not.
+        /// Why.
         error: io::Error,
     },
-    /// It is something that cannot be read again and again.
+    /// It is not a regular file, so it cannot be read again by a reload.
     #[error("cannot read {name}: it is {what}; allowed is a regular file")]
     NotRegularFile {
-        /// Which file, and what for.
+        /// The setting and the file.
         name: String,
-        /// What it is.
+        /// What it is instead.
         what: &'static str,
     },
-    /// Somebody else can read or change it.
+    /// Other users can access the file, or its group can write it.
     #[error(
         "{name} has mode {mode:04o}, and so {who}; allowed is 0600, 0400, 0640 or 0440 (nothing for others, no writing for the group): chmod 600 {path}"
     )]
     TooOpen {
-        /// Which file, and what for.
+        /// The setting and the file.
         name: String,
-        /// Its permissions.
+        /// Its mode.
         mode: u32,
-        /// Who has more than they may.
+        /// Who has too much access.
         who: &'static str,
-        /// The file alone.
+        /// The file's path.
         path: String,
     },
-    /// It is no list of secrets.
+    /// The file is too large.
     #[error("{0} has more than 64 KiB, the most that is read of secrets")]
     TooLarge(String),
 }
 
-/// The most that is read.
-const MOST: usize = 64 << 10;
+/// The most bytes of a file.
+const MAX_BYTES: usize = 64 << 10;
 
-/// A variable of the environment that holds a secret.
+/// The value of an environment variable, if it is set.
 ///
 /// # Errors
-/// Where it is not text.
+/// Where it is not UTF-8.
 pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
     let Some(value) = std::env::var_os(name) else {
         return Ok(None);
@@ -82,15 +80,15 @@ pub fn variable(name: &str) -> Result<Option<Secret>, SecretError> {
     }
 }
 
-/// The names of the variables of the environment that begin with a text and hold
-/// something.
-pub fn variables_with_prefix(begin: &str) -> Vec<String> {
+/// The names of the environment variables that begin with a prefix and are not
+/// empty.
+pub fn variables_with_prefix(prefix: &str) -> Vec<String> {
     let mut names = Vec::new();
-    // Each value is looked at, so that none is left behind.
+    // This copies each value, so each copy is zeroed.
     for (name, value) in std::env::vars_os() {
         let value = Zeroizing::new(value.into_encoded_bytes());
         let is_empty = value.trim_ascii().is_empty();
-        if let Some(name) = name.to_str().filter(|name| name.starts_with(begin))
+        if let Some(name) = name.to_str().filter(|name| name.starts_with(prefix))
             && !is_empty
         {
             names.push(name.to_owned());
@@ -100,22 +98,23 @@ pub fn variables_with_prefix(begin: &str) -> Vec<String> {
     names
 }
 
-/// Reads a file of secrets, which `what` of the configuration names. Some editors
-/// begin a file with a byte order mark, which is no part of what is in it.
+/// Reads a file of secrets, which the setting `what` names. Without its byte order
+/// mark, which some editors add.
 ///
 /// # Errors
-/// Where it cannot be read, or by more than its owner and, to read, its group.
+/// Where it cannot be read, or where others than its owner, and for reading its
+/// group, have access.
 pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
     let name = format!("{what} {}", path.display());
     let unreadable = |error| SecretError::Unreadable {
         name: name.clone(),
         error,
     };
-    // A pipe that nobody writes to would keep us waiting.
-    let waits_for_nobody = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    // Opening a pipe without a writer would block.
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let mut file = OpenOptions::new()
         .read(true)
-        .custom_flags(waits_for_nobody)
+        .custom_flags(nonblocking)
         .open(path)
         .map_err(unreadable)?;
     let found = file.metadata().map_err(unreadable)?;
@@ -136,27 +135,27 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
             path,
         });
     }
-    // One byte more than may be, to see that it is there.
-    let mut room = Zeroizing::new(vec![0; MOST + 1]);
+    // One byte more than allowed, to detect a larger file.
+    let mut bytes = Zeroizing::new(vec![0; MAX_BYTES + 1]);
     let mut length = 0;
-    while length < room.len() {
-        match file.read(&mut room[length..]) {
+    while length < bytes.len() {
+        match file.read(&mut bytes[length..]) {
             Ok(0) => break,
             Ok(more) => length += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error)),
         }
     }
-    if length > MOST {
+    if length > MAX_BYTES {
         return Err(SecretError::TooLarge(name));
     }
-    match std::str::from_utf8(&room[..length]) {
+    match std::str::from_utf8(&bytes[..length]) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
         Err(_where) => Err(SecretError::NotText(name)),
     }
 }
 
-/// Who can do more with a file of this mode than they may, where somebody can.
+/// Who has too much access to a file with this mode, if anyone.
 fn too_open(mode: u32) -> Option<&'static str> {
     let can = |bits: u32| mode & bits != 0;
     if can(0o007) {
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_for_its_owner_and_for_its_group_to_read() {
+    fn only_the_owner_and_for_reading_the_group_may_have_access() {
         for (mode, allowed) in [
             (0o600, true),
             (0o400, true),
@@ -206,19 +205,19 @@ mod tests {
                 Ok(text) => assert!(allowed && *text == "s3cret\n", "{mode:o}"),
                 Err(error) => {
                     assert!(!allowed, "{mode:o}: {error}");
-                    let said = error.to_string();
+                    let text = error.to_string();
                     let expected = format!("a.key {path} has mode {mode:04o}, and so ");
-                    assert!(said.starts_with(&expected), "{said}");
-                    assert!(said.ends_with(&format!(": chmod 600 {path}")), "{said}");
-                    assert!(said.contains("allowed is 0600, 0400, 0640 or 0440"));
-                    assert!(!said.contains("s3cret"));
+                    assert!(text.starts_with(&expected), "{text}");
+                    assert!(text.ends_with(&format!(": chmod 600 {path}")), "{text}");
+                    assert!(text.contains("allowed is 0600, 0400, 0640 or 0440"));
+                    assert!(!text.contains("s3cret"));
                 }
             }
         }
     }
 
     #[test]
-    fn a_link_has_the_mode_of_what_it_leads_to() {
+    fn the_mode_of_a_link_is_that_of_its_target() {
         let directory = tempfile::tempdir().unwrap();
         let link = directory.path().join("key");
         for (mode, allowed) in [(0o600, true), (0o644, false)] {
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_secrets_is_told() {
+    fn an_error_says_what_is_not_a_regular_file() {
         let said = |path: &Path| file("a.key", path).unwrap_err().to_string();
         let directory = tempfile::tempdir().unwrap();
         let text = said(directory.path());
@@ -252,16 +251,16 @@ mod tests {
     }
 
     #[test]
-    fn its_size_has_a_bound() {
-        let most = written(&vec![b'a'; MOST], 0o600);
-        assert_eq!(file("a.key", most.path()).unwrap().len(), MOST);
-        let more = written(&vec![b'a'; MOST + 1], 0o600);
+    fn a_file_over_the_bound_is_refused() {
+        let most = written(&vec![b'a'; MAX_BYTES], 0o600);
+        assert_eq!(file("a.key", most.path()).unwrap().len(), MAX_BYTES);
+        let more = written(&vec![b'a'; MAX_BYTES + 1], 0o600);
         let text = file("a.key", more.path()).unwrap_err().to_string();
         assert!(text.contains("more than 64 KiB"), "{text}");
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_a_secret() {
+    fn a_byte_order_mark_is_removed() {
         let held = written("\u{feff}s3cret".as_bytes(), 0o400);
         assert_eq!(*file("a.key", held.path()).unwrap(), "s3cret");
     }

@@ -1,7 +1,5 @@
-//! Durations and sizes as people spell them, in proxy.toml and in flags: a whole
-//! number and a unit. `config` reads them; whoever has such a setting prints it.
-//!
-//! Deliberately absent: what the settings mean.
+//! Durations and sizes as text, in proxy.toml and in flags: a whole number and a
+//! unit.
 
 use std::time::Duration;
 
@@ -19,44 +17,44 @@ pub(crate) const SIZES: [(&str, u64); 4] = [
     ("B", 1),
 ];
 
-/// How a duration is spelt, for messages.
+/// The format of a duration, for messages.
 pub const DURATION: &str = "a whole number with a unit (ms, s, m, h or d), such as \"10s\"";
-/// How a size is spelt, for messages.
+/// The format of a size, for messages.
 pub const SIZE: &str = "a whole number with a unit (B, KiB, MiB or GiB), such as \"256MiB\"";
 
-/// Reads a duration, such as `10s`.
+/// Parses a duration, such as `10s`.
 pub fn parse(text: &str) -> Option<Duration> {
     parse_unit(text, &UNITS).map(Duration::from_millis)
 }
 
-/// Spells a duration with the largest unit that divides it.
+/// Formats a duration with the largest unit that divides it.
 pub fn format(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     format_unit(millis, &UNITS, "0s")
 }
 
-/// Reads a size, such as `256MiB`.
+/// Parses a size, such as `256MiB`.
 pub fn parse_size(text: &str) -> Option<u64> {
     parse_unit(text, &SIZES)
 }
 
-/// Spells a size with the largest unit that divides it.
+/// Formats a size with the largest unit that divides it.
 pub fn format_size(bytes: u64) -> String {
     format_unit(bytes, &SIZES, "0B")
 }
 
-/// For settings that are printed.
+/// Serializes a duration as text.
 ///
 /// # Errors
-/// Where the serializer has some.
+/// The serializer's.
 pub fn serialize<S: serde::Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format(*duration))
 }
 
-/// For sizes that are printed.
+/// Serializes a size as text.
 ///
 /// # Errors
-/// Where the serializer has some.
+/// The serializer's.
 pub fn serialize_size<S: serde::Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_size(*bytes))
 }

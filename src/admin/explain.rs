@@ -73,7 +73,7 @@ fn explain(gateway: &Gateway, target: &Uri, explained: &mut Map<String, Value>) 
     explained.insert("route".into(), (*route.name).into());
     let mode = Mode::NAMES.iter().find(|(_, m)| *m == route.cache.mode);
     explained.insert("mode".into(), mode.map(|(name, _)| *name).into());
-    let upstream = gateway.upstreams.get(route.upstream);
+    let upstream = gateway.upstreams.get(route.upstream.number);
     explained.insert("upstream".into(), upstream.name().into());
     let key = route.canonical(&found.captures, target.query());
     explained.insert("validates".into(), key.is_ok().into());
@@ -122,11 +122,11 @@ fn explain_filled(
         .as_ref()
         .map(|judged| stored::response(gateway, route, key, judged, now));
     explained.insert("stored".into(), described.into());
-    if route.pages.is_some() {
+    if route.chain.window.is_some() {
         let windows = stored::windows(gateway, route, key, now);
         explained.insert("pages".into(), windows);
     }
-    if let Some(source) = route.derived_from {
+    if let Some(source) = route.chain.derived_from {
         let derived = stored::derived_from(gateway, source, key, now);
         explained.insert("derived_from".into(), derived);
     }
@@ -157,7 +157,8 @@ fn block_names(gateway: &Gateway, route: &Route, lookup: &LookupKey) -> Value {
     let (chain, tip) = (&gateway.fill.chain, route.cache.tip);
     let requested = lookup.by_hash.as_ref().unwrap_or(&lookup.key);
     let reference = route
-        .places
+        .chain
+        .segments
         .block
         .and_then(|at| block(requested.target(), at));
     match reference {

@@ -65,20 +65,20 @@ impl<'a> Assignment<'a> {
         for (route, named) in routes.iter_mut().zip(named) {
             let tip = tips.get(usize::from(route.cache.tip));
             let of_tip = tip.map_or(0, |tip| tip.upstream);
-            route.upstream = named.as_ref().map_or(of_tip, |(number, _)| *number);
+            route.upstream.number = named.as_ref().map_or(of_tip, |(number, _)| *number);
             if let (Some((_, span)), Some(tip)) = (named, tip)
-                && route.upstream != of_tip
+                && route.upstream.number != of_tip
                 && route.cache.mode == Mode::Chain
                 && tip.path.is_some()
             {
                 let name = |number: u16| &*self.upstreams[usize::from(number)].name;
                 let message = format!(
-                    "route.upstream: the route \"{}\" uses the upstream \"{}\", and its tip \"{}\" is read from \"{}\"; both must use one upstream: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
+                    "route.upstream.number: the route \"{}\" uses the upstream \"{}\", and its tip \"{}\" is read from \"{}\"; both must use one upstream: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
                     route.name,
-                    name(route.upstream),
+                    name(route.upstream.number),
                     tip.name,
                     name(of_tip),
-                    name(route.upstream)
+                    name(route.upstream.number)
                 );
                 root.problem_whole(span, message);
             }
@@ -101,24 +101,24 @@ impl<'a> Assignment<'a> {
             }
             let known = found
                 .iter()
-                .find(|(upstream, _)| *upstream == route.upstream);
+                .find(|(upstream, _)| *upstream == route.upstream.number);
             route.cache.tip = match known {
                 Some((_, tip)) => *tip,
                 None if found.is_empty() => {
-                    tips[at].upstream = route.upstream;
+                    tips[at].upstream = route.upstream.number;
                     route.cache.tip
                 }
                 None => {
-                    let upstream = &self.upstreams[usize::from(route.upstream)].name;
+                    let upstream = &self.upstreams[usize::from(route.upstream.number)].name;
                     tips.push(TipSource {
                         name: format!("{}-{upstream}", tip.name).into(),
-                        upstream: route.upstream,
+                        upstream: route.upstream.number,
                         ..tip
                     });
                     u16::try_from(tips.len() - 1).unwrap_or(u16::MAX)
                 }
             };
-            found.push((route.upstream, route.cache.tip));
+            found.push((route.upstream.number, route.cache.tip));
         }
     }
 }
@@ -164,7 +164,7 @@ pub(super) fn keep_used(
     let is_used = |number: usize| {
         routes
             .iter()
-            .any(|route| usize::from(route.upstream) == number)
+            .any(|route| usize::from(route.upstream.number) == number)
     };
     let mut used: Vec<usize> = (0..upstreams.len()).filter(|at| is_used(*at)).collect();
     if used.is_empty() {
@@ -180,7 +180,7 @@ pub(super) fn keep_used(
         tip.upstream_name.clone_from(&upstreams[kept].name);
     }
     for route in routes.iter_mut() {
-        route.upstream = renumbered(route.upstream);
+        route.upstream.number = renumbered(route.upstream.number);
     }
     let mut unused = Vec::new();
     let mut at = 0;

@@ -21,8 +21,8 @@ use crate::cache::policy::{Mode, Policy, StatusLifetimes};
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    ChainSegments, HeaderMode, MOST_QUERY_PARAMETERS, Methods, Route, RouteTable, TableError,
-    Template,
+    ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, RequestRules, Route,
+    RouteDocs, RouteTable, TableError, Template, UpstreamTarget,
 };
 use crate::upstream::Settings;
 use crate::validate::ParameterType;
@@ -81,7 +81,7 @@ pub(super) fn table(
             continue;
         };
         match derived_from(&found.routes, at, &name) {
-            Ok(source) => found.routes[at].derived_from = Some(source),
+            Ok(source) => found.routes[at].chain.derived_from = Some(source),
             Err(NO_SUCH_ROUTE) if found.is_incomplete => {}
             Err(why) => path.problem(&span, format!("is \"{name}\"; {why}")),
         }
@@ -108,11 +108,11 @@ fn derived_from(routes: &[Route], at: usize, name: &str) -> Result<u16, &'static
     let found = routes.iter().position(|route| *route.name == *name);
     let source = found.ok_or(NO_SUCH_ROUTE)?;
     let (own, other) = (&routes[at], &routes[source]);
-    let paged = own.pages.is_some() && other.pages.is_some();
+    let paged = own.chain.window.is_some() && other.chain.window.is_some();
     if !paged || own.cache.tip != other.cache.tip {
         return Err("both routes need pages = true, the same tip and the same upstream");
     }
-    if own.places.hex64.is_none() || other.places.block.is_none() {
+    if own.chain.segments.hex64.is_none() || other.chain.segments.block.is_none() {
         return Err("it is for a route with a hex64 parameter, from one with a block parameter");
     }
     u16::try_from(source).map_err(|_many| NO_SUCH_ROUTE)
@@ -142,7 +142,7 @@ fn route(
     let mut query = declared(query, &path.key("query"), tips.hash_zeros);
     let (mut cache, tip) = policy(&keys.cache.value, &path.key("cache"), at, tips);
     check_combinations(&keys, path, at, &query, cache.mode);
-    query.truncate(MOST_QUERY_PARAMETERS);
+    query.truncate(MAX_QUERY_PARAMETERS);
     let template_at = keys.upstream_path.at_or(keys.path.at_or(at)).clone();
     let template_path = match keys.upstream_path.is_set() {
         true => path.key("upstream_path"),
@@ -172,23 +172,31 @@ fn route(
         return None;
     }
     Some(Route {
-        name: keys.name.value.into(),
-        summary: keys.summary.value.map(Into::into),
-        methods: methods(&keys.methods.value),
-        places: ChainSegments::of(&params, &upstream_path),
-        params,
-        query: query.into_iter().filter_map(|one| one.parameter).collect(),
-        strict_query: *keys.strict_query,
-        any_query,
-        headers: *keys.headers,
-        upstream: 0,
-        upstream_path,
-        response: *keys.response,
-        cache,
-        pages: pages.and_then(NonZeroU32::new),
-        derived_from: None,
         number: 0,
-        path: keys.path.value.into(),
+        name: keys.name.value.into(),
+        headers: *keys.headers,
+        cache,
+        chain: ChainRules {
+            window: pages.and_then(NonZeroU32::new),
+            segments: ChainSegments::of(&params, &upstream_path),
+            derived_from: None,
+        },
+        request: RequestRules {
+            path: keys.path.value.into(),
+            methods: methods(&keys.methods.value),
+            params,
+            query: query.into_iter().filter_map(|one| one.parameter).collect(),
+            strict_query: *keys.strict_query,
+            any_query,
+        },
+        upstream: UpstreamTarget {
+            number: 0,
+            path: upstream_path,
+        },
+        docs: RouteDocs {
+            summary: keys.summary.value.map(Into::into),
+            response: *keys.response,
+        },
     })
 }
 
@@ -222,11 +230,11 @@ fn check_combinations(
             ),
         );
     }
-    if query.len() > MOST_QUERY_PARAMETERS {
+    if query.len() > MAX_QUERY_PARAMETERS {
         path.key("query").problem(
             keys.query.at_or(at),
             format!(
-                "has {} parameters; allowed are {MOST_QUERY_PARAMETERS}",
+                "has {} parameters; allowed are {MAX_QUERY_PARAMETERS}",
                 query.len()
             ),
         );

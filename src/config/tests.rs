@@ -28,6 +28,6 @@ fn asked(config: &Config) -> Vec<(String, String)> {
     let tips = config.chain.tips.iter().filter(|tip| tip.path.is_some());
     let tips = tips.map(|tip| (format!("tip {}", tip.name), name(tip.upstream)));
     let routes = config.routes.routes().iter();
-    let routes = routes.map(|route| (route.name.to_string(), name(route.upstream)));
+    let routes = routes.map(|route| (route.name.to_string(), name(route.upstream.number)));
     tips.chain(routes).collect()
 }

@@ -53,8 +53,8 @@ impl Config {
     ) {
         let key = |key| settings.key(key);
         let routes = self.routes.routes().iter();
-        let open =
-            routes.filter(|route| route.headers == HeaderMode::All && route.upstream == number);
+        let open = routes
+            .filter(|route| route.headers == HeaderMode::All && route.upstream.number == number);
         if with_keys {
             warnings.extend(open.map(|route| format!(
                 "the route \"{}\" passes every request on (headers = \"all\"), with the API key: every client can use all that the key allows",

@@ -59,7 +59,7 @@ impl Fill {
     fn stored_for(&self, key: &Key, route: &Route) -> Vec<Arc<StoredResponse>> {
         let store = self.cache.store();
         let own = store.get(key);
-        let window = route.pages.and_then(|size| {
+        let window = route.chain.window.and_then(|size| {
             let size = u64::from(size.get());
             let (_, offset) = page(key)?;
             store.get(&with_page(key, size, offset - offset % size)?)
@@ -75,8 +75,8 @@ impl Fill {
     pub(super) fn block_key(&self, tip: u16, height: u32) -> Option<(Key, &Route)> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {
-            let size = u64::from(source.pages?.get());
-            source.places.block?;
+            let size = u64::from(source.chain.window?.get());
+            source.chain.segments.block?;
             if source.cache.mode != Mode::Chain || source.cache.tip != tip {
                 return None;
             }

@@ -112,7 +112,7 @@ impl Fill {
             return Some(stored);
         }
         let has_blocks = stored.page().is_some_and(|p| !p.blocks().is_empty());
-        let key = match list.route.places.block {
+        let key = match list.route.chain.segments.block {
             // Where the block's height is known by now, it is stored under that; but not
             // if it is of a time when the block had no items.
             Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,

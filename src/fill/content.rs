@@ -24,9 +24,17 @@ pub(super) struct Subject {
 impl Subject {
     pub(super) fn of(key: &Key, route: &Route) -> Self {
         let from_start = page_of(key).is_none_or(|(_, offset)| offset == 0);
-        let digits = route.places.hex64.and_then(|at| segment(key.target(), at));
+        let digits = route
+            .chain
+            .segments
+            .hex64
+            .and_then(|at| segment(key.target(), at));
         Self {
-            block: route.places.block.and_then(|at| block(key.target(), at)),
+            block: route
+                .chain
+                .segments
+                .block
+                .and_then(|at| block(key.target(), at)),
             hash: digits.and_then(hash),
             is_whole_list: from_start && is_whole_list(key.as_bytes()),
         }

@@ -20,10 +20,10 @@ impl Fill {
         key: &Key,
         route: &Route,
     ) -> Option<(Hash, TransactionLocation, Key)> {
-        let from = route.derived_from?;
+        let from = route.chain.derived_from?;
         let source = self.routes.get(from)?;
-        let size = u64::from(source.pages?.get());
-        let tx = hash(segment(key.target(), route.places.hex64?)?)?;
+        let size = u64::from(source.chain.window?.get());
+        let tx = hash(segment(key.target(), route.chain.segments.hex64?)?)?;
         let location = self.chain.find_transaction(&tx)?;
         let window = source.key_of_block(location.height, size, location.offset)?;
         (location.route == from).then_some((tx, location, window))
@@ -33,7 +33,7 @@ impl Fill {
     /// items.
     pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
         let (tx, location, first) = self.transaction_window(key, route)?;
-        let size = u64::from(self.route(&first)?.pages?.get());
+        let size = u64::from(self.route(&first)?.chain.window?.get());
         let (limit, offset) = page_of(key)?;
         let fresh = |offset| self.fresh(&with_page(&first, size, offset)?);
         let mut parts = vec![fresh(location.offset)?];

@@ -202,7 +202,7 @@ impl Fill {
 
     /// Notes which transactions are in a window of their block.
     fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
-        let (Some(page), Some(size)) = (stored.page(), route.pages) else {
+        let (Some(page), Some(size)) = (stored.page(), route.chain.window) else {
             return;
         };
         let size = u64::from(size.get());
@@ -212,7 +212,7 @@ impl Fill {
         if check_window(page, page.offset, size).is_err() || page.offset % size != 0 {
             return;
         }
-        if route.places.block.is_none() || !is_whole_list(key.as_bytes()) {
+        if route.chain.segments.block.is_none() || !is_whole_list(key.as_bytes()) {
             return;
         }
         let location = TransactionLocation {

@@ -89,7 +89,7 @@ impl Fill {
     /// no time is left uncovered. `None` where the key itself has to be fetched.
     pub(super) fn check_key(&self, key: &Key, route: &Route) -> Option<Key> {
         // Sliced pages are fetched as windows.
-        if route.pages.is_some() {
+        if route.chain.window.is_some() {
             return None;
         }
         let known = self.checkable_since(key)?;

@@ -30,7 +30,7 @@ impl Fill {
         if key.as_bytes().len() < HASH {
             return LookupKey { key, by_hash: None };
         }
-        let by_height = route.places.block.and_then(|at| {
+        let by_height = route.chain.segments.block.and_then(|at| {
             let Some(BlockReference::Hash(hash)) = block(key.target(), at) else {
                 return None;
             };
@@ -52,7 +52,7 @@ impl Fill {
         let (Some(by_hash), Some(route)) = (&lookup.by_hash, self.route(&lookup.key)) else {
             return true;
         };
-        let Some(at) = route.places.block else {
+        let Some(at) = route.chain.segments.block else {
             return true;
         };
         let Some(BlockReference::Hash(requested)) = block(by_hash.target(), at) else {
@@ -73,7 +73,7 @@ impl Fill {
 /// The key that an answer is stored under: by height, where the request was by hash
 /// and the answer shows the block's height.
 pub(super) fn own_key(key: &Key, route: &Route, stored: &StoredResponse) -> Key {
-    let by_height = route.places.block.and_then(|at| {
+    let by_height = route.chain.segments.block.and_then(|at| {
         let Some(BlockReference::Hash(requested)) = block(key.target(), at) else {
             return None;
         };

@@ -53,7 +53,7 @@ impl<'k> List<'k> {
         Some(Self {
             key,
             route,
-            size: u64::from(route.pages?.get()),
+            size: u64::from(route.chain.window?.get()),
             limit,
             offset,
             priority,

@@ -51,7 +51,7 @@ impl Gateway {
     /// The paged routes, and whether their pages are cut from windows at present.
     pub fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
         let routes = self.routes.routes().iter();
-        let paged = routes.filter(|route| route.pages.is_some());
+        let paged = routes.filter(|route| route.chain.window.is_some());
         paged.map(|route| (route, self.fill.is_sliceable(route.number)))
     }
 

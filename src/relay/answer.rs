@@ -117,7 +117,7 @@ impl Fetch {
             false => BodyStream::passing(AHEAD),
         };
         let is_empty = body.is_end_stream();
-        let upstream = relay.upstreams.get(route.upstream).clone();
+        let upstream = relay.upstreams.get(route.upstream.number).clone();
         // A body that may have no end may also pause.
         let has_end = length.is_some() || is_stored && self.is_shareable(&variant);
         let limits = &upstream.settings().response_body;
@@ -177,7 +177,7 @@ impl Fetch {
         }
         let request = &self.request;
         let response = serve_in_progress(relay, route, &begun, request, outcome, times.received);
-        let settings = relay.upstreams.get(route.upstream).settings();
+        let settings = relay.upstreams.get(route.upstream.number).settings();
         let as_get = || (self.as_get(request.fields.clone()), relay.clone());
         let ((own, at), (given_up, at_given_up)) = (as_get(), as_get());
         let storing = Storing {
@@ -193,7 +193,7 @@ impl Fetch {
             }),
             give_up: Box::new(move || given_up.remember_uncacheable(&at_given_up)),
         };
-        let upstream = relay.upstreams.get(route.upstream);
+        let upstream = relay.upstreams.get(route.upstream.number);
         let lingering = relay.ongoing.lingering_at(upstream);
         tokio::spawn(pump.run(Some(storing), request.client, lingering, false));
         RelayAnswer {
@@ -219,7 +219,7 @@ impl Fetch {
         // No byte has been read yet, so the beginning is there.
         let reader = pump.stream.reader(length);
         let body = reader.map_or_else(Body::default, |reader| Body::Streamed(Box::new(reader)));
-        let upstream = relay.upstreams.get(route.upstream);
+        let upstream = relay.upstreams.get(route.upstream.number);
         let lingering = relay.ongoing.lingering_at(upstream);
         tokio::spawn(pump.run(None, self.request.client, lingering, is_endless));
         RelayAnswer {

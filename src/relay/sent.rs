@@ -116,7 +116,7 @@ pub(super) fn replace_forwarding(
     fields: &mut HeaderMap,
 ) {
     let own = own(&relay.trust.hops(request.peer, &request.fields));
-    let settings = relay.upstreams.get(route.upstream).settings();
+    let settings = relay.upstreams.get(route.upstream.number).settings();
     let key = settings.api_key_header.as_str();
     let is_ours = |name: &str| is_forwarding(name) || spells(name, key);
     let theirs = fields.keys().filter(|name| is_ours(name.as_str()));
@@ -163,7 +163,7 @@ impl<'a> ForwardedFields<'a> {
             headers: route.headers,
             key: &relay
                 .upstreams
-                .get(route.upstream)
+                .get(route.upstream.number)
                 .settings()
                 .api_key_header,
             forwarding: OnceCell::new(),

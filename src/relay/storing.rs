@@ -70,7 +70,7 @@ impl Fetch {
         received: SystemTime,
     ) -> bool {
         let request = &self.request;
-        let upstream = relay.upstreams.get(route.upstream);
+        let upstream = relay.upstreams.get(route.upstream.number);
         let Ok(target) = upstream.uri(request.key.target()) else {
             return false;
         };

@@ -152,13 +152,13 @@ impl Fetch {
     /// Removes what an unsafe method invalidates (§4.4), on all routes to the
     /// same origin.
     fn invalidate(&self, relay: &Relay, route: &Route, status: StatusCode, fields: &HeaderMap) {
-        let origin = relay.upstreams.get(route.upstream);
+        let origin = relay.upstreams.get(route.upstream.number);
         let Ok(target) = origin.uri(self.request.key.target()) else {
             return;
         };
         for target in invalidate::targets(&self.request.method, &target, status, fields) {
             for other in relay.routes.routes() {
-                let upstream = relay.upstreams.get(other.upstream);
+                let upstream = relay.upstreams.get(other.upstream.number);
                 if !upstream.has_origin_of(origin) {
                     continue;
                 }

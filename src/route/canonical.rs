@@ -1,37 +1,37 @@
-//! A canonical target read back into its parts, and others made of them: the
-//! page that it asks for, the block or transaction that it names. Pure.
+//! Reads the parts of a canonical target, such as its page or its block, and
+//! makes similar targets. Pure.
 //!
-//! What is read here was written by [`Route::canonical`](super::Route): its
-//! spelling is known, so nothing is validated again.
+//! The targets were written by [`Route::canonical`](super::Route::canonical), so
+//! nothing is validated again.
 
 use std::ops::Range;
 
 use crate::cache::key::{Key, target_of};
 use crate::pages::{Hash, hash};
 
-/// What a canonical target says of a block.
+/// How a canonical target names a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockReference {
+pub(crate) enum BlockReference {
     /// The block at a height.
     Height(u32),
     /// The block with a hash.
     Hash(Hash),
 }
 
-/// The value of a path's segment, counted from 0 after the first slash.
-pub fn segment(target: &str, number: usize) -> Option<&str> {
-    target.get(place(target, number)?)
+/// A segment of the path, counted from 0.
+pub(crate) fn segment(target: &str, number: usize) -> Option<&str> {
+    target.get(segment_range(target, number)?)
 }
 
-fn place(target: &str, number: usize) -> Option<Range<usize>> {
+fn segment_range(target: &str, number: usize) -> Option<Range<usize>> {
     let path = &target[..target.find('?').unwrap_or(target.len())];
     let start = 1 + memchr::memchr_iter(b'/', path.as_bytes()).nth(number)?;
     let end = path[start..].find('/').map_or(path.len(), |at| start + at);
     Some(start..end)
 }
 
-/// The block that a segment asks for.
-pub fn block(target: &str, number: usize) -> Option<BlockReference> {
+/// The block that a segment names.
+pub(crate) fn block(target: &str, number: usize) -> Option<BlockReference> {
     let text = segment(target, number)?;
     match text.len() {
         64 => Some(BlockReference::Hash(hash(text)?)),
@@ -39,45 +39,45 @@ pub fn block(target: &str, number: usize) -> Option<BlockReference> {
     }
 }
 
-/// The key with another value in a segment.
-pub fn with_segment(key: &Key, number: usize, value: &str) -> Option<Key> {
+/// The same key with another value in a segment.
+pub(crate) fn with_segment(key: &Key, number: usize, value: &str) -> Option<Key> {
     let target = key.target();
-    let place = place(target, number)?;
+    let range = segment_range(target, number)?;
     let mut other = Key::begin(key.route());
-    for part in [&target[..place.start], value, &target[place.end..]] {
+    for part in [&target[..range.start], value, &target[range.end..]] {
         other.buffer().extend_from_slice(part.as_bytes());
     }
     Some(other)
 }
 
-/// The page that a key asks for: limit and offset.
-pub fn page(key: &Key) -> Option<(u64, u64)> {
+/// The limit and the offset of a key.
+pub(crate) fn page(key: &Key) -> Option<(u64, u64)> {
     let target = key.target();
     let number = |name| target.get(value(target, name)?)?.parse().ok();
     Some((number("limit")?, number("offset")?))
 }
 
 /// The key of another page of the same list.
-pub fn with_page(key: &Key, limit: u64, offset: u64) -> Option<Key> {
+pub(crate) fn with_page(key: &Key, limit: u64, offset: u64) -> Option<Key> {
     let target = key.target();
     let mut values = [
         (value(target, "limit")?, limit),
         (value(target, "offset")?, offset),
     ];
-    values.sort_unstable_by_key(|(place, _)| place.start);
+    values.sort_unstable_by_key(|(range, _)| range.start);
     let mut other = Key::begin(key.route());
     let mut at = 0;
-    for (place, number) in values {
+    for (range, number) in values {
         let out = other.buffer();
-        out.extend_from_slice(&target.as_bytes()[at..place.start]);
+        out.extend_from_slice(&target.as_bytes()[at..range.start]);
         out.extend_from_slice(number.to_string().as_bytes());
-        at = place.end;
+        at = range.end;
     }
     other.buffer().extend_from_slice(&target.as_bytes()[at..]);
     Some(other)
 }
 
-/// Where a query parameter's value stands.
+/// The range of a query parameter's value.
 fn value(target: &str, name: &str) -> Option<Range<usize>> {
     let mut at = target.find('?')? + 1;
     for pair in target[at..].split('&') {
@@ -92,8 +92,9 @@ fn value(target: &str, name: &str) -> Option<Range<usize>> {
     None
 }
 
-/// Whether a key's query has nothing but its page: its list is whole.
-pub fn is_whole_list(key: &[u8]) -> bool {
+/// Whether a key's query has only a limit and an offset, so that it is a page of
+/// the whole list.
+pub(crate) fn is_whole_list(key: &[u8]) -> bool {
     let target = target_of(key);
     let query = target.split_once('?').map_or("", |(_, query)| query);
     let page = |pair: &str| pair.starts_with("limit=") || pair.starts_with("offset=");
@@ -101,7 +102,7 @@ pub fn is_whole_list(key: &[u8]) -> bool {
 }
 
 /// The path of a target.
-pub fn path(target: &str) -> &str {
+pub(crate) fn path(target: &str) -> &str {
     &target[..target.find('?').unwrap_or(target.len())]
 }
 

@@ -1,26 +1,26 @@
-//! Dot segments in what is left of a path (RFC 3986 §5.2.4): `.` and `..`, in
-//! every spelling that a server on the way may take for one.
+//! Finds dot segments (RFC 3986 §5.2.4), `.` and `..`, in every form that some
+//! server takes for one. They would lead to a path outside of the base URL or of
+//! `upstream_path`.
 //!
-//! They would lead out of the base URL's path, or out of `upstream_path`. A dot
-//! may be percent-encoded; a segment may end with a slash or a backslash, either
-//! of which may be percent-encoded too, or with the semicolon of parameters,
-//! which some servers cut off before they resolve dots. What is encoded twice is
-//! not decoded by who follows the standard.
+//! A dot may be percent-encoded. A segment may end with a slash or a backslash,
+//! either of which may be percent-encoded, or with the semicolon of parameters,
+//! which some servers remove before they resolve dots. Text that is encoded twice
+//! is not decoded twice by a server that follows the RFC.
 
 /// Whether a path has a dot segment.
 pub(super) fn has_dot_segment(path: &[u8]) -> bool {
-    // Most paths have neither.
+    // Most paths contain neither.
     if memchr::memchr2(b'.', b'%', path).is_none() {
         return false;
     }
     let mut rest = path;
     loop {
-        let (dots, behind) = dots(rest);
-        let ends = behind.is_empty() || separator(behind).is_some() || parameters(behind);
+        let (dots, after) = dots(rest);
+        let ends = after.is_empty() || separator(after).is_some() || parameters(after);
         if matches!(dots, 1 | 2) && ends {
             return true;
         }
-        rest = behind;
+        rest = after;
         rest = loop {
             if rest.is_empty() {
                 return false;
@@ -33,7 +33,7 @@ pub(super) fn has_dot_segment(path: &[u8]) -> bool {
     }
 }
 
-/// How many dots stand at the beginning, and what stands behind them.
+/// The number of dots at the beginning, and what follows them.
 fn dots(mut path: &[u8]) -> (usize, &[u8]) {
     let mut count = 0;
     loop {
@@ -54,6 +54,7 @@ fn separator(path: &[u8]) -> Option<usize> {
     }
 }
 
+/// Whether a semicolon is at the beginning.
 fn parameters(path: &[u8]) -> bool {
     matches!(path, [b';', ..] | [b'%', b'3', b'b' | b'B', ..])
 }
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_dot_segments() {
+    fn forms_of_dot_segments() {
         for path in [
             ".",
             "..",

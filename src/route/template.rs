@@ -1,8 +1,9 @@
-//! Path templates: `/blocks/{block}/activity`, `/{rest:*}`. Pure; made at load.
+//! Path templates, such as `/blocks/{block}/activity` and `/{rest:*}`. Pure; parsed at
+//! load.
 
 use super::Parameter;
 
-/// A path with parameters, cut into pieces.
+/// A path with parameters, in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(pub(super) Vec<Piece>);
 
@@ -11,43 +12,42 @@ pub(super) enum Piece {
     Literal(Box<str>),
     /// The parameter of this index in the path's order.
     Param(usize),
-    /// All that is left of the path, as it came.
+    /// The rest of the path, unchanged.
     Tail,
 }
 
-/// Why a path template cannot be.
+/// Why a path template is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// A path begins with a slash, and has no empty or dot segments.
+    /// It does not begin with a slash, or has empty or dot segments.
     #[error("a path begins with / and has no empty, . or .. segments")]
     NotAPath,
-    /// A parameter is a whole segment.
+    /// A parameter is not a whole segment, or has an invalid name.
     #[error(
         "a parameter is a whole segment, such as /{{name}}/, with a name of letters, digits and _"
     )]
     BadParameter,
-    /// A character that would need percent-encoding.
+    /// A character that must be percent-encoded.
     #[error("a path is ASCII without blanks, ?, # and %")]
     BadCharacter,
-    /// A tail is the last segment.
+    /// A tail is not the last segment.
     #[error("a tail, {{name:*}}, is the last segment")]
     TailInside,
-    /// A parameter that the path does not have.
+    /// A parameter that the route's path does not have.
     #[error("there is no parameter {{{0}}} in the route's path")]
     UnknownParameter(String),
 }
 
-/// Whether a segment takes all that is left of a path: `{name:*}`.
+/// Whether a segment is a tail, which matches the rest of a path: `{name:*}`.
 pub(super) fn is_tail(segment: &str) -> bool {
     segment.starts_with('{') && segment.ends_with(":*}")
 }
 
-/// The names of the parameters of a path template, in its order; its tail is
-/// none.
+/// The names of the parameters of a path template, in its order, without its tail.
 ///
 /// # Errors
-/// Where the template is not a path.
-pub fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
+/// Where the template is invalid.
+pub(crate) fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
     let segments = path.strip_prefix('/').ok_or(TemplateError::NotAPath)?;
     let mut names = Vec::new();
     let mut segments = segments.split('/').peekable();
@@ -79,10 +79,10 @@ pub fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
 }
 
 impl Template {
-    /// Cuts a template whose parameters are those of `names`.
+    /// Parses a template with the parameters `names`.
     ///
     /// # Errors
-    /// Where it is not a path or has a parameter that is not in `names`.
+    /// Where it is invalid or has a parameter that is not in `names`.
     pub fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
         parameter_names(path)?;
         let mut pieces = Vec::new();
@@ -109,8 +109,7 @@ impl Template {
         Ok(Self(pieces))
     }
 
-    /// The segment, counted from 0 after the first slash, in which a parameter
-    /// stands.
+    /// The segment of a parameter, counted from 0.
     pub fn segment_of(&self, parameter: usize) -> Option<usize> {
         let at = self
             .0

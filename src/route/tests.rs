@@ -1,4 +1,4 @@
-//! What a route table finds, and how it spells what it finds.
+//! Which route a table finds, and the canonical form of requests.
 
 use super::*;
 use crate::cache::policy::Mode;
@@ -15,23 +15,24 @@ fn parameter(name: &str, kind: ParameterType, default: Option<&str>) -> Paramete
 fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) -> Route {
     let names = parameter_names(path).unwrap();
     Route {
-        name: name.into(),
-        summary: None,
-        path: path.into(),
-        methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
-        any_query: false,
-        upstream: 0,
-        headers: HeaderMode::Typed,
-        upstream_path: Template::new(path, &names).unwrap(),
-        params,
-        query,
-        strict_query: false,
-        response: ResponseSchema::Json,
-        cache: Policy::default(),
-        pages: None,
-        places: ChainSegments::default(),
-        derived_from: None,
         number: 0,
+        name: name.into(),
+        request: RequestRules {
+            path: path.into(),
+            methods: Methods::Listed(vec![Method::GET, Method::HEAD]),
+            params,
+            query,
+            strict_query: false,
+            any_query: false,
+        },
+        upstream: UpstreamTarget {
+            number: 0,
+            path: Template::new(path, &names).unwrap(),
+        },
+        headers: HeaderMode::Typed,
+        cache: Policy::default(),
+        chain: ChainRules::default(),
+        docs: RouteDocs::default(),
     }
 }
 
@@ -59,7 +60,7 @@ fn table() -> RouteTable {
         ]
     };
     let mut strict = route("strict", "/strict", vec![], page());
-    strict.strict_query = true;
+    strict.request.strict_query = true;
     let mut moved = route(
         "moved",
         "/a/{one}/b/{two}",
@@ -69,7 +70,7 @@ fn table() -> RouteTable {
         ],
         vec![],
     );
-    moved.upstream_path = Template::new("/{two}/x/{one}", &["one", "two"]).unwrap();
+    moved.upstream.path = Template::new("/{two}/x/{one}", &["one", "two"]).unwrap();
     RouteTable::new(vec![
         route(
             "token",
@@ -102,7 +103,7 @@ fn key(target: &str) -> Result<String, String> {
 }
 
 #[test]
-fn spellings_of_one_question_have_one_canonical_form() {
+fn equivalent_requests_have_one_canonical_form() {
     let hash = "ab".repeat(32);
     let upper = hash.to_uppercase();
     let rows = [
@@ -139,7 +140,7 @@ fn spellings_of_one_question_have_one_canonical_form() {
 }
 
 #[test]
-fn refusals() {
+fn invalid_requests() {
     for (target, part) in [
         ("/blocks/1/activity?limit=1&limit=1", "given once"),
         ("/blocks/1/activity?limit=1&%6Cimit=2", "given once"),
@@ -180,7 +181,7 @@ fn paths_without_a_route() {
 }
 
 #[test]
-fn a_parameter_has_no_dot_segment_in_it() {
+fn a_parameter_with_a_dot_segment_is_refused() {
     let table = table();
     for (ticker, is_refused) in [
         ("..%2f..%2fsecret", true),
@@ -203,9 +204,9 @@ fn a_parameter_has_no_dot_segment_in_it() {
 }
 
 #[test]
-fn a_tail_takes_all_that_is_left_as_it_came() {
+fn a_tail_matches_the_rest_of_the_path_unchanged() {
     let mut all = route("all", "/{rest:*}", vec![], vec![]);
-    all.any_query = true;
+    all.request.any_query = true;
     let files = route("files", "/files/{rest:*}", vec![], vec![]);
     let table = RouteTable::new(vec![all, files]).unwrap();
     for path in [
@@ -218,7 +219,9 @@ fn a_tail_takes_all_that_is_left_as_it_came() {
     ] {
         let found = table.find(path).unwrap();
         let refused = found.route.canonical(&found.captures, None);
-        let invalid = refused.err().unwrap_or_else(|| panic!("{path} is taken"));
+        let invalid = refused
+            .err()
+            .unwrap_or_else(|| panic!("{path} is accepted"));
         assert_eq!(&*invalid.parameter, "path");
     }
     for (path, query, name, target) in [
@@ -241,7 +244,7 @@ fn a_tail_takes_all_that_is_left_as_it_came() {
 }
 
 #[test]
-fn overlapping_routes_are_named() {
+fn overlapping_routes_are_refused() {
     let twice = vec![
         route(
             "first",
@@ -262,7 +265,7 @@ fn overlapping_routes_are_named() {
         errors[0].to_string(),
         "overlaps the route \"first\" (/a/{x})"
     );
-    // A literal segment is more exact than a parameter: no overlap.
+    // A literal segment is more specific than a parameter: no overlap.
     let beside = vec![
         route(
             "any",
@@ -279,7 +282,7 @@ fn overlapping_routes_are_named() {
 }
 
 #[test]
-fn templates() {
+fn invalid_templates() {
     assert_eq!(parameter_names("/a/{b}/c/{d_1}"), Ok(vec!["b", "d_1"]));
     for (path, error) in [
         ("a", TemplateError::NotAPath),
@@ -301,28 +304,28 @@ fn templates() {
 }
 
 #[test]
-fn numbers_outlive_a_table_and_places_do_not() {
+fn numbers_outlive_a_table_and_indices_do_not() {
     let simple = |name: &str| route(name, &format!("/{name}"), vec![], vec![]);
     let mut derived = simple("c");
-    derived.derived_from = Some(1);
+    derived.chain.derived_from = Some(1);
     let mut table = RouteTable::new(vec![simple("a"), simple("b"), derived]).unwrap();
-    assert_eq!(table.given(), 3);
-    assert_eq!(table.get(2).unwrap().derived_from, Some(1));
+    assert_eq!(table.assigned(), 3);
+    assert_eq!(table.get(2).unwrap().chain.derived_from, Some(1));
     table.renumber(&[7, 1, 9], 10);
-    assert_eq!(table.given(), 10);
+    assert_eq!(table.assigned(), 10);
     let names = [0, 1, 7, 9, 10].map(|number| table.get(number).map(|route| &*route.name));
     assert_eq!(names, [None, Some("b"), Some("a"), Some("c"), None]);
-    assert_eq!(table.get(9).unwrap().derived_from, Some(1));
+    assert_eq!(table.get(9).unwrap().chain.derived_from, Some(1));
     let found = table.find("/c").unwrap();
     assert_eq!((found.index, found.route.number), (2, 9));
     let key = found.route.canonical(&found.captures, None).unwrap();
     assert_eq!((key.route(), key.target()), (9, "/c"));
     table.renumber(&[7, 10, 9], 11);
-    assert_eq!(table.get(9).unwrap().derived_from, Some(10));
+    assert_eq!(table.get(9).unwrap().chain.derived_from, Some(10));
 }
 
 #[test]
-fn what_a_route_keeps_of_the_one_before_it() {
+fn changes_that_keep_stored_responses() {
     let page = |max| {
         vec![parameter(
             "limit",
@@ -332,7 +335,10 @@ fn what_a_route_keeps_of_the_one_before_it() {
     };
     let block = |zeros| vec![parameter("block", ParameterType::Block { zeros }, None)];
     let with = |zeros| route("b", "/b/{block}", block(zeros), vec![]);
-    assert!(with(0).has_same_meaning(&with(8)), "a hash is spelled out");
+    assert!(
+        with(0).has_same_meaning(&with(8)),
+        "a canonical request contains the hash"
+    );
     let before = route("a", "/a", vec![], page(60));
     let same = |change: fn(&mut Route)| {
         let mut after = before.clone();
@@ -341,38 +347,46 @@ fn what_a_route_keeps_of_the_one_before_it() {
     };
     for (what, change, expected) in [
         ("nothing", (|_| {}) as fn(&mut Route), true),
-        ("its words", |r| r.summary = Some("new".into()), true),
+        (
+            "its description",
+            |r| r.docs.summary = Some("new".into()),
+            true,
+        ),
         (
             "a bound",
-            |r| r.query[0].kind = ParameterType::Integer { min: 1, max: 100 },
+            |r| r.request.query[0].kind = ParameterType::Integer { min: 1, max: 100 },
             true,
         ),
         (
             "a default",
-            |r| r.query[0].default = Some("50".into()),
+            |r| r.request.query[0].default = Some("50".into()),
             true,
         ),
-        ("its refusals", |r| r.strict_query = true, true),
         (
-            "its use when stale",
+            "whether unknown parameters are refused",
+            |r| r.request.strict_query = true,
+            true,
+        ),
+        (
+            "how long it may be stale",
             |r| r.cache.stale_if_error = std::time::Duration::from_secs(9),
             true,
         ),
         ("its name", |r| r.name = "b".into(), false),
-        ("its path", |r| r.path = "/b".into(), false),
+        ("its path", |r| r.request.path = "/b".into(), false),
         (
-            "what it asks",
-            |r| r.upstream_path = Template::new("/b", &[]).unwrap(),
+            "its upstream path",
+            |r| r.upstream.path = Template::new("/b", &[]).unwrap(),
             false,
         ),
         (
             "a type",
-            |r| r.query[0].kind = ParameterType::Block { zeros: 0 },
+            |r| r.request.query[0].kind = ParameterType::Block { zeros: 0 },
             false,
         ),
-        ("a parameter", |r| r.query.clear(), false),
-        ("its query", |r| r.any_query = true, false),
-        ("its fields", |r| r.headers = HeaderMode::All, false),
+        ("a parameter", |r| r.request.query.clear(), false),
+        ("its query", |r| r.request.any_query = true, false),
+        ("its header fields", |r| r.headers = HeaderMode::All, false),
         ("its mode", |r| r.cache.mode = Mode::Respect, false),
         (
             "its times",
@@ -380,11 +394,15 @@ fn what_a_route_keeps_of_the_one_before_it() {
             false,
         ),
         (
-            "what becomes of cookies",
+            "its treatment of cookies",
             |r| r.cache.set_cookie = crate::cache::storable::SetCookie::Never,
             false,
         ),
-        ("its pages", |r| r.pages = NonZeroU32::new(60), false),
+        (
+            "its window",
+            |r| r.chain.window = NonZeroU32::new(60),
+            false,
+        ),
     ] {
         assert_eq!(same(change), expected, "{what}");
     }

@@ -125,10 +125,10 @@ pub(super) fn after(
             Mode::Respect => before.relay.targets == targets(config.targeted.clone()),
             Mode::Off | Mode::Override => true,
         };
-        let name = upstreams.get(route.upstream).name();
-        let of_one_upstream = name == known.get(old.upstream).name();
+        let name = upstreams.get(route.upstream.number).name();
+        let of_one_upstream = name == known.get(old.upstream.number).name();
         of_one_upstream
-            && upstreams.stays(route.upstream, known)
+            && upstreams.stays(route.upstream.number, known)
             && alike
             && route.has_same_meaning(old)
     };
@@ -143,7 +143,7 @@ pub(super) fn after(
     }
     // From here on nothing fails.
     let given = numbers.iter().map(|number| usize::from(*number) + 1).max();
-    let given = given.unwrap_or(0).max(before.routes.given());
+    let given = given.unwrap_or(0).max(before.routes.assigned());
     config.routes.renumber(&numbers, given);
     let cache = before.cache.after(config.cache_bytes, chain.clone());
     if !cache.store().is_same_as(before.cache.store()) {
@@ -180,7 +180,7 @@ fn numbers(
     keeps: impl Fn(&Route, &Route) -> bool,
     done: &mut ReloadReport,
 ) -> Result<Vec<u16>, String> {
-    let mut next = before.given();
+    let mut next = before.assigned();
     let mut numbers = Vec::new();
     for route in routes.routes() {
         let mut old = before.routes().iter();

@@ -131,7 +131,7 @@ async fn one_that_cannot_be_told_is_done_without() {
     let left = process.wait();
     assert_eq!(left.code(), Some(0), "{}", left.errors);
     assert_eq!(
-        left.errors.matches("cannot be told").count(),
+        left.errors.matches("cannot be notified").count(),
         1,
         "{}",
         left.errors

@@ -163,7 +163,7 @@ fn libraries_are_used_only_where_they_belong() {
             ],
         ),
         ("clap", &["cli"]),
-        ("matchit", &["route"]),
+        ("matchit", &["route::table"]),
         (
             "prometheus_client",
             &["telemetry::metrics", "telemetry::metrics::upstream"],

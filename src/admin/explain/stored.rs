@@ -55,7 +55,11 @@ pub(super) fn response(
     if let Some(page) = stored.page() {
         described["tags"] = tags(page);
     }
-    let ticker = route.places.ticker.and_then(|at| segment(key.target(), at));
+    let ticker = route
+        .chain
+        .segments
+        .ticker
+        .and_then(|at| segment(key.target(), at));
     if let Some(ticker) = ticker.and_then(|ticker| decode(ticker, false)) {
         described["tags"] = json!({ "ticker": ticker });
     }
@@ -111,7 +115,7 @@ pub(super) fn windows(gateway: &Gateway, route: &Route, key: &Key, now: Moment) 
         })
     });
     json!({
-        "upstream_page": route.pages,
+        "upstream_page": route.chain.window,
         "sliceable": gateway.fill.is_sliceable(key.route()),
         "windows": windows.collect::<Vec<_>>(),
     })

@@ -76,18 +76,18 @@ fn of_url(key: Key, route: &Route) -> Meaning {
     let target = key.target();
     let mut certain = vec![of_key(&key, route)];
     // Otherwise it would be cut again from the windows of its block.
-    let source = route.derived_from.and(route.places.hex64);
+    let source = route.chain.derived_from.and(route.chain.segments.hex64);
     if let Some(tx) = source.and_then(|at| segment(target, at)) {
         certain.push(Purge::Text(tx.into()));
     }
-    let has_alias = route.cache.mode == Mode::Chain && route.places.block.is_some();
+    let has_alias = route.cache.mode == Mode::Chain && route.chain.segments.block.is_some();
     let alias = has_alias.then_some(Alias::Path(key));
     Meaning { certain, alias }
 }
 
 fn of_key(key: &Key, own: &Route) -> Purge {
     let (route, target) = (key.route(), key.target());
-    match own.pages {
+    match own.chain.window {
         // Its pages are cut from shared windows, so they are purged together.
         Some(_) => Purge::Path {
             route,
@@ -153,12 +153,16 @@ fn tickers(ticker: &str, routes: &RouteTable) -> Result<Vec<Purge>, Invalid> {
     let mut canonical = Vec::new();
     ParameterType::Ticker.write_canonical("tag=ticker:", &raw, false, &mut canonical)?;
     let canonical = String::from_utf8_lossy(&canonical);
-    Ok(segments(routes, |route| route.places.ticker, &canonical))
+    Ok(segments(
+        routes,
+        |route| route.chain.segments.ticker,
+        &canonical,
+    ))
 }
 
 /// The purges of a block by its canonical name on all routes.
 fn blocks(routes: &RouteTable, name: &str) -> Vec<Purge> {
-    segments(routes, |route| route.places.block, name)
+    segments(routes, |route| route.chain.segments.block, name)
 }
 
 fn segments(
@@ -207,7 +211,7 @@ pub(super) fn of_alias(alias: &Alias, routes: &RouteTable, chain: &Chain) -> Vec
 
 /// The purge of a key's block by its other name.
 fn other_name(key: &Key, route: &Route, chain: &Chain) -> Option<Purge> {
-    let (at, tip) = (route.places.block?, route.cache.tip);
+    let (at, tip) = (route.chain.segments.block?, route.cache.tip);
     let name = match block(key.target(), at)? {
         BlockReference::Height(height) => hex(&chain.hash_at(tip, height)?),
         BlockReference::Hash(hash) => match chain.height_of(tip, &hash) {

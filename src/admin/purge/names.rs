@@ -12,7 +12,7 @@ pub(super) fn route_names(routes: &RouteTable) -> String {
 
 /// The paths that there are.
 pub(in crate::admin) fn paths(routes: &RouteTable) -> String {
-    let paths = routes.routes().iter().map(|route| &*route.path);
+    let paths = routes.routes().iter().map(|route| &*route.request.path);
     format!(
         "the path of a route, with its query, or an absolute URL with one: {}",
         List(paths.collect())

@@ -17,17 +17,17 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
     let text = |text: &str| Value::from(text);
     let mut table = toml::Table::new();
     table.insert("name".into(), text(&route.name));
-    let upstream = config.upstream_name(route.upstream);
+    let upstream = config.upstream_name(route.upstream.number);
     table.insert("upstream".into(), text(upstream));
-    if let Some(summary) = &route.summary {
+    if let Some(summary) = &route.docs.summary {
         table.insert("summary".into(), text(summary));
     }
-    table.insert("path".into(), text(&route.path));
-    let upstream_path = route.upstream_path.print(&route.params);
-    if *upstream_path != *route.path {
+    table.insert("path".into(), text(&route.request.path));
+    let upstream_path = route.upstream.path.print(&route.request.params);
+    if *upstream_path != *route.request.path {
         table.insert("upstream_path".into(), Value::from(upstream_path));
     }
-    let methods = match &route.methods {
+    let methods = match &route.request.methods {
         Methods::Any => vec![text("*")],
         Methods::Listed(methods) => methods.iter().map(|method| text(method.as_str())).collect(),
     };
@@ -39,18 +39,21 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
         "headers".into(),
         text(headers.map_or("typed", |(name, _)| name)),
     );
-    if route.any_query {
+    if route.request.any_query {
         table.insert("query".into(), text("any"));
     }
     let schema = ResponseSchema::NAMES
         .iter()
-        .find(|(_, schema)| *schema == route.response);
+        .find(|(_, schema)| *schema == route.docs.response);
     table.insert(
         "response".into(),
         text(schema.map_or("json", |(name, _)| name)),
     );
-    table.insert("strict_query".into(), route.strict_query.into());
-    for (key, parameters) in [("params", &route.params), ("query", &route.query)] {
+    table.insert("strict_query".into(), route.request.strict_query.into());
+    for (key, parameters) in [
+        ("params", &route.request.params),
+        ("query", &route.request.query),
+    ] {
         if !parameters.is_empty() {
             let entries = parameters
                 .iter()
@@ -58,11 +61,12 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Value {
             table.insert(key.into(), Value::Table(entries.collect()));
         }
     }
-    if let Some(size) = route.pages {
+    if let Some(size) = route.chain.window {
         table.insert("pages".into(), true.into());
         table.insert("upstream_page".into(), i64::from(size.get()).into());
     }
     if let Some(source) = route
+        .chain
         .derived_from
         .and_then(|source| config.routes.get(source))
     {

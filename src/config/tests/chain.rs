@@ -182,8 +182,8 @@ fn chain_mode_is_printed_so_that_it_can_be_read() {
     for (one, other) in config.routes.routes().iter().zip(again.routes.routes()) {
         assert_eq!(one.cache, other.cache, "{}", one.name);
         assert_eq!(
-            (one.pages, one.derived_from),
-            (other.pages, other.derived_from)
+            (one.chain.window, one.chain.derived_from),
+            (other.chain.window, other.chain.derived_from)
         );
     }
     let tips: Vec<_> = config

@@ -266,7 +266,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
     let config = Config::parse_with("p", "upstream.url = \"http://127.0.0.1:1\"\n", &overrides);
     let config = config.unwrap();
     assert_eq!(
-        config.upstream_name(config.routes.routes()[1].upstream),
+        config.upstream_name(config.routes.routes()[1].upstream.number),
         "runes"
     );
     assert_eq!(config.upstreams[1].urls, [url(9)]);

@@ -1,0 +1,179 @@
+//! The table of all routes, with the router that finds one for a path.
+
+use matchit::Router;
+
+use super::Route;
+use super::request::Captures;
+use super::template::is_tail;
+use crate::validate::decode;
+
+/// All routes.
+#[derive(Clone, Default)]
+pub struct RouteTable {
+    routes: Box<[Route]>,
+    /// For each number that was assigned in this process, the index of its route.
+    indices: Box<[Option<u16>]>,
+    router: Router<u16>,
+}
+
+/// Why a table cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TableError {
+    /// Two routes match the same path.
+    #[error("overlaps the route \"{other}\" ({path})")]
+    Overlap {
+        /// The index of the second route.
+        index: usize,
+        /// The name of the first one.
+        other: String,
+        /// The path of the first one.
+        path: String,
+    },
+    /// More routes than there are numbers.
+    #[error("there are more than 65535 routes")]
+    TooMany,
+}
+
+/// The route that matches a path.
+pub struct RouteMatch<'t, 'p> {
+    /// The route.
+    pub route: &'t Route,
+    /// Its index in the table.
+    pub index: u16,
+    /// The values of its path parameters.
+    pub captures: Captures<'p>,
+}
+
+impl RouteTable {
+    /// Makes the table.
+    ///
+    /// # Errors
+    /// Each route that overlaps one before it.
+    pub(crate) fn new(routes: Vec<Route>) -> Result<Self, Vec<TableError>> {
+        let mut router = Router::new();
+        let mut errors = Vec::new();
+        for (index, route) in routes.iter().enumerate() {
+            let Ok(number) = u16::try_from(index) else {
+                return Err(vec![TableError::TooMany]);
+            };
+            let (path, bare) = router_paths(&route.request.path);
+            let inserted = router.insert(path, number);
+            let bare = bare.map_or(Ok(()), |bare| router.insert(bare, number));
+            if inserted.and(bare).is_err() {
+                let shape = shape(&route.request.path);
+                let mut before = routes[..index].iter();
+                let other = before.find(|r| self::shape(&r.request.path) == shape);
+                errors.push(TableError::Overlap {
+                    index,
+                    other: other.map_or_else(String::new, |r| r.name.to_string()),
+                    path: other.map_or_else(String::new, |r| r.request.path.to_string()),
+                });
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut table = Self {
+            routes: routes.into(),
+            indices: Box::default(),
+            router,
+        };
+        let numbers: Vec<u16> = (0_u16..).take(table.routes.len()).collect();
+        table.renumber(&numbers, numbers.len());
+        Ok(table)
+    }
+
+    /// Assigns another number to each route, in the table's order. `assigned` is
+    /// how many numbers have been assigned in the process so far.
+    pub(crate) fn renumber(&mut self, numbers: &[u16], assigned: usize) {
+        let mut indices = vec![None; assigned];
+        for (index, (route, number)) in (0_u16..).zip(self.routes.iter_mut().zip(numbers)) {
+            route.number = *number;
+            if let Some(slot) = indices.get_mut(usize::from(*number)) {
+                *slot = Some(index);
+            }
+            // Before the first call it is an index.
+            let source = route.chain.derived_from.and_then(|at| {
+                let at = match self.indices.get(usize::from(at)) {
+                    Some(index) => (*index)?,
+                    None => at,
+                };
+                numbers.get(usize::from(at)).copied()
+            });
+            route.chain.derived_from = source;
+        }
+        self.indices = indices.into();
+    }
+
+    /// How many numbers have been assigned to routes of this table and of those
+    /// before it.
+    pub(crate) fn assigned(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// The routes, in the file's order.
+    pub fn routes(&self) -> &[Route] {
+        &self.routes
+    }
+
+    /// The route with a number; `None` where there is none, or no longer.
+    pub fn get(&self, number: u16) -> Option<&Route> {
+        let index = (*self.indices.get(usize::from(number))?)?;
+        self.routes.get(usize::from(index))
+    }
+
+    /// The route that matches a path. None matches a path with a dot segment as a
+    /// parameter, since the upstream might resolve it. [`Route::canonical`] refuses
+    /// those within a tail or a parameter.
+    pub fn find<'t, 'p>(&'t self, path: &'p str) -> Option<RouteMatch<'t, 'p>> {
+        let found = self.router.at(path).ok()?;
+        let mut captures = Captures::default();
+        for (at, (name, value)) in found.params.iter().enumerate() {
+            if name == TAIL {
+                captures.tail = value;
+            } else if is_dot_segment(value) {
+                return None;
+            }
+            captures.put(at, value);
+        }
+        let index = *found.value;
+        Some(RouteMatch {
+            route: &self.routes[usize::from(index)],
+            index,
+            captures,
+        })
+    }
+}
+
+/// The name of the tail in the router.
+const TAIL: &str = "-tail";
+
+/// A path in the router's syntax. Where it has a tail, also the path without it:
+/// a tail may be empty, which the router does not match.
+fn router_paths(path: &str) -> (String, Option<String>) {
+    match path.rsplit_once('/') {
+        Some((before, last)) if is_tail(last) => {
+            (format!("{before}/{{*{TAIL}}}"), Some(format!("{before}/")))
+        }
+        _ => (path.to_owned(), None),
+    }
+}
+
+fn is_dot_segment(raw: &str) -> bool {
+    // The longest form is %2e%2e.
+    raw.len() <= 6
+        && (raw.starts_with('.') || raw.starts_with('%'))
+        && decode(raw, false).is_some_and(|text| matches!(&*text, "." | ".."))
+}
+
+/// A path without the names of its parameters: two routes with the same shape
+/// match the same paths.
+fn shape(path: &str) -> String {
+    let segments = path
+        .split('/')
+        .map(|segment| match segment.starts_with('{') {
+            true => "{}",
+            false => segment,
+        });
+    segments.collect::<Vec<_>>().join("/")
+}
