@@ -208,7 +208,7 @@ impl Config {
     pub fn ask_all_at(&mut self, url: Option<&Uri>) {
         for settings in &mut self.upstreams {
             if let Some(url) = url {
-                settings.urls = vec![url.clone()];
+                settings.endpoints.urls = vec![url.clone()];
             }
         }
     }

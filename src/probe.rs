@@ -162,7 +162,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
         }
     };
     if let Some(height) = height
-        && !upstream.hear_height(&answer, path, height)
+        && !upstream.record_reported_height(&answer, path, height)
     {
         // All blocks would count as final.
         chain.probe_failed(

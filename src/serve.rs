@@ -39,7 +39,7 @@ use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
 use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::upstream::SetupError;
-use crate::upstream::client::resolver::Names;
+use crate::upstream::client::resolver::Resolver;
 
 /// What a server is made from.
 pub struct Options {
@@ -52,7 +52,7 @@ pub struct Options {
     /// An upstream to run in this process, instead of the configured one.
     pub sandbox: Option<Sandbox>,
     /// Resolves the upstreams' names.
-    pub names: Names,
+    pub names: Resolver,
     /// The clock.
     pub clock: Clock,
     /// Inherited listening sockets.

@@ -102,9 +102,9 @@ fn upstreams(gateway: &Gateway) -> Value {
 
 fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
     let tally = upstream.tally();
-    let endpoints = upstream.fares();
-    let current = endpoints.iter().find(|endpoint| endpoint.is_present);
-    let keys = upstream.standings().into_iter().map(|key| {
+    let endpoints = upstream.endpoint_snapshots();
+    let current = endpoints.iter().find(|endpoint| endpoint.is_selected);
+    let keys = upstream.key_snapshots().into_iter().map(|key| {
         json!({
             "name": key.name,
             "budget_left": key.remaining,
@@ -114,7 +114,7 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
         })
     });
-    let mut breaker = current.map_or(Value::Null, |endpoint| breaker_state(endpoint.stance));
+    let mut breaker = current.map_or(Value::Null, |endpoint| breaker_state(endpoint.breaker));
     breaker["refused"] = tally.broken.load(Relaxed).into();
     let sent = SendReason::ALL.map(|reason| {
         let name = reason.name().replace('-', "_");
@@ -137,7 +137,7 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
         "crowded": tally.crowded.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
-        "clients": upstream.line().active_clients(),
+        "clients": upstream.queue().active_clients(),
         "heaviest_clients": heaviest(upstream),
         "retries_refused": tally.unretried.load(Relaxed),
         "breaker": breaker,
@@ -157,9 +157,9 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
 fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": snapshot.name,
-        "asked": snapshot.is_present,
+        "asked": snapshot.is_selected,
         "condition": snapshot.condition.name(),
-        "breaker": breaker_state(snapshot.stance),
+        "breaker": breaker_state(snapshot.breaker),
         "in_flight": snapshot.in_flight,
         "in_flight_limit": snapshot.limit,
         "sent": snapshot.sent,
@@ -186,7 +186,7 @@ fn last_failure(last: &LastFailure, clock: &Clock) -> Value {
 
 fn breaker_state(state: BreakerState) -> Value {
     json!({
-        "state": state.state(),
+        "state": state.name(),
         "open_seconds": match state {
             BreakerState::Open(left) => left.as_secs_f64(),
             BreakerState::Closed | BreakerState::HalfOpen => 0.0,
@@ -197,7 +197,7 @@ fn breaker_state(state: BreakerState) -> Value {
 /// The clients that used the most of the budget recently, which determines their
 /// position in the queue.
 fn heaviest(upstream: &Upstream) -> Vec<Value> {
-    let shares = upstream.line().busiest_clients(HEAVIEST).into_iter();
+    let shares = upstream.queue().busiest_clients(HEAVIEST).into_iter();
     let share = |share: ClientUsage| {
         json!({
             "client": share.client.map(|client| client.to_string()),
@@ -211,7 +211,7 @@ fn heaviest(upstream: &Upstream) -> Vec<Value> {
 
 /// How many requests wait, and how long those waited that were sent recently.
 fn queue(upstream: &Upstream) -> Value {
-    let line = upstream.line();
+    let line = upstream.queue();
     let waited = Priority::ALL.map(|priority| {
         let name = priority.name().replace('-', "_");
         (name, quantiles(line.recent_wait_quantiles(priority)))

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use http::Uri;
 use ordgate::clock::Clock;
 use ordgate::serve::StartError;
-use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{SetupError, Upstreams};
 
@@ -30,7 +30,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     match Upstreams::new(
         &served.upstreams,
         &keys,
-        &Names::default(),
+        &Resolver::default(),
         &Clock::machine(),
         None,
     ) {

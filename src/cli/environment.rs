@@ -172,13 +172,13 @@ pub(super) fn provider_keys(config: &Config) -> Result<ProviderKeys> {
     let mut shared_file = None;
     for settings in &config.upstreams {
         let name = &settings.name;
-        let file = settings.api_keys_file.as_deref();
-        if **name == *upstream::DEFAULT || !settings.has_own_keys_file {
+        let file = settings.keys.file.as_deref();
+        if **name == *upstream::DEFAULT || !settings.keys.has_own_file {
             shared_file = shared_file.or(file);
         }
         if **name != *upstream::DEFAULT {
             let variable = key_variable(name);
-            let file = file.filter(|_| settings.has_own_keys_file);
+            let file = file.filter(|_| settings.keys.has_own_file);
             let key = settings.key("api_keys_file");
             if let Some(own) = api_keys(&variable, &key, file)? {
                 keys.own.insert(name.clone(), own);
@@ -259,7 +259,7 @@ fn fit_connections(config: &mut Config) {
     };
     let upstreams = config.upstreams.iter();
     let slots: u64 = upstreams
-        .map(|one| u64::from(one.max_in_flight.get()))
+        .map(|one| u64::from(one.admission.max_in_flight.get()))
         .sum();
     let most = &mut config.server.connections.max_connections;
     let fit = allowed.saturating_sub(SPARE + slots).max(1);

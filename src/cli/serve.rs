@@ -9,7 +9,7 @@ use ordgate::sandbox::{self, Sandbox};
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
 use ordgate::telemetry;
-use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::client::resolver::Resolver;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::environment::{effective, equip, reread};
@@ -34,7 +34,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         config_name,
         load: Box::new(move || reread(&flags)),
         sandbox,
-        names: Names::default(),
+        names: Resolver::default(),
         clock: Clock::machine(),
         sockets,
         supervisor: supervisor.clone(),

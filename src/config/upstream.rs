@@ -17,7 +17,10 @@ use super::kinds::{
 };
 use super::problem::{FileSpan, Path};
 use super::server::FILE;
-use crate::upstream::{DEFAULT, Rate, Settings};
+use crate::upstream::{
+    AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Rate, Settings,
+    Timeouts,
+};
 
 /// Request fields that already have a meaning: a key in one of them would break the
 /// message, or a proxy on the way would take it for something else.
@@ -238,11 +241,12 @@ pub(super) fn settings(
     }
     for (name, urls) in overrides {
         match all.iter_mut().find(|settings| settings.name == *name) {
-            Some(settings) => settings.urls.clone_from(urls),
-            None => all.push(Settings {
-                urls: urls.clone(),
-                ..default.clone().settings(name)
-            }),
+            Some(settings) => settings.endpoints.urls.clone_from(urls),
+            None => {
+                let mut settings = default.clone().settings(name);
+                settings.endpoints.urls.clone_from(urls);
+                all.push(settings);
+            }
         }
     }
     all
@@ -291,27 +295,37 @@ impl UpstreamKeys {
     fn settings(self, name: &str) -> Settings {
         Settings {
             name: name.into(),
-            has_own_keys_file: name != DEFAULT && self.api_keys_file.is_set(),
-            urls: self.url.value,
-            max_lag: *self.max_lag,
-            return_after: *self.return_after,
-            api_key_header: self.api_key_header.value,
-            api_keys_file: self.api_keys_file.value,
-            allow_plain_http: *self.allow_plain_http,
-            ca_file: self.ca_file.value,
-            http2: *self.http2,
-            send_api_key: *self.send_api_key,
-            requests_per_minute: *self.requests_per_minute,
-            requests_per_second: *self.requests_per_second,
             passes_all: false,
-            max_in_flight: *self.max_in_flight,
-            min_in_flight: *self.min_in_flight,
-            queue_timeout: *self.queue_timeout,
-            max_queue: *self.max_queue,
-            connect_timeout: *self.connect_timeout,
-            first_byte_timeout: *self.first_byte_timeout,
-            timeout: *self.timeout,
-            idle_timeout: *self.idle_timeout,
+            endpoints: EndpointSettings {
+                urls: self.url.value,
+                max_lag: *self.max_lag,
+                return_after: *self.return_after,
+            },
+            keys: KeySettings {
+                has_own_file: name != DEFAULT && self.api_keys_file.is_set(),
+                header: self.api_key_header.value,
+                file: self.api_keys_file.value,
+                send: *self.send_api_key,
+                allow_plain_http: *self.allow_plain_http,
+                requests_per_minute: *self.requests_per_minute,
+                requests_per_second: *self.requests_per_second,
+            },
+            connections: PoolSettings {
+                ca_file: self.ca_file.value,
+                http2: *self.http2,
+                connect_timeout: *self.connect_timeout,
+                idle_timeout: *self.idle_timeout,
+            },
+            admission: AdmissionSettings {
+                max_in_flight: *self.max_in_flight,
+                min_in_flight: *self.min_in_flight,
+                queue_timeout: *self.queue_timeout,
+                max_queue: *self.max_queue,
+            },
+            timeouts: Timeouts {
+                first_byte: *self.first_byte_timeout,
+                whole: *self.timeout,
+            },
             max_body_bytes: *self.max_body_bytes,
             request_body: self.request_body.value.limits(),
             response_body: self.response_body.value.limits(),

@@ -62,7 +62,7 @@ impl Config {
             )));
         }
         let has = |scheme: &str| {
-            let mut urls = settings.urls.iter();
+            let mut urls = settings.endpoints.urls.iter();
             urls.any(|url| url.scheme_str() == Some(scheme))
         };
         if with_keys && has("http") && has("https") {
@@ -71,7 +71,7 @@ impl Config {
                 key("url")
             ));
         }
-        let slots = settings.max_in_flight.get();
+        let slots = settings.admission.max_in_flight.get();
         if slots < MIN_SHARED_SLOTS {
             warnings.push(format!(
                 "{} is {slots}: with fewer than {MIN_SHARED_SLOTS}, one client's slow requests can hold up all others; set at least {MIN_SHARED_SLOTS}",

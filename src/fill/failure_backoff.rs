@@ -167,7 +167,7 @@ fn is_remembered(failure: &Failure) -> bool {
         failure,
         Failure::TooLarge | Failure::TargetRefused(_) | Failure::NoSuchRoute { .. }
     );
-    is_of_target || failure.health() == RequestOutcome::Failed
+    is_of_target || failure.outcome() == RequestOutcome::Failure
 }
 
 #[cfg(test)]

@@ -67,13 +67,13 @@ async fn probe(fill: &Fill, upstream: &Upstream, at: usize, tip: Option<u16>) {
     let Some((source, path)) = source.and_then(|source| Some((source, source.path.as_deref()?)))
     else {
         // The endpoint's breaker gets the outcome.
-        upstream.knock(at, ANYTHING).await;
+        upstream.check_standby(at, ANYTHING).await;
         return;
     };
-    match upstream.ask_standby(at, path).await {
+    match upstream.fetch_standby(at, path).await {
         Ok(answer) if answer.status == StatusCode::OK => {
             if let Ok(Some(height)) = height(&answer.body, &source.height) {
-                upstream.hear_standby(at, path, height);
+                upstream.record_standby_height(at, path, height);
             }
         }
         Ok(_) => {}

@@ -182,7 +182,7 @@ impl Fetch {
         let ((own, at), (given_up, at_given_up)) = (as_get(), as_get());
         let storing = Storing {
             max: relay.max_stored(route),
-            deadline: Instant::now() + settings.timeout,
+            deadline: Instant::now() + settings.timeouts.whole,
             store: Box::new(move |body| {
                 if let Some(route) = at.routes.get(own.request.key.route()) {
                     let status = begun.variant.status;

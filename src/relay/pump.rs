@@ -166,7 +166,7 @@ impl Pump {
         if is_endless {
             self.linger(client, &lingering, &mut place);
         }
-        let long = Instant::now() + self.upstream.settings().timeout;
+        let long = Instant::now() + self.upstream.settings().timeouts.whole;
         let mut late = storing.as_ref().map_or(long, |storing| storing.deadline);
         loop {
             if storing.is_none() && !self.has_room(client, &lingering, &mut place).await {
@@ -230,12 +230,12 @@ impl Pump {
     /// How long the clients may take nothing, and how long an upstream without a
     /// minimum rate may send nothing.
     fn patience(&self) -> Duration {
-        self.upstream.settings().first_byte_timeout
+        self.upstream.settings().timeouts.first_byte
     }
 
     /// Whether other requests wait for a slot.
     fn others_wait(&self) -> bool {
-        !self.upstream.line().is_empty()
+        !self.upstream.queue().is_empty()
     }
 
     /// Gives the slot back if the body may linger.

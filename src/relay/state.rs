@@ -36,14 +36,14 @@ impl RelayState {
         self.lingering()
             .retain(|name, _| upstreams.named(name).is_some());
         for (_, upstream) in upstreams.iter() {
-            let slots = upstream.settings().max_in_flight.get();
+            let slots = upstream.settings().admission.max_in_flight.get();
             self.lingering_at(upstream).bound(slots);
         }
     }
 
     /// The bodies of an upstream that continue without a slot.
     pub(super) fn lingering_at(&self, upstream: &Upstream) -> Arc<Lingering> {
-        let slots = upstream.settings().max_in_flight.get();
+        let slots = upstream.settings().admission.max_in_flight.get();
         let mut lingering = self.lingering();
         let of_upstream = lingering.entry(upstream.name().into());
         of_upstream
@@ -67,13 +67,13 @@ mod tests {
     use crate::config::Config;
     use crate::identify::Client;
     use crate::upstream::ProviderKeys;
-    use crate::upstream::client::resolver::Names;
+    use crate::upstream::client::resolver::Resolver;
 
     #[test]
     fn bodies_without_a_slot_are_bounded_separately_for_each_upstream() {
         let text = "upstream.url = \"http://127.0.0.1:1\"\nupstreams.runes.max_in_flight = 1\n";
         let config = Config::parse("p", text).unwrap();
-        let (keys, names) = (ProviderKeys::default(), Names::default());
+        let (keys, names) = (ProviderKeys::default(), Resolver::default());
         let upstreams = |config: &Config| {
             Upstreams::new(&config.upstreams, &keys, &names, &Clock::manual(), None).unwrap()
         };

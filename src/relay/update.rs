@@ -159,7 +159,7 @@ impl Fetch {
         for target in invalidate::targets(&self.request.method, &target, status, fields) {
             for other in relay.routes.routes() {
                 let upstream = relay.upstreams.get(other.upstream.number);
-                if !upstream.has_origin_of(origin) {
+                if !upstream.shares_origin_with(origin) {
                     continue;
                 }
                 let mut key = Key::begin(other.number);

@@ -83,7 +83,7 @@ async fn probe_tips(current: Current, mut changes: watch::Receiver<()>) {
             probes.spawn(probe::watch(gateway.fill.clone(), tip));
         }
         for (number, upstream) in gateway.upstreams.iter() {
-            if upstream.settings().urls.len() > 1 {
+            if upstream.settings().endpoints.urls.len() > 1 {
                 let (fill, upstream) = (gateway.fill.clone(), upstream.clone());
                 probes.spawn(standby::watch(fill, upstream, gateway.tips_of(number)));
             }

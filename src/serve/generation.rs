@@ -36,7 +36,7 @@ use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
-use crate::upstream::client::resolver::Names;
+use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
 /// What tells this process from others; it survives reloads.
@@ -76,7 +76,7 @@ fn random() -> Result<u64, StartError> {
 pub fn gateway(
     config: Config,
     keys: &ProviderKeys,
-    names: &Names,
+    names: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
@@ -109,7 +109,7 @@ pub(super) fn after(
     before: &Gateway,
     mut config: Config,
     keys: &ProviderKeys,
-    names: &Names,
+    names: &Resolver,
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
     let known = &before.fill.upstreams;
     let upstreams = Upstreams::after(known, &config.upstreams, keys, names, &before.clock);
@@ -269,9 +269,9 @@ fn assemble(
     });
     for (number, upstream) in gateway.upstreams.iter() {
         let tips = gateway.tips_of(number);
-        let endpoints = upstream.settings().urls.len();
+        let endpoints = upstream.settings().endpoints.urls.len();
         let probes = probe::each_minute(&gateway.fill, endpoints, &tips);
-        upstream.keep_for_probes(probes);
+        upstream.reserve_for_probes(probes);
         upstream.set_status_paths(status_paths(&gateway, &tips));
     }
     gateway

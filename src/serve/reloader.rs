@@ -24,7 +24,7 @@ use crate::listener::{Acceptor, Current};
 use crate::reload::ReloadResult;
 use crate::telemetry;
 use crate::upstream::ProviderKeys;
-use crate::upstream::client::resolver::Names;
+use crate::upstream::client::resolver::Resolver;
 
 /// What is read at the start and by each reload, with flags applied.
 pub struct LoadedConfig {
@@ -94,7 +94,7 @@ pub(super) struct Reloader {
     /// The sandbox's URL, where it is the upstream.
     pub(super) sandbox: Option<Uri>,
     /// Resolves the upstreams' names.
-    pub(super) names: Names,
+    pub(super) names: Resolver,
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) token: Arc<Mutex<Option<Token>>>,

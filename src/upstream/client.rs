@@ -1,25 +1,45 @@
 //! The exchange with the server: connections, attempts, request and response
 //! bodies.
 //!
-//! [`Upstream::fetch`](super::Upstream::fetch) sends canonical requests
-//! (`send`), [`Upstream::exchange`](super::Upstream::exchange) relays others
-//! (`streamed`).
+//! `fetch` sends canonical requests, `exchange` forwards others as they are.
+//! Either makes attempts (`attempt`, `exchange`), and after a failure `retry`
+//! decides whether and where another follows.
 //!
-//! Deliberately absent: which endpoint a request goes to and whether it may go
-//! (`upstream::endpoint`).
+//! Deliberately absent: which endpoint and which key a request gets
+//! (`upstream::endpoint`, `upstream::keys`).
 
-pub(crate) mod attempts;
-pub(crate) mod cause;
-pub mod chance;
-pub(crate) mod connection;
+mod attempt;
+pub(super) mod attempts;
+pub(super) mod body_permit;
+pub(super) mod cause;
+pub(super) mod connection;
 mod connector;
-pub(crate) mod key_search;
-pub(crate) mod min_rate;
-pub(crate) mod pools;
+pub(super) mod exchange;
+mod fetch;
+mod key_check;
+pub(super) mod key_search;
+pub(super) mod min_rate;
+pub(super) mod pools;
 pub mod resolver;
 pub mod response_body;
-pub mod retry_budget;
-pub(crate) mod send;
-pub(crate) mod streamed;
-pub(crate) mod tls;
+mod retry;
+pub(super) mod retry_budget;
+pub(super) mod tls;
 pub mod upload;
+
+use bytes::Bytes;
+use http_body_util::combinators::{BoxBody, UnsyncBoxBody};
+use http_body_util::{BodyExt, Empty};
+
+use crate::wire::body::BodyError;
+
+/// The body of a request to the upstream.
+pub type RequestBody = BoxBody<Bytes, BodyError>;
+
+/// The body of a response, as it is received.
+pub type ResponseBody = UnsyncBoxBody<Bytes, BodyError>;
+
+/// An empty request body.
+pub fn no_body() -> RequestBody {
+    Empty::new().map_err(|never| match never {}).boxed()
+}

@@ -1,14 +1,14 @@
-//! Many clients before one budget, as the shipped configuration has it, for
-//! eleven minutes of played time: greedy ones that ask for far more than there
-//! is, and an honest one beside them. What goes to the upstream passes the
-//! queue and the keys as it does in the product; only the network is left out.
+//! Fairness between clients with the budget of the shipped configuration, in a
+//! simulation of eleven minutes: greedy clients request far more than the budget, and a
+//! modest one competes with them. Requests pass the real queue and keys; only the
+//! network is left out.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::hold;
+use super::admit::hold;
 use super::keys::{ApiKey, Keys};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
@@ -17,7 +17,7 @@ use crate::upstream::admission::budgets::{BudgetOwner, Budgets};
 use crate::upstream::admission::queue::AdmissionQueue;
 use crate::upstream::client::connection::{Connection, SendPath};
 
-/// How long an answer takes.
+/// The time of a response.
 const TAKES: Duration = Duration::from_millis(150);
 /// How long a request waits, as shipped.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -27,14 +27,14 @@ const STEP: Duration = Duration::from_millis(50);
 const MINUTE: u64 = 60_000;
 const MINUTES: u64 = 11;
 
-/// Who asks, and what came of it.
+/// A client: the requests that it has made, and those that were served.
 #[derive(Default)]
 struct QueuedClient {
     asked: AtomicU64,
     served: AtomicU64,
 }
 
-struct World {
+struct Simulation {
     clock: Clock,
     begun: Moment,
     line: Arc<AdmissionQueue>,
@@ -43,7 +43,7 @@ struct World {
     sent: std::sync::Mutex<Vec<u64>>,
 }
 
-impl World {
+impl Simulation {
     fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
         let clock = Clock::manual();
         let rate = |n| NonZeroU32::new(n).unwrap().into();
@@ -95,8 +95,8 @@ impl World {
         }
     }
 
-    /// Lets so much time go by, in which each of these asks at its interval,
-    /// for what is not stored and for what is to be revalidated by turns.
+    /// Runs for this many milliseconds, in which each client sends requests at its
+    /// interval: misses and revalidations in turn.
     async fn play(
         self: &Arc<Self>,
         time: u64,
@@ -106,7 +106,7 @@ impl World {
         for _ in 0..time / step {
             let now = self.now();
             for (at, (wish, interval, client)) in asking.iter().enumerate() {
-                // They do not all ask at the same moment.
+                // They do not all send at the same moment.
                 let now = now + at as u64 * 70;
                 for nth in now / interval..(now + step) / interval {
                     let mut wish = *wish;
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// The most that were sent in any such time.
+    /// The most requests sent in any period of this length.
     fn most_in(&self, span: u64) -> usize {
         let sent = self.sent.lock().unwrap();
         let within = |(at, from): (usize, &u64)| {
@@ -146,10 +146,10 @@ fn wish(number: u32, priority: Priority) -> RequestPriority {
     RequestPriority::of(Client::V4(number), priority)
 }
 
-/// The honest client's misses in a hundred that are served, where so many greedy
-/// addresses ask at such an interval each; and what all of them got a minute.
+/// The percentage of the modest client's requests that are served besides this many
+/// greedy clients with this interval each; and the requests of all per minute.
 async fn beside(greedy: u32, interval: u64, honest: u64, per_minute: u32) -> (f64, usize) {
-    let world = World::new(per_minute, 20);
+    let simulation = Simulation::new(per_minute, 20);
     let [probes, crowd, modest] = std::array::from_fn(|_| Arc::<QueuedClient>::default());
     let mut asking = vec![
         (
@@ -161,21 +161,21 @@ async fn beside(greedy: u32, interval: u64, honest: u64, per_minute: u32) -> (f6
     ];
     let each = (0..greedy).map(|n| (wish(1000 + n, Priority::Miss), interval, crowd.clone()));
     asking.extend(each);
-    world.play(MINUTES * MINUTE, &asking).await;
+    simulation.play(MINUTES * MINUTE, &asking).await;
 
-    assert!(world.most_in(MINUTE) <= per_minute as usize);
-    assert!(world.most_in(1_000) <= 20);
+    assert!(simulation.most_in(MINUTE) <= per_minute as usize);
+    assert!(simulation.most_in(1_000) <= 20);
     let [probed, probes] = [&probes.served, &probes.asked].map(|n| n.load(Relaxed));
     assert!(probed + 1 >= probes, "{probed} of {probes} probes");
     let [served, asked] = [&modest.served, &modest.asked].map(|n| n.load(Relaxed));
     assert!(asked + 1 >= MINUTES * MINUTE / honest, "{asked}");
-    let sent = world.sent_between(2 * MINUTE, MINUTES * MINUTE);
-    // The last one may still be on its way.
+    let sent = simulation.sent_between(2 * MINUTE, MINUTES * MINUTE);
+    // The last one may still be in flight.
     let share = 100.0 * (served + 1).min(asked) as f64 / asked as f64;
     (share, sent / (MINUTES as usize - 2))
 }
 
-/// The honest client gets its misses, and of the budget little is wasted.
+/// The modest client is served, and little of the budget is unused.
 async fn must_leave(greedy: u32, interval: u64, honest: u64, per_minute: u32, least: usize) {
     let (share, sent) = beside(greedy, interval, honest, per_minute).await;
     assert!(share >= 98.0, "{share:.1} % beside {greedy}");
@@ -192,8 +192,7 @@ async fn three_greedy_clients_leave_another_its_misses() {
     must_leave(3, 75, 1_000, 500, 400).await;
 }
 
-/// All have the same right, which is to 13 or 14 a minute each: this one asks
-/// for 12.
+/// The equal share is 13 or 14 requests a minute, and the modest client sends 12.
 #[tokio::test(start_paused = true)]
 async fn thirty_greedy_clients_leave_another_its_misses() {
     must_leave(30, 750, 5_000, 500, 400).await;
@@ -206,8 +205,8 @@ async fn a_greedy_client_leaves_another_its_misses_of_a_small_budget() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_wants_more_than_its_share_gets_its_share() {
-    // Thirty others want all that there is, and this one sixty a minute: it gets
-    // an equal part of the four hundred or so, and half as much again at most.
+    // Thirty others request more than the budget, and this one sixty a minute: it gets
+    // an equal part of about four hundred, and at most half as much again.
     let (share, _) = beside(30, 750, 1_000, 500).await;
     let served = 60.0 * share / 100.0;
     assert!((11.0..24.0).contains(&served), "{served} a minute");
@@ -215,20 +214,23 @@ async fn a_client_that_wants_more_than_its_share_gets_its_share() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_alone_has_most_of_a_minute_at_once_and_the_rest_evenly() {
-    let world = World::new(500, 20);
+    let simulation = Simulation::new(500, 20);
     let client = Arc::<QueuedClient>::default();
     let asking = [(wish(1, Priority::Miss), 25, client)];
-    world.play(10 * MINUTE, &asking).await;
-    assert!(world.sent_between(0, 25_000) >= 300, "the burst");
-    assert!(world.sent_between(0, MINUTE) >= 400, "the first minute");
+    simulation.play(10 * MINUTE, &asking).await;
+    assert!(simulation.sent_between(0, 25_000) >= 300, "the burst");
+    assert!(
+        simulation.sent_between(0, MINUTE) >= 400,
+        "the first minute"
+    );
     for minute in 1..10 {
-        let sent = world.sent_between(minute * MINUTE, (minute + 1) * MINUTE);
+        let sent = simulation.sent_between(minute * MINUTE, (minute + 1) * MINUTE);
         assert!(sent >= 390, "{sent} in minute {minute}");
     }
-    // It never stands still: some go in any five seconds.
+    // In any five seconds some are sent.
     for at in 0..10 * MINUTE / 5_000 - 1 {
-        let sent = world.sent_between(at * 5_000, (at + 1) * 5_000);
+        let sent = simulation.sent_between(at * 5_000, (at + 1) * 5_000);
         assert!(sent >= 8, "{sent} from {} s on", at * 5);
     }
-    assert!(world.most_in(MINUTE) <= 500);
+    assert!(simulation.most_in(MINUTE) <= 500);
 }

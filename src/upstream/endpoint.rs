@@ -1,65 +1,67 @@
-//! One base URL of the upstream: where it is, how it fares, and how many
-//! requests it has under way.
+//! Endpoints and their health. An endpoint is one base URL of an upstream, with the
+//! requests in flight there.
 //!
-//! [`Endpoint::admit`] lets a request go there, as a [`Permit`]; what comes of
-//! the request is told to the passage, which gives its place back when it is
-//! dropped. An endpoint outlives reloads that keep its URL.
+//! [`Endpoint::admit`] admits a request and returns a [`Permit`], to which the outcome
+//! of the request is reported. A dropped permit releases its slot. An endpoint outlives
+//! reloads that keep its URL.
 //!
-//! Invariants: no more requests are under way than the adaptive limit has, but
+//! Invariants: no more requests are in flight than the adaptive limit allows, except
 //! for probes of the tip; nothing is sent while the breaker is open.
 //!
-//! Deliberately absent: which endpoint is asked (`upstream::choice`), and with
-//! what key.
+//! Deliberately absent: which endpoint a request goes to ([`selection`]), and with
+//! which key (`upstream::keys`).
 
 pub mod breaker;
-pub mod concurrency;
+mod concurrency;
 mod failures;
 pub(crate) mod given_up;
 pub(crate) mod heights;
-pub mod latency;
+pub(crate) mod latency;
 mod permit;
 pub mod selection;
-pub mod sketch;
-mod under_way;
+mod send_order;
+mod sketch;
+mod snapshot;
 
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use foldhash::quality::RandomState;
 use http::Uri;
-pub use permit::{InFlightSlot, Permit};
+pub use latency::Histogram;
+pub(crate) use permit::{InFlightSlot, Permit};
+pub use snapshot::EndpointSnapshot;
 
 use super::keys::Host;
 use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::upstream::admission::queue::{AdmissionQueue, AdmissionRetry, ClientSlot, NotAdmitted};
 use crate::upstream::client::cause::Cause;
-use crate::upstream::endpoint::breaker::{Breaker, BreakerState, RequestOutcome};
-use crate::upstream::endpoint::concurrency::Concurrency;
-use crate::upstream::endpoint::failures::Failures;
-pub use crate::upstream::endpoint::failures::LastFailure;
-use crate::upstream::endpoint::given_up::GivenUpRequests;
-use crate::upstream::endpoint::heights::Height;
-use crate::upstream::endpoint::latency::Latency;
-use crate::upstream::endpoint::selection::Condition;
-use crate::upstream::endpoint::under_way::UnderWay;
+use breaker::{Breaker, BreakerState, RequestOutcome};
+use concurrency::Concurrency;
+use failures::Failures;
+pub use failures::LastFailure;
+use given_up::GivenUpRequests;
+use heights::Height;
+use latency::Latency;
+use selection::Condition;
+use send_order::SendOrder;
 
-/// A base URL, and how the server behind it fares.
-pub struct Endpoint {
+/// A base URL, and the health of the server behind it.
+pub(crate) struct Endpoint {
     url: Uri,
-    /// What stands before every target.
+    /// The path of the URL, which is put before every target.
     prefix: String,
     name: String,
     host: Host,
     state: Mutex<State>,
-    line: Arc<AdmissionQueue>,
+    queue: Arc<AdmissionQueue>,
     clock: Clock,
-    /// What has been sent here, and how much of that has failed.
+    /// Requests sent since the start.
     sent: AtomicU64,
+    /// How many of them have failed.
     failed: AtomicU64,
-    lates: Arc<GivenUpRequests>,
+    given_up: Arc<GivenUpRequests>,
 }
 
 struct State {
@@ -68,77 +70,37 @@ struct State {
     concurrency: Concurrency,
     latency: Latency,
     in_flight: u32,
-    under_way: UnderWay,
-    /// Until when it counts as retired.
+    /// The requests in flight, by the order in which they were sent.
+    order: SendOrder,
+    /// It counts as retired until then.
     retired_until: Moment,
     heights: Vec<Height>,
     failures: Failures,
-    /// Whether it has been told that its height is not believed.
-    is_unbelieved: bool,
+    /// Whether an implausible height of it has been logged.
+    is_implausible: bool,
 }
 
-/// How many requests an endpoint may have under way, at the least and at the
-/// most.
+/// The bounds of an endpoint's adaptive limit of requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InFlight {
-    /// However slow it gets.
-    pub least: u32,
-    /// However well it fares.
-    pub most: u32,
+pub(crate) struct InFlight {
+    /// The limit falls no lower.
+    pub(crate) least: u32,
+    /// The limit rises no higher.
+    pub(crate) most: u32,
 }
 
-/// How an endpoint fares, for those who look.
-#[derive(Clone, Debug)]
-pub struct EndpointSnapshot {
-    /// Scheme, authority and path.
-    pub name: String,
-    /// Whether it is the one that is asked.
-    pub is_present: bool,
-    /// In what condition it is.
-    pub condition: Condition,
-    /// Whether its breaker lets anything pass.
-    pub stance: BreakerState,
-    /// Requests under way.
-    pub in_flight: u32,
-    /// How many there may be just now.
-    pub limit: u32,
-    /// Requests sent since the start.
-    pub sent: u64,
-    /// How many of them failed for reasons of the endpoint's.
-    pub failed: u64,
-    /// Requests that were given up and may still arrive, so that they count in
-    /// the budget.
-    pub given_up: usize,
-    /// By how many blocks it lags behind the best.
-    pub lag: u32,
-    /// The time to the first byte that half, nine in ten and ninety-nine in a
-    /// hundred of the answers of late have taken at the most.
-    pub quantiles: [(f64, Option<Duration>); 3],
-    /// All of these times since the start.
-    pub histogram: Histogram,
-    /// How it failed the last time, if it has.
-    pub last_failure: Option<LastFailure>,
-    /// How often it has failed since the start, by reason and kind.
-    pub failures: Vec<(&'static str, &'static str, u64)>,
-}
-
-/// The sum in seconds, the count, and how many took so many seconds at the most.
-pub type Histogram = (f64, u64, Vec<(f64, u64)>);
-
-/// The quantiles that are shown.
-const SHOWN: [f64; 3] = [0.5, 0.9, 0.99];
 /// How long an endpoint that has answered 410 counts as retired.
 const RETIRED: Duration = Duration::from_hours(1);
-/// A probe that is given up after so long has failed.
+/// A probe that is given up after this time has failed.
 const OVERDUE: Duration = Duration::from_secs(2);
 
 impl Endpoint {
-    /// An endpoint that nothing is known of.
+    /// An endpoint of which nothing is known yet.
     pub(crate) fn new(
         url: Uri,
         settings: breaker::Settings,
         in_flight: InFlight,
-        line: Arc<AdmissionQueue>,
+        queue: Arc<AdmissionQueue>,
         clock: Clock,
     ) -> Arc<Self> {
         let prefix = url.path().trim_end_matches('/').to_owned();
@@ -149,88 +111,88 @@ impl Endpoint {
             host: host(&url),
             url,
             state: Mutex::new(State {
-                breaker: Breaker::new(settings.clone(), chance()),
+                breaker: Breaker::new(settings.clone(), fastrand::u64(..)),
                 settings,
                 concurrency: Concurrency::new(in_flight.least, in_flight.most),
                 latency: Latency::default(),
                 in_flight: 0,
-                under_way: UnderWay::default(),
+                order: SendOrder::default(),
                 retired_until: Moment::default(),
                 heights: Vec::new(),
                 failures: Failures::default(),
-                is_unbelieved: false,
+                is_implausible: false,
             }),
-            line,
+            queue,
             clock,
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            lates: Arc::default(),
+            given_up: Arc::default(),
         })
     }
 
-    /// Holds to these from now on. How it has fared by other measures says
-    /// nothing.
-    pub fn bound(&self, settings: &breaker::Settings, in_flight: InFlight) {
+    /// Changes the settings. A breaker with other settings starts anew: earlier
+    /// outcomes were judged by other bounds.
+    pub(crate) fn bound(&self, settings: &breaker::Settings, in_flight: InFlight) {
         let mut state = self.state();
         if state.settings != *settings {
-            state.breaker = Breaker::new(settings.clone(), chance());
+            state.breaker = Breaker::new(settings.clone(), fastrand::u64(..));
             state.settings = settings.clone();
         }
         state.concurrency.bound(in_flight.least, in_flight.most);
     }
 
     /// Its base URL.
-    pub fn url(&self) -> &Uri {
+    pub(crate) fn url(&self) -> &Uri {
         &self.url
     }
 
-    /// Its base URL as a text, in logs and metrics.
-    pub fn name(&self) -> &str {
+    /// Its base URL as text, for logs and metrics.
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// The host that it is at, by which the refusals of keys are kept.
-    pub fn host(&self) -> &Host {
+    /// Its host, by which refusals of keys are recorded.
+    pub(crate) fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The absolute form of a target, as it has it.
+    /// The absolute form of a target here.
     ///
     /// # Errors
-    /// Where a target is none; those of the walk were checked before.
-    pub fn uri(&self, target: &str) -> Result<Uri, Failure> {
+    /// [`Failure::Protocol`] if the target is malformed.
+    pub(crate) fn uri(&self, target: &str) -> Result<Uri, Failure> {
         let mut parts = self.url.clone().into_parts();
         let target = format!("{}{target}", self.prefix);
         parts.path_and_query = Some(target.parse().map_err(|_checked| Failure::Protocol)?);
         Uri::from_parts(parts).map_err(|_checked| Failure::Protocol)
     }
 
-    /// The target of a path and query that it has named: without the base
-    /// URL's path.
-    pub fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
+    /// The target of a path and query that it has named: without the path of the base
+    /// URL.
+    pub(crate) fn target_of<'a>(&self, path_and_query: &'a str) -> &'a str {
         path_and_query
             .strip_prefix(&*self.prefix)
             .unwrap_or(path_and_query)
     }
 
-    /// Lets a request go there that counts as nobody's.
+    /// Admits a request of ordgate's own.
     ///
     /// # Errors
-    /// Where it is left alone, or has enough to do.
+    /// If the breaker is open, or no slot is free.
     pub(crate) fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, NotAdmitted> {
         self.admit_in(
             priority,
-            self.line.client_slot(RequestPriority::own(priority)),
+            self.queue.client_slot(RequestPriority::own(priority)),
         )
     }
 
-    /// Lets a request go there, in a slot that counts as its client's. Probes
-    /// have none: they are few, one for each tip, and what they learn is worth
-    /// more than any answer. Where the server takes so many at once and no more,
-    /// it would turn them away: there they take a slot, before all others.
+    /// Admits a request, in a slot that counts for its client. Probes need no slot:
+    /// they are few, and every answer depends on what they report. If the server
+    /// accepts a fixed number of requests only (a cap), it would reject them: then
+    /// they take a slot, before all others.
     ///
     /// # Errors
-    /// Where it is left alone, or has enough to do.
+    /// If the breaker is open, or no slot is free.
     pub(crate) fn admit_in(
         self: &Arc<Self>,
         priority: Priority,
@@ -238,47 +200,54 @@ impl Endpoint {
     ) -> Result<Permit, NotAdmitted> {
         let now = self.clock.now();
         let is_capped = self.state().concurrency.is_capped();
-        let slot = slot.or_else(|| is_capped.then(|| self.line.probe_slot()));
+        let slot = slot.or_else(|| is_capped.then(|| self.queue.probe_slot()));
         let mut state = self.state();
         let is_spare = priority == Priority::LookAhead;
-        let pass = state
-            .breaker
-            .admit(now, is_spare)
-            .map_err(|retry_after| NotAdmitted {
-                failure: Failure::BreakerOpen { retry_after },
-                retry: AdmissionRetry::Never,
-            })?;
+        let breaker_permit =
+            state
+                .breaker
+                .admit(now, is_spare)
+                .map_err(|retry_after| NotAdmitted {
+                    failure: Failure::BreakerOpen { retry_after },
+                    retry: AdmissionRetry::Never,
+                })?;
         if slot.is_some() && state.in_flight >= state.concurrency.limit() {
             state.concurrency.wanted(now);
         }
         let limit = state.concurrency.limit();
         if slot.is_some() {
-            self.line.set_slots(limit);
+            self.queue.set_slots(limit);
         }
         if slot.is_some() && state.in_flight >= limit {
-            state.breaker.end(pass, RequestOutcome::Unknown, now);
+            state
+                .breaker
+                .end(breaker_permit, RequestOutcome::Unknown, now);
             return Err(NotAdmitted {
                 failure: Failure::TooManyInFlight,
                 retry: AdmissionRetry::WhenRequestEnds,
             });
         }
-        let place = slot.map(|slot| {
+        let slot = slot.map(|slot| {
             state.in_flight += 1;
             InFlightSlot::new(self, slot)
         });
         drop(state);
         let is_probe = priority == Priority::Probe;
-        Ok(Permit::new(self, pass, place, is_probe))
+        Ok(Permit::new(self, breaker_permit, slot, is_probe))
     }
 
-    /// In what condition it is, where the best of all endpoints have these
-    /// heights.
-    pub fn condition(&self, best: &[(Box<str>, u32)], max_lag: u32, now: Moment) -> Condition {
+    /// Its condition. `best` are the best heights of all endpoints.
+    pub(crate) fn condition(
+        &self,
+        best: &[(Box<str>, u32)],
+        max_lag: u32,
+        now: Moment,
+    ) -> Condition {
         let state = self.state();
         if state.retired_until > now {
             return Condition::Retired;
         }
-        match state.breaker.stance(now) {
+        match state.breaker.state(now) {
             BreakerState::Open(_) => Condition::Broken,
             BreakerState::HalfOpen => Condition::Doubtful,
             BreakerState::Closed if state.lag(best) > max_lag => Condition::Lagging,
@@ -286,65 +255,64 @@ impl Endpoint {
         }
     }
 
-    /// What it has said of a tip lately.
-    pub fn says_height(&self, path: &str, height: u32, now: Moment) {
+    /// Takes in a height that it has reported on a status path.
+    pub(crate) fn record_height(&self, path: &str, height: u32, now: Moment) {
         let mut state = self.state();
-        let said = Height {
+        let reported = Height {
             path: path.into(),
             height,
             at: now,
         };
         match state.heights.iter_mut().find(|known| *known.path == *path) {
-            Some(known) => *known = said,
-            None => state.heights.push(said),
+            Some(known) => *known = reported,
+            None => state.heights.push(reported),
         }
     }
 
-    /// The requests to it that were given up, and may still arrive.
-    pub(super) fn lates(&self) -> &Arc<GivenUpRequests> {
-        &self.lates
+    /// Its given-up requests that may still arrive.
+    pub(super) fn given_up(&self) -> &Arc<GivenUpRequests> {
+        &self.given_up
     }
 
-    /// What it has said of tips.
+    /// The heights that it has reported.
     pub(super) fn heights(&self) -> Vec<Height> {
         self.state().heights.clone()
     }
 
-    /// Takes in which height of its own is not believed, if one is, and tells
-    /// the operator once.
-    pub(super) fn note_unbelieved(&self, unbelieved: Option<u32>) {
-        let before = std::mem::replace(&mut self.state().is_unbelieved, unbelieved.is_some());
-        if let Some(height) = unbelieved.filter(|_| !before) {
+    /// Logs an implausible height of its own once.
+    pub(super) fn log_implausible(&self, implausible: Option<u32>) {
+        let before = std::mem::replace(&mut self.state().is_implausible, implausible.is_some());
+        if let Some(height) = implausible.filter(|_| !before) {
             tracing::warn!(
                 upstream = self.name(),
                 height,
-                "the endpoint says a height that the chain cannot have yet, far above the others: it is not believed"
+                "the endpoint reports a height that the chain cannot have yet, far above the others: it is ignored"
             );
         }
     }
 
-    /// It has said that it serves no longer; answers whether that is news.
-    pub fn retire(&self) -> bool {
+    /// Marks it as retired, after 410 Gone. Returns whether it was not before.
+    pub(crate) fn retire(&self) -> bool {
         let now = self.clock.now();
         let mut state = self.state();
-        let is_news = state.retired_until <= now;
+        let is_new = state.retired_until <= now;
         state.retired_until = now + RETIRED;
-        is_news
+        is_new
     }
 
-    /// Whether its breaker lets anything pass.
-    pub fn stance(&self) -> BreakerState {
-        self.state().breaker.stance(self.clock.now())
+    /// The state of its breaker.
+    pub(crate) fn breaker_state(&self) -> BreakerState {
+        self.state().breaker.state(self.clock.now())
     }
 
-    /// Requests under way.
-    pub fn in_flight(&self) -> u32 {
+    /// Requests in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
         self.state().in_flight
     }
 
-    /// The time to the first byte that this share of the answers of late has
-    /// taken at the most; `None` where there are too few to say.
-    pub fn quantile(&self, share: f64, least_samples: u64) -> Option<Duration> {
+    /// This quantile of the recent times to the first byte; `None` if there are fewer
+    /// than `least_samples`.
+    pub(crate) fn quantile(&self, share: f64, least_samples: u64) -> Option<Duration> {
         let now = self.clock.now();
         let state = self.state();
         state
@@ -352,48 +320,20 @@ impl Endpoint {
             .quantile_of_at_least(share, least_samples, now)
     }
 
-    /// How it fares.
-    pub fn snapshot(
-        &self,
-        is_present: bool,
-        condition: Condition,
-        best: &[(Box<str>, u32)],
-    ) -> EndpointSnapshot {
-        let now = self.clock.now();
-        let state = self.state();
-        EndpointSnapshot {
-            name: self.name.clone(),
-            is_present,
-            condition,
-            stance: state.breaker.stance(now),
-            in_flight: state.in_flight,
-            limit: state.concurrency.limit(),
-            sent: self.sent.load(Relaxed),
-            failed: self.failed.load(Relaxed),
-            given_up: self.lates.len(),
-            lag: state.lag(best),
-            quantiles: SHOWN.map(|share| (share, state.latency.quantile(share, now))),
-            histogram: state.latency.buckets(),
-            last_failure: state.failures.last().cloned(),
-            failures: state.failures.counts(),
-        }
-    }
-
-    /// Counts a failure or that there is none, and tells the operator of it now
-    /// and then.
-    fn note_failure(
+    /// Counts an outcome, and logs failures at most once a minute for each kind.
+    fn count_outcome(
         &self,
         mut state: MutexGuard<'_, State>,
-        health: RequestOutcome,
+        outcome: RequestOutcome,
         failed: Option<(&'static str, Cause)>,
         now: Moment,
     ) {
         if let Some((reason, cause)) = failed {
             self.failed.fetch_add(1, Relaxed);
             let (kind, error) = (cause.kind, cause.texts.join(": "));
-            let told = state.failures.failed(reason, cause, now);
+            let left_out = state.failures.failed(reason, cause, now);
             drop(state);
-            if let Some(left_out) = told {
+            if let Some(left_out) = left_out {
                 tracing::warn!(
                     upstream = self.name(),
                     reason,
@@ -403,7 +343,7 @@ impl Endpoint {
                     "requests to the endpoint fail"
                 );
             }
-        } else if health == RequestOutcome::Well {
+        } else if outcome == RequestOutcome::Success {
             let answered = state.failures.answered();
             drop(state);
             if let Some(failures) = answered {
@@ -422,12 +362,12 @@ impl Endpoint {
 }
 
 impl State {
-    /// By how many blocks it lags behind the best; one that has said nothing
-    /// of a tip does not lag.
+    /// How many blocks it lags behind the best heights; zero for a tip whose height it
+    /// has not reported.
     fn lag(&self, best: &[(Box<str>, u32)]) -> u32 {
-        let behind = |said: &Height| {
-            let best = best.iter().find(|(path, _)| *path == said.path);
-            best.map_or(0, |(_, height)| height.saturating_sub(said.height))
+        let behind = |own: &Height| {
+            let best = best.iter().find(|(path, _)| *path == own.path);
+            best.map_or(0, |(_, height)| height.saturating_sub(own.height))
         };
         self.heights.iter().map(behind).max().unwrap_or(0)
     }
@@ -445,11 +385,6 @@ fn host(url: &Uri) -> Host {
         Some(port) => format!("{scheme}://{host}:{port}").into(),
         None => format!("{scheme}://{host}").into(),
     }
-}
-
-/// A number that differs between processes, of which jitter is made.
-fn chance() -> u64 {
-    RandomState::default().hash_one(())
 }
 
 #[cfg(test)]

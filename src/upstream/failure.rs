@@ -1,7 +1,7 @@
-//! How asking the upstream fails: the names that RFC 9209 has for it, what the
-//! operator is told, and what each failure says of the upstream's health.
+//! How requests to the upstream fail: the error types of RFC 9209, what is logged, and
+//! what each failure shows about the endpoint's health.
 //!
-//! Deliberately absent: what a client is told (`refusal`).
+//! Deliberately absent: what a client is answered (`refusal`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,83 +11,80 @@ use http::StatusCode;
 use crate::upstream::client::upload::BodyFault;
 use crate::upstream::endpoint::breaker::RequestOutcome;
 
-/// How asking the upstream failed: RFC 9209's names where it has one, each with
-/// whose doing it was.
+/// How a request to the upstream has failed, or why it was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Ours: the budget is spent.
+    /// Not sent: the budget is spent.
     Spent {
-        /// When there will be some again.
+        /// When there is budget again.
         retry_after: Duration,
     },
-    /// Ours: as many requests are under way as may be.
+    /// Not sent: the limit of requests in flight is reached.
     TooManyInFlight,
-    /// It has refused or closed the connection, or has answered 503, while it
-    /// answered others: more were under way than it takes.
+    /// The server has refused or closed the connection, or answered 503, while it
+    /// answered other requests: more were in flight than it accepts.
     Excess {
-        /// 503, where it has answered at all.
+        /// 503 if it has answered.
         status: Option<StatusCode>,
-        /// When it means to take more, where it has said so.
+        /// Its `retry-after`.
         retry_after: Option<Duration>,
     },
-    /// It goes on failing, and is left alone for a while.
+    /// Not sent: the breaker is open.
     BreakerOpen {
-        /// When it will be asked again.
+        /// When it will be half-open.
         retry_after: Duration,
     },
-    /// Its name does not resolve, or nobody listens there.
+    /// No connection could be made.
     Unreachable(Unreachable),
-    /// Connecting, or the first byte, or more of a body, or the whole took too
-    /// long.
+    /// A timeout.
     TimedOut(TimedOut),
-    /// The connection ended before an answer began.
+    /// The connection ended before a response began.
     Terminated,
-    /// It was sent, and the server says that it has not processed it: HTTP/2's
-    /// REFUSED_STREAM, or GOAWAY (RFC 9113 §8.7).
+    /// The server reports that it has not processed the request: HTTP/2's REFUSED_STREAM
+    /// or GOAWAY (RFC 9113 §8.7).
     NotProcessed,
-    /// The answer ended before its end.
+    /// The response was truncated.
     Incomplete,
-    /// The answer's body is larger than is accepted.
+    /// The response body is larger than `max_body_bytes`.
     TooLarge,
-    /// The answer is not HTTP.
+    /// The response is not HTTP.
     Protocol,
-    /// JSON was promised, something else came.
+    /// The response is not JSON.
     NotJson,
-    /// It says a key of ours back.
+    /// The response contains an API key.
     KeyEchoed,
-    /// It points elsewhere.
+    /// A redirect.
     Redirect(StatusCode),
-    /// It failed itself.
+    /// A 5xx status.
     ServerError {
-        /// Its status.
+        /// The status.
         status: StatusCode,
-        /// When it means to be well again, where it has said so.
+        /// Its `retry-after`.
         retry_after: Option<Duration>,
     },
-    /// A status that the API has no meaning for.
+    /// A status that the API does not use.
     UnexpectedStatus(StatusCode),
-    /// It does not accept our key.
+    /// 401 or 403: the API key is refused.
     KeyRefused(StatusCode),
-    /// It accepts our key, and refuses what was asked for.
+    /// 401 or 403, although the API key is accepted elsewhere: the target is refused.
     TargetRefused(StatusCode),
-    /// The server there is perhaps another one: its web framework answers that it
-    /// has no such route.
+    /// The 404 of a web framework, not of the API: it may be the wrong server.
     NoSuchRoute {
-        /// The base URL of the endpoint that answers so.
+        /// The base URL of the endpoint.
         endpoint: Arc<str>,
     },
-    /// It has had enough of our requests.
+    /// 429.
     Throttled {
-        /// When it will take more.
+        /// When it accepts requests again.
         retry_after: Duration,
     },
-    /// 410: this upstream serves no longer.
+    /// 410: the endpoint has been retired.
     Retired,
-    /// Ours: the task that asked has ended without an answer.
+    /// The task that made the request has ended without an answer.
     Abandoned,
-    /// Ours: whatever came had been overtaken by a reorg or a purge.
+    /// Each answer was superseded by a reorg or a purge.
     Unsettled,
-    /// The client's: something is wrong with its request's body.
+    /// A fault of the client's request body.
     RequestBody(BodyFault),
 }
 
@@ -96,32 +93,32 @@ pub enum Failure {
 pub enum Unreachable {
     /// The connection was refused.
     Refused,
-    /// TLS could not be agreed on.
+    /// The TLS handshake has failed.
     Tls,
     /// The server has ended the TLS handshake with an alert.
     Alert,
-    /// The server demands a TLS client certificate.
+    /// The server requires a TLS client certificate.
     ClientCertificate,
-    /// Its certificate is not to be trusted.
+    /// The server's certificate is not trusted.
     Certificate,
-    /// Its name does not resolve.
+    /// The host name does not resolve.
     Name,
-    /// Its network or host cannot be reached.
+    /// The network or host cannot be reached.
     NoRoute,
     /// Another reason.
     Other,
 }
 
-/// What took too long.
+/// Which timeout has expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimedOut {
     /// Connecting.
     Connect,
     /// The first byte.
     FirstByte,
-    /// More of a body: nothing came of it, or too little.
+    /// The minimum rate of a body.
     Body,
-    /// The whole.
+    /// The whole exchange.
     Whole,
 }
 
@@ -166,38 +163,38 @@ impl Failure {
         }
     }
 
-    /// Tells the operator what clients are not told.
+    /// Logs what clients are not told.
     pub fn report(&self, target: &str) {
         if let Self::KeyRefused(status) = self {
-            // The key's quarantine has been told by its name, once.
+            // The quarantine of the key has been logged, once.
             tracing::debug!(%status, "the upstream refuses the API key");
         } else if let Self::TargetRefused(status) = self {
-            // A key check has told of it, at most once a minute in the long run.
+            // The key check has been logged, at most once a minute in the long run.
             tracing::debug!(target_path = target, %status, "the upstream refuses a target");
         } else if let Self::NoSuchRoute { endpoint } = self {
-            // That has been told by its route's name, once.
+            // That has been logged with the route's name, once.
             tracing::debug!(
                 target_path = target,
                 endpoint = &**endpoint,
                 "no such route"
             );
         } else if *self == Self::Retired {
-            // That has been told by the upstream's name, once.
+            // That has been logged with the upstream's name, once.
             tracing::debug!("the upstream answers 410 Gone");
         } else if let Self::RequestBody(fault) = self {
             tracing::debug!(target_path = target, %fault, "a request is given up");
         } else if let Self::Spent { retry_after } = self {
             tracing::debug!(?retry_after, "the upstream budget is spent");
         } else if let Self::Excess { .. } = self {
-            // Its endpoint's failures are told of, and fewer are sent at once.
-            tracing::debug!(target_path = target, failure = ?self, "the upstream turns requests away");
+            // The failures of its endpoint are logged, and the limit has fallen.
+            tracing::debug!(target_path = target, failure = ?self, "the upstream rejects requests");
         } else if let Self::BreakerOpen { retry_after } = self {
-            tracing::debug!(?retry_after, "the upstream is left alone for a while");
-        } else if self.health() == RequestOutcome::Failed {
-            // Its endpoint's failures are logged with their cause, now and then.
+            tracing::debug!(?retry_after, "the upstream's breaker is open");
+        } else if self.outcome() == RequestOutcome::Failure {
+            // The failures of its endpoint are logged with their causes.
             tracing::debug!(target_path = target, failure = ?self, "the upstream failed");
         } else if *self != Self::KeyEchoed {
-            // That one has been told, without a target that may hold the key.
+            // That has been logged, without the target, which may contain the key.
             tracing::warn!(
                 target_path = target,
                 error = self.name(),
@@ -215,14 +212,12 @@ impl Failure {
         )
     }
 
-    /// Whether it says only that the client on whose behalf the upstream was to
-    /// be asked may not ask just now: another client may.
+    /// Whether a request of another client might have been admitted.
     pub fn is_of_client(&self) -> bool {
         matches!(self, Self::Spent { .. } | Self::TooManyInFlight)
     }
 
-    /// Whether another target would have failed just so: nothing of this one is
-    /// the cause.
+    /// Whether a request for another target would have failed in the same way.
     pub const fn is_of_all(&self) -> bool {
         match self {
             Self::Spent { .. }
@@ -253,7 +248,7 @@ impl Failure {
         }
     }
 
-    /// The status that the upstream gave, where it gave one.
+    /// The status of the upstream's response, if it has sent one.
     pub fn upstream_status(&self) -> Option<StatusCode> {
         match self {
             Self::Redirect(status)
@@ -283,8 +278,8 @@ impl Failure {
         }
     }
 
-    /// Whether somebody has answered, who may have nothing to say to what was
-    /// asked but is there: a page, a redirect, anything but trouble of its own.
+    /// Whether the server works, although it has not answered what was requested: a
+    /// page, a redirect, any response but a server error.
     pub fn is_answer(&self) -> bool {
         match self {
             Self::NotJson
@@ -314,10 +309,10 @@ impl Failure {
         }
     }
 
-    /// What it is where the upstream answers others at the same time, if that
-    /// makes it another failure.
+    /// The failure if the server answers other requests at the same time, if it is a
+    /// different one.
     pub(super) fn as_excess(&self) -> Option<Self> {
-        // Of those that are others, TLS handshakes that break off.
+        // `Unreachable::Other` includes TLS handshakes that the server has ended.
         let is_ended = matches!(
             self,
             Self::Terminated | Self::Unreachable(Unreachable::Refused | Unreachable::Other)
@@ -339,8 +334,8 @@ impl Failure {
         })
     }
 
-    /// Whether the upstream had more to do than it can, and the limit of requests
-    /// under way has not fallen for it yet.
+    /// Whether it shows an overload for which the limit of requests in flight has not
+    /// fallen yet.
     pub fn is_overload(&self) -> bool {
         match self.upstream_status() {
             Some(_) if matches!(self, Self::Excess { .. }) => false,
@@ -352,10 +347,9 @@ impl Failure {
         }
     }
 
-    /// What it tells of the upstream: whether the upstream is at fault, for
-    /// whatever might have been asked. One that refuses us, or has much to
-    /// say, is well.
-    pub fn health(&self) -> RequestOutcome {
+    /// The outcome for the endpoint's health: whether the endpoint is at fault,
+    /// whatever was requested. An endpoint that refuses a request works.
+    pub(crate) fn outcome(&self) -> RequestOutcome {
         match self {
             Self::Spent { .. }
             | Self::TooManyInFlight
@@ -365,13 +359,13 @@ impl Failure {
             | Self::Abandoned
             | Self::Unsettled
             | Self::RequestBody(_) => RequestOutcome::Unknown,
-            Self::UnexpectedStatus(status) if status.is_client_error() => RequestOutcome::Well,
+            Self::UnexpectedStatus(status) if status.is_client_error() => RequestOutcome::Success,
             Self::KeyRefused(_)
             | Self::TargetRefused(_)
             | Self::NoSuchRoute { .. }
             | Self::Throttled { .. }
             | Self::TooLarge
-            | Self::KeyEchoed => RequestOutcome::Well,
+            | Self::KeyEchoed => RequestOutcome::Success,
             Self::Unreachable(_)
             | Self::TimedOut(_)
             | Self::Terminated
@@ -381,7 +375,7 @@ impl Failure {
             | Self::Redirect(_)
             | Self::ServerError { .. }
             | Self::Retired
-            | Self::UnexpectedStatus(_) => RequestOutcome::Failed,
+            | Self::UnexpectedStatus(_) => RequestOutcome::Failure,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! Routes that an upstream says it does not have: each is logged once, with what
-//! to check, and not for each request. Where it answers by turns, since some of
-//! what is behind one URL is the wrong server, it is logged once a minute.
+//! Routes that an upstream reports as missing. Each is logged once, with what to check,
+//! not for each request. If responses alternate, because one of the servers behind a URL
+//! is the wrong one, it is logged once a minute.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::route::Route;
 
-/// How long the same is not logged again, whatever is answered meanwhile.
+/// The least time between two logs of the same route.
 const QUIET: Duration = Duration::from_mins(1);
 
-/// Which routes are missing at which endpoints, as far as that has been logged
-/// since the configuration was loaded.
+/// The missing routes of each endpoint that were logged since the configuration was
+/// loaded.
 #[derive(Debug, Default)]
 pub struct MissingRoutes(Mutex<Vec<Logged>>);
 
@@ -21,13 +21,13 @@ struct Logged {
     route: u16,
     endpoint: Box<str>,
     at: Moment,
-    /// The route has been answered since.
+    /// Whether the route has been answered since.
     is_answered: bool,
 }
 
 impl MissingRoutes {
-    /// Logs that the endpoint with this base URL has answered that it does not
-    /// have a target's route, unless that has been logged already.
+    /// Logs that the endpoint with this base URL does not have the route of a target,
+    /// unless that has been logged already.
     pub fn report(&self, route: &Route, target: &str, endpoint: &str, now: Moment) {
         if !self.add(route.number, endpoint, now) {
             return;
@@ -40,26 +40,25 @@ impl MissingRoutes {
         );
     }
 
-    /// A route has been answered.
+    /// Records that a route has been answered.
     pub fn answered(&self, route: u16) {
         for logged in &mut *self.logged() {
             logged.is_answered |= logged.route == route;
         }
     }
 
-    /// Notes that an endpoint does not have a route. Returns whether that is to be
-    /// logged.
+    /// Records that an endpoint does not have a route. Returns whether to log it.
     fn add(&self, route: u16, endpoint: &str, now: Moment) -> bool {
         let mut all = self.logged();
         let mut known = all.iter_mut();
         match known.find(|known| known.route == route && *known.endpoint == *endpoint) {
             Some(known) => {
-                let is_news = known.is_answered && now.since(known.at) >= QUIET;
-                if is_news {
+                let is_new = known.is_answered && now.since(known.at) >= QUIET;
+                if is_new {
                     known.at = now;
                     known.is_answered = false;
                 }
-                is_news
+                is_new
             }
             None => {
                 all.push(Logged {
@@ -87,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn each_route_of_each_endpoint_is_news_once() {
+    fn each_route_of_each_endpoint_is_logged_once() {
         let missing = MissingRoutes::default();
-        for (route, endpoint, is_news) in [
+        for (route, endpoint, is_new) in [
             (1, "http://a", true),
             (1, "http://a", false),
             (1, "http://b", true),
@@ -97,7 +96,7 @@ mod tests {
             (1, "http://b", false),
         ] {
             let added = missing.add(route, endpoint, at(0));
-            assert_eq!(added, is_news, "{route} {endpoint}");
+            assert_eq!(added, is_new, "{route} {endpoint}");
         }
         assert!(!missing.add(1, "http://a", at(600)), "never answered");
         missing.answered(1);
@@ -108,13 +107,13 @@ mod tests {
     }
 
     #[test]
-    fn a_route_that_is_answered_by_turns_is_news_once_a_minute() {
+    fn a_route_with_alternating_responses_is_logged_once_a_minute() {
         let missing = MissingRoutes::default();
-        let mut news = 0;
+        let mut logged = 0;
         for second in 0..180 {
-            news += u32::from(missing.add(1, "http://a", at(second)));
+            logged += u32::from(missing.add(1, "http://a", at(second)));
             missing.answered(1);
         }
-        assert_eq!(news, 3);
+        assert_eq!(logged, 3);
     }
 }

@@ -1,4 +1,5 @@
-//! How the upstream is called, and whether it can be.
+//! The settings of one upstream, as `[upstream]` or `[upstreams.NAME]` in
+//! proxy.toml has them, and whether it can be called with them.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -7,134 +8,177 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use serde::Serialize;
 
+use super::client::tls::TlsError;
 use super::client::{response_body, upload};
-use super::endpoint::InFlight;
+use super::endpoint::{InFlight, breaker};
 use super::keys::ApiKey;
-use crate::upstream::admission::{Rate, Rates};
-use crate::upstream::client::tls::TlsError;
-use crate::upstream::endpoint::breaker;
+use super::{Rate, Rates};
 
 /// The name of the upstream that `[upstream]` describes.
 pub const DEFAULT: &str = "default";
 
-/// How the upstream is called.
+/// The settings of one upstream. In proxy.toml the keys of the flattened parts
+/// stand in the upstream's own table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     /// The upstream's name: [`DEFAULT`], or that of its table in proxy.toml.
     #[serde(skip)]
     pub name: Box<str>,
-    /// Whether `api_keys_file` is its own, so that its keys are not those of the
-    /// default upstream.
+    /// Whether a route that forwards all requests (`headers = "all"`) uses this
+    /// upstream.
     #[serde(skip)]
-    pub has_own_keys_file: bool,
-    /// The base URLs, the preferred one first: of each `http` or `https`, an
-    /// authority, and perhaps a path that stands before every target. Nothing
-    /// can be asked without.
+    pub passes_all: bool,
+    /// The base URLs, and when to switch between them.
+    #[serde(flatten)]
+    pub endpoints: EndpointSettings,
+    /// How API keys are sent, and their rates.
+    #[serde(flatten)]
+    pub keys: KeySettings,
+    /// How connections are made and kept.
+    #[serde(flatten)]
+    pub connections: PoolSettings,
+    /// How many requests may be in flight, and how many may wait.
+    #[serde(flatten)]
+    pub admission: AdmissionSettings,
+    /// How long an answer may take.
+    #[serde(flatten)]
+    pub timeouts: Timeouts,
+    /// The longest response body that is accepted, in bytes.
+    pub max_body_bytes: u64,
+    /// Sizes and rates of request bodies.
+    pub request_body: upload::Limits,
+    /// Minimum rate of response bodies.
+    pub response_body: response_body::Limits,
+    /// When and how often a failed request is sent again.
+    pub retry: Retry,
+    /// When a second request is sent before the first is answered.
+    pub hedge: Hedge,
+    /// When an endpoint that keeps failing gets no requests.
+    pub breaker: breaker::Settings,
+}
+
+/// The base URLs of an upstream, and when to switch between them.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointSettings {
+    /// The preferred one first. Each has the scheme `http` or `https`, an
+    /// authority, and perhaps a path that is put before every target. Without a
+    /// URL the upstream cannot be used.
     #[serde(
         rename = "url",
         serialize_with = "urls",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub urls: Vec<Uri>,
-    /// By how many blocks one of them may lag behind another and still be
-    /// asked.
+    /// By how many blocks an endpoint may lag behind another and still be used.
     pub max_lag: u32,
-    /// How long a preferred one has to be sound before it is asked again.
+    /// How long a preferred endpoint must be healthy before it is used again.
     #[serde(serialize_with = "crate::units::serialize")]
     pub return_after: Duration,
-    /// The field that carries the key.
-    #[serde(serialize_with = "display")]
-    pub api_key_header: HeaderName,
-    /// A file of keys, where they do not come from the environment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_keys_file: Option<PathBuf>,
-    /// Whether a key may travel over plain http to another machine.
+}
+
+/// How API keys are sent, and their rates.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeySettings {
+    /// The header field that carries the key.
+    #[serde(rename = "api_key_header", serialize_with = "display")]
+    pub header: HeaderName,
+    /// A file of keys, for keys that do not come from the environment.
+    #[serde(rename = "api_keys_file", skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Whether `file` is this upstream's own, so that its keys are not those of
+    /// the default upstream.
+    #[serde(skip)]
+    pub has_own_file: bool,
+    /// Whether requests carry a key, if there are keys.
+    #[serde(rename = "send_api_key")]
+    pub send: bool,
+    /// Whether a key may be sent over plain http to another machine.
     pub allow_plain_http: bool,
-    /// A PEM file of certificate authorities to trust beside the usual ones.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ca_file: Option<PathBuf>,
-    /// Whether HTTP/2 is spoken: to https URLs where they agree to it by ALPN, to
-    /// http URLs with prior knowledge.
-    pub http2: bool,
-    /// Whether requests carry a key, where there are keys.
-    pub send_api_key: bool,
-    /// For each key: requests in any 60 seconds, where that is said.
+    /// Requests per key in any 60 seconds; `None` for the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_minute: Option<Rate>,
-    /// For each key: requests in any second, where that is said.
+    /// Requests per key in any second; `None` for the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<Rate>,
-    /// Whether some route that passes all that clients ask (`headers = "all"`)
-    /// asks here.
-    #[serde(skip)]
-    pub passes_all: bool,
-    /// Requests under way at once, at each base URL.
-    pub max_in_flight: NonZeroU32,
-    /// The bound goes down to so many where more only make it slower.
-    pub min_in_flight: NonZeroU32,
-    /// How long a request waits for budget and for a place among those.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub queue_timeout: Duration,
-    /// How many may wait so at once.
-    pub max_queue: NonZeroU32,
+}
+
+/// How connections are made and kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PoolSettings {
+    /// A PEM file of certificate authorities to trust besides the public ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<PathBuf>,
+    /// Whether to use HTTP/2: on https URLs if ALPN agrees, on http URLs with
+    /// prior knowledge.
+    pub http2: bool,
     /// How long connecting may take, TLS included.
     #[serde(serialize_with = "crate::units::serialize")]
     pub connect_timeout: Duration,
-    /// How long the first byte of an answer may take.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub first_byte_timeout: Duration,
-    /// How long the whole of an answer may take, retries among it.
-    #[serde(serialize_with = "crate::units::serialize")]
-    pub timeout: Duration,
     /// How long an unused connection is kept.
     #[serde(serialize_with = "crate::units::serialize")]
     pub idle_timeout: Duration,
-    /// The longest body that is accepted, in bytes.
-    pub max_body_bytes: u64,
-    /// What the bodies of requests may take.
-    pub request_body: upload::Limits,
-    /// How slowly the bodies of answers may come.
-    pub response_body: response_body::Limits,
-    /// When and how often a request is sent again.
-    pub retry: Retry,
-    /// When a request is sent a second time before the first is answered.
-    pub hedge: Hedge,
-    /// When it is not asked at all, since it goes on failing.
-    pub breaker: breaker::Settings,
 }
 
-/// When and how often a request is sent again.
+/// How many requests may be in flight, and how many may wait.
+#[derive(Clone, Debug, Serialize)]
+pub struct AdmissionSettings {
+    /// Requests in flight at each base URL, at most.
+    pub max_in_flight: NonZeroU32,
+    /// The adaptive limit does not fall below this.
+    pub min_in_flight: NonZeroU32,
+    /// How long a request may wait for budget and for a slot.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub queue_timeout: Duration,
+    /// How many requests may wait at once.
+    pub max_queue: NonZeroU32,
+}
+
+/// How long an answer may take.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timeouts {
+    /// Until the first byte of an answer.
+    #[serde(
+        rename = "first_byte_timeout",
+        serialize_with = "crate::units::serialize"
+    )]
+    pub first_byte: Duration,
+    /// Until the whole answer has been received, retries included.
+    #[serde(rename = "timeout", serialize_with = "crate::units::serialize")]
+    pub whole: Duration,
+}
+
+/// When and how often a failed request is sent again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Retry {
-    /// How often one request is, at the most; 0 for never.
+    /// Retries of one request, at most; 0 for none.
     pub limit: u32,
-    /// How many in a hundred requests are, at the most.
+    /// Retries per hundred requests, at most.
     pub share: u32,
 }
 
-/// When a request is sent a second time before the first is answered.
+/// When a second request is sent before the first is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hedge {
-    /// Whether one ever is.
+    /// Whether requests are hedged at all.
     pub enabled: bool,
-    /// After the time that so many in a hundred answers of late have taken at
-    /// the most.
+    /// The delay before the second request, as a percentile of recent response
+    /// times.
     pub percentile: NonZeroU32,
 }
 
-/// The rates of a key where none is said, as the provider of the API had them.
+/// The default rates of a key: those of the API's provider.
 const PER_MINUTE: u32 = 500;
 const PER_SECOND: u32 = 20;
 
 /// Why an upstream cannot be called at all.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// There is no upstream at all.
+    /// No upstream is configured.
     #[error(
         "there is no upstream: give --upstream URL or upstream.url in the config, or try --sandbox, which needs neither key nor network"
     )]
     NoUpstream,
-    /// Routes ask the default upstream beside others, and it has no URL.
+    /// Routes use the default upstream besides others, and it has no URL.
     #[error(
         "some routes ask the default upstream, which has no URL: give --upstream URL or upstream.url in the config, or have those routes, or their tip, ask another by upstream = \"NAME\" (`ordgate check` prints what each of them asks)"
     )]
@@ -144,12 +188,12 @@ pub enum SetupError {
         "the upstream \"{0}\" has no URL: give --upstream {0}=URL or upstreams.{0}.url in the config, or try --sandbox, which needs neither key nor network"
     )]
     NoUrl(Box<str>),
-    /// A key would travel readable by anyone.
+    /// A key would be sent unencrypted.
     #[error(
         "{0} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstream.allow_plain_http = true"
     )]
     PlainHttp(Uri),
-    /// The same, of a named upstream.
+    /// The same, for a named upstream.
     #[error(
         "the upstream \"{name}\": {url} is plain http off this machine, and an API key would travel over it readable by anyone on the way: use https, or set upstreams.{name}.allow_plain_http = true, or, if it needs no key, upstreams.{name}.send_api_key = false"
     )]
@@ -178,21 +222,22 @@ impl Settings {
         }
     }
 
-    /// Whether it can be called so, with these keys.
+    /// Checks that the upstream can be called with these settings and keys.
     ///
     /// # Errors
-    /// Where there is no URL, or a key would travel in the clear.
+    /// If there is no URL, or a key would be sent unencrypted.
     pub fn check(&self, keys: &[ApiKey]) -> Result<(), SetupError> {
-        if self.urls.is_empty() {
+        let urls = &self.endpoints.urls;
+        if urls.is_empty() {
             return Err(match &*self.name {
                 DEFAULT => SetupError::NoUpstream,
                 name => SetupError::NoUrl(name.into()),
             });
         }
-        if !self.sends_keys(!keys.is_empty()) || self.allow_plain_http {
+        if !self.sends_keys(!keys.is_empty()) || self.keys.allow_plain_http {
             return Ok(());
         }
-        let Some(url) = self.urls.iter().find(|url| is_exposed(url)).cloned() else {
+        let Some(url) = urls.iter().find(|url| is_exposed(url)).cloned() else {
             return Ok(());
         };
         Err(match &*self.name {
@@ -206,61 +251,62 @@ impl Settings {
 
     /// Whether requests carry a key, given whether there is one.
     pub fn sends_keys(&self, has_keys: bool) -> bool {
-        has_keys && self.send_api_key
+        has_keys && self.keys.send
     }
 
-    /// The rates in force, given whether there are keys. Where none is said, an
-    /// origin that everything is passed to without a key is not limited, and the
-    /// API as its provider sells it.
+    /// The rates in force, given whether there are keys. By default, an origin
+    /// that gets all requests without a key has no limit, and the API has its
+    /// provider's rates.
     pub fn rates(&self, has_keys: bool) -> Rates {
         let is_open = self.passes_all && !self.sends_keys(has_keys);
         let default = |most| match NonZeroU32::new(most) {
             Some(most) if !is_open => Rate::Limited(most),
             _ => Rate::Unlimited,
         };
-        let per_second = match self.requests_per_minute {
+        let per_second = match self.keys.requests_per_minute {
             Some(Rate::Unlimited) => Rate::Unlimited,
             _ => default(PER_SECOND),
         };
         Rates {
-            per_minute: self.requests_per_minute.unwrap_or(default(PER_MINUTE)),
-            per_second: self.requests_per_second.unwrap_or(per_second),
+            per_minute: self.keys.requests_per_minute.unwrap_or(default(PER_MINUTE)),
+            per_second: self.keys.requests_per_second.unwrap_or(per_second),
         }
     }
 
-    /// These settings with the rates in force said, given whether there are
-    /// keys; so they are printed.
+    /// These settings with the rates in force filled in, given whether there are
+    /// keys, as they are printed.
     #[must_use]
     pub fn in_force(&self, has_keys: bool) -> Self {
         let rates = self.rates(has_keys);
-        Self {
-            requests_per_minute: Some(rates.per_minute),
-            requests_per_second: Some(rates.per_second),
-            ..self.clone()
-        }
+        let mut settings = self.clone();
+        settings.keys.requests_per_minute = Some(rates.per_minute);
+        settings.keys.requests_per_second = Some(rates.per_second);
+        settings
     }
 
-    /// Whether connections are made as by other settings, from the same
-    /// authorities.
-    pub fn connects_as(&self, other: &Self) -> bool {
-        let windows = |settings: &Self| (settings.max_in_flight, settings.urls.len());
-        self.ca_file == other.ca_file
-            && self.connect_timeout == other.connect_timeout
-            && self.idle_timeout == other.idle_timeout
-            && self.http2 == other.http2
-            && (!self.http2 || windows(self) == windows(other))
+    /// Whether connections made with other settings can be kept: they are made
+    /// in the same way, with the same certificate authorities' file.
+    pub(super) fn connects_as(&self, other: &Self) -> bool {
+        let windows = |settings: &Self| {
+            (
+                settings.admission.max_in_flight,
+                settings.endpoints.urls.len(),
+            )
+        };
+        self.connections == other.connections
+            && (!self.connections.http2 || windows(self) == windows(other))
     }
 
-    /// How many requests each base URL may have under way.
-    pub fn in_flight(&self) -> InFlight {
+    /// The bounds of the limit of requests in flight at each base URL.
+    pub(super) fn in_flight(&self) -> InFlight {
         InFlight {
-            least: self.min_in_flight.get(),
-            most: self.max_in_flight.get(),
+            least: self.admission.min_in_flight.get(),
+            most: self.admission.max_in_flight.get(),
         }
     }
 }
 
-/// Whether what is sent there can be read on the way: plain http to another
+/// Whether requests to this URL can be read on the way: plain http to another
 /// machine.
 fn is_exposed(url: &Uri) -> bool {
     if url.scheme_str() != Some("http") {
@@ -277,7 +323,7 @@ fn is_exposed(url: &Uri) -> bool {
     !loopback.unwrap_or(host.eq_ignore_ascii_case("localhost"))
 }
 
-/// One URL as it is, several as a list.
+/// Writes one URL as a string, several as a list.
 fn urls<S: serde::Serializer>(urls: &[Uri], to: S) -> Result<S::Ok, S::Error> {
     match urls {
         [url] => to.collect_str(url),
@@ -346,8 +392,11 @@ mod tests {
                 .unwrap()
                 .upstreams
                 .remove(0);
-            (settings.requests_per_minute, settings.requests_per_second) = said;
-            (settings.passes_all, settings.send_api_key) = (is_open, sends);
+            (
+                settings.keys.requests_per_minute,
+                settings.keys.requests_per_second,
+            ) = said;
+            (settings.passes_all, settings.keys.send) = (is_open, sends);
             let rates = settings.rates(has_keys);
             let found = (rates.per_minute, rates.per_second);
             assert_eq!(found, expected, "{said:?} {is_open} {has_keys} {sends}");
@@ -362,13 +411,13 @@ mod tests {
             .unwrap()
             .upstreams
             .remove(0);
-        settings.urls = vec!["http://api.example".parse().unwrap()];
+        settings.endpoints.urls = vec!["http://api.example".parse().unwrap()];
         let keys = ApiKey::list("a-key").unwrap();
         assert!(matches!(
             settings.check(&keys),
             Err(SetupError::PlainHttp(_))
         ));
-        settings.send_api_key = false;
+        settings.keys.send = false;
         assert!(settings.check(&keys).is_ok());
     }
 

@@ -22,7 +22,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
-use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
 use origin::Origin;
@@ -262,7 +262,7 @@ impl Play {
         let gateway = serve::gateway(
             config,
             &keys,
-            &Names::default(),
+            &Resolver::default(),
             clock.clone(),
             Some(&asked),
         )

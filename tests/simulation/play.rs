@@ -14,7 +14,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::upstream::answer::Answer;
-use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, UpstreamClient};
 use ordgate::{probe, serve};
 use tokio::sync::oneshot;
@@ -117,7 +117,7 @@ impl Play {
         let gateway = serve::gateway(
             config,
             &keys,
-            &Names::default(),
+            &Resolver::default(),
             clock.clone(),
             Some(&asked),
         )

@@ -18,7 +18,7 @@ use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
 use ordgate::supervisor::{InheritedSockets, Supervisor};
 use ordgate::upstream::ProviderKeys;
-use ordgate::upstream::client::resolver::Names;
+use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -30,7 +30,7 @@ pub(crate) struct Setup {
     source: SharedSource,
     sandbox: Option<Sandbox>,
     servers: Vec<SandboxServer>,
-    names: Names,
+    names: Resolver,
     clock: Clock,
 }
 
@@ -118,7 +118,7 @@ impl Setup {
             source: source.clone(),
             sandbox: None,
             servers: Vec::new(),
-            names: Names::default(),
+            names: Resolver::default(),
             clock: Clock::machine(),
         }
     }
@@ -173,7 +173,7 @@ impl Setup {
         mut self,
         directory: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static,
     ) -> Self {
-        self.names = Names::Given(Arc::new(directory));
+        self.names = Resolver::Function(Arc::new(directory));
         self
     }
 

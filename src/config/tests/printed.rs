@@ -184,8 +184,8 @@ fn configurations_with_several_upstreams_are_printed_so_that_they_can_be_read() 
             assert_eq!(asked(&again), asked(&once), "{name}");
             let files = |config: &Config| {
                 let each = config.upstreams.iter().map(|one| {
-                    let file = one.api_keys_file.clone();
-                    (one.name.clone(), one.has_own_keys_file, file)
+                    let file = one.keys.file.clone();
+                    (one.name.clone(), one.keys.has_own_file, file)
                 });
                 each.collect::<Vec<_>>()
             };

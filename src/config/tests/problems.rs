@@ -287,7 +287,7 @@ fn keys_that_bound_each_other_are_checked_together() {
 #[test]
 fn keys_that_are_not_set_fit_those_that_are() {
     let few = Config::parse("p", "upstream.max_in_flight = 2\n").unwrap();
-    assert_eq!(few.upstreams[0].min_in_flight.get(), 2);
+    assert_eq!(few.upstreams[0].admission.min_in_flight.get(), 2);
     for (text, expected) in [
         ("max_buffered = \"1KiB\"", [1 << 10, 1 << 10, 1 << 10]),
         (

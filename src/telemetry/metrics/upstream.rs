@@ -43,8 +43,11 @@ impl EncodeMetric for Counted {
 /// label.
 pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let all: Vec<_> = gateway.upstreams.iter().map(|(_, one)| &**one).collect();
-    let endpoint_snapshots: Vec<_> = all.iter().map(|one| (one.name(), one.fares())).collect();
-    let key_snapshots = all.iter().map(|one| (one.name(), one.standings()));
+    let endpoint_snapshots: Vec<_> = all
+        .iter()
+        .map(|one| (one.name(), one.endpoint_snapshots()))
+        .collect();
+    let key_snapshots = all.iter().map(|one| (one.name(), one.key_snapshots()));
     let key_snapshots: Vec<_> = key_snapshots.collect();
     counts(&all, to)?;
     queue(&all, to)?;
@@ -148,16 +151,16 @@ fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         to,
         "ordgate_upstream_queue",
         "Requests that wait for budget or for a slot",
-        each(all, |one| one.line().len() as f64),
+        each(all, |one| one.queue().len() as f64),
     )?;
     gauge(
         to,
         "ordgate_upstream_clients",
         "Clients that used the budget recently or wait for it; /status lists the heaviest",
-        each(all, |one| one.line().active_clients() as f64),
+        each(all, |one| one.queue().active_clients() as f64),
     )?;
     let heaviest = |one: &Upstream| {
-        let heaviest = one.line().busiest_clients(1);
+        let heaviest = one.queue().busiest_clients(1);
         heaviest.first().map_or(0.0, |share| share.recent)
     };
     gauge(
@@ -167,9 +170,9 @@ fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         each(all, heaviest),
     )?;
     let waited = |one: &Upstream| {
-        let waited = one.line().wait_times();
+        let waited = one.queue().wait_times();
         Priority::ALL.map(|priority| {
-            let buckets = waited[priority.index()].buckets();
+            let buckets = waited[priority.index()].histogram();
             (priority.name(), Counted(buckets))
         })
     };
@@ -231,7 +234,7 @@ fn endpoint_states(
         to,
         "ordgate_upstream_asked",
         "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys",
-        each(|endpoint| f64::from(u8::from(endpoint.is_present))),
+        each(|endpoint| f64::from(u8::from(endpoint.is_selected))),
     )?;
     let conditions = snapshots.iter().flat_map(|(upstream, endpoint)| {
         Condition::ALL.map(|condition| {
@@ -248,7 +251,7 @@ fn endpoint_states(
     )?;
     let states = snapshots.iter().flat_map(|(upstream, endpoint)| {
         BreakerState::STATES.map(|state| {
-            let is = state == endpoint.stance.state();
+            let is = state == endpoint.breaker.name();
             let labels = endpoint_labels(upstream, endpoint, &[("state", state)]);
             (labels, f64::from(u8::from(is)))
         })

@@ -1,137 +1,136 @@
-//! Whether a request that has failed is sent again, where, and after what
-//! pause. Pure but for what it is told.
+//! Whether and where a failed request is sent again. Pure.
 //!
-//! GET is safe to repeat (RFC 9110 §9.2.2), yet of use only where the cause may
-//! have gone: a connection that ended, a server that is just being restarted.
-//! A server that is slow or has failed at this request is not helped by another
-//! one; where there is a second endpoint, that one is asked. What the server says
-//! it has not processed is no failure: it goes again, whatever the method, a
-//! bounded number of times (RFC 9113 §8.7).
+//! GET is safe to repeat (RFC 9110 §9.2.2), but that is useful only if the cause may
+//! have gone: a connection that ended, a server that is being restarted. A server
+//! that is slow, or has failed with this request, is not sent it again; another
+//! endpoint is. A request that the server reports as not processed is sent again
+//! whatever its method, a bounded number of times (RFC 9113 §8.7).
 //!
-//! Deliberately absent: how many of all requests may be repeats
-//! (`upstream::retry`), and the budget, which each of them is paid from.
+//! Deliberately absent: the share of retries among all requests (`retry_budget`),
+//! and pauses (`retry`).
 
 use crate::upstream::{Failure, TimedOut, Unreachable};
 
-/// How often a request is sent again that the server has not processed.
+/// How often a request that the server has not processed is sent again.
 const MOST_UNPROCESSED: u32 = 5;
 
-/// What has come of a request so far.
+/// The attempts of one request so far. Endpoints are given by their indexes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Course {
-    /// Where it has been.
-    been: Vec<usize>,
-    /// Where it goes next, if that is said.
+pub(crate) struct Attempts {
+    /// The endpoints at which it has failed.
+    tried: Vec<usize>,
+    /// The endpoint of the next attempt; `None` for the selected one.
     next: Option<usize>,
-    /// How often it was sent again to where it had been.
+    /// How often it was repeated after a failure.
     repeats: u32,
-    /// How often it was sent again since the server had not processed it.
-    unprocessed: u32,
-    /// How often a key was of no use.
-    keys: usize,
-    /// Whether it goes nowhere else.
-    is_bound: bool,
+    /// How often it was sent again because the server had not processed it.
+    resends: u32,
+    /// How many keys the present endpoint has refused.
+    refused_keys: usize,
+    /// Whether it is sent to no other endpoint.
+    is_pinned: bool,
 }
 
-/// How a request goes on that has failed.
+/// The next attempt of a failed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextAttempt {
     /// With another key, at once.
     OtherKey,
     /// At this endpoint, at once.
-    Elsewhere(usize),
-    /// Where it was, after a pause; so often it has been sent again before.
-    Here(u32),
-    /// Where it was, since the server has not processed it; so often it has been
-    /// sent again before for that.
-    Unprocessed(u32),
+    OtherEndpoint(usize),
+    /// At the selected endpoint, after a pause; the number counts earlier repeats.
+    Repeat(u32),
+    /// At the same endpoint, which has not processed it; the number counts earlier
+    /// resends.
+    Resend(u32),
 }
 
-/// What another attempt could be good for.
+/// What an attempt after a failure could be useful with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Remedy {
-    /// Nothing: it is ours, or about what was asked.
-    None,
+enum Retryable {
+    /// Nothing: the failure is ordgate's own, or about the target.
+    Never,
     /// Another key, or another host.
     OtherKey,
     /// Another endpoint.
     OtherEndpoint,
     /// Another endpoint, or the same again.
-    Repeat,
+    Anywhere,
 }
 
-impl Course {
-    /// One that goes to this endpoint alone.
+impl Attempts {
+    /// Those of a request that is sent to this endpoint alone.
     pub(crate) fn only(at: usize) -> Self {
         Self {
             next: Some(at),
-            is_bound: true,
+            is_pinned: true,
             ..Self::default()
         }
     }
 
-    /// Where it goes next, if that is said.
-    pub(crate) fn next(&self) -> Option<usize> {
+    /// The endpoint of the next attempt; `None` for the selected one.
+    pub(crate) fn next_endpoint(&self) -> Option<usize> {
         self.next
     }
 
-    /// Whether it counts as a failure if the server does not process it this time.
+    /// Whether it counts as a failure if the server does not process the next
+    /// attempt.
     pub(crate) fn is_last_resend(&self) -> bool {
-        self.unprocessed >= MOST_UNPROCESSED
+        self.resends >= MOST_UNPROCESSED
     }
 
-    /// It has failed so at an endpoint. `another` knows a further endpoint that
-    /// it has not been to; `keys` and `most` bound how often it goes on.
+    /// Takes in a failure at an endpoint, and decides on the next attempt. `other`
+    /// returns an endpoint that is not among those tried; `keys` is the number of
+    /// keys, `limit` that of repeats.
     pub(crate) fn fail(
         &mut self,
         failure: &Failure,
         at: usize,
-        another: impl FnOnce(&[usize]) -> Option<usize>,
+        other: impl FnOnce(&[usize]) -> Option<usize>,
         keys: usize,
-        most: u32,
+        limit: u32,
     ) -> Option<NextAttempt> {
         if *failure == Failure::NotProcessed && !self.is_last_resend() {
             self.next = Some(at);
-            self.unprocessed += 1;
-            return Some(NextAttempt::Unprocessed(self.unprocessed - 1));
+            self.resends += 1;
+            return Some(NextAttempt::Resend(self.resends - 1));
         }
-        let remedy = failure.remedy();
-        if remedy == Remedy::OtherKey && self.keys + 1 < keys {
-            self.keys += 1;
+        let retryable = failure.retryable();
+        if retryable == Retryable::OtherKey && self.refused_keys + 1 < keys {
+            self.refused_keys += 1;
             return Some(NextAttempt::OtherKey);
         }
-        if self.is_bound {
+        if self.is_pinned {
             return None;
         }
-        if !self.been.contains(&at) {
-            self.been.push(at);
+        if !self.tried.contains(&at) {
+            self.tried.push(at);
         }
-        if remedy != Remedy::None
-            && let Some(another) = another(&self.been)
+        if retryable != Retryable::Never
+            && let Some(other) = other(&self.tried)
         {
-            self.next = Some(another);
-            self.keys = 0;
-            return Some(NextAttempt::Elsewhere(another));
+            self.next = Some(other);
+            self.refused_keys = 0;
+            return Some(NextAttempt::OtherEndpoint(other));
         }
-        if remedy == Remedy::Repeat && self.repeats < most {
+        if retryable == Retryable::Anywhere && self.repeats < limit {
             self.next = None;
             self.repeats += 1;
-            return Some(NextAttempt::Here(self.repeats - 1));
+            return Some(NextAttempt::Repeat(self.repeats - 1));
         }
         None
     }
 }
 
 impl Failure {
-    /// Whether each endpoint of the same host would fail so.
+    /// Whether each endpoint of the same host would fail in the same way.
     pub(crate) fn is_of_host(&self) -> bool {
-        self.remedy() == Remedy::OtherKey
+        self.retryable() == Retryable::OtherKey
     }
 
-    /// What another attempt could be good for.
-    pub(crate) fn remedy(&self) -> Remedy {
+    fn retryable(&self) -> Retryable {
         match self {
-            Self::KeyRefused(_) | Self::Throttled { .. } => Remedy::OtherKey,
+            Self::KeyRefused(_) | Self::Throttled { .. } => Retryable::OtherKey,
             Self::Terminated
             | Self::NotProcessed
             | Self::Incomplete
@@ -143,11 +142,11 @@ impl Failure {
                 | Unreachable::Name
                 | Unreachable::NoRoute
                 | Unreachable::Other,
-            ) => Remedy::Repeat,
+            ) => Retryable::Anywhere,
             Self::ServerError {
                 status,
                 retry_after: None,
-            } if matches!(status.as_u16(), 502..=504) => Remedy::Repeat,
+            } if matches!(status.as_u16(), 502..=504) => Retryable::Anywhere,
             Self::ServerError { .. }
             | Self::Excess { .. }
             | Self::Unreachable(
@@ -160,12 +159,12 @@ impl Failure {
             | Self::Protocol
             | Self::NotJson
             | Self::Redirect(_)
-            | Self::Retired => Remedy::OtherEndpoint,
-            Self::UnexpectedStatus(status) if !status.is_client_error() => Remedy::OtherEndpoint,
+            | Self::Retired => Retryable::OtherEndpoint,
+            Self::UnexpectedStatus(status) if !status.is_client_error() => Retryable::OtherEndpoint,
             Self::UnexpectedStatus(_)
             | Self::TargetRefused(_)
-            // Another endpoint may well have it; but one that has not is to be
-            // seen, and not hidden behind the others.
+            // Another endpoint may have the route; but an endpoint without it must not
+            // be hidden behind the others.
             | Self::NoSuchRoute { .. }
             | Self::TimedOut(TimedOut::Whole)
             | Self::Spent { .. }
@@ -175,7 +174,7 @@ impl Failure {
             | Self::KeyEchoed
             | Self::Abandoned
             | Self::Unsettled
-            | Self::RequestBody(_) => Remedy::None,
+            | Self::RequestBody(_) => Retryable::Never,
         }
     }
 }
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_again_and_where() {
+    fn each_failure_has_its_next_attempt() {
         let refused = Failure::Unreachable(Unreachable::Refused);
         let slow = Failure::TimedOut(TimedOut::FirstByte);
         let stalled = Failure::TimedOut(TimedOut::Body);
@@ -214,9 +213,9 @@ mod tests {
         };
         let unavailable = Some(StatusCode::SERVICE_UNAVAILABLE);
         let not_found = Failure::UnexpectedStatus(StatusCode::MISDIRECTED_REQUEST);
-        let here = Some(NextAttempt::Here(0));
-        let unprocessed = Some(NextAttempt::Unprocessed(0));
-        let there = Some(NextAttempt::Elsewhere(1));
+        let here = Some(NextAttempt::Repeat(0));
+        let resend = Some(NextAttempt::Resend(0));
+        let there = Some(NextAttempt::OtherEndpoint(1));
         // With one endpoint and one key; with two endpoints; with two keys.
         let rows = [
             (Failure::Terminated, [here, there, here]),
@@ -224,7 +223,7 @@ mod tests {
             (excess(None, None), [here, there, here]),
             (excess(unavailable, None), [here, there, here]),
             (excess(unavailable, Some(9)), [None, there, None]),
-            (Failure::NotProcessed, [unprocessed; 3]),
+            (Failure::NotProcessed, [resend; 3]),
             (refused, [here, there, here]),
             (server_error(502, None), [here, there, here]),
             (server_error(503, None), [here, there, here]),
@@ -242,48 +241,48 @@ mod tests {
             (no_such_route, [None, None, None]),
         ];
         for (failure, expected) in rows {
-            let one = Course::default().fail(&failure, 0, |_| None, 1, 2);
-            let two = Course::default().fail(&failure, 0, |_| Some(1), 1, 2);
-            let keys = Course::default().fail(&failure, 0, |_| None, 2, 2);
+            let one = Attempts::default().fail(&failure, 0, |_| None, 1, 2);
+            let two = Attempts::default().fail(&failure, 0, |_| Some(1), 1, 2);
+            let keys = Attempts::default().fail(&failure, 0, |_| None, 2, 2);
             assert_eq!([one, two, keys], expected, "{failure:?}");
         }
     }
 
     #[test]
-    fn it_comes_to_an_end() {
-        let another = |been: &[usize]| (0..2).find(|at| !been.contains(at));
-        let mut course = Course::default();
+    fn attempts_come_to_an_end() {
+        let other = |tried: &[usize]| (0..2).find(|at| !tried.contains(at));
+        let mut attempts = Attempts::default();
         let mut at = 0;
-        let mut ways = Vec::new();
-        while let Some(again) = course.fail(&Failure::Terminated, at, another, 3, 2) {
-            at = course.next().unwrap_or(0);
-            ways.push(again);
+        let mut made = Vec::new();
+        while let Some(next) = attempts.fail(&Failure::Terminated, at, other, 3, 2) {
+            at = attempts.next_endpoint().unwrap_or(0);
+            made.push(next);
         }
         let expected = [
-            NextAttempt::Elsewhere(1),
-            NextAttempt::Here(0),
-            NextAttempt::Here(1),
+            NextAttempt::OtherEndpoint(1),
+            NextAttempt::Repeat(0),
+            NextAttempt::Repeat(1),
         ];
-        assert_eq!(ways, expected);
-        let mut course = Course::default();
+        assert_eq!(made, expected);
+        let mut attempts = Attempts::default();
         let refused = Failure::KeyRefused(StatusCode::UNAUTHORIZED);
         let mut at = 0;
-        let ways = std::iter::from_fn(|| {
-            let again = course.fail(&refused, at, another, 3, 2);
-            at = course.next().unwrap_or(0);
-            again
+        let made = std::iter::from_fn(|| {
+            let next = attempts.fail(&refused, at, other, 3, 2);
+            at = attempts.next_endpoint().unwrap_or(0);
+            next
         });
         let key = NextAttempt::OtherKey;
-        let expected = [key, key, NextAttempt::Elsewhere(1), key, key];
-        assert_eq!(ways.collect::<Vec<_>>(), expected);
-        let mut course = Course::only(1);
+        let expected = [key, key, NextAttempt::OtherEndpoint(1), key, key];
+        assert_eq!(made.collect::<Vec<_>>(), expected);
+        let mut attempts = Attempts::only(1);
         for before in 0..MOST_UNPROCESSED {
-            let again = course.fail(&Failure::NotProcessed, 1, another, 3, 2);
-            assert_eq!(again, Some(NextAttempt::Unprocessed(before)));
-            assert_eq!(course.next(), Some(1));
+            let next = attempts.fail(&Failure::NotProcessed, 1, other, 3, 2);
+            assert_eq!(next, Some(NextAttempt::Resend(before)));
+            assert_eq!(attempts.next_endpoint(), Some(1));
         }
-        assert!(course.is_last_resend());
-        let again = course.fail(&Failure::NotProcessed, 1, another, 3, 2);
-        assert_eq!(again, None, "it is bound to this one");
+        assert!(attempts.is_last_resend());
+        let next = attempts.fail(&Failure::NotProcessed, 1, other, 3, 2);
+        assert_eq!(next, None, "it is sent to this endpoint alone");
     }
 }

@@ -1,15 +1,14 @@
-//! One connection to a server of the upstream, as its bytes tell: whether the
-//! server has sent any, who has ended it, and whether a request that was given up
-//! may still arrive.
+//! The state of one connection to the server: when bytes were received, whether the
+//! server has closed it, and which given-up requests may still arrive.
 //!
-//! The HTTP client closes an HTTP/1.1 connection when a request on it is given
-//! up. What was sent may lie in the receive buffer of a server that does not run
-//! just now, and arrive when it runs again. So a connection that has such a
-//! request on it lingers: its sending side is closed, by which a server that runs
-//! learns that nobody waits, and it is read until the server has closed it too.
+//! The HTTP client closes an HTTP/1.1 connection when a request on it is given up.
+//! The request may lie in the receive buffer of a server that is stopped at the
+//! moment, and be processed when the server runs again. So a connection with such a
+//! request is drained: ordgate closes its sending side, which tells a running server
+//! that the request was given up, and reads until the server has closed it too.
 //!
-//! Deliberately absent: what a request that was given up counts in
-//! (`upstream::keys`), and why a connection fails (`upstream::cause`).
+//! Deliberately absent: the budget of a given-up request (`upstream::keys`), and why
+//! a connection fails (`cause`).
 
 mod stream;
 
@@ -22,71 +21,70 @@ use futures_util::task::AtomicWaker;
 use http::uri::Scheme;
 use http::{Extensions, Request};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
-pub(in crate::upstream) use stream::Watch;
+pub(super) use stream::TrackingConnector;
 use tokio::time::Instant;
 
 use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
 
-/// A connection, for those who have sent a request on it.
+/// The state of a connection, shared by the requests on it.
 #[derive(Clone)]
 pub(crate) struct Connection(Arc<State>);
 
 struct State {
     made: Instant,
-    /// In microseconds from then, when bytes came last and when an answer began
-    /// last; 0 where that was never.
+    /// When bytes were last received, in microseconds since `made`; 0 for never.
     read: AtomicU64,
+    /// When a response last began, in microseconds since `made`; 0 for never.
     answered: AtomicU64,
-    /// Whether the server has ended it, or its machine is gone.
+    /// Whether the server has closed it, or its machine is gone.
     has_ended: AtomicBool,
-    /// Whether nobody sees it end any more.
-    is_left: AtomicBool,
-    /// Whether it is given up from here.
+    /// Whether ordgate no longer watches for its end.
+    is_unwatched: AtomicBool,
+    /// Whether ordgate has given it up.
     is_given_up: AtomicBool,
     /// Whether its end was counted as a failure.
     is_counted: AtomicBool,
-    /// Whether the requests that were lost with it may be sent again.
-    goes_on: OnceLock<bool>,
+    /// Whether the requests that failed with it may be retried.
+    may_retry: OnceLock<bool>,
     reader: AtomicWaker,
-    /// The requests on it that were given up.
-    late: Mutex<Vec<Arc<GivenUpRequest>>>,
+    /// The requests on it that were given up and may still arrive.
+    given_up: Mutex<Vec<Arc<GivenUpRequest>>>,
 }
 
-/// What a request is sent on.
+/// What a request is sent on, and when.
 #[derive(Clone)]
 pub(crate) struct SendPath {
-    to: To,
-    /// Whether HTTP/2 is spoken without being agreed on.
+    to: Target,
+    /// Whether HTTP/2 is used with prior knowledge.
     knows_http2: bool,
     sent: Instant,
 }
 
 #[derive(Clone)]
-enum To {
-    /// Known once the request is sent.
+enum Target {
+    /// The connection is known once the request has been sent.
     Captured(CaptureConnection),
     #[cfg(test)]
     Known(Connection),
 }
 
 impl SendPath {
-    /// What this request will be sent on; with `http2`, over HTTP/2 where that can
-    /// be.
+    /// The path of this request; with `http2`, over HTTP/2 if the server supports it.
     pub(crate) fn of<B>(request: &mut Request<B>, http2: bool) -> Self {
         let is_plain = request.uri().scheme() == Some(&Scheme::HTTP);
         Self {
             knows_http2: http2 && is_plain,
-            ..Self::to(To::Captured(capture_connection(request)))
+            ..Self::to(Target::Captured(capture_connection(request)))
         }
     }
 
-    /// This connection.
+    /// The path over this connection.
     #[cfg(test)]
     pub(crate) fn known(connection: Connection) -> Self {
-        Self::to(To::Known(connection))
+        Self::to(Target::Known(connection))
     }
 
-    fn to(to: To) -> Self {
+    fn to(to: Target) -> Self {
         Self {
             to,
             knows_http2: false,
@@ -94,80 +92,82 @@ impl SendPath {
         }
     }
 
-    /// The connection; `None` where the request was not sent.
+    /// The connection; `None` if the request was not sent.
     pub(crate) fn connection(&self) -> Option<Connection> {
         match &self.to {
-            To::Captured(captured) => {
+            Target::Captured(captured) => {
                 let connected = captured.connection_metadata();
                 let mut extras = Extensions::new();
                 connected.as_ref()?.get_extras(&mut extras);
                 extras.get::<Connection>().cloned()
             }
             #[cfg(test)]
-            To::Known(connection) => Some(connection.clone()),
+            Target::Known(connection) => Some(connection.clone()),
         }
     }
 
-    /// Whether other requests may be on the connection at the same time.
+    /// Whether other requests may use the connection at the same time.
     pub(crate) fn is_shared(&self) -> bool {
         self.knows_http2
             || match &self.to {
-                To::Captured(captured) => {
+                Target::Captured(captured) => {
                     let connected = captured.connection_metadata();
                     connected.as_ref().is_some_and(Connected::is_negotiated_h2)
                 }
                 #[cfg(test)]
-                To::Known(_) => false,
+                Target::Known(_) => false,
             }
     }
 
-    /// The request has waited for too long. A connection that is silent is given
-    /// up, and answered with; one that has begun no answer since the request was
-    /// sent takes no further request.
+    /// Called when the request has timed out. Gives up the connection if it is silent,
+    /// and returns it; a connection on which no response has begun since the request
+    /// was sent is used for no further request.
     pub(crate) fn overdue(&self) -> Option<Connection> {
         let connection = self.connection()?;
-        let state = connection.judge(self.sent);
-        if state != Judged::Answers {
+        let activity = connection.activity_since(self.sent);
+        if activity != ConnectionActivity::Responses {
             self.retire();
         }
-        (state == Judged::Silent).then(|| {
+        (activity == ConnectionActivity::Silent).then(|| {
             connection.give_up();
             connection
         })
     }
 
-    /// No further request is sent on the connection.
+    /// Excludes the connection from further requests.
     fn retire(&self) {
         match &self.to {
-            To::Captured(captured) => {
+            Target::Captured(captured) => {
                 if let Some(connected) = captured.connection_metadata().as_ref() {
                     connected.poison();
                 }
             }
             #[cfg(test)]
-            To::Known(_) => {}
+            Target::Known(_) => {}
         }
     }
 }
 
-/// How a connection is, on which a request has waited for too long.
+/// What was received on a connection since a request was sent that has timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Judged {
-    /// It has begun an answer since.
-    Answers,
-    /// It has not, but something has come.
-    Waits,
-    /// Nothing has come.
+enum ConnectionActivity {
+    /// A response has begun.
+    Responses,
+    /// Bytes, but no beginning of a response.
+    Bytes,
+    /// Nothing.
     Silent,
 }
 
-/// That a connection was given up from here, as an error.
+/// The error of a connection that ordgate has given up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Silent;
 
 impl fmt::Display for Silent {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.write_str("the connection is given up: nothing has come on it within first_byte_timeout")
+        to.write_str(
+            "the connection was given up: nothing was received on it within first_byte_timeout",
+        )
     }
 }
 
@@ -180,102 +180,103 @@ impl Connection {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// An answer has begun to come on it.
+    /// Records that a response has begun.
     pub(crate) fn answered(&self) {
         self.0.answered.store(self.0.age(), Relaxed);
     }
 
-    /// Whether an answer has ever begun to come on it.
+    /// Whether a response has ever begun on it.
     pub(crate) fn has_answered(&self) -> bool {
         self.0.answered_at().is_some()
     }
 
-    /// Whether the server has ended it: nothing that was sent on it and not read
-    /// will be read.
+    /// Whether the server has closed it, so that it reads nothing more of what was
+    /// sent.
     pub(crate) fn has_ended(&self) -> bool {
         self.0.has_ended.load(SeqCst)
     }
 
-    /// How it is, for a request that was sent then and has waited for too long.
-    fn judge(&self, sent: Instant) -> Judged {
-        // In the first half of the time there may have been a handshake.
+    /// What was received since a request was sent that has timed out now.
+    fn activity_since(&self, sent: Instant) -> ConnectionActivity {
+        // Bytes in the first half of the time may be those of a handshake.
         let half = sent + sent.elapsed() / 2;
         if self.0.read_at().is_none_or(|read| read < half) {
-            return Judged::Silent;
+            return ConnectionActivity::Silent;
         }
         match self.0.answered_at() {
-            Some(answered) if answered >= sent => Judged::Answers,
-            _ => Judged::Waits,
+            Some(answered) if answered >= sent => ConnectionActivity::Responses,
+            _ => ConnectionActivity::Bytes,
         }
     }
 
-    /// Gives it up: whatever is under way on it fails.
+    /// Gives it up: all requests on it fail.
     fn give_up(&self) {
         self.0.is_given_up.store(true, SeqCst);
         self.0.reader.wake();
     }
 
-    /// Whether it was given up from here.
+    /// Whether ordgate has given it up.
     pub(crate) fn is_given_up(&self) -> bool {
         self.0.is_given_up.load(SeqCst)
     }
 
-    /// A request has failed since the connection has. Answers whether it is the
-    /// first: the end of a connection is one failure, however many requests were
+    /// Records that a request has failed with the connection. Returns whether it is
+    /// the first: the end of a connection is one failure, however many requests were
     /// on it.
     pub(crate) fn count_failure(&self) -> bool {
         !self.0.is_counted.swap(true, SeqCst)
     }
 
-    /// Whether the requests that were lost with it may be sent again. The first of
-    /// them decides for all.
-    pub(crate) fn goes_on(&self, decide: impl FnOnce() -> bool) -> bool {
-        *self.0.goes_on.get_or_init(decide)
+    /// Whether the requests that failed with it may be retried. The first of them
+    /// decides for all.
+    pub(crate) fn may_retry(&self, decide: impl FnOnce() -> bool) -> bool {
+        *self.0.may_retry.get_or_init(decide)
     }
 
-    /// A request on it was given up: tells it when the connection has ended.
-    pub(crate) fn tell(&self, late: Arc<GivenUpRequest>) {
-        let mut others = self.late();
-        // A connection over HTTP/2 may go on for long.
-        others.retain(|other| !other.is_over());
-        others.push(late);
-        drop(others);
-        // That may have come about meanwhile.
+    /// Adds a given-up request, which is notified when the connection has ended.
+    pub(crate) fn add_given_up(&self, request: Arc<GivenUpRequest>) {
+        let mut all = self.given_up();
+        // An HTTP/2 connection may last for long.
+        all.retain(|other| !other.is_over());
+        all.push(request);
+        drop(all);
+        // The connection may have ended meanwhile.
         if self.has_ended() {
             self.ended();
-        } else if self.0.is_left.load(SeqCst) {
-            self.left();
+        } else if self.0.is_unwatched.load(SeqCst) {
+            self.unwatched();
         }
     }
 
-    /// The server has ended it.
+    /// Records that the server has closed it.
     pub(crate) fn ended(&self) {
         self.0.has_ended.store(true, SeqCst);
         self.gone(Gone::Ended);
     }
 
-    /// Nobody will see it end.
-    pub(crate) fn left(&self) {
-        self.0.is_left.store(true, SeqCst);
+    /// Records that ordgate no longer watches for its end.
+    pub(crate) fn unwatched(&self) {
+        self.0.is_unwatched.store(true, SeqCst);
         self.gone(Gone::Soon);
     }
 
     fn gone(&self, how: Gone) {
-        let late = std::mem::take(&mut *self.late());
-        for late in late {
-            late.gone(how);
+        let given_up = std::mem::take(&mut *self.given_up());
+        for request in given_up {
+            request.gone(how);
         }
     }
 
-    /// Whether a request on it that was given up may still arrive.
+    /// Whether a given-up request on it may still arrive.
     fn is_awaited(&self) -> bool {
-        let mut late = self.late();
-        late.retain(|late| !late.is_over());
-        !late.is_empty()
+        let mut given_up = self.given_up();
+        given_up.retain(|request| !request.is_over());
+        !given_up.is_empty()
     }
 
-    fn late(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
-        self.0.late.lock().unwrap_or_else(PoisonError::into_inner)
+    fn given_up(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
+        let given_up = self.0.given_up.lock();
+        given_up.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -286,12 +287,12 @@ impl State {
             read: AtomicU64::new(0),
             answered: AtomicU64::new(0),
             has_ended: AtomicBool::new(false),
-            is_left: AtomicBool::new(false),
+            is_unwatched: AtomicBool::new(false),
             is_given_up: AtomicBool::new(false),
             is_counted: AtomicBool::new(false),
-            goes_on: OnceLock::new(),
+            may_retry: OnceLock::new(),
             reader: AtomicWaker::new(),
-            late: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 

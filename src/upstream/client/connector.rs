@@ -1,13 +1,14 @@
-//! A connector within a time: the whole way to a connection that can be used,
-//! the look-up of the name, TCP and TLS together; and which of the servers have
-//! asked for a client certificate.
+//! A connector with a timeout, for name resolution, TCP and TLS together; and a
+//! record of which servers request a client certificate.
 //!
-//! The connectors beneath bound TCP alone; a server that accepts and never
-//! speaks TLS would otherwise hold a request until its first byte is overdue.
+//! The inner connectors limit the time of TCP only: a server that accepts a
+//! connection and never answers the TLS handshake would hold a request until its
+//! first byte is overdue.
 //!
-//! A server that demands a client certificate may end the connection without a
-//! word, or after a TLS 1.3 handshake that has succeeded here. So it is kept of
-//! each connection whether it was asked for one, and has answered since.
+//! A server that requires a client certificate may close the connection without an
+//! alert, or after a TLS 1.3 handshake that has succeeded on this side. So each
+//! connection records whether a certificate was requested, and whether the server
+//! has sent anything since.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -28,30 +29,30 @@ use rustls::sign::CertifiedKey;
 use tokio::task_local;
 use tower_service::Service;
 
-/// What hyper takes for an error.
+/// The error type of hyper's connectors.
 type AnyError = Box<dyn StdError + Send + Sync>;
 
-/// A connector that gives up after a time.
+/// A connector with a timeout.
 #[derive(Clone)]
-pub(crate) struct Timely<C> {
+pub(crate) struct TimedConnector<C> {
     inner: C,
-    most: Duration,
+    timeout: Duration,
 }
 
-impl<C> Timely<C> {
-    /// Lets a connector take so long at the most.
-    pub(crate) fn new(inner: C, most: Duration) -> Self {
-        Self { inner, most }
+impl<C> TimedConnector<C> {
+    /// Limits the time of a connector.
+    pub(crate) fn new(inner: C, timeout: Duration) -> Self {
+        Self { inner, timeout }
     }
 }
 
 task_local! {
-    /// Whether the server that is being connected to has asked for a client
+    /// Whether the server that is being connected to has requested a client
     /// certificate.
-    static ASKED: Arc<AtomicBool>;
+    static REQUESTED: Arc<AtomicBool>;
 }
 
-/// There is no client certificate; it is noted that one was asked for.
+/// Sends no client certificate, and records that one was requested.
 #[derive(Debug)]
 pub(crate) struct NoClientCertificate;
 
@@ -61,8 +62,8 @@ impl ResolvesClientCert for NoClientCertificate {
         _issuers: &[&[u8]],
         _schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        // Elsewhere than in a connector nobody wants to know.
-        let _outside = ASKED.try_with(|asked| asked.store(true, Relaxed));
+        // Outside of a connector the record is not needed.
+        let _outside = REQUESTED.try_with(|requested| requested.store(true, Relaxed));
         None
     }
 
@@ -71,74 +72,75 @@ impl ResolvesClientCert for NoClientCertificate {
     }
 }
 
-/// That a server has asked for a client certificate. As an error, it wraps the
-/// one with which connecting has failed.
+/// The record that a server has requested a client certificate. As an error, it
+/// wraps the one of the failed connection.
 #[derive(Clone, Debug)]
-pub(crate) struct CertificateAsked {
+pub(crate) struct CertificateRequest {
     answered: Arc<AtomicBool>,
     error: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
-impl fmt::Display for CertificateAsked {
+impl fmt::Display for CertificateRequest {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         to.write_str("the server asked for a TLS client certificate")
     }
 }
 
-impl StdError for CertificateAsked {
+impl StdError for CertificateRequest {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
         let error: &(dyn StdError + 'static) = &**self.error.as_ref()?;
         Some(error)
     }
 }
 
-impl CertificateAsked {
-    /// Whether it has answered something on the connection since.
+impl CertificateRequest {
+    /// Whether the server has sent anything on the connection since.
     pub(crate) fn has_answered(&self) -> bool {
         self.answered.load(Relaxed)
     }
 }
 
-/// A connection, and whether the server has asked for a client certificate.
-pub(crate) struct Asked<S> {
+/// A connection, and whether the server has requested a client certificate.
+pub(crate) struct TlsConnection<S> {
     inner: S,
-    asked: Option<CertificateAsked>,
+    request: Option<CertificateRequest>,
 }
 
-impl<S: Connection> Connection for Asked<S> {
+impl<S: Connection> Connection for TlsConnection<S> {
     fn connected(&self) -> Connected {
         let connected = self.inner.connected();
-        match &self.asked {
-            Some(asked) => connected.extra(asked.clone()),
+        match &self.request {
+            Some(request) => connected.extra(request.clone()),
             None => connected,
         }
     }
 }
 
-impl<S: Read + Unpin> Read for Asked<S> {
+impl<S: Read + Unpin> Read for TlsConnection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         mut to: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let Some(asked) = this.asked.as_ref().filter(|asked| !asked.has_answered()) else {
+        let unanswered = |request: &&CertificateRequest| !request.has_answered();
+        let Some(request) = this.request.as_ref().filter(unanswered) else {
             return Pin::new(&mut this.inner).poll_read(cx, to);
         };
-        // A cursor does not tell afterwards how much has come.
+        // A cursor does not show afterwards how much was read.
         let mut first = [0; 1024];
         let room = to.remaining().min(first.len());
         let mut read = ReadBuf::new(&mut first[..room]);
         ready!(Pin::new(&mut this.inner).poll_read(cx, read.unfilled()))?;
         if !read.filled().is_empty() {
-            asked.answered.store(true, Relaxed);
+            request.answered.store(true, Relaxed);
             to.put_slice(read.filled());
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: Write + Unpin> Write for Asked<S> {
+impl<S: Write + Unpin> Write for TlsConnection<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -168,39 +170,40 @@ impl<S: Write + Unpin> Write for Asked<S> {
     }
 }
 
-impl<C> Service<Uri> for Timely<C>
+impl<C> Service<Uri> for TimedConnector<C>
 where
     C: Service<Uri, Error = AnyError>,
     C::Future: Send + 'static,
 {
-    type Response = Asked<C::Response>;
+    type Response = TlsConnection<C::Response>;
     type Error = AnyError;
-    type Future = Pin<Box<dyn Future<Output = Result<Asked<C::Response>, AnyError>> + Send>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<TlsConnection<C::Response>, AnyError>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), AnyError>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, to: Uri) -> Self::Future {
-        let connecting = tokio::time::timeout(self.most, self.inner.call(to));
-        let was_asked = Arc::<AtomicBool>::default();
-        let connecting = ASKED.scope(was_asked.clone(), connecting);
+        let connecting = tokio::time::timeout(self.timeout, self.inner.call(to));
+        let requested = Arc::<AtomicBool>::default();
+        let connecting = REQUESTED.scope(requested.clone(), connecting);
         Box::pin(async move {
             let connected = match connecting.await {
                 Ok(connected) => connected,
                 Err(elapsed) => Err(io::Error::new(io::ErrorKind::TimedOut, elapsed).into()),
             };
-            let asked = |error| CertificateAsked {
+            let request = |error| CertificateRequest {
                 answered: Arc::default(),
                 error,
             };
-            let was_asked = was_asked.load(Relaxed);
+            let is_requested = requested.load(Relaxed);
             match connected {
-                Ok(inner) => Ok(Asked {
+                Ok(inner) => Ok(TlsConnection {
                     inner,
-                    asked: was_asked.then(|| asked(None)),
+                    request: is_requested.then(|| request(None)),
                 }),
-                Err(error) if was_asked => Err(asked(Some(error.into())).into()),
+                Err(error) if is_requested => Err(request(Some(error.into())).into()),
                 Err(error) => Err(error),
             }
         })

@@ -1,10 +1,10 @@
-//! Searching what the upstream answers for API keys, before any of it is handed
-//! on: field names and values, bodies, trailers.
+//! Searching responses for API keys before any part is handed on: field names and
+//! values, bodies, trailers.
 //!
-//! A body is searched as it comes, in constant memory. The end of a frame that
-//! may be the beginning of a key is held back until the next frame shows that it
-//! is not, so that of a key which is split between frames nothing is handed on.
-//! Without keys a body passes untouched.
+//! A body is searched as it is received, in constant memory. The end of a frame that
+//! may be the beginning of a key is held back until the next frame shows that it is
+//! not, so that no part of a key that is split between frames is handed on. Without
+//! keys a body is handed on unchanged.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,18 +16,21 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, response};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use crate::upstream::client::response_body::Framed;
+use super::response_body::Framed;
+use crate::upstream::admission::limit_report::LimitReport;
+use crate::upstream::endpoint::Endpoint;
 use crate::upstream::keys::{ApiKey, KeyPatterns};
 use crate::upstream::{Failure, Upstream};
 use crate::wire::body::BodyError;
 
-/// A body ends with this error where it has an API key in it.
+/// The error with which a body ends if it contains an API key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the upstream's answer has an API key in it")]
 pub struct KeyEchoed;
 
 impl Failure {
-    /// Why a body of [`StreamedAnswer`](crate::upstream::StreamedAnswer) ended before its end.
+    /// Why a body of a [`StreamedAnswer`](crate::upstream::StreamedAnswer) was
+    /// truncated.
     pub fn of_body(error: &BodyError) -> Self {
         match error.is::<KeyEchoed>() {
             true => Self::KeyEchoed,
@@ -37,32 +40,57 @@ impl Failure {
 }
 
 impl Upstream {
-    /// Searches the head of an answer, and prepares its body to be searched as
-    /// it comes.
+    /// Searches the head of a response, and prepares its body to be searched as it is
+    /// received.
     ///
     /// # Errors
-    /// Where a key is in the head, or the body cannot be searched.
+    /// If the head contains a key, or the body is encoded and cannot be searched.
     pub(crate) fn search_answer(
         &self,
         answer: Response<Incoming>,
     ) -> Result<(response::Parts, SearchedBody), Failure> {
         let (mut head, body) = answer.into_parts();
-        // The reason phrase among them: HTTP/2 has none, and nobody needs it.
+        // They include the reason phrase, which HTTP/2 does not have.
         head.extensions.clear();
         let traces = self.keys.patterns();
         search_fields(&traces, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
         if !traces.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
             tracing::error!(
-                "the upstream compresses an answer that was asked for without, and in which an API key could not be found, so it is not passed on: have the upstream obey accept-encoding: identity"
+                "the upstream compresses a response that was requested without, so that it cannot be searched for API keys and is not passed on: have the upstream obey accept-encoding: identity"
             );
             return Err(Failure::KeyEchoed);
         }
         let body = Framed::new(body, head.version);
         Ok((head, SearchedBody::new(body, traces)))
     }
+
+    /// Logs the limit fields of a response that cannot be read, without keys.
+    pub(super) fn log_unreadable(&self, endpoint: &Endpoint, report: &LimitReport) {
+        self.unreadable.log(endpoint.name(), report, |value| {
+            self.keys.find_key_in(value).is_some()
+        });
+    }
+
+    /// Searches parts of a response for API keys.
+    ///
+    /// # Errors
+    /// [`Failure::KeyEchoed`] if one is found.
+    pub(crate) fn search<'a>(
+        &self,
+        parts: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<(), Failure> {
+        let mut parts = parts.into_iter();
+        match parts.find_map(|part| self.keys.find_key_in(part)) {
+            None => Ok(()),
+            Some(name) => {
+                let KeyEchoed = echoed(&name);
+                Err(Failure::KeyEchoed)
+            }
+        }
+    }
 }
 
-/// Whether a body is coded, so that a key in it does not look like one.
+/// Whether a body has a content coding, which would hide a key.
 fn is_coded(fields: &HeaderMap) -> bool {
     let is_plain = |value: &HeaderValue| {
         let mut codings = value.as_bytes().split(|byte| *byte == b',');
@@ -74,7 +102,7 @@ fn is_coded(fields: &HeaderMap) -> bool {
     !fields.get_all(CONTENT_ENCODING).iter().all(is_plain)
 }
 
-/// Searches field names, which are in lower case by now, and values.
+/// Searches field names, which are in lower case, and values.
 fn search_fields(traces: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEchoed> {
     if traces.is_empty() {
         return Ok(());
@@ -91,25 +119,25 @@ fn search_fields(traces: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEcho
     }
 }
 
-/// Tells the operator that a key came back.
-pub(crate) fn echoed(name: &str) -> KeyEchoed {
+/// Logs that the upstream has echoed a key.
+fn echoed(name: &str) -> KeyEchoed {
     tracing::error!(
         key = name,
-        "the upstream says an API key of ours back in its answer, which is not passed on: the upstream's operator has to look"
+        "the upstream's response contains an API key and is not passed on: tell the upstream's operator"
     );
     KeyEchoed
 }
 
-/// A body that is searched for API keys as it comes. It ends with [`KeyEchoed`]
+/// A body that is searched for API keys as it is received. It ends with [`KeyEchoed`]
 /// before any byte of a key is handed on.
 pub struct SearchedBody<B = Framed<Incoming>> {
     body: B,
-    /// Empty: nothing is searched for.
+    /// What is searched for; without traces the body is unchanged.
     traces: Arc<KeyPatterns>,
-    /// The end of what has come, where a key may begin with it; shorter than the
-    /// longest trace.
+    /// The end of the received data if it may be the beginning of a key; shorter than
+    /// the longest trace.
     held: Bytes,
-    /// Trailers, which wait for what is held.
+    /// Trailers that follow the held data.
     trailers: Option<Frame<Bytes>>,
     has_ended: bool,
 }
@@ -131,7 +159,7 @@ impl<B> SearchedBody<B> {
         }
     }
 
-    /// What of a frame can be handed on, after what was held.
+    /// The held data and the frame, without the end that is held back now.
     fn search(&mut self, data: Bytes) -> Result<Bytes, KeyEchoed> {
         let mut whole = match self.held.is_empty() {
             true => data,
@@ -150,7 +178,7 @@ impl<B> SearchedBody<B> {
             .iter()
             .map(|trace| trace.prefix_at_end_of(&whole));
         let passed = whole.len() - begun.max().unwrap_or(0);
-        // A copy: a slice would hold on to the whole frame.
+        // A copy: a slice would keep the whole frame in memory.
         self.held = Bytes::copy_from_slice(&whole[passed..]);
         whole.truncate(passed);
         Ok(whole)
@@ -202,7 +230,7 @@ where
                 }
             };
             match searched {
-                // All of it is held, or the trailers go on at once.
+                // All of it is held back, or the trailers follow at once.
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(error) => {

@@ -1,13 +1,13 @@
 //! The minimum rate of a body, in either direction. Pure: times are arguments.
 //!
-//! Invariant: a sender is waited for no longer than the grace at a stretch, and
-//! altogether no longer than the grace and the time that its bytes take at the
-//! rate.
+//! Invariant: a sender is waited for no longer than the grace period at a time, and
+//! in total no longer than the grace period plus the time that its bytes take at the
+//! minimum rate.
 
 use std::time::Duration;
 
-/// How long the sender of a body may still be waited for. Waiting uses the grace
-/// up; what comes earns it back.
+/// How long the sender of a body may still be waited for. Waiting uses up the grace
+/// period; received bytes restore it.
 #[derive(Debug)]
 pub struct MinRate {
     bytes_per_second: u64,
@@ -16,7 +16,8 @@ pub struct MinRate {
 }
 
 impl MinRate {
-    /// Of a body of which nothing has come. `bytes_per_second` is at least 1.
+    /// For a body of which nothing has been received. `bytes_per_second` is at least
+    /// 1.
     pub fn new(bytes_per_second: u64, grace: Duration) -> Self {
         Self {
             bytes_per_second,
@@ -25,18 +26,18 @@ impl MinRate {
         }
     }
 
-    /// For how much longer the sender may be waited for.
+    /// How much longer the sender may be waited for.
     pub fn left(&self) -> Duration {
         self.left
     }
 
-    /// The sender was waited for so long. Time in which nobody wanted more of
-    /// the body is none of it.
+    /// Counts time in which the sender was waited for. Time in which the receiver was
+    /// not ready for more does not count.
     pub fn waited(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);
     }
 
-    /// So many bytes have come.
+    /// Counts received bytes.
     pub fn received(&mut self, bytes: usize) {
         let earned = Duration::from_secs_f64(bytes as f64 / self.bytes_per_second as f64);
         self.left = self.left.saturating_add(earned).min(self.grace);
@@ -51,7 +52,7 @@ mod tests {
 
     const GRACE: Duration = Duration::from_secs(10);
 
-    /// When a sender is given up that sends so many bytes every so many seconds.
+    /// When a sender of this many bytes at this interval, in seconds, is given up.
     fn given_up(bytes: usize, every: u64) -> Option<Duration> {
         let (mut min_rate, every) = (MinRate::new(1024, GRACE), Duration::from_secs(every));
         (0..1000).find_map(|times| {
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_waited_for_and_how_long() {
+    fn slow_senders_are_given_up() {
         for (name, bytes, every, expected) in [
             ("silent", 0, 1000, Some(10_000)),
             ("at the rate", 1024, 1, None),
@@ -78,10 +79,10 @@ mod tests {
     }
 
     proptest! {
-        /// However it comes, no more time is waited than the grace and what the
-        /// bytes take at the rate; and who keeps to the rate is waited for.
+        /// The time waited is at most the grace period plus what the bytes take at the
+        /// rate; and a sender that keeps to the rate is not given up.
         #[test]
-        fn the_time_that_is_waited_is_bounded(
+        fn the_time_waited_is_bounded(
             steps in proptest::collection::vec((0_u64..20_000, 0_usize..20_000), 1..50),
         ) {
             let mut min_rate = MinRate::new(1000, GRACE);

@@ -1,17 +1,18 @@
 //! The connection pools of one upstream, and which HTTP version they speak.
 //!
-//! HTTP/1.1 has one request on a connection at a time. With `upstream.http2`,
-//! `https` URLs are offered `h2` and `http/1.1` by ALPN, and `http` URLs are spoken
-//! to in HTTP/2 with prior knowledge (RFC 9113 §3.3). All canonical requests share
-//! one HTTP/2 connection for each server then. A relayed response is read as fast
-//! as its client takes it, so each relayed exchange has a connection of its own
-//! ([`RelayConnection`]): what one client does not read takes up no other's flow control
-//! window.
+//! An HTTP/1.1 connection carries one request at a time. With `upstream.http2`,
+//! ordgate offers `h2` and `http/1.1` by ALPN to `https` URLs, and uses HTTP/2 with
+//! prior knowledge for `http` URLs (RFC 9113 §3.3). All canonical requests to a
+//! server then share one HTTP/2 connection. A forwarded response is read as fast as
+//! its client reads it, so each forwarded exchange has a connection of its own
+//! ([`RelayConnection`]): a slow client does not use up the flow-control window of
+//! others.
 //!
-//! Invariant: the window of a connection has room for the windows of all streams
-//! that may be open on it, so no stream waits for the reader of another.
+//! Invariant: the flow-control window of a connection is at least the sum of the
+//! windows of all streams that may be open on it, so that no stream waits for the
+//! reader of another.
 //!
-//! Deliberately absent: what happens on one connection (`upstream::connection`).
+//! Deliberately absent: the state of one connection (`connection`).
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,50 +28,49 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-use crate::upstream::client::connection::Watch;
-use crate::upstream::client::connector::Timely;
-use crate::upstream::client::resolver::Names;
-use crate::upstream::client::streamed::RequestBody;
+use crate::upstream::client::RequestBody;
+use crate::upstream::client::connection::TrackingConnector;
+use crate::upstream::client::connector::TimedConnector;
+use crate::upstream::client::resolver::Resolver;
 use crate::upstream::client::tls;
 use crate::upstream::settings::{Settings, SetupError};
 
-/// The most bytes of an answer's head.
+/// The largest head of a response, in bytes.
 const MOST_HEAD: u32 = 128 * 1024;
-/// The most fields of an answer's head over HTTP/1.1. Over HTTP/2, its bytes
-/// alone are bounded.
+/// The most header fields of a response over HTTP/1.1. Over HTTP/2 only their bytes
+/// are limited.
 const MOST_FIELDS: usize = 1000;
 
-/// TCP probes a connection on which nothing has come for so long,
+/// TCP keepalive: the idle time before the first probe,
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(15);
-/// again after so long,
+/// the time between probes,
 const KEEPALIVE_EACH: Duration = Duration::from_secs(5);
-/// and so often before it counts as ended.
+/// and the unanswered probes after which the connection is closed.
 const KEEPALIVE_TIMES: u32 = 3;
 
-/// HTTP/2 sends a PING where streams are open and nothing has come for so long,
+/// HTTP/2: with open streams, the idle time before a PING,
 const PING_AFTER: Duration = Duration::from_secs(5);
-/// and the connection is closed where nothing comes for so long after it.
+/// and the time without an answer to it after which the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a server may send of one body before it is read, unless very many streams
-/// may be open.
+/// The flow-control window of a stream, unless very many streams may be open.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// The largest window that HTTP/2 has (RFC 9113 §6.9.1).
+/// The largest window of HTTP/2 (RFC 9113 §6.9.1).
 const MOST_WINDOW: u32 = (1 << 31) - 1;
-/// The window that an HTTP/2 connection has at the least.
+/// The smallest window of an HTTP/2 connection.
 const LEAST_WINDOW: u32 = 65_535;
-/// Requests beside those that are bounded by `max_in_flight`: probes of the tips
-/// and key checks.
+/// Requests that `max_in_flight` does not limit: probes of the tips and key checks.
 const UNBOUNDED: u32 = 64;
 
-type Pool = Client<Timely<HttpsConnector<Watch<HttpConnector<Names>>>>, RequestBody>;
+type Pool =
+    Client<TimedConnector<HttpsConnector<TrackingConnector<HttpConnector<Resolver>>>>, RequestBody>;
 
-/// The connections of one upstream. Clones share them.
+/// The connection pools of one upstream. Clones share the connections.
 #[derive(Clone)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionPools {
     shared: Pools,
-    /// The lanes of relayed exchanges; HTTP/1.1 needs none.
-    lanes: Option<Arc<Lanes>>,
+    /// For forwarded exchanges over HTTP/2; over HTTP/1.1 they use the shared pools.
+    exclusive: Option<Arc<ExclusivePools>>,
 }
 
 /// A pool for each scheme.
@@ -80,34 +80,35 @@ struct Pools {
     http: Pool,
 }
 
-struct Lanes {
+/// Pools of which each serves one exchange at a time.
+struct ExclusivePools {
     make: Box<dyn Fn() -> Pools + Send + Sync>,
-    /// Those in no use, the one that was used last at the end.
+    /// Those that are not in use, the most recently used last.
     free: Mutex<Vec<Pools>>,
 }
 
-/// What one relayed exchange is sent on. Over HTTP/2 nothing else is while it is
-/// held.
+/// The pools that one forwarded exchange uses. Over HTTP/2 no other exchange uses
+/// them meanwhile.
 pub(crate) struct RelayConnection {
     pools: Pools,
-    home: Option<Arc<Lanes>>,
+    owner: Option<Arc<ExclusivePools>>,
 }
 
-impl Connections {
-    /// Those of an upstream with these settings; no connection is made yet.
+impl ConnectionPools {
+    /// The pools of an upstream with these settings. No connection is made yet.
     ///
     /// # Errors
-    /// Where TLS cannot be set up.
-    pub(crate) fn new(settings: &Settings, names: Names) -> Result<Self, SetupError> {
-        let make = maker(settings, names)?;
+    /// If TLS cannot be set up.
+    pub(crate) fn new(settings: &Settings, resolver: Resolver) -> Result<Self, SetupError> {
+        let make = maker(settings, resolver)?;
         let shared = make();
-        let lanes = settings.http2.then(|| {
-            Arc::new(Lanes {
+        let exclusive = settings.connections.http2.then(|| {
+            Arc::new(ExclusivePools {
                 make: Box::new(make),
                 free: Mutex::default(),
             })
         });
-        Ok(Self { shared, lanes })
+        Ok(Self { shared, exclusive })
     }
 
     /// Sends a canonical request.
@@ -115,12 +116,12 @@ impl Connections {
         self.shared.request(request)
     }
 
-    /// What a relayed exchange is sent on, to be kept until its body has ended.
-    pub(crate) fn lane(&self) -> RelayConnection {
-        let free = self.lanes.as_ref().map(|lanes| lanes.take());
+    /// The connection of a forwarded exchange, to be kept until its body has ended.
+    pub(crate) fn relay_connection(&self) -> RelayConnection {
+        let free = self.exclusive.as_ref().map(|pools| pools.take());
         RelayConnection {
             pools: free.unwrap_or_else(|| self.shared.clone()),
-            home: self.lanes.clone(),
+            owner: self.exclusive.clone(),
         }
     }
 }
@@ -134,7 +135,7 @@ impl Pools {
     }
 }
 
-impl Lanes {
+impl ExclusivePools {
     fn take(&self) -> Pools {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let known = free.pop();
@@ -149,25 +150,28 @@ impl RelayConnection {
         self.pools.request(request)
     }
 
-    /// Keeps the lane until this body is dropped.
+    /// Keeps the connection until this body is dropped.
     pub(crate) fn keep_for<B>(self, body: B) -> RelayConnectionBody<B> {
-        RelayConnectionBody { body, _lane: self }
+        RelayConnectionBody {
+            body,
+            _connection: self,
+        }
     }
 }
 
 impl Drop for RelayConnection {
     fn drop(&mut self) {
-        if let Some(home) = self.home.take() {
-            let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(owner) = self.owner.take() {
+            let mut free = owner.free.lock().unwrap_or_else(PoisonError::into_inner);
             free.push(self.pools.clone());
         }
     }
 }
 
-/// A body that keeps the lane on which it comes.
+/// A body that keeps the connection that it is received on.
 pub(crate) struct RelayConnectionBody<B> {
     body: B,
-    _lane: RelayConnection,
+    _connection: RelayConnection,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Body for RelayConnectionBody<B> {
@@ -190,34 +194,33 @@ impl<B: Body<Data = Bytes> + Unpin> Body for RelayConnectionBody<B> {
     }
 }
 
-/// Makes pools by these settings.
+/// Returns a function that makes pools with these settings.
 fn maker(
     settings: &Settings,
-    names: Names,
+    resolver: Resolver,
 ) -> Result<impl Fn() -> Pools + Send + Sync + 'static, SetupError> {
-    let mut http = HttpConnector::new_with_resolver(names);
+    let mut http = HttpConnector::new_with_resolver(resolver);
     http.enforce_http(false);
     http.set_nodelay(true);
-    // Of several addresses each gets a share of it; the whole is bounded
-    // below.
-    http.set_connect_timeout(Some(settings.connect_timeout));
-    // A machine that is gone is found so, and not by waiting for its answers.
+    // It is divided among the addresses of a name. `TimedConnector` limits the whole.
+    http.set_connect_timeout(Some(settings.connections.connect_timeout));
+    // So a machine that is gone is noticed before responses time out.
     http.set_keepalive(Some(KEEPALIVE_AFTER));
     http.set_keepalive_interval(Some(KEEPALIVE_EACH));
     http.set_keepalive_retries(Some(KEEPALIVE_TIMES));
     let mut tls = tls::config(settings)?;
-    tls.alpn_protocols = match settings.http2 {
+    tls.alpn_protocols = match settings.connections.http2 {
         true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
         false => vec![b"http/1.1".to_vec()],
     };
-    let connector = HttpsConnector::from((Watch(http), tls));
-    let connector = Timely::new(connector, settings.connect_timeout);
+    let connector = HttpsConnector::from((TrackingConnector(http), tls));
+    let connector = TimedConnector::new(connector, settings.connections.connect_timeout);
     let (stream, connection) = windows(streams(settings));
     let mut https = Client::builder(TokioExecutor::new());
     https
         .pool_timer(TokioTimer::new())
         .timer(TokioTimer::new())
-        .pool_idle_timeout(settings.idle_timeout)
+        .pool_idle_timeout(settings.connections.idle_timeout)
         .http1_max_buf_size(MOST_HEAD as usize)
         .http1_max_headers(MOST_FIELDS)
         .http2_max_header_list_size(MOST_HEAD)
@@ -226,22 +229,22 @@ fn maker(
         .http2_keep_alive_interval(PING_AFTER)
         .http2_keep_alive_timeout(PING_TIMEOUT);
     let mut http = https.clone();
-    http.http2_only(settings.http2);
+    http.http2_only(settings.connections.http2);
     Ok(move || Pools {
         https: https.build(connector.clone()),
         http: http.build(connector.clone()),
     })
 }
 
-/// How many streams may be open on one connection at once. Base URLs of one server
-/// share it, each with requests of its own.
+/// How many streams may be open on one connection. All base URLs of a server share
+/// it, each with its own limit of requests.
 fn streams(settings: &Settings) -> u32 {
-    let urls = u32::try_from(settings.urls.len()).unwrap_or(u32::MAX);
-    let bounded = settings.max_in_flight.get().saturating_mul(urls);
+    let urls = u32::try_from(settings.endpoints.urls.len()).unwrap_or(u32::MAX);
+    let bounded = settings.admission.max_in_flight.get().saturating_mul(urls);
     bounded.saturating_add(UNBOUNDED)
 }
 
-/// The window of each of so many streams, and that of their connection.
+/// The flow-control windows of each of this many streams, and of their connection.
 fn windows(streams: u32) -> (u32, u32) {
     let streams = streams.max(1);
     let stream = STREAM_WINDOW.min(MOST_WINDOW / streams);
@@ -253,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_window_of_a_connection_has_room_for_all_streams() {
+    fn the_connection_window_has_room_for_all_stream_windows() {
         for streams in [0, 1, 33, 96, 8191, 8192, 100_064, 1 << 30, MOST_WINDOW] {
             let (stream, connection) = windows(streams);
             assert!((1..=STREAM_WINDOW).contains(&stream), "{streams}");

@@ -1,5 +1,5 @@
-//! Who knows the address of a host's name: the system, asked anew for each new
-//! connection, or what stands in for it.
+//! Name resolution: by the system, for each new connection, or by a function of a
+//! test.
 
 use std::future::Future;
 use std::io;
@@ -11,25 +11,25 @@ use std::task::{Context, Poll};
 use hyper_util::client::legacy::connect::dns::{GaiResolver, Name};
 use tower_service::Service;
 
-/// Who knows the addresses of names.
+/// A resolver of host names.
 #[derive(Clone)]
-pub enum Names {
-    /// The system.
+pub enum Resolver {
+    /// The system's.
     System(GaiResolver),
-    /// Another who is asked for a name.
-    Given(Arc<Directory>),
+    /// A function.
+    Function(Arc<Lookup>),
 }
 
-/// Whoever knows the addresses of a name.
-pub type Directory = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+/// Returns the addresses of a name.
+pub type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
-impl Default for Names {
+impl Default for Resolver {
     fn default() -> Self {
         Self::System(GaiResolver::new())
     }
 }
 
-/// That a name has no address that is known.
+/// The error of a name that does not resolve.
 #[derive(Debug, thiserror::Error)]
 #[error("the name {name} does not resolve: {error}")]
 pub struct NoAddress {
@@ -37,7 +37,7 @@ pub struct NoAddress {
     error: io::Error,
 }
 
-impl Service<Name> for Names {
+impl Service<Name> for Resolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = NoAddress;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, NoAddress>> + Send>>;
@@ -48,7 +48,7 @@ impl Service<Name> for Names {
                 name: String::new(),
                 error,
             }),
-            Self::Given(_) => Poll::Ready(Ok(())),
+            Self::Function(_) => Poll::Ready(Ok(())),
         }
     }
 
@@ -63,8 +63,8 @@ impl Service<Name> for Names {
                     Ok(found.collect::<Vec<_>>().into_iter())
                 })
             }
-            Self::Given(given) => {
-                let found = given(name.as_str()).map_err(failed);
+            Self::Function(lookup) => {
+                let found = lookup(name.as_str()).map_err(failed);
                 let found = found.map(|addresses| {
                     let sockets = addresses.into_iter().map(|ip| SocketAddr::new(ip, 0));
                     sockets.collect::<Vec<_>>().into_iter()

@@ -1,11 +1,10 @@
-//! The bodies of answers: how slowly they may come, where they end, and reading
-//! one whole.
+//! Response bodies: their minimum rate, their end, and reading one whole.
 //!
-//! Only the time counts in which ordgate waits for the upstream: a client that
-//! reads slowly costs the upstream nothing.
+//! Only time in which ordgate waits for the upstream counts: a client that reads
+//! slowly does not count against the upstream.
 //!
-//! Invariant: a body is read within the time that [`Limits`] allow, or fails
-//! with [`TimedOut::Body`].
+//! Invariant: a body is read within the time that [`Limits`] allow, or fails with
+//! [`TimedOut::Body`].
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,44 +17,44 @@ use http_body_util::BodyExt;
 use serde::Serialize;
 use tokio::time::{Instant, timeout};
 
-use crate::upstream::client::min_rate::MinRate;
+use super::min_rate::MinRate;
 use crate::upstream::{Failure, TimedOut};
 use crate::wire::body::BodyError;
 
-/// How slowly the body of an answer may come.
+/// The minimum rate of response bodies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Bytes a second that the upstream must send while it is waited for.
+    /// Bytes per second that the upstream must send while it is waited for.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_rate: u64,
-    /// How long the upstream may send nothing, and how far it may fall behind
-    /// the rate.
+    /// How long the upstream may send nothing, and how far it may fall behind the
+    /// rate.
     #[serde(serialize_with = "crate::units::serialize")]
     pub grace: Duration,
 }
 
 impl Limits {
-    /// Holds a body to these, of which nothing has come yet.
+    /// The state of a body of which nothing has been received.
     pub fn min_rate(&self) -> MinRate {
         MinRate::new(self.min_rate, self.grace)
     }
 }
 
-/// A body that has ended over HTTP/2 without END_STREAM.
+/// The error of a body that ends over HTTP/2 without END_STREAM.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the stream was closed before the body had ended")]
 struct CutShort;
 
-/// A body that fails where it ends before its end. hyper sees to that, but for
-/// HTTP/2 streams that are closed with NO_ERROR, by RST_STREAM or GOAWAY: their
-/// bodies it ends like others.
+/// A body that fails if it is truncated. hyper reports that itself, except for HTTP/2
+/// streams closed with NO_ERROR by RST_STREAM or GOAWAY, whose bodies it ends like
+/// complete ones.
 pub struct Framed<B> {
     body: B,
     is_http2: bool,
 }
 
 impl<B> Framed<B> {
-    /// A body that hyper has received over this version.
+    /// A body that hyper receives over this version.
     pub(crate) fn new(body: B, version: Version) -> Self {
         let is_http2 = version == Version::HTTP_2;
         Self { body, is_http2 }
@@ -76,7 +75,7 @@ where
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
         Poll::Ready(match frame {
-            // END_STREAM is known for as long as the body is there.
+            // The body still knows whether END_STREAM was received.
             None if self.is_http2 && !self.body.is_end_stream() => Some(Err(CutShort.into())),
             frame => frame.map(|frame| frame.map_err(Into::into)),
         })
@@ -91,22 +90,21 @@ where
     }
 }
 
-/// Reads a body whole.
+/// Reads a whole body.
 ///
 /// # Errors
-/// Where it breaks off, comes too slowly, has an API key in it, or is larger
-/// than `most` bytes.
+/// If it is truncated, too slow, contains an API key, or is larger than `most` bytes.
 pub(crate) async fn read<B>(mut body: B, most: u64, limits: &Limits) -> Result<Bytes, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
 {
-    let said = body.size_hint().lower();
-    if said > most {
+    let declared = body.size_hint().lower();
+    if declared > most {
         return Err(Failure::TooLarge);
     }
-    // What is said is believed up to a point; the rest grows as it comes.
-    let expected = said.min(1 << 20);
+    // A declared length is trusted up to 1 MiB; beyond, the buffer grows.
+    let expected = declared.min(1 << 20);
     let mut whole = BytesMut::with_capacity(usize::try_from(expected).unwrap_or(0));
     let mut min_rate = limits.min_rate();
     loop {
@@ -118,7 +116,7 @@ where
         };
         min_rate.waited(began.elapsed());
         let frame = frame.map_err(|error| Failure::of_body(&error.into()))?;
-        // Trailers are for those who are there, not for the store.
+        // Trailers are not stored.
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -128,7 +126,7 @@ where
         }
         whole.extend_from_slice(&data);
     }
-    // Exactly as large as it is: it may be kept for a long time.
+    // Without spare capacity: it may be stored for a long time.
     Ok(Bytes::from(Box::<[u8]>::from(&whole[..])))
 }
 
@@ -146,8 +144,8 @@ mod tests {
         grace: Duration::from_secs(10),
     };
 
-    /// Reads a body that comes in so many pieces of so many bytes, each after so
-    /// many seconds; and how long that took.
+    /// Reads a body of this many pieces of this many bytes, each sent after `every`
+    /// seconds. Returns its length, and the seconds that reading took.
     async fn reads(pieces: usize, bytes: usize, every: u64) -> (Result<usize, Failure>, u64) {
         let began = Instant::now();
         let frames = stream::unfold(0, |sent| async move {
@@ -163,7 +161,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn which_bodies_are_read_to_their_ends() {
+    async fn slow_bodies_are_given_up() {
         let stalled = Err(Failure::TimedOut(TimedOut::Body));
         for (name, (pieces, bytes, every), expected) in [
             ("at once", (100, 1 << 16, 0), (Ok(100 << 16), 0)),

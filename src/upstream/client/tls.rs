@@ -1,5 +1,5 @@
-//! How the upstream's TLS is set up: rustls on ring, the public authorities of
-//! webpki-roots, and those that the operator adds.
+//! TLS towards the upstream: rustls on ring, with the public certificate
+//! authorities of webpki-roots and those that the operator adds.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,37 +14,37 @@ use crate::upstream::client::connector::NoClientCertificate;
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The file of authorities cannot be read.
+    /// `ca_file` cannot be read.
     #[error("{key} {path}: {error}; a PEM file of certificates is allowed", path = path.display())]
     File {
-        /// The key of the configuration that names it.
+        /// The configuration key that names it.
         key: String,
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be read.
         error: rustls::pki_types::pem::Error,
     },
-    /// The file has no certificate, or one that is not to be used.
+    /// `ca_file` has no usable certificate.
     #[error("{key} {path}: it holds no certificate that can be used", path = path.display())]
     Empty {
-        /// The key of the configuration that names it.
+        /// The configuration key that names it.
         key: String,
-        /// Which file.
+        /// The file.
         path: PathBuf,
     },
-    /// rustls refuses its own defaults.
+    /// rustls rejects the configuration.
     #[error("TLS: {0}")]
     Rustls(#[from] rustls::Error),
 }
 
-/// The client's side of TLS of an upstream.
+/// The client configuration of an upstream.
 ///
 /// # Errors
-/// Where the file of authorities is no use.
+/// If `ca_file` cannot be read or has no usable certificate.
 pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
     let mut roots = RootCertStore::empty();
     roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
-    if let Some(path) = &settings.ca_file {
+    if let Some(path) = &settings.connections.ca_file {
         let key = || settings.key("ca_file");
         let failed = |error| TlsError::File {
             key: key(),

@@ -1,62 +1,62 @@
-//! Request bodies on their way from a client to the upstream.
+//! Request bodies that are received from a client and sent to the upstream.
 //!
-//! A request takes a slot among those under way only when its body has arrived,
-//! so that a slow client costs itself time and nobody else a slot. A body up to
-//! [`Limits::buffer`] is read whole first; of a longer one that much is, and the
-//! rest is streamed at a minimum rate.
+//! A request takes a slot only when its body has been buffered, so that a slow client
+//! occupies no slot. A body up to [`Limits::buffer`] bytes is buffered whole; of a
+//! longer one that much is, and the rest is streamed at a minimum rate.
 //!
-//! Whatever is wrong with a body is the client's doing and has a name
-//! ([`BodyFault`]), which `Progress` keeps: how the HTTP client reports it
-//! depends on the version that the upstream speaks.
+//! A fault of a body is the client's and is one of [`BodyFault`], which [`Progress`]
+//! keeps: how the HTTP client reports it depends on the HTTP version.
 //!
-//! Invariants: a body is waited for no longer than its rate, its grace and
-//! [`Limits::timeout`] allow; the bytes that are buffered, counted by what is
-//! allocated for them, stay within both bounds of [`Limits`].
+//! Invariants: a body is waited for no longer than its minimum rate, the grace period
+//! and [`Limits::timeout`] allow; the allocated buffers stay within both bounds of
+//! [`Limits`].
 //!
-//! Deliberately absent: what a client is told (`refusal`).
+//! Deliberately absent: what a client is answered (`refusal`).
 
-use std::collections::HashMap;
-use std::future::{Future, poll_fn};
+mod buffer;
+mod paced;
+
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use buffer::{Buffer, BufferUse};
 use bytes::Bytes;
-use foldhash::quality::RandomState;
 use http::HeaderMap;
 use http::header::{CONTENT_LENGTH, HeaderValue, TRANSFER_ENCODING};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
+use paced::Paced;
 use serde::Serialize;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 use crate::identify::Client;
-use crate::upstream::client::min_rate::MinRate;
-use crate::upstream::client::streamed::RequestBody;
+use crate::upstream::client::RequestBody;
 use crate::wire::body::BodyError;
 
-/// What a request's body may take.
+/// Limits of request bodies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Bytes of a body that are read before the request takes a slot.
+    /// Bytes of a body that are buffered before the request takes a slot.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub buffer: u64,
-    /// Bytes that all buffered bodies together may take.
+    /// Bytes that all buffers together may take.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_buffered: u64,
-    /// Bytes that the buffered bodies of one client may take.
+    /// Bytes that the buffers of one client may take.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_buffered_per_client: u64,
-    /// Bytes a second that a client must send while it is waited for.
+    /// Bytes per second that a client must send while it is waited for.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_rate: u64,
     /// How long a client may send nothing, and how far it may fall behind the
     /// rate.
     #[serde(serialize_with = "crate::units::serialize")]
     pub grace: Duration,
-    /// From a body's first byte to its last.
+    /// The longest time from a body's first byte to its last.
     #[serde(serialize_with = "crate::units::serialize")]
     pub timeout: Duration,
     /// The longest body, in bytes.
@@ -64,19 +64,19 @@ pub struct Limits {
     pub max_bytes: u64,
 }
 
-/// What is wrong with a request's body. None of it is the upstream's doing.
+/// A fault of a request body. None is the upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BodyFault {
-    /// It ended before its end, or its framing is malformed.
+    /// It is truncated, or its framing is malformed.
     #[error("the request's body broke off or is malformed")]
     Broken,
-    /// It came below the minimum rate, or took too long altogether.
+    /// It was below the minimum rate, or took too long in total.
     #[error("the request's body came too slowly")]
     TooSlow,
-    /// It is longer than is accepted.
+    /// It is longer than [`Limits::max_bytes`].
     #[error("the request's body is too long")]
     TooLarge,
-    /// Too much is buffered already, for this client or for all.
+    /// The buffers of this client, or of all, are full.
     #[error("there is no room to buffer the request's body")]
     NoRoom,
 }
@@ -85,7 +85,7 @@ impl BodyFault {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Broken, Self::TooSlow, Self::TooLarge, Self::NoRoom];
 
-    /// Its word in metrics and in `/status`.
+    /// Its name in metrics and in `/status`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Broken => "broken",
@@ -100,47 +100,40 @@ impl BodyFault {
     }
 }
 
-/// The request bodies of one upstream: how much of them is buffered, and how
-/// many were refused.
+/// The request bodies of one upstream: how much is buffered, and how many were
+/// refused.
 #[derive(Debug, Default)]
 pub struct Uploads {
-    buffered: Mutex<Buffered>,
+    buffered: Mutex<BufferUse>,
     refused: [AtomicU64; BodyFault::ALL.len()],
 }
 
-#[derive(Debug, Default)]
-struct Buffered {
-    bytes: u64,
-    /// Those of each client that has any.
-    clients: HashMap<Option<Client>, u64, RandomState>,
-}
-
-/// A body that has arrived, whole or as much of it as is buffered.
+/// A body that has been received, whole or as much of it as is buffered.
 pub(crate) struct Upload {
-    begun: Bytes,
-    /// What of the last frame did not fit the buffer.
+    buffered: Bytes,
+    /// The part of the last frame that did not fit the buffer.
     beyond: Bytes,
     trailers: Option<HeaderMap>,
-    /// The rest, where it is streamed.
+    /// The rest, if it is streamed.
     rest: Option<Paced>,
     progress: Arc<Progress>,
 }
 
-/// How far the upload of a body has come.
+/// The progress of an upload.
 #[derive(Debug)]
 pub(crate) struct Progress {
     fault: OnceLock<BodyFault>,
-    /// Whether some of it has been sent since this was last looked at.
+    /// Whether some of it was sent since [`makes_progress`](Self::makes_progress).
     moved: AtomicBool,
-    /// Whether the client is waited for.
+    /// Whether more is expected from the client.
     waits: AtomicBool,
     ended: AtomicBool,
     deadline: Instant,
 }
 
 impl Uploads {
-    /// Reads a body until it has ended or fills its buffer. `declared` is the
-    /// length that its request says.
+    /// Reads a body until it has ended or its buffer is full. `declared` is its
+    /// `content-length`.
     pub(crate) async fn receive(
         self: &Arc<Self>,
         body: RequestBody,
@@ -165,12 +158,7 @@ impl Uploads {
         if declared.is_some_and(|declared| declared > limits.max_bytes) {
             return Err(BodyFault::TooLarge);
         }
-        let mut buffer = Buffer {
-            bytes: Vec::new(),
-            counted: 0,
-            uploads: self.clone(),
-            client,
-        };
+        let mut buffer = Buffer::new(self, client);
         let mut paced = Paced::new(body, limits);
         let deadline = paced.deadline;
         let mut trailers: Option<HeaderMap> = None;
@@ -180,7 +168,7 @@ impl Uploads {
             };
             match frame?.into_data() {
                 Ok(mut data) => {
-                    let room = limits.buffer - buffer.bytes.len() as u64;
+                    let room = limits.buffer - buffer.len() as u64;
                     let fits = usize::try_from(room).unwrap_or(usize::MAX).min(data.len());
                     buffer.extend(&data.split_to(fits), limits)?;
                     if !data.is_empty() {
@@ -202,7 +190,7 @@ impl Uploads {
             deadline,
         };
         Ok(Upload {
-            begun: Bytes::from_owner(buffer),
+            buffered: Bytes::from_owner(buffer),
             beyond,
             trailers,
             rest,
@@ -210,6 +198,7 @@ impl Uploads {
         })
     }
 
+    /// Counts a body that was refused for a fault.
     pub(crate) fn count(&self, fault: BodyFault) {
         self.refused[fault.index()].fetch_add(1, Relaxed);
     }
@@ -219,101 +208,34 @@ impl Uploads {
         self.refused[fault.index()].load(Relaxed)
     }
 
-    /// Bytes that are buffered.
+    /// Bytes in buffers.
     pub fn buffered(&self) -> u64 {
         self.state().bytes
     }
 
-    fn state(&self) -> MutexGuard<'_, Buffered> {
+    fn state(&self) -> MutexGuard<'_, BufferUse> {
         self.buffered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Buffered {
-    /// Counts more bytes of a client, where both bounds allow that.
-    fn add(&mut self, client: Option<Client>, more: u64, limits: &Limits) -> bool {
-        let own = self.clients.get(&client).copied().unwrap_or(0);
-        let fits = own + more <= limits.max_buffered_per_client
-            && self.bytes + more <= limits.max_buffered;
-        if fits {
-            self.bytes += more;
-            self.clients.insert(client, own + more);
-        }
-        fits
-    }
-
-    fn remove(&mut self, client: Option<Client>, bytes: u64) {
-        self.bytes -= bytes;
-        if let Some(own) = self.clients.get_mut(&client) {
-            *own -= bytes;
-            if *own == 0 {
-                self.clients.remove(&client);
-            }
-        }
-    }
-}
-
-/// Buffered bytes of one body. They count until the last handle of them is
-/// dropped, which is after they were sent.
-struct Buffer {
-    bytes: Vec<u8>,
-    counted: u64,
-    uploads: Arc<Uploads>,
-    client: Option<Client>,
-}
-
-/// What is allocated for a body's first byte.
-const FIRST: usize = 1024;
-
-impl Buffer {
-    fn extend(&mut self, data: &[u8], limits: &Limits) -> Result<(), BodyFault> {
-        let length = self.bytes.len() + data.len();
-        if length > self.bytes.capacity() {
-            let most = usize::try_from(limits.buffer).unwrap_or(usize::MAX);
-            let capacity = length.next_power_of_two().max(FIRST).min(most);
-            let more = capacity as u64 - self.counted;
-            if !self.uploads.state().add(self.client, more, limits) {
-                return Err(BodyFault::NoRoom);
-            }
-            self.counted = capacity as u64;
-            self.bytes.reserve_exact(capacity - self.bytes.len());
-        }
-        self.bytes.extend_from_slice(data);
-        Ok(())
-    }
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        if self.counted > 0 {
-            self.uploads.state().remove(self.client, self.counted);
-        }
-    }
-}
-
 impl Upload {
+    /// Its progress.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// Whether it goes on while its request holds a slot.
+    /// Whether a part of it is received while its request holds a slot.
     pub(crate) fn is_streamed(&self) -> bool {
         self.rest.is_some()
     }
 
-    /// The same once more, of a body that has arrived whole.
+    /// A copy of a body that was buffered whole.
     pub(crate) fn copy(&self) -> Option<Self> {
         if self.rest.is_some() {
             return None;
         }
         Some(Self {
-            begun: self.begun.clone(),
+            buffered: self.buffered.clone(),
             beyond: self.beyond.clone(),
             trailers: self.trailers.clone(),
             rest: None,
@@ -321,16 +243,16 @@ impl Upload {
         })
     }
 
-    /// Frames its request: what has arrived whole has a length, unless it has
-    /// trailers, which take chunks.
+    /// Sets the framing fields of its request: `content-length` for a body that was
+    /// buffered whole, unless it has trailers, which need chunks.
     pub(crate) fn frame(&self, fields: &mut HeaderMap) {
         if self.rest.is_none() && self.trailers.is_none() {
             fields.remove(TRANSFER_ENCODING);
-            fields.insert(CONTENT_LENGTH, HeaderValue::from(self.begun.len()));
+            fields.insert(CONTENT_LENGTH, HeaderValue::from(self.buffered.len()));
         }
     }
 
-    /// The body as it goes up.
+    /// The body to send.
     pub(crate) fn into_body(self) -> RequestBody {
         Sending(self).boxed()
     }
@@ -348,13 +270,13 @@ impl Body for Sending {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Upload {
-            begun,
+            buffered,
             beyond,
             trailers,
             rest,
             progress,
         } = &mut self.get_mut().0;
-        for piece in [begun, beyond] {
+        for piece in [buffered, beyond] {
             if !piece.is_empty() {
                 progress.moved.store(true, Relaxed);
                 return Poll::Ready(Some(Ok(Frame::data(std::mem::take(piece)))));
@@ -372,7 +294,7 @@ impl Body for Sending {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(fault))) => {
-                // The first stands; there is no other after it.
+                // No other follows.
                 let _first = progress.fault.set(fault);
                 Poll::Ready(Some(Err(fault.into())))
             }
@@ -386,21 +308,21 @@ impl Body for Sending {
 
     fn is_end_stream(&self) -> bool {
         let Self(upload) = self;
-        // Nothing is beyond the buffer where there is no rest.
-        upload.begun.is_empty() && upload.rest.is_none() && upload.trailers.is_none()
+        // Without a rest, nothing is beyond the buffer.
+        upload.buffered.is_empty() && upload.rest.is_none() && upload.trailers.is_none()
     }
 
     fn size_hint(&self) -> SizeHint {
         let Self(upload) = self;
-        let begun = (upload.begun.len() + upload.beyond.len()) as u64;
+        let first = (upload.buffered.len() + upload.beyond.len()) as u64;
         match &upload.rest {
-            None => SizeHint::with_exact(begun),
+            None => SizeHint::with_exact(first),
             Some(rest) => {
                 let rest = rest.body.size_hint();
                 let mut hint = SizeHint::new();
-                hint.set_lower(begun + rest.lower());
+                hint.set_lower(first + rest.lower());
                 if let Some(upper) = rest.upper() {
-                    hint.set_upper(begun + upper);
+                    hint.set_upper(first + upper);
                 }
                 hint
             }
@@ -409,7 +331,7 @@ impl Body for Sending {
 }
 
 impl Progress {
-    /// What was wrong with the body, if anything.
+    /// The fault of the body, if it has one.
     pub(crate) fn fault(&self) -> Option<BodyFault> {
         self.fault.get().copied()
     }
@@ -419,73 +341,13 @@ impl Progress {
         self.ended.load(Relaxed)
     }
 
-    /// Whether the upstream may be waited for once more before it has answered:
-    /// the client is waited for, or some of the body has been sent since this
-    /// was last asked.
-    pub(crate) fn goes_on(&self) -> bool {
+    /// Whether the response may take another `first_byte_timeout`: more is expected
+    /// from the client, or some of the body was sent since the last call.
+    pub(crate) fn makes_progress(&self) -> bool {
         let moved = self.moved.swap(false, Relaxed);
         let waits = self.waits.load(Relaxed);
         // A client that is waited for has its own deadline.
         waits || (moved && Instant::now() < self.deadline)
-    }
-}
-
-/// A body whose client must keep to a rate. Only the time counts in which the
-/// client is waited for: an upstream that takes the body slowly costs it
-/// nothing.
-struct Paced {
-    body: RequestBody,
-    min_rate: MinRate,
-    left: u64,
-    deadline: Instant,
-    /// Since when it is waited for.
-    waits: Option<Instant>,
-    timer: Pin<Box<Sleep>>,
-}
-
-impl Paced {
-    fn new(body: RequestBody, limits: &Limits) -> Self {
-        let deadline = Instant::now() + limits.timeout;
-        Self {
-            body,
-            min_rate: MinRate::new(limits.min_rate, limits.grace),
-            left: limits.max_bytes,
-            deadline,
-            waits: None,
-            timer: Box::pin(tokio::time::sleep_until(deadline)),
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        match Pin::new(&mut self.body).poll_frame(cx) {
-            Poll::Ready(Some(Ok(frame))) => {
-                let length = frame.data_ref().map_or(0, Bytes::len);
-                if let Some(since) = self.waits.take() {
-                    self.min_rate.waited(since.elapsed());
-                }
-                self.min_rate.received(length);
-                match self.left.checked_sub(length as u64) {
-                    Some(left) => self.left = left,
-                    None => return Poll::Ready(Some(Err(BodyFault::TooLarge))),
-                }
-                Poll::Ready(Some(Ok(frame)))
-            }
-            Poll::Ready(Some(Err(error))) => {
-                tracing::debug!(%error, "a request's body broke off or is malformed");
-                Poll::Ready(Some(Err(BodyFault::Broken)))
-            }
-            Poll::Ready(None) => Poll::Ready(None),
-            Poll::Pending => {
-                if self.waits.is_none() {
-                    let now = Instant::now();
-                    self.waits = Some(now);
-                    let until = self.deadline.min(now + self.min_rate.left());
-                    self.timer.as_mut().reset(until);
-                }
-                let elapsed = self.timer.as_mut().poll(cx);
-                elapsed.map(|()| Some(Err(BodyFault::TooSlow)))
-            }
-        }
     }
 }
 

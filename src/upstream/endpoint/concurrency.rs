@@ -1,59 +1,53 @@
-//! How many requests may be under way at the upstream at once: more while that
-//! makes more of them end, fewer when it only makes all of them slower. Pure:
+//! The adaptive limit of requests in flight at an endpoint: it rises while more requests
+//! in flight mean more responses, and falls when they only make responses slower. Pure:
 //! `now` is an argument.
 //!
-//! A database that has four cores does not answer sixty-four requests sooner
-//! than four; it answers each of them sixteen times later. So the limit follows
-//! how long answers take (a gradient, as in Netflix's concurrency-limits; the
-//! rules here are our own):
+//! A database with four cores does not answer sixty-four requests at once sooner than
+//! four at a time; each of them takes sixteen times as long. So the limit follows the
+//! response times (a gradient, as in Netflix's concurrency-limits, with other rules):
 //!
-//! - Answers are gathered in windows, of which the median counts: a few large
-//!   blocks among many small answers are no overload. What was sent before the
-//!   limit's last change does not count; it tells of the time before.
-//! - A median of more than twice the reference, which is how long answers take
-//!   that do not wait for each other, lowers the limit in proportion, by half at
-//!   the most.
-//! - Then it is seen whether that has helped. Where fewer under way were
-//!   answered no sooner, it is not their number that makes answers slow, but
-//!   what is asked for: the limit comes back, and the reference rises, so that
-//!   a change from small answers to large ones is accepted within seconds.
-//!   Where they were, the reference falls a little; so it finds its way back
-//!   from a beginning amid an overload, or from an error.
-//! - A limit that was used rises while the median is in order. One that was not
-//!   falls no further than to twice of what was under way, and the reference
+//! - Response times are collected in windows, of which the median counts: a few large
+//!   blocks among many small answers are no overload. Requests sent before the last
+//!   change of the limit do not count.
+//! - The reference is the response time of requests that do not wait for each other. A
+//!   median of more than twice the reference lowers the limit in proportion, by at most
+//!   half.
+//! - The next window shows whether that has helped. If responses were no faster with
+//!   fewer requests in flight, they are slow because of what is requested: the limit is
+//!   restored, and the reference rises, so that a change from small answers to large
+//!   ones is accepted within seconds. If they were faster, the reference falls a little;
+//!   so it recovers from a start amid an overload, or from an error.
+//! - A limit that is used rises while the median is below twice the reference. A limit
+//!   that is not used falls no lower than twice the requests in flight, and the reference
 //!   follows the medians within a minute.
-//! - A time-out, a 503 or a 504 lowers it by three tenths.
-//! - A server that takes so many connections and turns the others away, while it
-//!   answers those, has a cap. The limit falls at once to as many as were under
-//!   way beside the one that was turned away; of a burst that is too large each
-//!   failure lowers it further, until those are left that the server has taken.
-//!   There it stays for a while, twice as long each time that it meets the cap
-//!   again. Then it rises by one, two, four and so on, an answer's time apart,
-//!   until it meets the cap or is where it was. So a cap costs one request every
-//!   16 s, and one that is lifted is forgotten within some seconds more. One
-//!   failure among many answers is none of a cap, but of a connection.
-//! - Where four are turned away one after another although the limit has fallen
-//!   each time and not risen since, the number under way is not the cause: one of
-//!   several servers behind the same address may be down. The limit goes back to
-//!   where it was, and for a minute these are failures like others, unless a third
-//!   of all requests fail.
+//! - A timeout, a 503 or a 504 lowers the limit by three tenths.
+//! - A server that accepts a fixed number of connections and rejects others, while it
+//!   answers those that it has accepted, has a cap. The limit falls at once to the number
+//!   of requests in flight besides the rejected one; in a large burst each rejection
+//!   lowers it further, down to what the server has accepted. It stays there for a while,
+//!   which doubles each time that the cap is met again. Then it rises by one, two, four
+//!   and so on, a response time apart, until it meets the cap or is where it was. So a
+//!   cap costs one request every 16 s, and a cap that is lifted is forgotten some seconds
+//!   later. A single rejection among many responses is no cap but a failed connection.
+//! - If four requests in a row are rejected although the limit has fallen each time, and
+//!   not risen since, the number in flight is not the cause: one of several servers
+//!   behind the same address may be down. The limit is restored, and for a minute
+//!   rejections are failures like others, unless a third of all requests fail.
 //!
-//! Who calls: whoever hands out places among the requests under way, with each
-//! answer and each failure of this sort.
+//! [`Permit`](super::Permit) calls it with each response, and each failure of these kinds.
 //!
-//! Invariants: the limit is within its bounds, but for a cap below the least of
-//! them, and never zero; it does not rise unused; where all answers take equally
-//! long, it does not fall; memory does not grow.
+//! Invariants: the limit is within its bounds, except that a cap may be below the lower
+//! one, and never zero; it does not rise unused; it does not fall if all response times
+//! are equal; memory is constant.
 //!
-//! A server of four cores that is always asked for more so comes to a limit of
-//! four to five on average, and is idle for a tenth of its time at the most, or
-//! thereabouts. One whose answers take a second comes to it in a minute or two,
-//! since what a change has done is seen only after an answer's time.
+//! A server with four cores that always gets more requests so has a limit of four to five
+//! on average, and is idle for at most a tenth of its time. A server with response times
+//! of a second gets there in a minute or two, since the effect of a change is visible only
+//! after a response time.
 //!
-//! Deliberately absent: places and who waits for them; how often a key may be
-//! used (`upstream::budget`); whether others are answered while one is turned away
-//! (`upstream::under_way`); and failures that tell nothing of load, which are the
-//! breaker's.
+//! Deliberately absent: slots and the queue for them; the budget of a key
+//! (`upstream::admission`); whether a server answers others while it rejects a request
+//! (`send_order`); failures that do not indicate load (`breaker`).
 
 mod cap;
 
@@ -61,98 +55,97 @@ use std::time::Duration;
 
 use cap::{Cap, NoCap};
 
+use super::sketch::Sketch;
 use crate::clock::Moment;
-use crate::upstream::endpoint::sketch::Sketch;
 
-/// So many answers has a window at the least.
+/// The least number of responses in a window.
 const SAMPLES: u64 = 10;
-/// Where the limit is low, so many times the limit will do, and half of that
-/// number at the least: ten that come one by one would take too long.
+/// With a low limit this many times the limit is enough, and at least half of
+/// `SAMPLES`: ten sequential responses would take too long.
 const ROUNDS: u64 = 3;
-/// A window lasts as long at the least, and twice the reference: in less, the
-/// quick ones alone of what was sent have come back.
+/// A window lasts at least this long, and twice the reference: in less time only fast
+/// responses would be counted.
 const WINDOW: Duration = Duration::from_millis(250);
-/// But not longer for the reference's sake.
+/// The longest duration that the reference requires of a window.
 const MOST_WINDOW: Duration = Duration::from_secs(5);
 
-/// A median of so many times the reference is in order.
+/// A median up to this many times the reference is normal.
 const TOLERANCE: f64 = 2.0;
-/// The limit falls at once to no less than this share.
+/// The limit falls to at least this share at once,
 const MOST_CUT: f64 = 0.5;
-/// And to no more than this, nor by less than one: a smaller fall would show
-/// nothing.
+/// and to at most this share, and by at least one: the effect of less would not be
+/// visible.
 const LEAST_CUT: f64 = 0.9;
-/// A time-out, a 503 or a 504 leaves this share of the limit.
+/// The share of the limit that remains after a timeout, a 503 or a 504.
 const OVERLOAD: f64 = 0.7;
-/// A window in which this share of the limit was under way at some time has
-/// used it.
+/// A window has used the limit if this share of it was in flight at some time.
 const USED: f64 = 0.9;
-/// Fewer are under way than before where no more than this share are.
+/// Fewer requests are in flight than before if at most this share is.
 const FEWER: f64 = 0.92;
-/// By this power of that share the reference falls when they have been answered
-/// sooner: the fewer they are, the more that proves.
+/// The exponent of that share by which the reference falls after faster responses: the
+/// fewer requests, the stronger the evidence.
 const FALL: f64 = 0.25;
-/// By this power of it the reference rises when they have not. It is the
-/// greater, so that an error costs waiting rather than work; but not by so much
-/// that the errors of noisy answers would drive the reference up (played with
-/// times that vary by three, it stays).
+/// The exponent by which the reference rises otherwise. It is greater, so that an error
+/// costs waiting rather than throughput; but not so great that noisy response times
+/// would drive the reference up (in simulations with times that vary by a factor of
+/// three it is stable).
 const RISE: f64 = 0.75;
-/// How long the reference takes to go most of the way (1 - 1/e) up to a higher
-/// median, where the limit has no part in it.
+/// The time constant (1 - 1/e) with which the reference rises to a higher median that
+/// the limit has not caused.
 const DRIFT: Duration = Duration::from_secs(20);
 
-/// The limit of requests under way.
+/// The adaptive limit of requests in flight.
 #[derive(Clone, Debug)]
-pub struct Concurrency {
+pub(super) struct Concurrency {
     least: u32,
     most: u32,
-    /// Within those. Its fraction is not lost for the next rise.
+    /// Within these bounds. The fraction is kept for the next rise.
     limit: f64,
-    /// When the limit last changed: what was sent before does not count.
+    /// When the limit last changed; requests sent before do not count.
     changed: Option<Moment>,
     window: SampleWindow,
-    /// How long a median answer takes that does not wait for others, in
-    /// seconds; `None` before the first window has ended.
+    /// The median response time of requests that do not wait for others, in seconds;
+    /// `None` before the end of the first window.
     reference: Option<f64>,
     /// When the last window ended.
     ended: Option<Moment>,
-    /// The last change, where it was a fall for slowness whose effect has not
-    /// been seen.
+    /// The last change, if it was a cut for slow responses whose effect is not known yet.
     cut: Option<Cut>,
-    /// The last fall for an overload.
+    /// When the limit last fell for an overload.
     overloaded: Option<Moment>,
-    /// What the server takes, where it has turned requests away.
+    /// The server's cap, if it has rejected requests.
     cap: Option<Cap>,
-    /// That lower limits have not helped.
+    /// Set while rejections are not taken for a cap.
     no_cap: Option<NoCap>,
-    /// Answers since one was last turned away.
+    /// Responses since the last rejection.
     answers: u64,
 }
 
-/// The answers that are being gathered.
+/// The response times of the present window.
 #[derive(Clone, Debug, Default)]
 struct SampleWindow {
-    /// When the first of them came.
+    /// When the first of them was recorded.
     begun: Option<Moment>,
     took: Sketch,
-    /// The sum of how many were under way as each was sent, and the most.
-    crowds: u64,
-    peak: u32,
+    /// The sum of the requests in flight when each was sent,
+    in_flight_sum: u64,
+    /// and their maximum.
+    in_flight_peak: u32,
 }
 
-/// How things were before the limit fell.
+/// The state before a cut of the limit.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     limit: f64,
     median: f64,
-    crowd: f64,
+    /// Requests in flight, on average.
+    in_flight: f64,
 }
 
 impl Concurrency {
-    /// A limit between these, that begins at most: what is not known to be slow
-    /// is not held back. Where they are equal, it stays there. Both are one at
-    /// the least, and where `least` is the greater, `most` holds.
-    pub fn new(least: u32, most: u32) -> Self {
+    /// A limit between these bounds, which starts at `most`. If they are equal, it is
+    /// fixed. Both are at least one, and `most` takes precedence.
+    pub(super) fn new(least: u32, most: u32) -> Self {
         let most = most.max(1);
         Self {
             least: least.clamp(1, most),
@@ -170,25 +163,24 @@ impl Concurrency {
         }
     }
 
-    /// How many requests may be under way at once.
-    pub fn limit(&self) -> u32 {
+    /// The limit.
+    pub(super) fn limit(&self) -> u32 {
         (self.limit as u32).clamp(1, self.most)
     }
 
-    /// Whether the server is known to take so many requests at once and no more.
-    pub fn is_capped(&self) -> bool {
+    /// Whether the server has a cap.
+    pub(super) fn is_capped(&self) -> bool {
         self.cap.is_some()
     }
 
-    /// How long a median answer is believed to take that does not wait for
-    /// others; `None` while too few have come.
-    pub fn reference(&self) -> Option<Duration> {
+    /// The reference; `None` before the end of the first window.
+    pub(super) fn reference(&self) -> Option<Duration> {
         self.reference.map(Duration::from_secs_f64)
     }
 
-    /// Holds to these from now on. What is learned stays; a limit that nothing
-    /// has lowered goes along with `most`.
-    pub fn bound(&mut self, least: u32, most: u32) {
+    /// Changes the bounds. The reference is kept; a limit at its upper bound moves with
+    /// it.
+    pub(super) fn bound(&mut self, least: u32, most: u32) {
         let whole = self.limit() == self.most;
         self.most = most.max(1);
         self.least = least.clamp(1, self.most);
@@ -198,16 +190,15 @@ impl Concurrency {
             self.limit
         };
         self.limit = limit.clamp(f64::from(self.least), f64::from(self.most));
-        // A fall of a limit that was another's cannot be taken back.
+        // The limit before a cut was within the old bounds: it cannot be restored.
         self.cut = None;
         self.cap = None;
         self.no_cap = None;
     }
 
-    /// An answer came that took so long, from the request's first byte to its
-    /// last. `in_flight` is how many requests were under way when it was sent,
-    /// itself among them.
-    pub fn record(&mut self, took: Duration, in_flight: u32, now: Moment) {
+    /// Records a response time. `in_flight` is the number of requests in flight when the
+    /// request was sent, including itself.
+    pub(super) fn record(&mut self, took: Duration, in_flight: u32, now: Moment) {
         self.answers += 1;
         let before = |changed| now.before(took) < changed;
         if self.is_fixed() || self.changed.is_some_and(before) {
@@ -217,8 +208,8 @@ impl Concurrency {
         let window = &mut self.window;
         let begun = *window.begun.get_or_insert(now);
         window.took.record(took);
-        window.crowds += u64::from(in_flight.max(1));
-        window.peak = window.peak.max(in_flight);
+        window.in_flight_sum += u64::from(in_flight.max(1));
+        window.in_flight_peak = window.in_flight_peak.max(in_flight);
         if self.is_used() && self.rise_towards_cap(now) {
             return;
         }
@@ -230,20 +221,20 @@ impl Concurrency {
         }
     }
 
-    /// Requests wait that could go at once but for their clients' shares of the
-    /// limit: it counts as used.
-    pub fn held_back(&mut self) {
+    /// Counts the limit as used: requests wait only because of their clients' shares of
+    /// it.
+    pub(super) fn held_back(&mut self) {
         if !self.is_fixed() {
-            self.window.peak = self.window.peak.max(self.limit());
+            self.window.in_flight_peak = self.window.in_flight_peak.max(self.limit());
         }
     }
 
-    /// A request has timed out, or was answered with 503 or 504. In the time of
-    /// a window that counts once: what fails together has one cause.
-    pub fn overloaded(&mut self, now: Moment) {
+    /// Records a timeout, 503 or 504. Within the duration of a window they count once:
+    /// requests that fail together have one cause.
+    pub(super) fn overloaded(&mut self, now: Moment) {
         let time = self.window_time();
-        let just_now = |before| now.since(before) < time;
-        if self.is_fixed() || self.overloaded.is_some_and(just_now) {
+        let is_recent = |before| now.since(before) < time;
+        if self.is_fixed() || self.overloaded.is_some_and(is_recent) {
             return;
         }
         self.overloaded = Some(now);
@@ -252,7 +243,7 @@ impl Concurrency {
     }
 
     fn is_used(&self) -> bool {
-        f64::from(self.window.peak) >= f64::from(self.limit()) * USED
+        f64::from(self.window.in_flight_peak) >= f64::from(self.limit()) * USED
     }
 
     fn is_fixed(&self) -> bool {
@@ -264,20 +255,20 @@ impl Concurrency {
         (reference * 2).clamp(WINDOW, MOST_WINDOW)
     }
 
-    /// Does what the answers of a window say.
+    /// Adjusts the limit and the reference by a window.
     fn judge(&mut self, window: &SampleWindow, now: Moment) {
-        let Some((median, first)) = window.median_and_first() else {
+        let Some((median, shortest)) = window.median_and_shortest() else {
             return;
         };
-        let reference = *self.reference.get_or_insert(first);
-        let crowd = window.crowds as f64 / window.took.count() as f64;
-        let used = f64::from(window.peak) >= f64::from(self.limit()) * USED;
+        let reference = *self.reference.get_or_insert(shortest);
+        let in_flight = window.in_flight_sum as f64 / window.took.count() as f64;
+        let used = f64::from(window.in_flight_peak) >= f64::from(self.limit()) * USED;
         if let Some(cut) = self.cut.take()
             && used
-            && crowd <= cut.crowd * FEWER
+            && in_flight <= cut.in_flight * FEWER
         {
-            let fewer = crowd / cut.crowd;
-            // Half way between no sooner and sooner in proportion.
+            let fewer = in_flight / cut.in_flight;
+            // The middle between no faster and faster in proportion.
             if median < cut.median * fewer.sqrt() {
                 self.reference = Some(reference * fewer.powf(FALL));
             } else if median > reference * TOLERANCE {
@@ -290,11 +281,10 @@ impl Concurrency {
         let tolerated = self.reference.unwrap_or(median) * TOLERANCE;
         if median > tolerated {
             let share = (tolerated / median).max(MOST_CUT);
-            // What nobody uses is not what makes it slow; twice as much as is
-            // used is left for those who come.
+            // An unused limit does not make responses slow: twice what is used remains.
             let spare = match used {
                 true => 0.0,
-                false => self.limit.min(f64::from(window.peak) * 2.0),
+                false => self.limit.min(f64::from(window.in_flight_peak) * 2.0),
             };
             let whole = f64::from(self.limit());
             let fewer = (whole * share.min(LEAST_CUT)).min(whole - 1.0);
@@ -303,7 +293,7 @@ impl Concurrency {
                 self.cut = Some(Cut {
                     limit: self.limit,
                     median,
-                    crowd,
+                    in_flight,
                 });
                 self.change(limit, now);
             }
@@ -313,14 +303,14 @@ impl Concurrency {
         }
     }
 
-    /// Lets the reference follow a median: half of the way down at once, and up
-    /// slowly, where the limit cannot be what makes it slow.
+    /// Moves the reference towards a median: half of the distance down at once, and up
+    /// slowly if the limit cannot be the cause of slow responses.
     fn follow(&mut self, median: f64, used: bool, now: Moment) {
         let Some(reference) = self.reference else {
             return;
         };
         let idle = !used || self.limit() <= self.least;
-        let way = match median < reference {
+        let share = match median < reference {
             true => 0.5,
             false if idle => {
                 let since = self.ended.map_or(Duration::ZERO, |ended| now.since(ended));
@@ -328,10 +318,10 @@ impl Concurrency {
             }
             false => 0.0,
         };
-        self.reference = Some(reference + (median - reference) * way);
+        self.reference = Some(reference + (median - reference) * share);
     }
 
-    /// Within the bounds; a cap alone takes it below the least.
+    /// Within the bounds; only a cap may lower it below the lower one.
     fn bounded(&self, limit: f64) -> f64 {
         let least = f64::from(self.least).min(self.limit);
         limit.clamp(least, f64::from(self.most))
@@ -341,8 +331,7 @@ impl Concurrency {
         self.set(self.bounded(limit), now);
     }
 
-    /// Takes another limit, where it is another; what was sent before then no
-    /// longer counts.
+    /// Changes the limit. If it differs, requests sent before no longer count.
     fn set(&mut self, limit: f64, now: Moment) {
         if limit.total_cmp(&self.limit).is_ne() {
             self.limit = limit;
@@ -353,8 +342,8 @@ impl Concurrency {
 }
 
 impl SampleWindow {
-    /// The median in seconds, and what the quickest took at the most.
-    fn median_and_first(&self) -> Option<(f64, f64)> {
+    /// The median and the shortest response time, in seconds.
+    fn median_and_shortest(&self) -> Option<(f64, f64)> {
         let seconds = |q| Some(self.took.quantile(q)?.as_secs_f64());
         Some((seconds(0.5)?, seconds(0.0)?))
     }

@@ -1,22 +1,20 @@
-//! What an endpoint's failures have been: the last one, how many there were of
-//! each kind, and which of them were logged. Pure: `now` is an
-//! argument.
+//! The failures of an endpoint: the last one, counts by kind, and which ones to log.
+//! Pure: `now` is an argument.
 //!
-//! Invariant: a failure of one reason and kind is logged at most once a minute.
+//! Invariant: failures of one reason and kind are logged at most once a minute.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::upstream::client::cause::Cause;
 
-/// What an endpoint's failures have been.
+/// The failures of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     last: Option<LastFailure>,
-    /// By reason and kind, of which there is a fixed set.
+    /// By reason and kind, which are fixed sets.
     counts: Vec<Count>,
-    /// How many there were since it was logged that requests fail; 0 once it is
-    /// logged that they succeed.
+    /// Failures since the first that was logged; 0 once a success is logged.
     since_logged: u64,
 }
 
@@ -26,7 +24,7 @@ struct Count {
     kind: &'static str,
     failures: u64,
     logged: Moment,
-    /// How many have not been logged since.
+    /// Failures since then that were not logged.
     left_out: u64,
 }
 
@@ -35,24 +33,23 @@ struct Count {
 pub struct LastFailure {
     /// The proxy error type of RFC 9209.
     pub reason: &'static str,
-    /// What failed, in finer words.
+    /// The kind, in more detail.
     pub kind: &'static str,
-    /// The texts of the error and of its causes, from the outermost on: no more
-    /// than 8, of 256 characters each.
+    /// The texts of the error and of its causes, the outermost first: at most 8, of up
+    /// to 256 characters each.
     pub causes: Vec<String>,
     /// When.
     pub at: Moment,
-    /// How many requests have failed one after another until now: none where
-    /// one has succeeded since.
+    /// How many requests have failed in a row until now; 0 after a success.
     pub in_a_row: u32,
 }
 
-/// Failures of one reason and kind are logged once in this time.
-const SELDOM: Duration = Duration::from_mins(1);
+/// The least time between two logged failures of one reason and kind.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Failures {
-    /// A request has failed. Answers how many of this reason and kind were not
-    /// logged since the last, where this one is to be logged.
+    /// Records a failure. If it is to be logged, returns how many of its reason and kind
+    /// were not logged since the last one.
     pub(crate) fn failed(
         &mut self,
         reason: &'static str,
@@ -83,7 +80,7 @@ impl Failures {
             }
             Some(count) => {
                 count.failures += 1;
-                let is_due = now.since(count.logged) >= SELDOM;
+                let is_due = now.since(count.logged) >= LOG_INTERVAL;
                 if is_due {
                     count.logged = now;
                     Some(std::mem::take(&mut count.left_out))
@@ -99,8 +96,8 @@ impl Failures {
         left_out
     }
 
-    /// A request has succeeded. Answers how many have failed since it was logged
-    /// that they fail, where it is to be logged that they succeed.
+    /// Records a success. If it is to be logged, returns how many requests have failed
+    /// before it.
     pub(crate) fn answered(&mut self) -> Option<u64> {
         if let Some(last) = &mut self.last {
             last.in_a_row = 0;
@@ -114,7 +111,7 @@ impl Failures {
         self.last.as_ref()
     }
 
-    /// How many there were, by reason and kind.
+    /// Counts by reason and kind.
     pub(crate) fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
         let counts = self.counts.iter();
         let count = |count: &Count| (count.reason, count.kind, count.failures);
@@ -163,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn that_it_answers_again_is_logged_once_after_each_failure_that_was() {
+    fn a_success_is_logged_once_after_logged_failures() {
         let mut failures = Failures::default();
         assert_eq!(failures.answered(), None, "nothing has failed");
         failures.failed("a_reason", cause("reset"), at(0));
@@ -171,7 +168,7 @@ mod tests {
         assert_eq!(failures.answered(), Some(2));
         assert_eq!(failures.last().unwrap().in_a_row, 0);
         assert_eq!(failures.answered(), None);
-        // What was not logged to begin is not logged to end.
+        // The end of failures that were not logged is not logged either.
         failures.failed("a_reason", cause("reset"), at(2));
         assert_eq!(failures.last().unwrap().in_a_row, 1);
         assert_eq!(failures.answered(), None);

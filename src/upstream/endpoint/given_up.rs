@@ -1,38 +1,37 @@
-//! Requests that were given up, and may still arrive at the server: they are in
-//! the receive buffer of a process that does not run just now, or on their way.
-//! Pure but for what it is told.
+//! Requests that ordgate has given up and that may still arrive at the server: they
+//! lie in the receive buffer of a stopped process, or are on the network.
 //!
-//! Such a request counts as under way until its connection has ended, or until
-//! the same endpoint answers a request that was sent later: then the server runs,
-//! and has read by now what it will read.
+//! Such a request counts as in flight until its connection has ended, or until the
+//! endpoint answers a request that was sent later: then the server is running, and
+//! has read what it will read.
 //!
-//! Deliberately absent: connections (`upstream::connection`), and the budget that
-//! such a request counts in (`upstream::keys`).
+//! Deliberately absent: connections (`client::connection`), and the budget that such
+//! a request counts in (`upstream::keys`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Moment;
 
-/// How it is known that a request arrives no more.
+/// Why a request cannot arrive any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
     /// Its connection has ended.
     Ended,
-    /// It arrives about now, if at all: its server runs.
+    /// Its server is running: it arrives about now, if at all.
     Soon,
 }
 
-/// What is done once a request arrives no more.
+/// Called once when a request cannot arrive any more.
 type Then = Box<dyn FnOnce(Gone) + Send>;
 
-/// A request that was given up, and may still arrive.
+/// A given-up request that may still arrive.
 pub(crate) struct GivenUpRequest {
     given_up: Moment,
     then: Mutex<Option<Then>>,
 }
 
 impl GivenUpRequest {
-    /// A request that was given up at this moment.
+    /// A request given up at this time.
     pub(crate) fn new(given_up: Moment, then: impl FnOnce(Gone) + Send + 'static) -> Arc<Self> {
         Arc::new(Self {
             given_up,
@@ -40,7 +39,7 @@ impl GivenUpRequest {
         })
     }
 
-    /// It arrives no more. Only the first to say so is heard.
+    /// Records that it cannot arrive any more. Only the first call has an effect.
     pub(crate) fn gone(&self, how: Gone) {
         let then = self.then().take();
         if let Some(then) = then {
@@ -48,7 +47,7 @@ impl GivenUpRequest {
         }
     }
 
-    /// Whether it is known that it arrives no more.
+    /// Whether it cannot arrive any more.
     pub(crate) fn is_over(&self) -> bool {
         self.then().is_none()
     }
@@ -58,39 +57,39 @@ impl GivenUpRequest {
     }
 }
 
-/// The requests of an endpoint that were given up, and may still arrive there.
+/// The given-up requests of an endpoint that may still arrive there.
 #[derive(Default)]
 pub(crate) struct GivenUpRequests(Mutex<Vec<Arc<GivenUpRequest>>>);
 
 impl GivenUpRequests {
-    /// One more was given up.
-    pub(crate) fn add(&self, late: Arc<GivenUpRequest>) {
-        let mut lates = self.lates();
-        lates.retain(|late| !late.is_over());
-        lates.push(late);
+    /// Adds one.
+    pub(crate) fn add(&self, request: Arc<GivenUpRequest>) {
+        let mut all = self.lock();
+        all.retain(|other| !other.is_over());
+        all.push(request);
     }
 
-    /// The endpoint has answered a request that was sent at this moment.
+    /// Records that the endpoint has answered a request sent at this time.
     pub(crate) fn answered(&self, sent: Moment) {
-        let mut lates = self.lates();
-        if lates.is_empty() {
+        let mut all = self.lock();
+        if all.is_empty() {
             return;
         }
-        let arrived = lates.extract_if(.., |late| late.given_up < sent);
+        let arrived = all.extract_if(.., |request| request.given_up < sent);
         let arrived: Vec<_> = arrived.collect();
-        drop(lates);
-        for late in arrived {
-            late.gone(Gone::Soon);
+        drop(all);
+        for request in arrived {
+            request.gone(Gone::Soon);
         }
     }
 
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        let lates = self.lates();
-        lates.iter().filter(|late| !late.is_over()).count()
+        let all = self.lock();
+        all.iter().filter(|request| !request.is_over()).count()
     }
 
-    fn lates(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,41 +1,41 @@
-//! Which of several endpoints is asked. Pure: `now` is an argument.
+//! Which of several endpoints requests go to (failover). Pure: `now` is an argument.
 //!
-//! They stand in the order of preference. The one that is asked stays the one
-//! for as long as it is sound, since each change of endpoint may look like a
-//! change of the chain: a preferred one is returned to only after it has been
-//! sound for a while, which is twice as long each time it was left soon again.
+//! Endpoints are in the order of preference. The selected one stays selected as long
+//! as it is healthy, since each change of endpoint may look like a change of the chain.
+//! A preferred one is selected again only after it has been healthy for a while
+//! (probation), which doubles each time that it fails soon after its return.
 //!
-//! Invariants: an endpoint is not asked while a sounder one is there; between
-//! two returns to an endpoint it has been sound for the whole of its probation.
+//! Invariants: no endpoint is selected while another is in a better condition; before
+//! a return to an endpoint it has been healthy for its whole probation.
 //!
-//! Deliberately absent: how it is known in what condition an endpoint is
-//! (`upstream::endpoint`).
+//! Deliberately absent: how the condition of an endpoint is determined
+//! ([`Endpoint::condition`](super::Endpoint::condition)).
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// In what condition an endpoint is; the better comes first.
+/// The condition of an endpoint, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Condition {
-    /// Nothing speaks against it.
+    /// It is healthy.
     Sound,
-    /// It lags behind another by too many blocks.
+    /// It lags behind another endpoint by too many blocks.
     Lagging,
-    /// It says a height that the chain cannot have, far above the others.
+    /// It reports a height that the chain cannot have, far above the others.
     Implausible,
-    /// It has failed, and a few requests see whether it is well again.
+    /// Its breaker is half-open.
     Doubtful,
-    /// It takes none of the keys for longer than a request waits.
+    /// It accepts none of the keys for longer than a request waits.
     Refusing,
-    /// It goes on failing, and is left alone.
+    /// Its breaker is open.
     Broken,
-    /// It has said that it serves no longer.
+    /// It has answered 410 Gone.
     Retired,
 }
 
 impl Condition {
-    /// The words for it.
+    /// All conditions.
     pub const ALL: [Self; 7] = [
         Self::Sound,
         Self::Lagging,
@@ -46,7 +46,7 @@ impl Condition {
         Self::Retired,
     ];
 
-    /// Its word in logs and metrics.
+    /// Its name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sound => "sound",
@@ -60,77 +60,77 @@ impl Condition {
     }
 }
 
-/// Which endpoint is asked.
+/// The selection among the endpoints of an upstream, which are given by their
+/// indexes.
 #[derive(Clone, Debug)]
-pub struct EndpointSelection {
-    present: usize,
-    /// How long a preferred endpoint has to be sound before it is returned to.
+pub(crate) struct EndpointSelection {
+    selected: usize,
+    /// The first probation of a preferred endpoint.
     return_after: Duration,
     records: Vec<Record>,
 }
 
-/// What is remembered of an endpoint.
+/// The history of an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     /// Since when it has been sound.
     sound_since: Option<Moment>,
-    /// When it was chosen the last time.
-    chosen: Option<Moment>,
-    /// How often it was left soon after it had been returned to.
+    /// When it was last selected.
+    selected: Option<Moment>,
+    /// How often it was left soon after a return to it.
     flaps: u32,
 }
 
-/// That another endpoint is asked from now on.
+/// A change of the selected endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Switch {
-    /// Which was asked before.
-    pub from: usize,
-    /// Which is asked now.
-    pub to: usize,
+pub(crate) struct Switch {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
 }
 
-/// A probation is doubled so often at the most.
+/// A probation is doubled at most this often.
 const MOST_FLAPS: u32 = 5;
-/// An endpoint that has stood for so many probations has flapped no more.
+/// An endpoint that was selected for this many probations has stopped flapping.
 const STEADY: u32 = 4;
 
 impl EndpointSelection {
-    /// The first of so many.
-    pub fn new(endpoints: usize, return_after: Duration) -> Self {
+    /// Selects the first of this many endpoints.
+    pub(crate) fn new(endpoints: usize, return_after: Duration) -> Self {
         Self {
-            present: 0,
+            selected: 0,
             return_after,
             records: vec![Record::default(); endpoints],
         }
     }
 
-    /// The choice among others, of which each says at which place it stood here,
-    /// if it did: what is known of them stays known, and the one that is asked
-    /// stays so, unless one is preferred to it now that was not before.
+    /// The selection among the endpoints after a reload; `old_indexes` has for each its
+    /// index here, if it had one. Their history is kept, and so is the selected one,
+    /// unless an endpoint is preferred to it now that was not before.
     #[must_use]
-    pub fn next(&self, places: &[Option<usize>], return_after: Duration) -> Self {
-        let known = |place: &Option<usize>| {
-            let record = place.and_then(|place| self.records.get(place));
+    pub(crate) fn next(&self, old_indexes: &[Option<usize>], return_after: Duration) -> Self {
+        let record = |old: &Option<usize>| {
+            let record = old.and_then(|old| self.records.get(old));
             record.copied().unwrap_or_default()
         };
-        let present = places.iter().position(|place| *place == Some(self.present));
-        let is_as_before = |place: &Option<usize>| place.is_some_and(|at| at < self.present);
-        let present = present.filter(|present| places[..*present].iter().all(is_as_before));
+        let mut all = old_indexes.iter();
+        let selected = all.position(|old| *old == Some(self.selected));
+        let was_preferred = |old: &Option<usize>| old.is_some_and(|at| at < self.selected);
+        let selected = selected.filter(|at| old_indexes[..*at].iter().all(was_preferred));
         Self {
-            present: present.unwrap_or(0),
+            selected: selected.unwrap_or(0),
             return_after,
-            records: places.iter().map(known).collect(),
+            records: old_indexes.iter().map(record).collect(),
         }
     }
 
-    /// The one that is asked.
-    pub fn present(&self) -> usize {
-        self.present
+    /// The selected endpoint.
+    pub(crate) fn selected(&self) -> usize {
+        self.selected
     }
 
-    /// Looks at the conditions anew, one for each endpoint, and says whether
-    /// another is asked from now on.
-    pub fn look(&mut self, conditions: &[Condition], now: Moment) -> Option<Switch> {
+    /// Selects anew by these conditions, one for each endpoint. Returns whether another
+    /// endpoint is selected.
+    pub(crate) fn update(&mut self, conditions: &[Condition], now: Moment) -> Option<Switch> {
         for (record, condition) in self.records.iter_mut().zip(conditions) {
             record.sound_since = match condition {
                 Condition::Sound => Some(record.sound_since.unwrap_or(now)),
@@ -142,35 +142,33 @@ impl EndpointSelection {
                 | Condition::Retired => None,
             };
         }
-        let own = conditions.get(self.present).copied();
+        let own = conditions.get(self.selected).copied();
         let own = own.unwrap_or(Condition::Retired);
         let best = (0..conditions.len()).min_by_key(|at| (conditions[*at], *at));
         let to = match best {
             Some(best) if conditions[best] < own => best,
-            Some(_) | None if own == Condition::Sound => (0..self.present)
-                .find(|at| self.has_proved_itself(*at, now))
-                .unwrap_or(self.present),
-            Some(_) | None => self.present,
+            Some(_) | None if own == Condition::Sound => (0..self.selected)
+                .find(|at| self.has_passed_probation(*at, now))
+                .unwrap_or(self.selected),
+            Some(_) | None => self.selected,
         };
-        (to != self.present).then(|| self.switch(to, now))
+        (to != self.selected).then(|| self.switch(to, now))
     }
 
-    /// The best endpoint beside those that a request has been to, if it may be
-    /// asked at all.
-    pub fn another(&self, conditions: &[Condition], been: &[usize]) -> Option<usize> {
-        let others = (0..conditions.len()).filter(|at| !been.contains(at));
+    /// The best usable endpoint besides those that a request has been tried at.
+    pub(crate) fn other(&self, conditions: &[Condition], tried: &[usize]) -> Option<usize> {
+        let others = (0..conditions.len()).filter(|at| !tried.contains(at));
         let usable = others.filter(|at| conditions[*at] < Condition::Refusing);
-        usable.min_by_key(|at| (conditions[*at], *at != self.present, *at))
+        usable.min_by_key(|at| (conditions[*at], *at != self.selected, *at))
     }
 
     fn switch(&mut self, to: usize, now: Moment) -> Switch {
-        let from = self.present;
+        let from = self.selected;
         let probation = self.probation(from);
         if let Some(record) = self.records.get_mut(from)
-            && let Some(chosen) = record.chosen
+            && let Some(selected) = record.selected
         {
-            // It was returned to too soon, or has been steady for long.
-            let stood = now.since(chosen);
+            let stood = now.since(selected);
             if stood < probation {
                 record.flaps = (record.flaps + 1).min(MOST_FLAPS);
             } else if stood > probation * STEADY {
@@ -178,13 +176,13 @@ impl EndpointSelection {
             }
         }
         if let Some(record) = self.records.get_mut(to) {
-            record.chosen = Some(now);
+            record.selected = Some(now);
         }
-        self.present = to;
+        self.selected = to;
         Switch { from, to }
     }
 
-    fn has_proved_itself(&self, at: usize, now: Moment) -> bool {
+    fn has_passed_probation(&self, at: usize, now: Moment) -> bool {
         let since = self.records[at].sound_since;
         since.is_some_and(|since| now.since(since) >= self.probation(at))
     }
@@ -209,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn the_sounder_is_asked_and_stays() {
-        let mut choice = EndpointSelection::new(3, AFTER);
+    fn the_best_endpoint_is_selected_and_stays() {
+        let mut selection = EndpointSelection::new(3, AFTER);
         let rows = [
             (0, [Sound, Sound, Sound], 0),
             (1, [Lagging, Sound, Sound], 1),
@@ -223,83 +221,91 @@ mod tests {
             (8, [Broken, Broken, Retired], 1),
         ];
         for (second, conditions, expected) in rows {
-            choice.look(&conditions, at(second));
-            assert_eq!(choice.present(), expected, "{second}: {conditions:?}");
+            selection.update(&conditions, at(second));
+            assert_eq!(selection.selected(), expected, "{second}: {conditions:?}");
         }
     }
 
     #[test]
-    fn a_preferred_one_is_returned_to_when_it_has_proved_itself() {
-        let mut choice = EndpointSelection::new(2, AFTER);
+    fn a_preferred_endpoint_returns_after_its_probation() {
+        let mut selection = EndpointSelection::new(2, AFTER);
         let mut now = 0;
-        // Each time it is left soon again its probation is twice as long.
+        // Each time it fails soon after its return, its probation doubles.
         for probation in [30, 60, 120] {
-            let left = choice.look(&[Broken, Sound], at(now));
+            let left = selection.update(&[Broken, Sound], at(now));
             assert_eq!(left, Some(Switch { from: 0, to: 1 }));
             now += 5;
-            assert_eq!(choice.look(&[Sound, Sound], at(now)), None);
+            assert_eq!(selection.update(&[Sound, Sound], at(now)), None);
             now += probation - 1;
-            assert_eq!(choice.look(&[Sound, Sound], at(now)), None, "{probation}");
+            assert_eq!(
+                selection.update(&[Sound, Sound], at(now)),
+                None,
+                "{probation}"
+            );
             now += 1;
-            let back = choice.look(&[Sound, Sound], at(now));
+            let back = selection.update(&[Sound, Sound], at(now));
             assert_eq!(back, Some(Switch { from: 1, to: 0 }));
             now += 1;
         }
-        // One that has stood for long is trusted as at first.
+        // After a long time its probation is as at first.
         now += 10_000;
-        choice.look(&[Broken, Sound], at(now));
-        choice.look(&[Sound, Sound], at(now + 1));
-        assert!(choice.look(&[Sound, Sound], at(now + 31)).is_some());
-        // What breaks in its probation begins it anew.
-        choice.look(&[Broken, Sound], at(now + 1000));
-        choice.look(&[Sound, Sound], at(now + 1001));
-        choice.look(&[Doubtful, Sound], at(now + 1030));
-        choice.look(&[Sound, Sound], at(now + 1031));
-        assert_eq!(choice.look(&[Sound, Sound], at(now + 1060)), None);
+        selection.update(&[Broken, Sound], at(now));
+        selection.update(&[Sound, Sound], at(now + 1));
+        assert!(selection.update(&[Sound, Sound], at(now + 31)).is_some());
+        // A failure during probation starts it anew.
+        selection.update(&[Broken, Sound], at(now + 1000));
+        selection.update(&[Sound, Sound], at(now + 1001));
+        selection.update(&[Doubtful, Sound], at(now + 1030));
+        selection.update(&[Sound, Sound], at(now + 1031));
+        assert_eq!(selection.update(&[Sound, Sound], at(now + 1060)), None);
     }
 
     #[test]
-    fn what_is_known_outlives_a_change_of_the_list() {
-        let mut choice = EndpointSelection::new(2, AFTER);
-        choice.look(&[Broken, Sound], at(0));
-        choice.look(&[Sound, Sound], at(1));
-        let mut more = choice.next(&[Some(0), Some(1), None], AFTER);
-        assert_eq!(more.present(), 1);
-        assert_eq!(more.look(&[Sound; 3], at(30)), None);
-        let back = more.look(&[Sound; 3], at(31));
+    fn history_outlives_a_change_of_the_list() {
+        let mut selection = EndpointSelection::new(2, AFTER);
+        selection.update(&[Broken, Sound], at(0));
+        selection.update(&[Sound, Sound], at(1));
+        let mut more = selection.next(&[Some(0), Some(1), None], AFTER);
+        assert_eq!(more.selected(), 1);
+        assert_eq!(more.update(&[Sound; 3], at(30)), None);
+        let back = more.update(&[Sound; 3], at(31));
         assert_eq!(back, Some(Switch { from: 1, to: 0 }));
-        let present = |places: &[_]| choice.next(places, AFTER).present();
-        assert_eq!(present(&[Some(1), Some(0)]), 0);
-        assert_eq!(present(&[Some(0)]), 0, "the one that was asked is gone");
+        let selected = |old: &[_]| selection.next(old, AFTER).selected();
+        assert_eq!(selected(&[Some(1), Some(0)]), 0);
+        assert_eq!(selected(&[Some(0)]), 0, "the selected one is gone");
         assert_eq!(
-            present(&[None, Some(0), Some(1)]),
+            selected(&[None, Some(0), Some(1)]),
             0,
             "another is preferred"
         );
-        let other = EndpointSelection::new(2, AFTER);
-        assert_eq!(other.next(&[Some(1), Some(0)], AFTER).present(), 0, "too");
+        let preferred = EndpointSelection::new(2, AFTER);
+        assert_eq!(
+            preferred.next(&[Some(1), Some(0)], AFTER).selected(),
+            0,
+            "too"
+        );
     }
 
     #[test]
-    fn a_request_goes_on_where_it_has_not_been() {
-        let choice = EndpointSelection::new(3, AFTER);
-        let another =
-            |conditions: [Condition; 3], been: &[usize]| choice.another(&conditions, been);
-        assert_eq!(another([Sound, Lagging, Sound], &[0]), Some(2));
-        assert_eq!(another([Sound, Lagging, Broken], &[0]), Some(1));
-        assert_eq!(another([Sound, Retired, Broken], &[0]), None);
-        assert_eq!(another([Sound, Sound, Sound], &[0, 1, 2]), None);
-        assert_eq!(another([Sound, Sound, Sound], &[]), Some(0));
+    fn a_retry_goes_to_an_untried_endpoint() {
+        let selection = EndpointSelection::new(3, AFTER);
+        let other =
+            |conditions: [Condition; 3], tried: &[usize]| selection.other(&conditions, tried);
+        assert_eq!(other([Sound, Lagging, Sound], &[0]), Some(2));
+        assert_eq!(other([Sound, Lagging, Broken], &[0]), Some(1));
+        assert_eq!(other([Sound, Retired, Broken], &[0]), None);
+        assert_eq!(other([Sound, Sound, Sound], &[0, 1, 2]), None);
+        assert_eq!(other([Sound, Sound, Sound], &[]), Some(0));
     }
 
     proptest! {
-        /// The one that is asked is never worse than another, and none is
-        /// returned to that was not sound for the whole of its probation.
+        /// The selected endpoint is never in a worse condition than another, and none
+        /// returns that was not healthy for its whole probation.
         #[test]
-        fn none_is_asked_while_a_sounder_one_is_there(
+        fn no_endpoint_is_selected_while_a_better_one_exists(
             steps in proptest::collection::vec((proptest::collection::vec(0..Condition::ALL.len(), 3), 0_u64..20), 1..100),
         ) {
-            let mut choice = EndpointSelection::new(3, AFTER);
+            let mut selection = EndpointSelection::new(3, AFTER);
             let mut now = 0;
             let mut sound = [None; 3];
             for (conditions, pause) in steps {
@@ -308,12 +314,12 @@ mod tests {
                 for (sound, condition) in sound.iter_mut().zip(&conditions) {
                     *sound = (*condition == Sound).then(|| sound.unwrap_or(now));
                 }
-                let before = choice.present();
-                let switch = choice.look(&conditions, at(now));
+                let before = selection.selected();
+                let switch = selection.update(&conditions, at(now));
                 let best = conditions.iter().min().unwrap();
-                prop_assert!(conditions[choice.present()] == *best);
+                prop_assert!(conditions[selection.selected()] == *best);
                 if let Some(Switch { from, to }) = switch {
-                    prop_assert!(from == before && to == choice.present());
+                    prop_assert!(from == before && to == selection.selected());
                     let forced = conditions[from] > conditions[to];
                     let proved = sound[to].is_some_and(|since| now - since >= 30);
                     prop_assert!(forced || proved);

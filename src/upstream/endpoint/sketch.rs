@@ -1,37 +1,29 @@
-//! How long many things took, in little memory: counts in buckets whose width
-//! grows with what is in them. Pure.
+//! A histogram of durations in constant memory, for quantiles. Pure.
 //!
-//! Each doubling of the time is cut into eight buckets (as in Gil Tene's
-//! `HdrHistogram`), so that a quantile is wrong by a sixteenth of itself at the
-//! most, whether it is of milliseconds or of minutes.
-//!
-//! Who calls: `upstream::latency`, for what is told of the last minutes, and
-//! `upstream::concurrency`, for the median of a moment.
-//!
-//! Invariants: memory does not grow; what is recorded is never lost until
-//! [`clear`](Sketch::clear).
-//!
-//! Deliberately absent: time. When to forget is the caller's to say.
+//! Each doubling of the duration has eight buckets, as in Gil Tene's `HdrHistogram`, so
+//! that the error of a quantile is at most a sixteenth, for milliseconds and minutes
+//! alike. It is not the crate hdrhistogram: that allocates, and its constructor and
+//! record can fail, which costs as much code as these buckets.
 
 use std::time::Duration;
 
-/// What is shorter counts as this long: nothing that crosses a network is.
-pub const LEAST: Duration = Duration::from_millis(1);
-/// What is longer counts as this long.
-pub const MOST: Duration = Duration::from_secs(600);
+/// Shorter durations count as this one.
+const LEAST: Duration = Duration::from_millis(1);
+/// Longer durations count as this one.
+const MOST: Duration = Duration::from_secs(600);
 
-/// Two to this power, so many buckets has each doubling.
+/// The number of buckets of each doubling, as a power of two.
 const STEP_BITS: u32 = 3;
 const STEPS: usize = 1 << STEP_BITS;
-/// Two to this power, so many microseconds begin the first doubling: 512.
+/// The beginning of the first doubling in microseconds, as a power of two: 512 µs.
 const FIRST: u32 = 9;
-/// Two to this power, so many microseconds begin the last: nine minutes.
+/// The beginning of the last one: nine minutes.
 const LAST: u32 = 29;
 const BUCKETS: usize = (LAST - FIRST + 1) as usize * STEPS;
 
-/// Counts of durations.
+/// A histogram of durations.
 #[derive(Clone, Debug)]
-pub struct Sketch {
+pub(super) struct Sketch {
     counts: [u32; BUCKETS],
 }
 
@@ -44,35 +36,33 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// Counts something that took so long.
-    pub fn record(&mut self, took: Duration) {
+    /// Adds a duration.
+    pub(super) fn record(&mut self, took: Duration) {
         let count = &mut self.counts[bucket(took)];
         *count = count.saturating_add(1);
     }
 
-    /// Counts what another has counted.
-    pub fn add(&mut self, other: &Self) {
+    /// Adds all durations of another.
+    pub(super) fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count = count.saturating_add(more);
         }
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
+    /// Removes all durations.
+    pub(super) fn clear(&mut self) {
         self.counts = [0; BUCKETS];
     }
 
-    /// How many it has counted.
-    pub fn count(&self) -> u64 {
+    /// The number of durations.
+    pub(super) fn count(&self) -> u64 {
         self.counts.iter().copied().map(u64::from).sum()
     }
 
-    /// What a share `q` of all, 0 to 1, took at the most; wrong by a sixteenth
-    /// of itself, and never out of [`LEAST`] to [`MOST`]. `None` of nothing.
-    ///
-    /// It is of the nearest rank: the least duration that at least `q` of all
-    /// do not exceed.
-    pub fn quantile(&self, q: f64) -> Option<Duration> {
+    /// The quantile `q`, 0 to 1, by the nearest rank: the least duration that at least
+    /// `q` of all do not exceed. Its error is at most a sixteenth, and it is within
+    /// [`LEAST`] and [`MOST`]. `None` if there are no durations.
+    pub(super) fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         let rank = (q.clamp(0.0, 1.0) * count as f64).ceil() as u64;
         let rank = rank.clamp(1, count.max(1));
@@ -92,7 +82,7 @@ fn bucket(took: Duration) -> usize {
     (doubling - FIRST) as usize * STEPS + step
 }
 
-/// The middle of a bucket, which is not a sixteenth away from either end.
+/// The middle of a bucket, less than a sixteenth away from either end.
 fn middle(bucket: usize) -> Duration {
     let begins = 1_u64 << (FIRST as usize + bucket / STEPS);
     let halves = 2 * (STEPS + bucket % STEPS) as u64 + 1;

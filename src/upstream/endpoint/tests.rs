@@ -1,5 +1,4 @@
-//! What an endpoint lets in where its server takes so many requests at once and no
-//! more.
+//! Admission at an endpoint whose server accepts a limited number of requests.
 
 use std::num::NonZeroU32;
 
@@ -18,29 +17,29 @@ fn endpoint() -> Arc<Endpoint> {
     };
     let (least, most) = (4, 32);
     let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
-    let line = AdmissionQueue::new(64, clock.clone());
-    Endpoint::new(url, settings, InFlight { least, most }, line, clock)
+    let queue = AdmissionQueue::new(64, clock.clone());
+    Endpoint::new(url, settings, InFlight { least, most }, queue, clock)
 }
 
-/// A request of this priority that is sent, if it is let in.
+/// Sends a request of this priority, if it is admitted.
 fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Permit, NotAdmitted> {
-    let mut passage = endpoint.admit(priority)?;
-    passage.send(SendPath::known(Connection::default()));
-    Ok(passage)
+    let mut permit = endpoint.admit(priority)?;
+    permit.send(SendPath::known(Connection::default()));
+    Ok(permit)
 }
 
 #[test]
-fn a_probe_takes_a_place_where_a_cap_is_known() {
+fn a_probe_takes_a_slot_if_a_cap_is_known() {
     let endpoint = endpoint();
     let first = send(&endpoint, Priority::Miss).unwrap();
     let probe = send(&endpoint, Priority::Probe).unwrap();
-    assert_eq!(endpoint.in_flight(), 1, "it needs no place");
+    assert_eq!(endpoint.in_flight(), 1, "it needs no slot");
     drop(probe.end(None));
     let mut second = send(&endpoint, Priority::Miss).unwrap();
     let failure = second.weigh(Failure::Terminated, true);
     assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
     drop(second.end(Some(&failure)));
-    // The server takes one.
+    // The server accepts one request.
     let hold = send(&endpoint, Priority::Probe)
         .err()
         .map(|hold| hold.retry);

@@ -114,7 +114,7 @@ impl BudgetPermit {
             holder.wake_others();
         });
         out.given_up.add(late.clone());
-        connection.tell(late);
+        connection.add_given_up(late);
     }
 
     /// Applies the limits reported in the answer, before the request ends. Where the

@@ -7,7 +7,7 @@ use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::admission::budgets::REMEMBERED;
 use crate::upstream::client::connection::{Connection, SendPath};
 use crate::upstream::endpoint::given_up::GivenUpRequests;
-use crate::upstream::{Failure, Rate, hold};
+use crate::upstream::{Failure, Rate, admit::hold};
 
 const MINUTE: Duration = Duration::from_millis(60_050);
 /// Far longer than any window.
@@ -201,7 +201,7 @@ fn a_connection_that_nobody_watches_counts_for_a_while_longer() {
     let at = At::new(30, 3);
     let connections = at.give_up_all();
     for connection in &connections {
-        connection.left();
+        connection.unwatched();
     }
     at.clock.advance(SECOND_WINDOW);
     assert!(at.sent().is_none());

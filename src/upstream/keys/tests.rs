@@ -7,7 +7,7 @@ use http::StatusCode;
 use super::*;
 use crate::upstream::admission::budgets::REMEMBERED;
 use crate::upstream::admission::limit_report::{LimitReport, LimitWindow, ReportedLimit};
-use crate::upstream::{Failure, Rate, hold};
+use crate::upstream::{Failure, Rate, admit::hold};
 
 /// 0 for any number.
 fn rates(per_minute: u32, per_second: u32) -> Rates {

@@ -1,57 +1,12 @@
-//! Texts of causes, and the words of TLS.
+//! Texts of causes.
 
+use std::io;
+
+use super::classify::{beneath, io_kind};
 use super::*;
 
 #[test]
-fn every_certificate_error_and_alert_has_its_word() {
-    let words = [
-        (CertificateError::Expired, "certificate_expired"),
-        (CertificateError::NotValidYet, "certificate_not_yet_valid"),
-        (CertificateError::Revoked, "certificate_revoked"),
-        (
-            CertificateError::UnknownIssuer,
-            "certificate_unknown_issuer",
-        ),
-        (
-            CertificateError::NotValidForName,
-            "certificate_name_mismatch",
-        ),
-        (
-            CertificateError::InvalidPurpose,
-            "certificate_wrong_purpose",
-        ),
-        (CertificateError::BadSignature, "certificate_bad_signature"),
-        (
-            CertificateError::UnknownRevocationStatus,
-            "certificate_revocation_unknown",
-        ),
-        (
-            CertificateError::ApplicationVerificationFailure,
-            "certificate_rejected",
-        ),
-    ];
-    for (error, word) in words {
-        let error = rustls::Error::InvalidCertificate(error);
-        assert_eq!(tls(&error, true), (Unreachable::Certificate, word));
-    }
-    for number in 0..=255 {
-        let received = AlertDescription::from(number);
-        for asked in [false, true] {
-            let (why, word) = alert(received, asked);
-            let demands =
-                matches!(number, 41..=46 | 48 | 116) || (asked && matches!(number, 40 | 49));
-            let expected = match demands {
-                true => Unreachable::ClientCertificate,
-                false => Unreachable::Alert,
-            };
-            assert_eq!(why, expected, "{number} {received:?}");
-            assert_eq!(word.starts_with("tls_alert_"), !demands);
-        }
-    }
-}
-
-#[test]
-fn texts_are_bounded_and_of_one_line() {
+fn texts_are_bounded_and_single_line() {
     #[derive(Debug, thiserror::Error)]
     #[error("{text}")]
     struct Nested {
@@ -76,7 +31,7 @@ fn texts_are_bounded_and_of_one_line() {
     }
 }
 
-/// A regression: what is cut off a key left the rest of it.
+/// A regression: a key was cut off, and the rest of it kept.
 #[test]
 fn a_secret_is_found_before_the_text_is_cut() {
     let secret = "s3cret-value";
@@ -87,7 +42,7 @@ fn a_secret_is_found_before_the_text_is_cut() {
 }
 
 #[test]
-fn what_io_errors_wrap_is_found_and_said_once() {
+fn errors_wrapped_by_io_errors_are_found_and_not_repeated() {
     let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
     let wrapped = io::Error::other(io::Error::other(refused));
     assert_eq!(io_kind(&wrapped).0, io::ErrorKind::ConnectionRefused);

@@ -1,5 +1,6 @@
-//! The bytes of a connection: they are counted for [`Connection`], and read on after
-//! the HTTP client has dropped them, where a request on it may still arrive.
+//! The byte stream of a connection: it records activity for [`Connection`], and is
+//! drained after the HTTP client has dropped it while a given-up request on it may
+//! still arrive.
 
 use std::future::Future;
 use std::io;
@@ -20,24 +21,23 @@ use tower_service::Service;
 
 use super::{Connection, Silent};
 
-/// How long a connection lingers at the most.
+/// How long a connection is drained, at most.
 const LONGEST: Duration = Duration::from_mins(10);
-/// How often a connection that lingers is looked at, whether anybody still wants
-/// to know when it ends.
-const LOOK: Duration = Duration::from_secs(1);
-/// A server that sends so many bytes on a connection that lingers has read what
-/// was sent to it: HTTP/1.1 has but one request under way, and HTTP/2's windows let
-/// it send less of earlier answers, up to 192 requests under way.
+/// How often a draining connection is checked for given-up requests.
+const CHECK: Duration = Duration::from_secs(1);
+/// A server that sends this many bytes on a draining connection has read what was
+/// sent to it: HTTP/1.1 has one request in flight, and HTTP/2's flow control permits
+/// fewer bytes of earlier responses, for up to 192 requests in flight.
 const ENOUGH: usize = 64 * 1024 * 1024;
-/// So many are read while nobody waits to know when it ends.
+/// Bytes that are read without a given-up request on the connection.
 const UNWANTED: usize = 64 * 1024;
-/// No receive buffer is too small for so many bytes.
+/// Any receive buffer has room for this many bytes.
 const FITS: usize = 32 * 1024;
-/// What was sent on a connection that lingers has not been acknowledged for so
-/// long where its machine is gone.
+/// If what was sent on a draining connection is unacknowledged for this long, the
+/// machine is gone.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
-/// A stream of bytes on a socket.
+/// A byte stream on a socket.
 pub(in crate::upstream) trait Stream:
     AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static
 {
@@ -45,21 +45,21 @@ pub(in crate::upstream) trait Stream:
 
 impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static> Stream for S {}
 
-/// The bytes of a connection; they are those of TLS where that is spoken.
-pub(in crate::upstream) struct Watched<S>
+/// The byte stream of a connection; with TLS, the encrypted one.
+pub(in crate::upstream) struct TrackedStream<S>
 where
     S: Stream,
 {
-    /// `None` only when it is dropped.
+    /// `None` only while it is dropped.
     inner: Option<S>,
     connection: Connection,
-    /// How many bytes were written since the server sent some.
+    /// Bytes written since the server last sent some.
     unanswered: usize,
-    /// Whether that was ever more than a receive buffer takes for sure.
+    /// Whether `unanswered` has ever exceeded what any receive buffer holds.
     may_be_full: bool,
 }
 
-impl<S> Watched<S>
+impl<S> TrackedStream<S>
 where
     S: Stream,
 {
@@ -79,17 +79,17 @@ where
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Takes in what came of writing.
-    fn see_written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Records the result of a write.
+    fn record_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.unanswered += bytes;
             self.may_be_full |= self.unanswered > FITS;
         }
-        self.see(written)
+        self.record(written)
     }
 
-    /// Takes in what came of reading or writing.
-    fn see<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    /// Records the result of an operation.
+    fn record<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if matches!(done, Poll::Ready(Err(_))) {
             self.connection.ended();
         }
@@ -97,7 +97,7 @@ where
     }
 }
 
-impl<S> AsyncRead for Watched<S>
+impl<S> AsyncRead for TrackedStream<S>
 where
     S: Stream,
 {
@@ -123,11 +123,11 @@ where
                 false => {}
             }
         }
-        self.see(read)
+        self.record(read)
     }
 }
 
-impl<S> AsyncWrite for Watched<S>
+impl<S> AsyncWrite for TrackedStream<S>
 where
     S: Stream,
 {
@@ -137,7 +137,7 @@ where
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = self.inner()?.poll_write(cx, bytes);
-        self.see_written(written)
+        self.record_write(written)
     }
 
     fn poll_write_vectored(
@@ -146,7 +146,7 @@ where
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = self.inner()?.poll_write_vectored(cx, slices);
-        self.see_written(written)
+        self.record_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -157,16 +157,16 @@ where
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = self.inner()?.poll_flush(cx);
-        self.see(flushed)
+        self.record(flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = self.inner()?.poll_shutdown(cx);
-        self.see(shut)
+        self.record(shut)
     }
 }
 
-impl<S> IsConnection for Watched<S>
+impl<S> IsConnection for TrackedStream<S>
 where
     S: IsConnection + Stream,
 {
@@ -177,7 +177,7 @@ where
     }
 }
 
-impl<S> Drop for Watched<S>
+impl<S> Drop for TrackedStream<S>
 where
     S: Stream,
 {
@@ -190,71 +190,70 @@ where
             return;
         }
         if !self.may_be_full {
-            // A server that does not run has a kernel that acknowledges. Without
-            // this, what is not acknowledged is sent again for a quarter of an
-            // hour, and TCP's keepalive waits for that.
+            // The kernel of a stopped server still acknowledges. Without this timeout,
+            // unacknowledged data is retransmitted for a quarter of an hour, during
+            // which TCP keepalive does not probe.
             let socket = SockRef::from(&inner);
             let _unsupported = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         }
-        // If the task is never run, or not to its end, this is dropped with it.
-        let leave = Leave(connection);
+        // If the task does not run to its end, the guard is dropped with it.
+        let guard = DrainGuard(connection);
         match Handle::try_current() {
-            Ok(runtime) => _ = runtime.spawn(linger(inner, leave)),
-            Err(_no_runtime) => drop(leave),
+            Ok(runtime) => _ = runtime.spawn(drain(inner, guard)),
+            Err(_no_runtime) => drop(guard),
         }
     }
 }
 
-/// A connection that nobody watches any more once this is dropped.
-struct Leave(Connection);
+/// Marks the connection as unwatched when dropped.
+struct DrainGuard(Connection);
 
-impl Drop for Leave {
+impl Drop for DrainGuard {
     fn drop(&mut self) {
-        self.0.left();
+        self.0.unwatched();
     }
 }
 
-/// Reads a connection until the server has closed it, or nobody wants to know any
-/// more.
-async fn linger<S>(mut stream: S, leave: Leave)
+/// Reads a connection until the server has closed it, or no given-up request on it may
+/// still arrive.
+async fn drain<S>(mut stream: S, guard: DrainGuard)
 where
     S: Stream,
 {
-    let Leave(connection) = &leave;
-    // Where it cannot be closed it is at its end, which reading tells.
+    let DrainGuard(connection) = &guard;
+    // If this fails, the connection has ended, which reading shows.
     let _read_below = stream.shutdown().await;
     let until = Instant::now() + LONGEST;
-    // One task drops the connection and another gives the request up: which of
-    // them is first, nobody knows.
-    let mut look = interval_at(Instant::now() + LOOK, LOOK);
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut some = [0; 4096];
-    let mut came = 0;
-    while came < ENOUGH && Instant::now() < until {
-        let is_read = came < UNWANTED || connection.is_awaited();
+    // A request may be given up after its connection was dropped: they are two tasks.
+    let mut check = interval_at(Instant::now() + CHECK, CHECK);
+    check.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut buffer = [0; 4096];
+    let mut received = 0;
+    while received < ENOUGH && Instant::now() < until {
+        let is_read = received < UNWANTED || connection.is_awaited();
         tokio::select! {
-            read = stream.read(&mut some), if is_read => match read {
+            read = stream.read(&mut buffer), if is_read => match read {
                 Ok(0) | Err(_) => return connection.ended(),
-                Ok(more) => came += more,
+                Ok(more) => received += more,
             },
-            _ = look.tick() => if !connection.is_awaited() {
+            _ = check.tick() => if !connection.is_awaited() {
                 break;
             }
         }
     }
 }
 
-/// A connector of connections that are watched.
+/// A connector whose connections record their activity.
 #[derive(Clone)]
-pub(in crate::upstream) struct Watch<C>(pub(in crate::upstream) C);
+pub(in crate::upstream) struct TrackingConnector<C>(pub(in crate::upstream) C);
 
-impl<C, S> Service<Uri> for Watch<C>
+impl<C, S> Service<Uri> for TrackingConnector<C>
 where
     C: Service<Uri, Response = TokioIo<S>>,
     C::Future: Send + 'static,
     S: Stream,
 {
-    type Response = TokioIo<Watched<S>>;
+    type Response = TokioIo<TrackedStream<S>>;
     type Error = C::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, C::Error>> + Send>>;
 
@@ -266,7 +265,7 @@ where
         let connecting = self.0.call(to);
         Box::pin(async move {
             let connected = connecting.await?;
-            Ok(TokioIo::new(Watched::new(connected.into_inner())))
+            Ok(TokioIo::new(TrackedStream::new(connected.into_inner())))
         })
     }
 }

@@ -1,4 +1,4 @@
-//! How much is buffered, at what rate a body has to come, and what goes up.
+//! How much is buffered, the minimum rate, and what is sent.
 
 use http_body_util::StreamBody;
 use tokio::sync::mpsc;
@@ -15,13 +15,13 @@ const LIMITS: Limits = Limits {
     max_bytes: 20_000,
 };
 
-/// A client that sends what it is told to.
+/// A client whose frames the test sends.
 type Sender = mpsc::UnboundedSender<Result<Frame<Bytes>, BodyError>>;
 
 fn body() -> (Sender, RequestBody) {
-    let (give, mut take) = mpsc::unbounded_channel();
-    let frames = futures_util::stream::poll_fn(move |cx| take.poll_recv(cx));
-    (give, BodyExt::boxed(StreamBody::new(frames)))
+    let (sender, mut receiver) = mpsc::unbounded_channel();
+    let frames = futures_util::stream::poll_fn(move |cx| receiver.poll_recv(cx));
+    (sender, BodyExt::boxed(StreamBody::new(frames)))
 }
 
 fn bytes(length: usize) -> Frame<Bytes> {
@@ -32,11 +32,11 @@ fn client(number: u32) -> Option<Client> {
     Some(Client::V4(number))
 }
 
-/// Whole: its frames are there already.
+/// A body whose frames have all arrived.
 fn whole(frames: Vec<Frame<Bytes>>) -> RequestBody {
-    let (give, body) = body();
+    let (sender, body) = body();
     for frame in frames {
-        give.send(Ok(frame)).unwrap();
+        sender.send(Ok(frame)).unwrap();
     }
     body
 }
@@ -46,8 +46,8 @@ async fn receive(uploads: &Arc<Uploads>, body: RequestBody) -> Result<Upload, Bo
 }
 
 #[tokio::test]
-async fn what_is_buffered_and_what_is_streamed() {
-    for (lengths, begun, beyond, streamed) in [
+async fn a_body_is_buffered_up_to_the_limit_and_the_rest_streamed() {
+    for (lengths, buffered, beyond, streamed) in [
         (&[][..], 0, 0, false),
         (&[5], 5, 0, false),
         (&[1000, 1000, 1000], 3000, 0, false),
@@ -60,7 +60,7 @@ async fn what_is_buffered_and_what_is_streamed() {
         let uploads = Arc::<Uploads>::default();
         let frames = lengths.iter().map(|length| bytes(*length)).collect();
         let upload = receive(&uploads, whole(frames)).await.unwrap();
-        assert_eq!(upload.begun.len(), begun, "{lengths:?}");
+        assert_eq!(upload.buffered.len(), buffered, "{lengths:?}");
         assert_eq!(upload.beyond.len(), beyond, "{lengths:?}");
         assert_eq!(upload.is_streamed(), streamed, "{lengths:?}");
         assert_eq!(upload.progress().has_ended(), !streamed, "{lengths:?}");
@@ -70,7 +70,7 @@ async fn what_is_buffered_and_what_is_streamed() {
         let length = fields
             .get(CONTENT_LENGTH)
             .map(|length| length.to_str().unwrap().to_owned());
-        assert_eq!(length, (!streamed).then(|| begun.to_string()));
+        assert_eq!(length, (!streamed).then(|| buffered.to_string()));
         assert_eq!(fields.contains_key(TRANSFER_ENCODING), streamed);
         let sent = upload.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(sent.len(), lengths.iter().sum::<usize>());
@@ -80,7 +80,7 @@ async fn what_is_buffered_and_what_is_streamed() {
 }
 
 #[tokio::test]
-async fn trailers_go_up_in_chunks() {
+async fn a_body_with_trailers_is_sent_in_chunks() {
     let mut trailers = HeaderMap::new();
     trailers.insert("x-sum", HeaderValue::from_static("9"));
     let frames = vec![bytes(7), Frame::trailers(trailers.clone())];
@@ -100,22 +100,22 @@ async fn buffers_are_bounded_for_each_client_and_in_total() {
         |number, length| uploads.receive(whole(vec![bytes(length)]), None, client(number), &LIMITS);
     let first = receive(1, 4000).await.unwrap();
     let second = receive(1, 3000).await.unwrap();
-    assert_eq!(uploads.buffered(), 8192, "what is allocated counts");
+    assert_eq!(uploads.buffered(), 8192, "allocated bytes count");
     assert_eq!(
         receive(1, 1).await.err(),
         Some(BodyFault::NoRoom),
-        "its own bound"
+        "the bound per client"
     );
     let third = receive(2, 2049).await.unwrap();
     assert_eq!(
         receive(3, 1).await.err(),
         Some(BodyFault::NoRoom),
-        "that of all"
+        "the bound for all"
     );
     assert_eq!(uploads.refused(BodyFault::NoRoom), 2);
     drop(first);
     assert!(receive(1, 1).await.is_ok() && receive(3, 1).await.is_ok());
-    // They count until they have been sent.
+    // Buffers count until they have been sent.
     let mut sending = second.into_body();
     let frame = sending.frame().await.unwrap().unwrap();
     drop(sending);
@@ -126,7 +126,7 @@ async fn buffers_are_bounded_for_each_client_and_in_total() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_as_soon_as_that_is_known() {
+async fn a_body_that_is_too_large_is_refused_as_soon_as_that_is_known() {
     let uploads = Arc::<Uploads>::default();
     let (_silent, silent) = body();
     let declared = uploads
@@ -142,13 +142,13 @@ async fn what_is_too_large_is_refused_as_soon_as_that_is_known() {
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_the_clients_doing() {
+async fn a_truncated_body_is_a_fault_of_the_client() {
     for frames in [0, 2] {
-        let (give, body) = body();
+        let (sender, body) = body();
         for _ in 0..frames {
-            give.send(Ok(bytes(4000))).unwrap();
+            sender.send(Ok(bytes(4000))).unwrap();
         }
-        give.send(Err("malformed".into())).unwrap();
+        sender.send(Err("malformed".into())).unwrap();
         let fault = match receive(&Arc::default(), body).await {
             Err(fault) => fault,
             Ok(upload) => {
@@ -163,29 +163,25 @@ async fn what_breaks_off_is_the_clients_doing() {
     }
 }
 
-/// A client that pauses so many seconds, then sends so many bytes, and so on:
-/// after how many seconds it is given up, if it is. At 100 bytes a second.
+/// Clients that pause this many seconds, then send this many bytes, and so on; and the
+/// seconds after which they are given up. The minimum rate is 100 bytes per second.
 #[tokio::test(start_paused = true)]
-async fn a_minimum_rate() {
+async fn a_client_below_the_minimum_rate_is_given_up() {
     let even = [(1, 100); 50];
     let slower = [(1, 90); 80];
     let dribble = [(9, 1); 10];
     let bursts = [(9, 1000); 9];
     let long = [(1, 100); 200];
     for (what, steps, given_up) in [
-        ("nothing comes", &[][..], Some(10)),
+        ("nothing", &[][..], Some(10)),
         ("at the rate", &even, None),
-        (
-            "a little below, which the grace bears for long",
-            &slower,
-            None,
-        ),
+        ("a little below, within the grace period", &slower, None),
         ("a byte now and then", &dribble, Some(10)),
         ("in bursts that make up for the pauses", &bursts, None),
         ("far ahead, and then nothing", &[(0, 9000)], Some(10)),
-        ("for longer than any body may take", &long, Some(100)),
+        ("longer than any body may take", &long, Some(100)),
     ] {
-        let (give, body) = body();
+        let (sender, body) = body();
         let limits = Limits {
             buffer: 1 << 20,
             max_buffered: 1 << 20,
@@ -198,8 +194,8 @@ async fn a_minimum_rate() {
         let sending = tokio::spawn(async move {
             for (pause, length) in steps {
                 tokio::time::sleep(Duration::from_secs(pause)).await;
-                // It may have been given up.
-                let _ = give.send(Ok(bytes(length)));
+                // The client may have been given up.
+                let _ = sender.send(Ok(bytes(length)));
             }
             if !ends {
                 std::future::pending::<()>().await;
@@ -216,11 +212,11 @@ async fn a_minimum_rate() {
     }
 }
 
-/// The time in which the upstream takes nothing is not the client's.
+/// Time in which the upstream reads nothing does not count against the client.
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_takes_its_time_costs_the_client_nothing() {
-    let (give, body) = body();
-    give.send(Ok(bytes(4097))).unwrap();
+async fn a_slow_upstream_does_not_count_against_the_client() {
+    let (sender, body) = body();
+    sender.send(Ok(bytes(4097))).unwrap();
     let upload = receive(&Arc::default(), body).await.unwrap();
     let progress = upload.progress().clone();
     let mut sending = upload.into_body();
@@ -229,22 +225,22 @@ async fn an_upstream_that_takes_its_time_costs_the_client_nothing() {
     }
     for _ in 0..3 {
         tokio::time::advance(Duration::from_secs(30)).await;
-        give.send(Ok(bytes(1))).unwrap();
+        sender.send(Ok(bytes(1))).unwrap();
         assert!(sending.frame().await.unwrap().is_ok());
-        assert!(progress.goes_on(), "it moves");
-        assert!(!progress.goes_on(), "and has not moved since");
+        assert!(progress.makes_progress(), "it was sent");
+        assert!(!progress.makes_progress(), "nothing since");
     }
-    // Beyond its time altogether the upstream is not waited for once more.
+    // After the whole time of a body the upstream is not waited for any longer.
     tokio::time::advance(Duration::from_secs(11)).await;
-    give.send(Ok(bytes(1))).unwrap();
+    sender.send(Ok(bytes(1))).unwrap();
     assert!(sending.frame().await.unwrap().is_ok());
-    assert!(!progress.goes_on());
+    assert!(!progress.makes_progress());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_is_waited_for_has_its_own_deadline() {
-    let (give, body) = body();
-    give.send(Ok(bytes(4097))).unwrap();
+async fn a_client_that_sends_nothing_is_given_up() {
+    let (sender, body) = body();
+    sender.send(Ok(bytes(4097))).unwrap();
     let upload = receive(&Arc::default(), body).await.unwrap();
     let progress = upload.progress().clone();
     let mut sending = upload.into_body();
@@ -253,7 +249,7 @@ async fn a_client_that_is_waited_for_has_its_own_deadline() {
     }
     let waiting = tokio::time::timeout(Duration::from_secs(5), sending.frame());
     assert!(waiting.await.is_err());
-    assert!(progress.goes_on() && progress.goes_on());
+    assert!(progress.makes_progress() && progress.makes_progress());
     let error = sending.frame().await.unwrap().unwrap_err();
     assert_eq!(error.downcast_ref(), Some(&BodyFault::TooSlow));
     assert_eq!(progress.fault(), Some(BodyFault::TooSlow));

@@ -1,65 +1,67 @@
-//! The limit of requests under way where the server turns requests away: it takes so
-//! many connections or requests at once and no more, or, where a lower limit does not
-//! help, fails for another reason.
+//! The limit if the server rejects requests: it has a cap on connections or requests, or,
+//! if a lower limit does not help, fails for another reason.
 
 use std::time::Duration;
 
 use super::Concurrency;
 use crate::clock::Moment;
 
-/// One that is turned away after so many answers is none of a cap, nor after so
-/// many times the limit.
+/// A rejection after this many responses, and this many times the limit, does not show a
+/// cap.
 const ALONE: u64 = 20;
 const ALONE_ROUNDS: u64 = 2;
-/// How long the limit stays where a cap has put it, at first and at the most.
+/// How long the limit stays at a cap, at first and at most.
 const HOLD: Duration = Duration::from_millis(500);
 const MOST_HOLD: Duration = Duration::from_secs(16);
-/// So long after twice that a cap is forgotten which was not met again.
+/// A cap that is not met again is forgotten after twice that and this time.
 const GONE: Duration = Duration::from_secs(5);
-/// So many that are turned away in a row, each of which was sent after the limit
-/// had fallen for the one before and not risen since, show that a lower limit does
-/// not help.
+/// This many rejections in a row, each of a request sent after the limit had fallen for
+/// the one before and not risen since, show that a lower limit does not help.
 const IN_VAIN: u32 = 4;
-/// How long those that are turned away are failures like others then,
+/// Then rejections are failures like others for this time,
 const NO_CAP: Duration = Duration::from_mins(1);
-/// unless there are so many of them together,
+/// unless this many accumulate,
 const CAP_FAILURES: u64 = 6;
-/// of which each so many answers make up for one.
+/// where this many responses cancel one.
 const CAP_ANSWERS: u64 = 2;
 
-/// That the server takes no more than so many, as far as is known.
+/// The server's cap, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cap {
-    /// When the limit last fell for it: what was sent before met another limit.
+    /// When the limit last fell for it; requests sent before met a higher limit.
     fell: Moment,
-    /// How long the limit then stays.
+    /// How long the limit stays then.
     hold: Duration,
-    /// By how much it rises next.
+    /// The next rise.
     step: f64,
-    /// The limit from which it rose last: the server has taken so many for as long
-    /// as the limit stayed there.
+    /// The limit before the last rise, which the server has accepted for as long as it
+    /// stayed there.
     held: f64,
-    /// Where it was before.
+    /// The limit before the cap was met.
     before: f64,
-    /// How many were turned away in a row for all that the limit had fallen.
+    /// Rejections in a row although the limit had fallen.
     in_vain: u32,
 }
 
-/// That requests are turned away however few are under way: the server takes some
-/// and not others for a reason of its own.
+/// The period in which rejections are not taken for a cap, because they do not depend on
+/// the requests in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NoCap {
     until: Moment,
-    /// Those that were turned away since, less those that answers make up for.
+    /// Rejections since then, less those that responses have cancelled.
     failures: u64,
 }
 
 impl Concurrency {
-    /// A request that was sent at that moment was turned away while the server
-    /// answered others; of those, so many are under way that hold a place.
-    /// Answers whether the limit is the remedy: it has fallen, or need not. Where
-    /// it cannot fall, something else is wrong with the server.
-    pub fn turned_away(&mut self, others: u32, sent: Moment, now: Moment) -> bool {
+    /// Takes in that a request sent at this time was rejected while the server answered
+    /// others, of which `others` hold a slot. Returns whether the limit deals with it: it
+    /// has fallen, or need not fall. If it cannot fall, the server fails for another reason.
+    pub(in crate::upstream::endpoint) fn rejected(
+        &mut self,
+        others: u32,
+        sent: Moment,
+        now: Moment,
+    ) -> bool {
         let answers = std::mem::take(&mut self.answers);
         if self.is_fixed() || self.has_no_cap(answers, now) {
             return false;
@@ -68,7 +70,7 @@ impl Concurrency {
         if !met_another && answers > 0 && self.is_in_vain(now) {
             return false;
         }
-        // Others may just have been answered, whose places are not taken again yet.
+        // Slots of requests that have just been answered may be free for a moment.
         let held = match self.cap {
             Some(cap) if met_another || cap.step > 1.0 => cap.held,
             _ => 0.0,
@@ -99,8 +101,8 @@ impl Concurrency {
         true
     }
 
-    /// Whether one that is turned away after so many answers is a failure like
-    /// others, since lower limits have not helped.
+    /// Whether a rejection after this many responses is a failure like others, because
+    /// lower limits have not helped.
     fn has_no_cap(&mut self, answers: u64, now: Moment) -> bool {
         let Some(no_cap) = &mut self.no_cap else {
             return false;
@@ -112,9 +114,8 @@ impl Concurrency {
         self.no_cap.is_some()
     }
 
-    /// One was turned away that was sent after the limit had fallen, while the
-    /// server answered others. Answers whether that was in vain too often: then
-    /// the limit is back where it was.
+    /// Takes in a rejection of a request sent after the limit had fallen. Returns whether
+    /// that has happened too often: then the limit is restored.
     fn is_in_vain(&mut self, now: Moment) -> bool {
         let Some(cap) = &mut self.cap else {
             return false;
@@ -136,17 +137,16 @@ impl Concurrency {
         true
     }
 
-    /// One more request could go but for the limit. Where a cap has put it there,
-    /// and it has stayed for long enough, it rises by one: those under way may
-    /// have answers that never end.
-    pub fn wanted(&mut self, now: Moment) {
+    /// Takes in that a request waits because of the limit. If the limit has stayed at a
+    /// cap for long enough, it rises by one: the responses in flight may never end.
+    pub(in crate::upstream::endpoint) fn wanted(&mut self, now: Moment) {
         if self.cap.is_some_and(|cap| cap.step <= 1.0) {
             self.rise_towards_cap(now);
         }
     }
 
-    /// Rises where a cap has put it, if it has stayed there for long enough;
-    /// answers whether it has.
+    /// Raises the limit if it has stayed at a cap for long enough; returns whether it
+    /// has.
     pub(super) fn rise_towards_cap(&mut self, now: Moment) -> bool {
         let Some(cap) = &mut self.cap else {
             return false;

@@ -1,5 +1,5 @@
-//! How the limit moves, with a server that is played: its latency grows with
-//! what is under way beyond its capacity.
+//! How the limit moves, in a simulation of a server whose response times grow with the
+//! requests in flight beyond its capacity.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,14 +7,13 @@ use std::collections::BinaryHeap;
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use crate::upstream::client::chance::Chance;
 
 fn at(micros: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_micros(micros)
 }
 
-/// Answers of so many milliseconds, one each hundredth of a second, that were
-/// sent with so many under way; answers when the last came, in microseconds.
+/// Records responses of `took` milliseconds, one every 10 ms, with `in_flight` requests
+/// in flight. Returns the time of the last one, in microseconds.
 fn answers(concurrency: &mut Concurrency, from: u64, times: u64, took: u64, crowd: u32) -> u64 {
     for time in 1..=times {
         let now = at(from + time * 10_000);
@@ -23,33 +22,33 @@ fn answers(concurrency: &mut Concurrency, from: u64, times: u64, took: u64, crow
     from + times * 10_000
 }
 
-/// How a server shares itself out.
+/// How a server distributes its capacity.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// What is sent takes the longer, the more are under way.
+    /// Response times grow with the requests in flight.
     Shared,
-    /// As many as it can at a time, in the order in which they came.
+    /// Requests are processed in their order, `capacity` at a time.
     Queue,
 }
 
-/// A server, those who ask it as often as the limit allows, and a clock.
-struct World {
+/// A server, clients that send as often as the limit allows, and a clock.
+struct Simulation {
     concurrency: Concurrency,
     kind: Kind,
     /// In microseconds.
     base: u64,
     capacity: usize,
-    /// What chance makes of a time, in percent: up to so much more.
+    /// The random variation of response times: up to this percentage more.
     noise: u64,
-    chance: Chance,
+    random: fastrand::Rng,
     now: u64,
-    /// When each that is under way ends, began, and how many there were.
-    under_way: BinaryHeap<Reverse<(u64, u64, u32)>>,
-    /// When each server of a queue is free.
+    /// For each request in flight: its end, its beginning, and the requests in flight then.
+    in_flight: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    /// For `Queue`: when each worker is free.
     free: Vec<u64>,
 }
 
-/// What was seen of the limit, and how many were answered.
+/// The limits and responses of a run.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     least: u32,
@@ -58,7 +57,7 @@ struct Seen {
     answered: u64,
 }
 
-impl World {
+impl Simulation {
     fn new(concurrency: Concurrency, kind: Kind, base: u64, capacity: usize) -> Self {
         Self {
             concurrency,
@@ -66,20 +65,20 @@ impl World {
             base,
             capacity,
             noise: 0,
-            chance: Chance::new(1),
+            random: fastrand::Rng::with_seed(1),
             now: 0,
-            under_way: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             free: Vec::new(),
         }
     }
 
     fn send(&mut self) {
-        let in_flight = self.under_way.len() + 1;
-        let base = self.base * (100 + self.chance.draw() % (self.noise + 1)) / 100;
+        let crowd = self.in_flight.len() + 1;
+        let base = self.base * (100 + self.random.u64(..=self.noise)) / 100;
         let end = match self.kind {
             Kind::Shared => {
-                let crowd = (in_flight as f64 / self.capacity as f64).max(1.0);
-                self.now + (base as f64 * crowd) as u64
+                let slower = (crowd as f64 / self.capacity as f64).max(1.0);
+                self.now + (base as f64 * slower) as u64
             }
             Kind::Queue => {
                 self.free.resize(self.capacity, 0);
@@ -89,26 +88,26 @@ impl World {
                 *next
             }
         };
-        let one = (end, self.now, u32::try_from(in_flight).unwrap());
-        self.under_way.push(Reverse(one));
+        let one = (end, self.now, u32::try_from(crowd).unwrap());
+        self.in_flight.push(Reverse(one));
     }
 
-    /// Lets so many seconds go by in which so many always want to ask.
+    /// Runs for this many seconds with this many clients that always have a request.
     fn run(&mut self, seconds: u64, workers: usize) -> Seen {
         let until = self.now + seconds * 1_000_000;
         let (mut least, mut most, mut answered) = (u32::MAX, 0, 0);
         let (mut sum, mut from) = (0.0, self.now);
         loop {
-            while self.under_way.len() < workers.min(self.concurrency.limit() as usize) {
+            while self.in_flight.len() < workers.min(self.concurrency.limit() as usize) {
                 self.send();
             }
-            let Some(Reverse((end, _, _))) = self.under_way.peek() else {
+            let Some(Reverse((end, _, _))) = self.in_flight.peek() else {
                 break;
             };
             if *end > until {
                 break;
             }
-            let Some(Reverse((end, begun, in_flight))) = self.under_way.pop() else {
+            let Some(Reverse((end, begun, in_flight))) = self.in_flight.pop() else {
                 break;
             };
             self.now = end;
@@ -134,7 +133,7 @@ impl World {
 }
 
 #[test]
-fn bounds_hold_whatever_they_are() {
+fn the_limit_is_within_any_bounds() {
     for (least, most, limits) in [
         (1, 64, (1, 64)),
         (0, 0, (1, 1)),
@@ -152,7 +151,7 @@ fn bounds_hold_whatever_they_are() {
 }
 
 #[test]
-fn a_reload_takes_the_limit_along() {
+fn a_reload_keeps_the_limit_within_new_bounds() {
     let mut concurrency = Concurrency::new(4, 64);
     concurrency.bound(4, 100);
     assert_eq!(concurrency.limit(), 100, "nothing has lowered it");
@@ -161,7 +160,7 @@ fn a_reload_takes_the_limit_along() {
     concurrency.overloaded(at(0));
     assert_eq!(concurrency.limit(), 35);
     concurrency.bound(4, 100);
-    assert_eq!(concurrency.limit(), 35, "what is learned stays");
+    assert_eq!(concurrency.limit(), 35, "it is kept");
     concurrency.bound(40, 100);
     assert_eq!(concurrency.limit(), 40);
     concurrency.bound(7, 7);
@@ -169,7 +168,7 @@ fn a_reload_takes_the_limit_along() {
 }
 
 #[test]
-fn what_fails_together_counts_once() {
+fn simultaneous_failures_count_once() {
     let mut concurrency = Concurrency::new(1, 100);
     for (millis, limit) in [
         (0, 70),
@@ -182,7 +181,7 @@ fn what_fails_together_counts_once() {
         concurrency.overloaded(at(millis * 1000));
         assert_eq!(concurrency.limit(), limit, "{millis} ms");
     }
-    // Where answers take a second, so does it take two to see what has helped.
+    // With response times of a second, an effect is visible after two seconds.
     let mut concurrency = Concurrency::new(1, 100);
     let now = answers(&mut concurrency, 0, 100, 1000, 1);
     for (millis, limit) in [(0, 70), (1900, 70), (2100, 49)] {
@@ -213,12 +212,12 @@ fn a_window_has_ten_answers_and_a_quarter_of_a_second() {
 }
 
 #[test]
-fn what_was_sent_before_a_change_does_not_count() {
+fn requests_sent_before_a_change_do_not_count() {
     let mut concurrency = Concurrency::new(1, 64);
     let now = answers(&mut concurrency, 0, 100, 10, 64);
     let now = answers(&mut concurrency, now, 30, 1000, 64);
     assert_eq!(concurrency.limit(), 32);
-    // All of these were on their way when it fell.
+    // All of these were in flight when it fell.
     let now = answers(&mut concurrency, now, 90, 1000, 64);
     assert_eq!(concurrency.limit(), 32);
     answers(&mut concurrency, now, 60, 500, 32);
@@ -226,7 +225,7 @@ fn what_was_sent_before_a_change_does_not_count() {
 }
 
 #[test]
-fn a_few_that_take_long_are_no_overload() {
+fn a_few_slow_responses_are_no_overload() {
     let mut concurrency = Concurrency::new(1, 64);
     for time in 0..10_000 {
         let took = if time % 10 < 3 { 3000 } else { 30 };
@@ -236,22 +235,22 @@ fn a_few_that_take_long_are_no_overload() {
 }
 
 #[test]
-fn it_comes_to_what_the_server_can_do() {
+fn the_limit_converges_to_the_capacity() {
     for kind in [Kind::Shared, Kind::Queue] {
         for (base, noise) in [(5_000, 0), (20_000, 50), (100_000, 0), (100_000, 100)] {
             for quiet_before in [false, true] {
-                let mut world = World::new(Concurrency::new(1, 64), kind, base, 4);
-                world.noise = noise;
+                let mut simulation = Simulation::new(Concurrency::new(1, 64), kind, base, 4);
+                simulation.noise = noise;
                 if quiet_before {
-                    world.run(30, 2);
-                    assert_eq!(world.concurrency.limit(), 64);
+                    simulation.run(30, 2);
+                    assert_eq!(simulation.concurrency.limit(), 64);
                 }
-                world.run(40, 200);
-                let seen = world.run(60, 200);
+                simulation.run(40, 200);
+                let seen = simulation.run(60, 200);
                 let case = format!("{kind:?} {base} {noise} {quiet_before}: {seen:?}");
                 assert!((3.9..=12.0).contains(&seen.mean), "{case}");
                 assert!(seen.most <= 16, "{case}");
-                // And hardly anything of what it can do is lost.
+                // Little throughput is lost.
                 let mean = base as f64 * (1.0 + noise as f64 / 200.0);
                 let whole = 60e6 * 4.0 / mean;
                 assert!(seen.answered as f64 > whole * 0.88, "{case} of {whole}");
@@ -261,13 +260,13 @@ fn it_comes_to_what_the_server_can_do() {
 }
 
 #[test]
-fn it_recovers_when_the_overload_is_over() {
+fn the_limit_recovers_after_an_overload() {
     for kind in [Kind::Shared, Kind::Queue] {
-        let mut world = World::new(Concurrency::new(1, 64), kind, 50_000, 4);
-        world.run(60, 200);
-        world.capacity = 40;
-        world.run(30, 200);
-        let seen = world.run(30, 200);
+        let mut simulation = Simulation::new(Concurrency::new(1, 64), kind, 50_000, 4);
+        simulation.run(60, 200);
+        simulation.capacity = 40;
+        simulation.run(30, 200);
+        let seen = simulation.run(30, 200);
         assert!(seen.mean >= 36.0, "{kind:?} {seen:?}");
         assert!(
             seen.answered as f64 > 30.0 * 40.0 / 0.05 * 0.88,
@@ -277,20 +276,20 @@ fn it_recovers_when_the_overload_is_over() {
 }
 
 #[test]
-fn other_work_that_takes_longer_is_accepted() {
+fn a_change_to_slower_responses_is_accepted() {
     for times in [3, 5, 20] {
-        let mut world = World::new(Concurrency::new(1, 64), Kind::Shared, 20_000, 64);
-        assert_eq!(world.run(30, 200).least, 64);
-        world.base *= times;
-        let seen = world.run(60, 200);
+        let mut simulation = Simulation::new(Concurrency::new(1, 64), Kind::Shared, 20_000, 64);
+        assert_eq!(simulation.run(30, 200).least, 64);
+        simulation.base *= times;
+        let seen = simulation.run(60, 200);
         assert!(seen.least >= 16, "{times}: {seen:?}");
-        assert!(world.run(10, 200).least >= 60, "{times}");
+        assert!(simulation.run(10, 200).least >= 60, "{times}");
     }
 }
 
 #[test]
 fn little_load_is_not_starved() {
-    // Three are under way all the time; then everything takes ten times as long.
+    // Three are always in flight; then every response takes ten times as long.
     let mut concurrency = Concurrency::new(1, 64);
     let now = answers(&mut concurrency, 0, 1000, 20, 3);
     assert_eq!(concurrency.limit(), 64, "and it did not rise");
@@ -298,18 +297,18 @@ fn little_load_is_not_starved() {
     assert_eq!(concurrency.limit(), 6);
     let reference = concurrency.reference().unwrap();
     assert!(reference > Duration::from_millis(100), "{reference:?}");
-    // It is accepted by now, so that more may be sent as soon as they come.
+    // That is accepted by now: the limit rises as soon as it is used.
     answers(&mut concurrency, now, 6000, 200, 6);
     assert!(concurrency.limit() > 6);
 }
 
 #[test]
-fn what_is_held_back_counts_as_used() {
+fn a_limit_held_back_by_client_shares_counts_as_used() {
     for (held_back, rises) in [(true, true), (false, false)] {
         let mut concurrency = Concurrency::new(1, 64);
         concurrency.overloaded(at(0));
         let low = concurrency.limit();
-        // Half of it is under way: more than that one client may not hold.
+        // Half of it is in flight, which is the share of one client.
         for time in 1..200 {
             if held_back {
                 concurrency.held_back();
@@ -322,7 +321,7 @@ fn what_is_held_back_counts_as_used() {
 }
 
 proptest! {
-    /// Whatever is recorded, the limit is within its bounds.
+    /// The limit is within its bounds for any responses.
     #[test]
     fn it_stays_within_bounds(
         least in 0_u32..20,
@@ -347,7 +346,7 @@ proptest! {
         }
     }
 
-    /// What is not used does not rise.
+    /// A limit that is not used does not rise.
     #[test]
     fn it_does_not_rise_unused(
         took in proptest::collection::vec(1_u64..1000, 100..600),
@@ -368,8 +367,8 @@ proptest! {
         }
     }
 
-    /// Answers that all take equally long, or half as long again by chance, do
-    /// not lower it, however many are under way.
+    /// Equal response times, or times that vary at random by half, do not lower the limit,
+    /// whatever the number of requests in flight.
     #[test]
     fn even_answers_do_not_lower_it(
         base in 1_u64..2_000_000,
@@ -378,10 +377,10 @@ proptest! {
         most in 2_u32..300,
     ) {
         let mut concurrency = Concurrency::new(1, most);
-        let mut chance = Chance::new(seed);
+        let mut random = fastrand::Rng::with_seed(seed);
         for time in 0..2000 {
-            let took = base * (100 + chance.draw() % (noise + 1)) / 100;
-            let crowd = 1 + (chance.draw() % u64::from(most)) as u32;
+            let took = base * (100 + random.u64(..=noise)) / 100;
+            let crowd = random.u32(1..=most);
             concurrency.record(Duration::from_micros(took), crowd, at(time * 7000));
             prop_assert_eq!(concurrency.limit(), most);
         }

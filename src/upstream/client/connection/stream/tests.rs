@@ -1,4 +1,4 @@
-//! Connections over real sockets, to a server that does as the test says.
+//! Connections over real sockets, to a server that the test controls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -11,31 +11,31 @@ use super::*;
 use crate::clock::Moment;
 use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
 
-/// How long anything may take before it counts as a hang.
+/// The test fails if an operation takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Both ends of a connection.
-async fn pair() -> (Watched<TcpStream>, Connection, TcpStream) {
+async fn pair() -> (TrackedStream<TcpStream>, Connection, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = listener.local_addr().unwrap();
     let (client, server) = tokio::join!(TcpStream::connect(to), listener.accept());
-    let watched = Watched::new(client.unwrap());
-    let connection = watched.connection.clone();
-    (watched, connection, server.unwrap().0)
+    let stream = TrackedStream::new(client.unwrap());
+    let connection = stream.connection.clone();
+    (stream, connection, server.unwrap().0)
 }
 
-/// A request that was given up, and what is told of it.
-fn late() -> (Arc<GivenUpRequest>, oneshot::Receiver<Gone>) {
-    let (tell, told) = oneshot::channel();
-    let late = GivenUpRequest::new(Moment::default(), move |how| {
-        let _ = tell.send(how);
+/// A given-up request, and a receiver of its end.
+fn given_up() -> (Arc<GivenUpRequest>, oneshot::Receiver<Gone>) {
+    let (sender, receiver) = oneshot::channel();
+    let request = GivenUpRequest::new(Moment::default(), move |how| {
+        let _ = sender.send(how);
     });
-    (late, told)
+    (request, receiver)
 }
 
-async fn told(told: oneshot::Receiver<Gone>) -> Gone {
-    let told = timeout(PATIENCE, told).await;
-    told.expect("it is told").expect("and not dropped")
+async fn end_of(request: oneshot::Receiver<Gone>) -> Gone {
+    let end = timeout(PATIENCE, request).await;
+    end.expect("it is notified").expect("and not dropped")
 }
 
 /// Reads to the end, or until a failure.
@@ -49,57 +49,58 @@ async fn drained(server: &mut TcpStream) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_server_that_does_not_read_holds_a_request_until_it_closes() {
-    let (mut watched, connection, mut server) = pair().await;
-    watched.write_all(b"a request").await.unwrap();
-    let (late, mut tells) = late();
-    connection.tell(late);
-    drop(watched);
-    // It is closed from here, and the server can still read it all, then the end.
-    let look = timeout(3 * LOOK, &mut tells).await;
-    assert!(look.is_err(), "it may still arrive: {look:?}");
+    let (mut stream, connection, mut server) = pair().await;
+    stream.write_all(b"a request").await.unwrap();
+    let (request, mut end) = given_up();
+    connection.add_given_up(request);
+    drop(stream);
+    // The sending side is closed, and the server can still read all of it, then the
+    // end.
+    let early = timeout(3 * CHECK, &mut end).await;
+    assert!(early.is_err(), "it may still arrive: {early:?}");
     assert_eq!(drained(&mut server).await, b"a request");
     drop(server);
-    assert_eq!(told(tells).await, Gone::Ended);
+    assert_eq!(end_of(end).await, Gone::Ended);
     assert!(connection.has_ended());
 }
 
 #[tokio::test]
-async fn one_that_is_given_up_after_its_connection_was_dropped_is_told_as_well() {
-    let (watched, connection, server) = pair().await;
-    drop(watched);
-    let (late, tells) = late();
-    connection.tell(late);
+async fn a_request_given_up_after_its_connection_was_dropped_is_notified() {
+    let (stream, connection, server) = pair().await;
+    drop(stream);
+    let (request, end) = given_up();
+    connection.add_given_up(request);
     drop(server);
-    assert_eq!(told(tells).await, Gone::Ended);
-    let (late, mut tells) = self::late();
-    connection.tell(late);
-    assert_eq!(tells.try_recv(), Ok(Gone::Ended), "and at once then");
+    assert_eq!(end_of(end).await, Gone::Ended);
+    let (request, mut end) = given_up();
+    connection.add_given_up(request);
+    assert_eq!(end.try_recv(), Ok(Gone::Ended), "at once");
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_ends_all_that_it_has_not_read() {
-    let (mut watched, connection, server) = pair().await;
-    watched.write_all(b"a request").await.unwrap();
-    let all = [(); 3].map(|()| late());
-    let mut tells = Vec::new();
-    for (late, tell) in all {
-        connection.tell(late);
-        tells.push(tell);
+async fn a_killed_server_ends_all_requests_that_it_has_not_read() {
+    let (mut stream, connection, server) = pair().await;
+    stream.write_all(b"a request").await.unwrap();
+    let all = [(); 3].map(|()| given_up());
+    let mut ends = Vec::new();
+    for (request, end) in all {
+        connection.add_given_up(request);
+        ends.push(end);
     }
-    drop(watched);
+    drop(stream);
     SockRef::from(&server)
         .set_linger(Some(Duration::ZERO))
         .unwrap();
     drop(server);
-    for tell in tells {
-        assert_eq!(told(tell).await, Gone::Ended);
+    for end in ends {
+        assert_eq!(end_of(end).await, Gone::Ended);
     }
 }
 
-/// A request that was sent lies in the receive queue after the client has closed or
-/// even reset the connection: neither takes it back.
+/// A sent request stays in the receive queue after the client has closed or even
+/// reset the connection.
 #[tokio::test]
-async fn neither_a_close_nor_a_reset_takes_back_what_was_sent() {
+async fn closing_or_resetting_a_connection_does_not_recall_a_request() {
     for reset in [false, true] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap())
@@ -112,18 +113,22 @@ async fn neither_a_close_nor_a_reset_takes_back_what_was_sent() {
                 .unwrap();
         }
         drop(client);
-        // Only now does the server look.
+        // The server reads only now.
         let (mut server, _) = listener.accept().await.unwrap();
         assert_eq!(drained(&mut server).await, b"a request", "reset: {reset}");
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_nobody_waits_for_is_closed_soon() {
-    let (watched, connection, mut server) = pair().await;
-    drop(watched);
-    assert_eq!(drained(&mut server).await, b"", "closed from here");
-    // It is closed for reading as well: what is written now is reset.
+async fn a_connection_without_given_up_requests_is_closed_soon() {
+    let (stream, connection, mut server) = pair().await;
+    drop(stream);
+    assert_eq!(
+        drained(&mut server).await,
+        b"",
+        "the sending side is closed"
+    );
+    // The reading side is closed as well: writes are reset.
     let closed = async {
         while server.write_all(&[0; 1024]).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -131,20 +136,20 @@ async fn a_connection_that_nobody_waits_for_is_closed_soon() {
     };
     timeout(PATIENCE, closed)
         .await
-        .expect("no descriptor stays");
-    let (late, mut tells) = late();
-    connection.tell(late);
-    assert_eq!(tells.try_recv(), Ok(Gone::Soon), "nobody sees it end");
+        .expect("the descriptor is closed");
+    let (request, mut end) = given_up();
+    connection.add_given_up(request);
+    assert_eq!(end.try_recv(), Ok(Gone::Soon), "its end is not watched");
 }
 
 #[tokio::test]
-async fn one_that_has_arrived_by_other_evidence_is_waited_for_no_more() {
-    let (watched, connection, mut server) = pair().await;
-    let (late, tells) = late();
-    connection.tell(late.clone());
-    drop(watched);
-    late.gone(Gone::Soon);
-    assert_eq!(told(tells).await, Gone::Soon);
+async fn a_request_known_to_have_arrived_is_not_waited_for() {
+    let (stream, connection, mut server) = pair().await;
+    let (request, end) = given_up();
+    connection.add_given_up(request.clone());
+    drop(stream);
+    request.gone(Gone::Soon);
+    assert_eq!(end_of(end).await, Gone::Soon);
     let closed = async {
         while server.write_all(&[0; 1024]).await.is_ok() {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -152,27 +157,27 @@ async fn one_that_has_arrived_by_other_evidence_is_waited_for_no_more() {
     };
     timeout(PATIENCE, closed)
         .await
-        .expect("no descriptor stays");
+        .expect("the descriptor is closed");
 }
 
 #[tokio::test]
-async fn a_server_that_goes_on_sending_has_read_the_request() {
-    let (watched, connection, mut server) = pair().await;
-    let (late, tells) = late();
-    connection.tell(late);
-    drop(watched);
+async fn a_server_that_keeps_sending_has_read_the_request() {
+    let (stream, connection, mut server) = pair().await;
+    let (request, end) = given_up();
+    connection.add_given_up(request);
+    drop(stream);
     let piece = vec![0; 256 * 1024];
     let endless = async { while server.write_all(&piece).await.is_ok() {} };
     timeout(PATIENCE, endless).await.expect("it is cut off");
-    assert_eq!(told(tells).await, Gone::Soon);
+    assert_eq!(end_of(end).await, Gone::Soon);
 }
 
-/// A regression: a client that broke large answers off had each of them sent on,
-/// up to 64 MiB.
+/// A regression: responses that a client had aborted were read to their ends, up to
+/// 64 MiB each.
 #[tokio::test]
-async fn what_nobody_waits_for_is_not_read_on() {
-    let (watched, _, mut server) = pair().await;
-    drop(watched);
+async fn an_aborted_response_is_not_drained() {
+    let (stream, _, mut server) = pair().await;
+    drop(stream);
     let piece = vec![0; 64 * 1024];
     let mut sent = 0;
     let sends = async {
@@ -181,78 +186,77 @@ async fn what_nobody_waits_for_is_not_read_on() {
         }
     };
     timeout(PATIENCE, sends).await.expect("it is closed");
-    // Beside that, what the sockets' buffers hold.
+    // The limit allows for the sockets' buffers.
     assert!(sent <= 16 * 1024 * 1024, "{sent}");
 }
 
 #[tokio::test]
-async fn a_connection_that_goes_on_keeps_no_list_of_what_is_over() {
-    let (_watched, connection, _server) = pair().await;
+async fn a_long_lived_connection_forgets_requests_that_are_over() {
+    let (_stream, connection, _server) = pair().await;
     for _ in 0..1000 {
-        let (late, _tells) = late();
-        connection.tell(late.clone());
-        late.gone(Gone::Soon);
+        let (request, _end) = given_up();
+        connection.add_given_up(request.clone());
+        request.gone(Gone::Soon);
     }
-    assert!(connection.late().len() <= 1, "one at the most");
+    assert!(connection.given_up().len() <= 1, "one at the most");
 }
 
 #[test]
-fn what_a_runtime_leaves_undone_is_told_as_well() {
+fn requests_are_notified_when_their_runtime_ends() {
     let runtime = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .unwrap()
     };
-    // One whose task was not run to its end, and one that never had a task.
+    // With a drain task that does not run to its end, and without a task.
     for with_task in [true, false] {
-        let (first, tells) = (runtime(), late());
-        let (watched, connection, _server) = first.block_on(pair());
-        connection.tell(tells.0);
+        let (first, (request, end)) = (runtime(), given_up());
+        let (stream, connection, _server) = first.block_on(pair());
+        connection.add_given_up(request);
         match with_task {
             true => {
-                first.block_on(async { drop(watched) });
+                first.block_on(async { drop(stream) });
                 drop(first);
             }
-            false => drop(watched),
+            false => drop(stream),
         }
-        assert_eq!(runtime().block_on(told(tells.1)), Gone::Soon, "{with_task}");
+        assert_eq!(runtime().block_on(end_of(end)), Gone::Soon, "{with_task}");
     }
 }
 
 #[tokio::test]
-async fn a_machine_that_is_gone_is_noticed_by_what_it_does_not_acknowledge() {
-    let user_timeout = |watched: &Watched<TcpStream>| {
-        let socket = SockRef::from(watched.inner.as_ref().unwrap())
+async fn a_user_timeout_detects_a_machine_that_is_gone() {
+    let user_timeout = |stream: &TrackedStream<TcpStream>| {
+        let socket = SockRef::from(stream.inner.as_ref().unwrap())
             .try_clone()
             .unwrap();
         move || socket.tcp_user_timeout().unwrap().unwrap_or_default()
     };
-    let (mut watched, _, _server) = pair().await;
-    watched.write_all(&[0; FITS]).await.unwrap();
-    let small = user_timeout(&watched);
-    assert_eq!(small(), Duration::ZERO, "as long as it is used");
-    drop(watched);
+    let (mut stream, _, _server) = pair().await;
+    stream.write_all(&[0; FITS]).await.unwrap();
+    let small = user_timeout(&stream);
+    assert_eq!(small(), Duration::ZERO, "not while it is in use");
+    drop(stream);
     assert_eq!(small(), UNACKNOWLEDGED);
-    // A receive buffer that is full is not acknowledged either, and there may be a
-    // request in it.
-    let (mut watched, _, _server) = pair().await;
-    watched.write_all(&[0; FITS + 1]).await.unwrap();
-    let large = user_timeout(&watched);
-    drop(watched);
+    // A full receive buffer does not acknowledge either, and may contain a request.
+    let (mut stream, _, _server) = pair().await;
+    stream.write_all(&[0; FITS + 1]).await.unwrap();
+    let large = user_timeout(&stream);
+    drop(stream);
     assert_eq!(large(), Duration::ZERO);
 }
 
 #[test]
-fn only_the_first_to_say_so_is_heard() {
+fn a_request_is_notified_once() {
     let times = Arc::new(AtomicU32::new(0));
-    let heard = times.clone();
-    let late = GivenUpRequest::new(Moment::default(), move |_how| {
-        heard.fetch_add(1, SeqCst);
+    let counted = times.clone();
+    let request = GivenUpRequest::new(Moment::default(), move |_how| {
+        counted.fetch_add(1, SeqCst);
     });
-    assert!(!late.is_over());
-    late.gone(Gone::Ended);
-    late.gone(Gone::Soon);
-    assert!(late.is_over());
+    assert!(!request.is_over());
+    request.gone(Gone::Ended);
+    request.gone(Gone::Soon);
+    assert!(request.is_over());
     assert_eq!(times.load(SeqCst), 1);
 }

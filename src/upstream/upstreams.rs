@@ -1,9 +1,9 @@
 //! The upstreams of a gateway, by name and by number.
 //!
 //! Each has its own endpoints, connections, breakers, admission queue, retry
-//! budget and hedging, so that the failures of one touch its own routes only.
-//! Provider keys are shared unless an upstream has keys of its own; what a key
-//! has spent counts for all upstreams that it is sent to.
+//! budget and hedging, so that the failures of one affect its own routes only.
+//! Provider keys are shared unless an upstream has keys of its own; the budget of a
+//! key is shared by all upstreams that it is sent to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,12 @@ use super::admission::budgets::Budgets;
 use super::keys::ApiKey;
 use super::{Settings, SetupError, Upstream, UpstreamClient};
 use crate::clock::Clock;
-use crate::upstream::client::resolver::Names;
+use crate::upstream::client::resolver::Resolver;
 
-/// The provider's keys: those of most upstreams, and those of upstreams that
-/// have keys of their own.
+/// The provider's keys: shared ones, and those of upstreams with keys of their own.
 #[derive(Clone, Debug, Default)]
 pub struct ProviderKeys {
-    /// The keys of each upstream that has none of its own.
+    /// The keys of upstreams without keys of their own.
     pub shared: Vec<ApiKey>,
     /// The keys of the others, by the upstream's name.
     pub own: BTreeMap<Box<str>, Vec<ApiKey>>,
@@ -32,33 +31,33 @@ impl From<Vec<ApiKey>> for ProviderKeys {
 }
 
 impl ProviderKeys {
-    /// The keys of an upstream, which its requests carry unless its
-    /// `send_api_key` is false.
+    /// The keys of an upstream. Its requests carry them unless its `send_api_key` is
+    /// false.
     pub fn of(&self, settings: &Settings) -> &[ApiKey] {
         self.own.get(&*settings.name).unwrap_or(&self.shared)
     }
 }
 
-/// The upstreams of a gateway. Routes and tips know them by their numbers, which
-/// are those of one configuration; names last across reloads.
+/// The upstreams of a gateway. Routes and tips refer to them by number, which is valid
+/// for one configuration; names are stable across reloads.
 pub struct Upstreams {
     all: Box<[Arc<Upstream>]>,
-    /// Who answers for each: itself, or what stands in for it in a test.
-    asked: Box<[Arc<dyn UpstreamClient>]>,
+    /// What requests to each are sent through: itself, or a substitute in a test.
+    clients: Box<[Arc<dyn UpstreamClient>]>,
 }
 
 impl Upstreams {
-    /// Prepares to call upstreams; no connection is made yet. Where `stand_in` is
-    /// given, it is asked in place of each of them.
+    /// Upstreams with these settings and keys. No connection is made yet. A
+    /// `substitute` gets the requests in place of each of them.
     ///
     /// # Errors
-    /// Where there is none, or one of them cannot be called.
+    /// If there is none, or one of them cannot be called.
     pub fn new(
         settings: &[Settings],
         keys: &ProviderKeys,
-        names: &Names,
+        resolver: &Resolver,
         clock: &Clock,
-        stand_in: Option<&Arc<dyn UpstreamClient>>,
+        substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
         let budgets = Budgets::new();
         let new = |settings: &Settings| {
@@ -66,19 +65,18 @@ impl Upstreams {
             let upstream = Upstream::new(
                 settings,
                 keys,
-                names.clone(),
+                resolver.clone(),
                 budgets.clone(),
                 clock.clone(),
             );
             upstream.map(Arc::new)
         };
         let all: Result<Box<[_]>, _> = settings.iter().map(new).collect();
-        Self::of(all.map_err(|error| among(settings, error))?, stand_in)
+        Self::of(all.map_err(|error| among(settings, error))?, substitute)
     }
 
-    /// Prepares to call the upstreams of a configuration that comes after
-    /// another. One that has the name of one before goes on as it
-    /// ([`Upstream::after`]). Nothing has changed until
+    /// The upstreams of a configuration that follows `before`. One with the name of an
+    /// upstream before takes over its state ([`Upstream::after`]). Nothing changes until
     /// [`take_over`](Self::take_over).
     ///
     /// # Errors
@@ -87,7 +85,7 @@ impl Upstreams {
         before: &Self,
         settings: &[Settings],
         keys: &ProviderKeys,
-        names: &Names,
+        resolver: &Resolver,
         clock: &Clock,
     ) -> Result<Arc<Self>, SetupError> {
         let next = |settings: &Settings| {
@@ -97,7 +95,7 @@ impl Upstreams {
                 None => Upstream::new(
                     settings.clone(),
                     keys.to_vec(),
-                    names.clone(),
+                    resolver.clone(),
                     before.first().budgets().clone(),
                     clock.clone(),
                 ),
@@ -110,49 +108,49 @@ impl Upstreams {
 
     fn of(
         all: Box<[Arc<Upstream>]>,
-        stand_in: Option<&Arc<dyn UpstreamClient>>,
+        substitute: Option<&Arc<dyn UpstreamClient>>,
     ) -> Result<Arc<Self>, SetupError> {
         if all.is_empty() {
             return Err(SetupError::NoUpstream);
         }
-        let asked = all.iter().map(|upstream| match stand_in {
-            Some(stand_in) => stand_in.clone(),
+        let clients = all.iter().map(|upstream| match substitute {
+            Some(substitute) => substitute.clone(),
             None => upstream.clone(),
         });
-        let asked = asked.collect();
-        Ok(Arc::new(Self { all, asked }))
+        let clients = clients.collect();
+        Ok(Arc::new(Self { all, clients }))
     }
 
-    /// Asks with these keys, within the bounds of the new configuration, from now
-    /// on, in place of those `before`.
+    /// Uses these keys and the bounds of the new configuration from now on, in place of
+    /// those `before`.
     pub fn take_over(&self, before: &Self, keys: &ProviderKeys) {
         for upstream in &self.all {
             upstream.take_over(keys.of(upstream.settings()).to_vec());
         }
-        let is_gone = |known: &&Arc<Upstream>| self.named(known.name()).is_none();
+        let is_gone = |old: &&Arc<Upstream>| self.named(old.name()).is_none();
         for gone in before.all.iter().filter(is_gone) {
             gone.retire();
         }
     }
 
-    /// The upstream of a number; the first where there is none of that number.
+    /// The upstream with this number; the first if there is none.
     pub fn get(&self, number: u16) -> &Arc<Upstream> {
         self.all.get(usize::from(number)).unwrap_or(&self.all[0])
     }
 
-    /// Who answers for the upstream of a number.
+    /// What requests to the upstream with this number are sent through.
     pub fn asked(&self, number: u16) -> &Arc<dyn UpstreamClient> {
-        self.asked
+        self.clients
             .get(usize::from(number))
-            .unwrap_or(&self.asked[0])
+            .unwrap_or(&self.clients[0])
     }
 
-    /// The first: the default one, where any route or tip goes by it.
+    /// The first: the default one, if any route or tip uses it.
     pub fn first(&self) -> &Arc<Upstream> {
         &self.all[0]
     }
 
-    /// The upstream of a name.
+    /// The upstream with this name.
     pub fn named(&self, name: &str) -> Option<&Arc<Upstream>> {
         self.all.iter().find(|upstream| upstream.name() == name)
     }
@@ -162,17 +160,16 @@ impl Upstreams {
         (0..).zip(&self.all)
     }
 
-    /// Whether the upstream of a number is at some place where the upstream of
-    /// that name was before: what one has answered is what the other would.
+    /// Whether the upstream with this number has an endpoint in common with the one of
+    /// the same name before, so that answers of that one are still valid.
     pub fn stays(&self, number: u16, before: &Self) -> bool {
         let upstream = self.get(number);
         let known = before.named(upstream.name());
-        known.is_some_and(|known| upstream.is_where(known))
+        known.is_some_and(|known| upstream.shares_endpoint_with(known))
     }
 }
 
-/// An error of one of these upstreams: where there are others, to be without a
-/// default URL is not to be without any.
+/// The error of one of several upstreams: without a default URL there may be others.
 fn among(settings: &[Settings], error: SetupError) -> SetupError {
     match settings.len() > 1 && matches!(error, SetupError::NoUpstream) {
         true => SetupError::NoDefaultUrl,

@@ -1,5 +1,5 @@
-//! Which failure each end of an HTTP/2 stream is, as hyper reports it, and whether
-//! its request is settled then.
+//! The failure of each way in which an HTTP/2 stream ends, as hyper reports it, and
+//! whether the server has caused it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
 use super::*;
-use crate::upstream::client::streamed::no_body;
+use crate::upstream::client::no_body;
 
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
@@ -27,28 +27,28 @@ fn goaway(last: u8, code: u8) -> Vec<u8> {
     frame(GOAWAY, 0, &[0, 0, 0, last, 0, 0, 0, code])
 }
 
-/// Says these bytes once something was asked, and closes the connection then or
-/// falls silent.
-async fn serve(mut wire: DuplexStream, says: Vec<u8>, closes: bool) {
+/// Sends these bytes after the first request, then closes the connection or keeps it
+/// open.
+async fn serve(mut wire: DuplexStream, sends: Vec<u8>, closes: bool) {
     let mut read = vec![0; 4096];
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     // The client's preface, and the head of its first request.
-    while !came.windows(4).any(|four| four == [1, 5, 0, 0]) {
+    while !received.windows(4).any(|four| four == [1, 5, 0, 0]) {
         let length = wire.read(&mut read).await.unwrap();
-        came.extend_from_slice(&read[..length]);
-        if came.len() == length {
+        received.extend_from_slice(&read[..length]);
+        if received.len() == length {
             wire.write_all(&frame(SETTINGS, 0, &[])).await.unwrap();
         }
     }
-    wire.write_all(&says).await.unwrap();
+    wire.write_all(&sends).await.unwrap();
     if !closes {
         while wire.read(&mut read).await.is_ok_and(|length| length > 0) {}
     }
 }
 
-async fn failed(says: Vec<u8>, closes: bool) -> hyper::Error {
+async fn failed(sends: Vec<u8>, closes: bool) -> hyper::Error {
     let (ours, theirs) = duplex(1 << 16);
-    let server = tokio::spawn(serve(theirs, says, closes));
+    let server = tokio::spawn(serve(theirs, sends, closes));
     let mut client = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     client
         .timer(TokioTimer::new())
@@ -68,7 +68,7 @@ async fn failed(says: Vec<u8>, closes: bool) -> hyper::Error {
 #[tokio::test(start_paused = true)]
 async fn each_end_has_its_failure_and_its_kind() {
     let (terminated, not_processed) = (Failure::Terminated, Failure::NotProcessed);
-    // What the server says, whether it closes the connection then; the failure and
+    // What the server sends, whether it closes the connection then; the failure and
     // its kind, whether it is of the one stream, whether it is the server's doing.
     let rows = [
         (
@@ -119,8 +119,8 @@ async fn each_end_has_its_failure_and_its_kind() {
             false,
         ),
     ];
-    for (says, closes, failure, kind, of_stream, is_servers) in rows {
-        let error = failed(says, closes).await;
+    for (sends, closes, failure, kind, of_stream, is_servers) in rows {
+        let error = failed(sends, closes).await;
         let name = format!("{kind}: {error:?}");
         let found = exchange(&error, false);
         assert_eq!((&found.0, found.1), (failure, kind), "{name}");
@@ -130,7 +130,7 @@ async fn each_end_has_its_failure_and_its_kind() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_the_servers_doing() {
+async fn a_response_that_is_not_http_is_caused_by_the_server() {
     let (ours, mut theirs) = duplex(1 << 16);
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(ours))
         .await

@@ -1,0 +1,219 @@
+//! One attempt of a canonical request: it is sent, and its answer read and
+//! judged.
+
+use http::header::{ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT, VIA};
+use http::{HeaderMap, HeaderValue, StatusCode, response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::cause::{self, Cause, is_settled};
+use super::connection::{Connection, SendPath};
+use super::{RequestBody, no_body, response_body};
+use crate::clock::Moment;
+use crate::upstream::admission::limit_report;
+use crate::upstream::answer::{self, Answer, is_no_such_route};
+use crate::upstream::counters::SendReason;
+use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::keys::BudgetPermit;
+use crate::upstream::{Failure, TimedOut, Upstream};
+
+/// A canonical request that is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Request<'a> {
+    pub(super) target: &'a str,
+    pub(super) reason: SendReason,
+}
+
+/// How an attempt has failed.
+pub(super) struct Failed {
+    pub(super) failure: Failure,
+    /// Its connection, if that has failed.
+    pub(super) lost: Option<Connection>,
+}
+
+/// The budget permit of a request whose target was refused, and the status.
+pub(super) type RefusedTarget = Option<(BudgetPermit, StatusCode)>;
+
+impl Upstream {
+    /// Makes one attempt, and reports its outcome to the endpoint.
+    pub(super) async fn attempt(
+        &self,
+        request: Request<'_>,
+        (mut permit, budget): (Permit, BudgetPermit),
+        deadline: Instant,
+    ) -> Result<Answer, Failed> {
+        let mut refused = None;
+        let endpoint = permit.endpoint().clone();
+        let sent = self.send(request, &mut permit, budget, &mut refused);
+        let sent = timeout_at(deadline, sent).await;
+        let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
+        let answer = answer.map_err(|failure| permit.weigh(failure, self.has_one_endpoint()));
+        if answer.as_ref().err() == Some(&Failure::Retired) && endpoint.retire() {
+            tracing::error!(
+                endpoint = endpoint.name(),
+                "the upstream answers 410 Gone: it has been retired, and another is needed; final answers in the cache are still served"
+            );
+        }
+        permit.overdue(answer.as_ref().err());
+        let lost = permit.lost();
+        drop(permit.end(answer.as_ref().err()));
+        let Some((budget, status)) = refused else {
+            return answer.map_err(|failure| Failed { failure, lost });
+        };
+        // The slot is free by now.
+        let resolved = self.resolve_refusal(request.target, &endpoint, budget, status);
+        let resolved = timeout_at(deadline, resolved).await;
+        Err(Failed {
+            failure: resolved.unwrap_or(Failure::TargetRefused(status)),
+            lost,
+        })
+    }
+
+    /// Sends a request and reads its answer. If the status refuses the target or
+    /// the key, and it is not known which, `refused` gets the budget permit.
+    pub(super) async fn send(
+        &self,
+        request: Request<'_>,
+        permit: &mut Permit,
+        mut budget: BudgetPermit,
+        refused: &mut RefusedTarget,
+    ) -> Result<Answer, Failure> {
+        let began = self.clock.now();
+        let target = request.target;
+        let (head, body) = self.send_head(request, permit, &mut budget).await?;
+        let wall = self.clock.system_time();
+        let checked = answer::check_head(head.status, &head.headers, wall);
+        let reported = limit_report::read(head.status, &head.headers, wall);
+        self.log_unreadable(permit.endpoint(), &reported);
+        budget.apply_report(&reported);
+        match &checked {
+            // A spent quota has its own cooldown.
+            Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
+                if reported.quota_spent.is_some() => {}
+            // This is no status path: the answer means nothing for the key.
+            Ok(()) if request.reason == SendReason::KeyCheck && head.status != StatusCode::OK => {}
+            Ok(()) => budget.mark_accepted(),
+            Err(Failure::Throttled { retry_after }) => {
+                budget.mark_accepted();
+                budget.throttle(*retry_after);
+            }
+            Err(Failure::KeyRefused(status)) if self.is_status_path(target) => {
+                budget.mark_refused(*status);
+            }
+            Err(Failure::KeyRefused(status)) => {
+                *refused = Some((budget, *status));
+                return Err(Failure::KeyRefused(*status));
+            }
+            Err(_) => {}
+        }
+        // The upstream has counted the request by now: its time in the budget begins.
+        drop(budget);
+        if checked == Err(Failure::NotJson) {
+            return Err(cause::not_json(permit, head.status, body).await);
+        }
+        checked?;
+        self.read_answer(target, permit, &head, body, began).await
+    }
+
+    /// Sends a request and waits for the head of its response.
+    async fn send_head(
+        &self,
+        Request { target, reason }: Request<'_>,
+        permit: &mut Permit,
+        budget: &mut BudgetPermit,
+    ) -> Result<(response::Parts, Incoming), Failure> {
+        let mut request = self.request(target, permit.endpoint(), budget)?;
+        let path = SendPath::of(&mut request, self.settings.connections.http2);
+        permit.send(path.clone());
+        // Several clients may wait for the answer: none of them ends the request.
+        budget.detach_client();
+        budget.mark_sent(path, permit.endpoint().given_up());
+        self.tally.send(reason);
+        let sent = self.pools.request(request);
+        let head = timeout(self.settings.timeouts.first_byte, sent).await;
+        match &head {
+            Ok(Ok(_)) => budget.mark_answered(),
+            Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
+            Ok(Err(_)) | Err(_) => {}
+        }
+        let response = match head {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(self.failure(permit, target, &error)),
+            Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
+        };
+        permit.heard(response.status());
+        Ok(response.into_parts())
+    }
+
+    /// Reads the body of a response whose head is that of an answer.
+    async fn read_answer(
+        &self,
+        target: &str,
+        permit: &mut Permit,
+        head: &response::Parts,
+        body: Incoming,
+        began: Moment,
+    ) -> Result<Answer, Failure> {
+        let mut broken: Option<(Cause, bool)> = None;
+        let body = body.map_err(|error| {
+            broken = Some(self.broken_body(target, &error));
+            error
+        });
+        let body = response_body::Framed::new(body, head.version);
+        let (most, limits) = (self.settings.max_body_bytes, &self.settings.response_body);
+        let read = response_body::read(body, most, limits).await;
+        if let Some((cause, is_connection_lost)) = broken {
+            permit.failed_by(cause);
+            if is_connection_lost {
+                permit.lose_connection();
+            }
+        }
+        let body = read?;
+        let took = self.clock.now().since(began);
+        let answer = answer::read(head.status, &head.headers, body, took)?;
+        if is_no_such_route(answer.status, &answer.body) {
+            let endpoint = permit.endpoint().name().into();
+            return Err(Failure::NoSuchRoute { endpoint });
+        }
+        // Nothing else of an answer is stored or served. It is searched once, however
+        // often it is served.
+        self.search([&*answer.body, answer.content_type.as_bytes()])?;
+        Ok(answer)
+    }
+
+    fn request(
+        &self,
+        target: &str,
+        endpoint: &Endpoint,
+        budget: &BudgetPermit,
+    ) -> Result<http::Request<RequestBody>, Failure> {
+        let mut request = http::Request::new(no_body());
+        *request.uri_mut() = endpoint.uri(target)?;
+        let fields = request.headers_mut();
+        fields.insert(ACCEPT, HeaderValue::from_static("application/json"));
+        // ordgate undoes no content codings.
+        fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        fields.insert(
+            USER_AGENT,
+            HeaderValue::from_static(concat!("ordgate/", env!("CARGO_PKG_VERSION"))),
+        );
+        if let Some(via) = self.via.get() {
+            fields.insert(VIA, via.clone());
+        }
+        self.add_key(budget, fields);
+        Ok(request)
+    }
+
+    /// Adds the API key of a permit, if it has one.
+    pub(super) fn add_key(&self, budget: &BudgetPermit, fields: &mut HeaderMap) {
+        if let Some(key) = budget.header() {
+            fields.insert(self.settings.keys.header.clone(), key.clone());
+            // The response is searched for the key: it must not be compressed, nor
+            // be a range that contains a part of the key.
+            fields.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            fields.remove(RANGE);
+            fields.remove(IF_RANGE);
+        }
+    }
+}

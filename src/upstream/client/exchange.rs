@@ -1,0 +1,376 @@
+//! Forwarding a request as it is, for routes that obey the origin: any method,
+//! header fields and body. The response is handed on before its body is read.
+
+use std::sync::Arc;
+
+use http::header::CONTENT_LENGTH;
+use http::{HeaderMap, Method, Request, Response, StatusCode, response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::attempt::Failed;
+use super::attempts::Attempts;
+use super::body_permit::BodyPermit;
+use super::cause::is_settled;
+use super::connection::SendPath;
+use super::pools::{RelayConnection, RelayConnectionBody};
+use super::upload::Upload;
+use super::{RequestBody, ResponseBody, no_body, response_body};
+use crate::upstream::admission::limit_report::{self, LimitReport};
+use crate::upstream::answer::check_head;
+use crate::upstream::counters::SendReason;
+use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::keys::BudgetPermit;
+use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
+
+/// A response whose body has not been read. It contains no API key.
+pub struct StreamedAnswer {
+    /// Status and fields.
+    pub head: response::Parts,
+    /// The body; it ends with [`KeyEchoed`](crate::upstream::KeyEchoed) if it
+    /// contains an API key.
+    pub body: ResponseBody,
+    /// The request's permit, to be kept until the body has ended.
+    pub permit: BodyPermit,
+    /// The base URL of the endpoint that has answered.
+    pub endpoint: Arc<str>,
+}
+
+/// A request that is forwarded.
+struct Forwarded {
+    method: Method,
+    fields: HeaderMap,
+    body: Option<Upload>,
+}
+
+/// A response, its permit, and the connection that it is received on.
+type Received = (Response<Incoming>, BodyPermit, RelayConnection);
+
+impl Upstream {
+    /// Forwards a request: any method, these fields, this body. A safe request
+    /// without a body is sent again where that is useful. A body is received first,
+    /// as far as it is buffered; its faults never count against the upstream. With
+    /// `whole`, the response's body is read first, up to this many bytes, unless its
+    /// head is not that of an answer of the API ([`check_head`]); a body that fails
+    /// is a failure of the request.
+    ///
+    /// # Errors
+    /// How it failed before a response began, or was read whole. It does so within
+    /// `queue_timeout` and `timeout`, and the time in which the body must be
+    /// received; if the upstream reads a streamed body slowly, within
+    /// `first_byte_timeout` after the last progress.
+    pub async fn exchange(
+        &self,
+        method: Method,
+        target: &str,
+        mut fields: HeaderMap,
+        body: Option<RequestBody>,
+        priority: RequestPriority,
+        whole: Option<u64>,
+    ) -> Result<StreamedAnswer, Failure> {
+        let body = match body {
+            None => None,
+            Some(body) => Some(self.receive(body, &mut fields, priority).await?),
+        };
+        let mut attempts = Attempts::default();
+        let max_wait = self.settings.admission.queue_timeout;
+        let mut admitted = self.admit(priority, &attempts, max_wait).await?;
+        let deadline = Instant::now() + self.settings.timeouts.whole;
+        self.retries().deposit(self.clock.now());
+        let mut reason = SendReason::First(priority.priority);
+        let is_repeatable = body.is_none() && method.is_safe();
+        let mut request = Forwarded {
+            method,
+            fields,
+            body,
+        };
+        loop {
+            let at = self.index_of(admitted.0.endpoint());
+            if attempts.is_last_resend() {
+                admitted.0.set_last_resend();
+            }
+            let copy = self.copy_for_retry(&request, is_repeatable);
+            let received = self.forward(admitted, target, request, reason).await;
+            let answered = match received {
+                Ok(received) => self.answer(received, at, whole, deadline).await?,
+                Err(failed) => Err(failed),
+            };
+            let failed = match answered {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            let is_processed = failed.failure != Failure::NotProcessed;
+            let next = match copy.filter(|_| is_repeatable || !is_processed) {
+                Some(copy) => self
+                    .retry(&mut attempts, &failed, at, priority, deadline)
+                    .await
+                    .map(|admitted| (admitted, copy)),
+                None => None,
+            };
+            let Some(next) = next else {
+                return Err(self.final_failure(failed.failure, is_repeatable));
+            };
+            (admitted, request) = next;
+            reason = SendReason::Retry;
+        }
+    }
+
+    /// The failure of a request that is not sent again.
+    fn final_failure(&self, failure: Failure, is_repeatable: bool) -> Failure {
+        let is_closed = matches!(failure, Failure::Excess { status: None, .. });
+        let failure = match is_closed && !is_repeatable {
+            // The server may have acted on it: the client must not repeat it unasked.
+            true => Failure::Terminated,
+            false => failure,
+        };
+        if !matches!(failure, Failure::RequestBody(_)) {
+            self.tally.count_failed();
+        }
+        failure
+    }
+
+    /// A copy of the request for another attempt, if one is possible: if the server
+    /// does not process it, or, for a repeatable one, after any failure.
+    fn copy_for_retry(&self, request: &Forwarded, is_repeatable: bool) -> Option<Forwarded> {
+        // Over HTTP/1.1 no server reports that it has not processed a request.
+        if !is_repeatable && !self.settings.connections.http2 {
+            return None;
+        }
+        let body = match &request.body {
+            None => None,
+            Some(body) => Some(body.copy()?),
+        };
+        Some(Forwarded {
+            method: request.method.clone(),
+            fields: request.fields.clone(),
+            body,
+        })
+    }
+
+    /// The answer that a response is, its body read if it is wanted `whole`.
+    ///
+    /// # Errors
+    /// If an API key is in the head, for which no retry follows; within, if the body
+    /// fails.
+    async fn answer(
+        &self,
+        (response, mut permit, connection): Received,
+        at: usize,
+        whole: Option<u64>,
+        deadline: Instant,
+    ) -> Result<Result<StreamedAnswer, Failed>, Failure> {
+        let searched = self.search_answer(response);
+        let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
+        let body = connection.keep_for(body);
+        match self.begin_body(&head, body, whole, deadline).await {
+            Ok(body) => {
+                permit.end_trial();
+                self.tally.count_answered();
+                Ok(Ok(StreamedAnswer {
+                    head,
+                    body,
+                    permit,
+                    endpoint: self.endpoints[at].name().into(),
+                }))
+            }
+            Err(failure) => {
+                permit.failed(&failure);
+                Ok(Err(Failed {
+                    failure,
+                    lost: None,
+                }))
+            }
+        }
+    }
+
+    /// Reads a body that is wanted `whole`.
+    async fn begin_body(
+        &self,
+        head: &response::Parts,
+        body: RelayConnectionBody<SearchedBody>,
+        whole: Option<u64>,
+        deadline: Instant,
+    ) -> Result<ResponseBody, Failure> {
+        let wall = self.clock.system_time();
+        let is_answer = || check_head(head.status, &head.headers, wall).is_ok();
+        let Some(most) = whole.filter(|_| is_answer()) else {
+            return Ok(body.boxed_unsync());
+        };
+        let read = response_body::read(body, most, &self.settings.response_body);
+        let read = timeout_at(deadline, read).await;
+        let read = read.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)))?;
+        Ok(Full::new(read)
+            .map_err(|never| match never {})
+            .boxed_unsync())
+    }
+
+    /// Receives a body before its request waits for a slot, and sets the framing
+    /// fields of the request accordingly.
+    async fn receive(
+        &self,
+        body: RequestBody,
+        fields: &mut HeaderMap,
+        priority: RequestPriority,
+    ) -> Result<Upload, Failure> {
+        let declared = fields.get(CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+        let limits = &self.settings.request_body;
+        let received = self
+            .uploads
+            .receive(body, declared, priority.client, limits);
+        let upload = received.await.map_err(Failure::RequestBody)?;
+        upload.frame(fields);
+        Ok(upload)
+    }
+
+    /// Makes one attempt, and reports its outcome to the endpoint as far as it is
+    /// known when the response begins.
+    async fn forward(
+        &self,
+        (mut permit, budget): (Permit, BudgetPermit),
+        target: &str,
+        request: Forwarded,
+        reason: SendReason,
+    ) -> Result<Received, Failed> {
+        let progress = request
+            .body
+            .as_ref()
+            .map(|upload| upload.progress().clone());
+        let connection = self.pools.relay_connection();
+        let response = self
+            .forward_once(&mut permit, budget, &connection, target, request, reason)
+            .await;
+        let is_uploading = || progress.as_ref().is_some_and(|upload| !upload.has_ended());
+        let response =
+            response.map_err(
+                |failure| match failure == Failure::Terminated && is_uploading() {
+                    true => failure,
+                    false => permit.weigh(failure, self.has_one_endpoint()),
+                },
+            );
+        permit.overdue(response.as_ref().err());
+        let lost = permit.lost();
+        let body_permit = match &response {
+            // The response is forwarded as it is: its meaning is the client's matter.
+            Ok(response) if response.status().is_server_error() => {
+                BodyPermit::slot(permit.end_without_outcome())
+            }
+            Err(Failure::RequestBody(fault)) => {
+                self.uploads.count(*fault);
+                BodyPermit::slot(permit.end_without_outcome())
+            }
+            // A server may close the connection to refuse an upload (RFC 9112 §9.6):
+            // it works, and clients choose what they upload.
+            Err(Failure::Terminated) if is_uploading() => {
+                BodyPermit::slot(permit.end_without_outcome())
+            }
+            // More of the response may wait for more of the upload, and so for the
+            // client.
+            Ok(_) if is_uploading() => BodyPermit::slot(permit.end(None)),
+            Ok(_) => BodyPermit::until_body_ends(permit),
+            Err(failure) => BodyPermit::slot(permit.end(Some(failure))),
+        };
+        match response {
+            Ok(response) => Ok((response, body_permit, connection)),
+            Err(failure) => Err(Failed { failure, lost }),
+        }
+    }
+
+    /// Sends a request and waits for the head of its response.
+    async fn forward_once(
+        &self,
+        permit: &mut Permit,
+        mut budget: BudgetPermit,
+        connection: &RelayConnection,
+        target: &str,
+        Forwarded {
+            method,
+            fields,
+            body,
+        }: Forwarded,
+        reason: SendReason,
+    ) -> Result<Response<Incoming>, Failure> {
+        let progress = body.as_ref().map(|upload| upload.progress().clone());
+        let is_streamed = body.as_ref().is_some_and(Upload::is_streamed);
+        let mut request = Request::new(body.map_or_else(no_body, Upload::into_body));
+        *request.method_mut() = method;
+        *request.uri_mut() = permit.endpoint().uri(target)?;
+        *request.headers_mut() = fields;
+        request.headers_mut().remove(&self.settings.keys.header);
+        self.add_key(&budget, request.headers_mut());
+        let path = SendPath::of(&mut request, self.settings.connections.http2);
+        permit.send(path.clone());
+        if is_streamed {
+            permit.untimed();
+        }
+        budget.mark_sent(path, permit.endpoint().given_up());
+        self.tally.send(reason);
+        let mut sent = connection.request(request);
+        let response = loop {
+            let head = timeout(self.settings.timeouts.first_byte, &mut sent);
+            let head = head.await;
+            match &head {
+                Ok(Ok(_)) => budget.mark_answered(),
+                Ok(Err(error)) if is_settled(error, permit.has_ended()) => budget.mark_resolved(),
+                Ok(Err(_)) | Err(_) => {}
+            }
+            let upload = progress.as_ref();
+            match head {
+                Ok(Ok(response)) => break response,
+                Ok(Err(error)) => {
+                    let fault = upload.and_then(|upload| upload.fault());
+                    let Some(fault) = fault else {
+                        budget.detach_client();
+                        return Err(self.failure(permit, target, &error));
+                    };
+                    return Err(Failure::RequestBody(fault));
+                }
+                // A long body may take its time as long as it makes progress.
+                Err(_elapsed) if upload.is_some_and(|upload| upload.makes_progress()) => {}
+                Err(_elapsed) => {
+                    budget.detach_client();
+                    return Err(Failure::TimedOut(TimedOut::FirstByte));
+                }
+            }
+        };
+        permit.heard(response.status());
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            // No upgrade was requested.
+            return Err(Failure::Protocol);
+        }
+        self.record_limits(
+            &budget,
+            permit.endpoint(),
+            response.status(),
+            response.headers(),
+        );
+        Ok(response)
+    }
+
+    /// Takes in the limits that a forwarded response reports. Without an API key
+    /// of ordgate's the limits may be those of the client, and a status may be about
+    /// anything.
+    fn record_limits(
+        &self,
+        budget: &BudgetPermit,
+        endpoint: &Endpoint,
+        status: StatusCode,
+        fields: &HeaderMap,
+    ) {
+        if budget.header().is_none() {
+            return;
+        }
+        let wall = self.clock.system_time();
+        let reported = limit_report::read(status, fields, wall);
+        self.log_unreadable(endpoint, &reported);
+        let is_spent = reported.quota_spent.is_some();
+        budget.apply_report(&LimitReport {
+            quota_spent: None,
+            ..reported
+        });
+        if status.is_success() && !is_spent {
+            budget.mark_accepted();
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Fetching a canonical target: attempts one after another, or a hedge beside a
+//! slow one, until one is answered or no further attempt is useful.
+
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use tokio::time::{Instant, timeout};
+
+use super::attempt::{Failed, Request};
+use super::attempts::Attempts;
+use crate::upstream::answer::Answer;
+use crate::upstream::counters::SendReason;
+use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::keys::{BudgetPermit, Denied};
+use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
+
+/// The delay of a hedge is computed from this many recent answers, at least.
+const LEAST_SAMPLES: u64 = 20;
+/// The shortest delay of a hedge: a shorter one gains nothing.
+const LEAST_HEDGE: Duration = Duration::from_millis(5);
+
+impl Upstream {
+    /// Fetches a canonical target and judges the answer.
+    ///
+    /// # Errors
+    /// How it failed, within the sum of `queue_timeout` and `timeout`.
+    pub async fn fetch(&self, target: &str, priority: RequestPriority) -> Result<Answer, Failure> {
+        self.fetch_with(target, priority, Attempts::default()).await
+    }
+
+    /// Fetches a status path from this standby alone.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn fetch_standby(&self, at: usize, target: &str) -> Result<Answer, Failure> {
+        let priority = RequestPriority::own(Priority::Probe);
+        self.fetch_with(target, priority, Attempts::only(at)).await
+    }
+
+    /// Checks that a standby answers, whatever the answer is.
+    pub async fn check_standby(&self, at: usize, target: &str) {
+        let priority = RequestPriority::own(Priority::Probe);
+        let max_wait = self.settings.admission.queue_timeout;
+        let attempts = Attempts::only(at);
+        let Ok((mut permit, budget)) = self.admit(priority, &attempts, max_wait).await else {
+            return;
+        };
+        let request = Request {
+            target,
+            reason: SendReason::First(priority.priority),
+        };
+        // A refusal of this target would mean nothing for the key.
+        let mut refused = None;
+        let sent = self.send(request, &mut permit, budget, &mut refused);
+        let sent = timeout(self.settings.timeouts.whole, sent).await;
+        let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
+        let failure = answer.err().filter(|failure| !failure.is_answer());
+        match failure {
+            None => self.tally.count_answered(),
+            Some(_) => self.tally.count_failed(),
+        }
+        drop(permit.end(failure.as_ref()));
+    }
+
+    async fn fetch_with(
+        &self,
+        target: &str,
+        priority: RequestPriority,
+        mut attempts: Attempts,
+    ) -> Result<Answer, Failure> {
+        let max_wait = self.settings.admission.queue_timeout;
+        let mut admitted = self.admit(priority, &attempts, max_wait).await?;
+        let deadline = Instant::now() + self.settings.timeouts.whole;
+        self.retries().deposit(self.clock.now());
+        let mut reason = SendReason::First(priority.priority);
+        loop {
+            let at = self.index_of(admitted.0.endpoint());
+            if attempts.is_last_resend() {
+                admitted.0.set_last_resend();
+            }
+            let request = Request { target, reason };
+            let answered = match self.hedge_after(priority, admitted.0.endpoint()) {
+                None => self.attempt(request, admitted, deadline).await,
+                Some(delay) => {
+                    self.hedged(request, admitted, priority, deadline, delay)
+                        .await
+                }
+            };
+            let failed = match answered {
+                Ok(mut answer) => {
+                    self.tally.count_answered();
+                    answer.endpoint = at as u16;
+                    return Ok(answer);
+                }
+                Err(failed) => failed,
+            };
+            let next = self.retry(&mut attempts, &failed, at, priority, deadline);
+            let Some(next) = next.await else {
+                self.tally.count_failed();
+                return Err(self.with_retry_after(failed.failure, priority));
+            };
+            (admitted, reason) = (next, SendReason::Retry);
+        }
+    }
+
+    /// The failure with the `retry-after` of all keys together: another key may be
+    /// usable sooner, or the budget of this one be spent for longer.
+    fn with_retry_after(&self, failure: Failure, priority: RequestPriority) -> Failure {
+        let host = self.endpoints[self.select_endpoint()].host();
+        match (&failure, self.keys.denied_at(host, priority)) {
+            (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
+                Failure::Throttled { retry_after }
+            }
+            _ => failure,
+        }
+    }
+
+    /// One attempt, and after `delay` a second one beside it if slot and budget are
+    /// to spare. The first answer counts.
+    async fn hedged(
+        &self,
+        request: Request<'_>,
+        admitted: (Permit, BudgetPermit),
+        priority: RequestPriority,
+        deadline: Instant,
+        delay: Duration,
+    ) -> Result<Answer, Failed> {
+        let endpoint = admitted.0.endpoint().clone();
+        let first = self.attempt(request, admitted, deadline);
+        tokio::pin!(first);
+        if let Ok(answered) = timeout(delay, &mut first).await {
+            return answered;
+        }
+        let spare = Priority::LookAhead;
+        // It takes one more slot of the same client.
+        let admitted = self.queue.spare_slot(priority.client).and_then(|slot| {
+            let permit = endpoint.admit_in(spare, Some(slot)).ok()?;
+            Some((permit, self.keys.take_at(endpoint.host(), spare).ok()?))
+        });
+        let Some(admitted) = admitted else {
+            return first.await;
+        };
+        let hedge = Request {
+            reason: SendReason::Hedge,
+            ..request
+        };
+        let second = self.attempt(hedge, admitted, deadline);
+        tokio::pin!(second);
+        match select(first, second).await {
+            Either::Left((Ok(answer), _)) | Either::Right((Ok(answer), _)) => Ok(answer),
+            // The other one may still succeed.
+            Either::Left((Err(_), second)) => second.await,
+            Either::Right((Err(_), first)) => first.await,
+        }
+    }
+
+    /// The delay after which a request is hedged; `None` if no client waits for it,
+    /// or too few answers are known.
+    fn hedge_after(&self, priority: RequestPriority, endpoint: &Endpoint) -> Option<Duration> {
+        let hedge = &self.settings.hedge;
+        let is_waited_for = matches!(priority.priority, Priority::Miss | Priority::Revalidation);
+        if !hedge.enabled || !is_waited_for {
+            return None;
+        }
+        let share = f64::from(hedge.percentile.get()) / 100.0;
+        let delay = endpoint.quantile(share, LEAST_SAMPLES)?;
+        Some(delay.max(LEAST_HEDGE))
+    }
+}

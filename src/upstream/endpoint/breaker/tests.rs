@@ -1,0 +1,215 @@
+//! When the breaker opens, closes and lets trials pass.
+
+use proptest::prelude::{Just, any, prop_assert, prop_oneof, proptest};
+
+use super::*;
+
+fn settings() -> Settings {
+    let number = |n| NonZeroU32::new(n).unwrap();
+    Settings {
+        enabled: true,
+        failures: number(3),
+        share: number(50),
+        window: Duration::from_secs(10),
+        pause: Duration::from_secs(1),
+        max_pause: Duration::from_secs(60),
+    }
+}
+
+fn at(millis: u64) -> Moment {
+    Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
+}
+
+/// Admits a request and reports its outcome.
+fn one(breaker: &mut Breaker, millis: u64, outcome: RequestOutcome) -> Option<Change> {
+    let pass = breaker.admit(at(millis), false).unwrap();
+    breaker.end(pass, outcome, at(millis))
+}
+
+fn opened(change: Option<Change>) -> Duration {
+    match change {
+        Some(Change::Opened(pause) | Change::Reopened(pause)) => pause,
+        Some(Change::Closed) | None => panic!("{change:?}"),
+    }
+}
+
+#[test]
+fn failures_in_a_row_open_the_breaker() {
+    let mut breaker = Breaker::new(settings(), 1);
+    for _ in 0..5 {
+        assert_eq!(one(&mut breaker, 0, RequestOutcome::Failure), None);
+        assert_eq!(one(&mut breaker, 20_000, RequestOutcome::Failure), None);
+        assert_eq!(one(&mut breaker, 40_000, RequestOutcome::Success), None);
+    }
+    one(&mut breaker, 60_000, RequestOutcome::Failure);
+    one(&mut breaker, 80_000, RequestOutcome::Failure);
+    // An unknown outcome neither counts nor resets the count.
+    one(&mut breaker, 80_000, RequestOutcome::Unknown);
+    let pause = opened(one(&mut breaker, 100_000, RequestOutcome::Failure));
+    assert!((1000..=1250).contains(&pause.as_millis()), "{pause:?}");
+    assert_eq!(breaker.state(at(100_000)), BreakerState::Open(pause));
+    assert_eq!(breaker.admit(at(100_000), false), Err(pause));
+}
+
+#[test]
+fn a_share_of_failures_opens_the_breaker() {
+    let mut breaker = Breaker::new(settings(), 1);
+    // Five requests are too few; the sixth makes half of them failures.
+    for (millis, outcome) in [
+        (0, RequestOutcome::Success),
+        (100, RequestOutcome::Failure),
+        (200, RequestOutcome::Success),
+        (300, RequestOutcome::Failure),
+        (400, RequestOutcome::Success),
+        (500, RequestOutcome::Failure),
+    ] {
+        let change = one(&mut breaker, millis, outcome);
+        assert_eq!(change.is_some(), millis == 500, "{millis}");
+    }
+    let mut breaker = Breaker::new(settings(), 1);
+    // After ten seconds outcomes are forgotten.
+    for millis in [0, 12_000, 24_000, 36_000, 48_000] {
+        for outcome in [
+            RequestOutcome::Failure,
+            RequestOutcome::Success,
+            RequestOutcome::Failure,
+            RequestOutcome::Success,
+        ] {
+            assert_eq!(one(&mut breaker, millis, outcome), None);
+        }
+    }
+}
+
+#[test]
+fn the_breaker_closes_step_by_step() {
+    let mut breaker = Breaker::new(settings(), 1);
+    for _ in 0..3 {
+        one(&mut breaker, 0, RequestOutcome::Failure);
+    }
+    assert_eq!(breaker.state(at(2000)), BreakerState::HalfOpen);
+    assert!(breaker.admit(at(2000), true).is_err(), "a spare request");
+    let first = breaker.admit(at(2000), false).unwrap();
+    assert_eq!(breaker.admit(at(2000), false), Err(MOMENTARY));
+    assert_eq!(breaker.end(first, RequestOutcome::Success, at(2000)), None);
+    // After one, three at once; after two, five.
+    let passes = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
+    assert!(breaker.admit(at(2000), false).is_err());
+    assert_eq!(
+        breaker.end(passes[0], RequestOutcome::Success, at(2000)),
+        None
+    );
+    let more = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
+    assert!(breaker.admit(at(2000), false).is_err());
+    let closed = breaker.end(passes[1], RequestOutcome::Success, at(2000));
+    assert_eq!(closed, Some(Change::Closed));
+    assert_eq!(breaker.state(at(2000)), BreakerState::Closed);
+    // Outcomes of requests sent before do not count.
+    for pass in more {
+        assert_eq!(breaker.end(pass, RequestOutcome::Failure, at(2000)), None);
+    }
+    // The next pause is as short as the first.
+    one(&mut breaker, 2000, RequestOutcome::Failure);
+    one(&mut breaker, 2000, RequestOutcome::Failure);
+    let pause = opened(one(&mut breaker, 2000, RequestOutcome::Failure));
+    assert!(pause < Duration::from_millis(1300));
+}
+
+#[test]
+fn a_failed_trial_lengthens_the_pause() {
+    let mut breaker = Breaker::new(settings(), 1);
+    for _ in 0..2 {
+        one(&mut breaker, 0, RequestOutcome::Failure);
+    }
+    let mut pause = opened(one(&mut breaker, 0, RequestOutcome::Failure));
+    let mut now = 0;
+    for at_least in [2, 4, 8, 16, 32, 60, 60, 60] {
+        now += u64::try_from(pause.as_millis()).unwrap() + 1;
+        // A trial that is not sent leaves its place to the next.
+        assert_eq!(one(&mut breaker, now, RequestOutcome::Unknown), None);
+        pause = opened(one(&mut breaker, now, RequestOutcome::Failure));
+        assert!(pause >= Duration::from_secs(at_least), "{pause:?}");
+        assert!(pause <= Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_disabled_breaker_never_opens() {
+    let off = Settings {
+        enabled: false,
+        ..settings()
+    };
+    let mut breaker = Breaker::new(off, 1);
+    for _ in 0..100 {
+        assert_eq!(one(&mut breaker, 0, RequestOutcome::Failure), None);
+    }
+}
+
+#[test]
+fn pauses_differ_by_seed() {
+    let pause = |seed| {
+        let mut breaker = Breaker::new(settings(), seed);
+        breaker.open(at(0))
+    };
+    let pauses: std::collections::BTreeSet<_> = (0..50).map(pause).collect();
+    assert!(pauses.len() > 20, "{pauses:?}");
+}
+
+proptest! {
+    /// An open breaker lets nothing pass, a half-open one lets one trial pass at a
+    /// time until one succeeds, and it never blocks for good.
+    #[test]
+    fn no_request_passes_an_open_breaker(
+        seed in any::<u64>(),
+        steps in proptest::collection::vec(
+            (
+                0_u64..3000,
+                prop_oneof![
+                    Just(RequestOutcome::Success), Just(RequestOutcome::Failure), Just(RequestOutcome::Failure),
+                    Just(RequestOutcome::Unknown),
+                ],
+                0_usize..6,
+                any::<bool>(),
+            ),
+            1..200,
+        ),
+    ) {
+        let mut breaker = Breaker::new(settings(), seed);
+        let mut in_flight = Vec::new();
+        let (mut now, mut open_until) = (0, 0);
+        for (pause, outcome, which, begins) in steps {
+            now += pause;
+            if begins || in_flight.is_empty() {
+                match breaker.admit(at(now), false) {
+                    Ok(pass) => {
+                        prop_assert!(now >= open_until, "{breaker:?}");
+                        in_flight.push(pass);
+                    }
+                    Err(wait) => prop_assert!(
+                        !wait.is_zero() && wait <= Duration::from_secs(60)
+                            && breaker.state(at(now)) != BreakerState::Closed
+                    ),
+                }
+            } else {
+                let pass = in_flight.swap_remove(which % in_flight.len());
+                if let Some(Change::Opened(pause) | Change::Reopened(pause)) =
+                    breaker.end(pass, outcome, at(now))
+                {
+                    prop_assert!(pause >= Duration::from_secs(1));
+                    prop_assert!(pause <= Duration::from_secs(60));
+                    open_until = now + u64::try_from(pause.as_millis()).unwrap();
+                }
+            }
+        }
+        // In the end all are given up, and the endpoint answers again.
+        for pass in in_flight {
+            breaker.end(pass, RequestOutcome::Unknown, at(now));
+        }
+        for step in 0..10 {
+            let later = at(now + 61_000 + step);
+            let pass = breaker.admit(later, false);
+            prop_assert!(pass.is_ok(), "{breaker:?}");
+            breaker.end(pass.unwrap(), RequestOutcome::Success, later);
+        }
+        prop_assert!(breaker.state(at(now + 62_000)) == BreakerState::Closed, "{breaker:?}");
+    }
+}
