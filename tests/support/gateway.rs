@@ -239,6 +239,12 @@ pub(crate) fn shipped() -> toml::Table {
     include_str!("../../proxy.toml").parse().unwrap()
 }
 
+/// The routes of the shipped configuration, as text.
+pub(crate) fn shipped_routes() -> &'static str {
+    let shipped = include_str!("../../proxy.toml");
+    &shipped[shipped.find("\n[[route]]").unwrap()..]
+}
+
 /// Adds to a configuration, or overrides what is there.
 pub(crate) fn merge(into: &mut toml::Table, text: &str) {
     fold(into, text.parse().unwrap());

@@ -4,6 +4,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
 use super::{Ground, acting, before, block, targets, transaction};
+use crate::support::gateway::shipped_routes;
 
 /// Where each transaction of a block begins and ends in its list.
 fn runs(sandbox: &Sandbox, height: u32) -> Vec<(String, usize, usize)> {
@@ -168,9 +169,8 @@ async fn it_has_the_promise_of_its_block() {
 async fn a_route_that_is_not_derived_asks() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
-    let routes = include_str!("../../../proxy.toml");
-    let at = routes.find("[[route]]").unwrap();
-    let routes = routes[at..].replace("derived_from = \"rune-block-activity\"\n", "");
+    let routes = shipped_routes();
+    let routes = routes.replace("derived_from = \"rune-block-activity\"\n", "");
     let gateway = before(&upstream, &routes).await;
     let height = sandbox.tip().height - 20;
     gateway.get(&block(height)).await;

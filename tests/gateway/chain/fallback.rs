@@ -6,6 +6,7 @@ use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 
 use super::{Ground, acting, before, block, is_status, own, reply, targets, transaction};
+use crate::support::gateway::shipped_routes;
 use crate::support::{Gate, Gateway, Reply, Upstream};
 
 /// The routes that have pages, by their numbers.
@@ -258,9 +259,8 @@ async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
 
 #[tokio::test]
 async fn a_larger_window_than_the_upstream_allows_still_serves_pages() {
-    let routes = include_str!("../../../proxy.toml");
-    let at = routes.find("[[route]]").unwrap();
-    let routes = routes[at..].replace("upstream_page = 60", "upstream_page = 1000");
+    let routes = shipped_routes();
+    let routes = routes.replace("upstream_page = 60", "upstream_page = 1000");
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, &routes).await;
@@ -284,9 +284,8 @@ async fn a_larger_window_than_the_upstream_allows_still_serves_pages() {
 
 #[tokio::test]
 async fn a_window_that_is_too_large() {
-    let routes = include_str!("../../../proxy.toml");
-    let at = routes.find("[[route]]").unwrap();
-    let routes = routes[at..].replace("upstream_page = 60", "upstream_page = 1000");
+    let routes = shipped_routes();
+    let routes = routes.replace("upstream_page = 60", "upstream_page = 1000");
     let settings = Settings {
         max_limit: 1000,
         ..Settings::default()

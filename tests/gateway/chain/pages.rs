@@ -8,6 +8,7 @@ use http::{HeaderMap, Method};
 use ordgate::sandbox::{Fault, FaultKind, Sandbox, Settings};
 
 use super::{Ground, acting, before, block, probe_all, reply, targets, transaction};
+use crate::support::gateway::shipped_routes;
 use crate::support::{Gate, Reply, until};
 
 /// The highest of the largest blocks.
@@ -15,9 +16,8 @@ const LARGE: u32 = 840_173;
 
 /// The shipped routes with windows of another size, as TOML.
 pub(super) fn windows_of(size: u32) -> String {
-    let routes = include_str!("../../../proxy.toml");
-    let at = routes.find("[[route]]").unwrap();
-    routes[at..]
+    let routes = shipped_routes();
+    routes
         .replace("upstream_page = 60", &format!("upstream_page = {size}"))
         .replace("max = 60", &format!("max = {}", size.max(60)))
 }

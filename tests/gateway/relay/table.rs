@@ -18,11 +18,7 @@ fn what_goes_together_and_what_does_not() {
     for (from, to, problem) in [
         ("respect", "respect", ""),
         ("respect", "off", ""),
-        (
-            "mode = \"respect\"",
-            fixed,
-            "goes with the cache modes respect and off",
-        ),
+        ("mode = \"respect\"", fixed, "the other modes ignore Vary"),
         (
             "headers = \"all\"",
             "headers = \"typed\"",

@@ -170,7 +170,7 @@ async fn why_each_kind_of_tls_fails() {
         assert_eq!(answer.must("proxy-status"), proxy_status, "{kind}");
         says(&last_failure(&gateway, 0).await, reason, kind, part, kind);
         let detail = answer.json()["detail"].to_string();
-        let demands = detail.contains("demands a TLS client certificate");
+        let demands = detail.contains("requires a TLS client certificate");
         assert_eq!(demands, kind == "client_certificate_required", "{detail}");
         assert_eq!(upstream.count(), 0, "{kind}");
     }
@@ -200,7 +200,7 @@ async fn a_demand_for_a_client_certificate_is_the_reported_reason() {
         let answer = gateway.get(TOKEN).await;
         assert_eq!(answer.status, 502, "{kind}");
         let detail = answer.json()["detail"].to_string();
-        let demands = detail.contains("demands a TLS client certificate");
+        let demands = detail.contains("requires a TLS client certificate");
         assert_eq!(demands, kind == demand.1, "{detail}");
         let failure = last_failure(&gateway, 0).await;
         says(&failure, reason, kind, "status 40", kind);
