@@ -73,7 +73,7 @@ impl<'a> Assignment<'a> {
             {
                 let name = |number: u16| &*self.upstreams[usize::from(number)].name;
                 let message = format!(
-                    "route.upstream.number: the route \"{}\" uses the upstream \"{}\", and its tip \"{}\" is read from \"{}\"; both must use one upstream: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
+                    "route.upstream: the route \"{}\" uses the upstream \"{}\", and its tip \"{}\" is read from \"{}\"; both must use one upstream: give the route a tip of its own, [chain.tip.NAME] with upstream = \"{}\"",
                     route.name,
                     name(route.upstream.number),
                     tip.name,
