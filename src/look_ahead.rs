@@ -1,8 +1,8 @@
 //! Prefetching with unused budget. Off unless configured (`chain.look_ahead`).
 //!
 //! Two kinds of responses are prefetched: the next window of a list that a
-//! client reads page by page, and, when an epoch begins, those that were used
-//! most in the epoch before.
+//! client reads page by page, and, when an epoch begins, the most used
+//! responses of the previous epoch.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::{Priority, RequestPriority};
 
-/// One hit in so many is counted as a use.
+/// One hit in this many is counted as a use.
 pub const SAMPLE: u64 = 8;
 
-/// Fetches the most used responses of a tip anew, the most used first. Called
-/// when an epoch begins.
+/// Fetches the most used responses of a tip again, in descending order of uses.
+/// Called when an epoch begins.
 pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     let most = fill.chain.look_ahead().refresh as usize;
     if most == 0 {
@@ -42,8 +42,8 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
     }
 }
 
-/// Fetches the window after a page that was just served, where the list
-/// continues and the page is not its first: a client reads it page by page.
+/// Fetches the window after a page that was just served, if the list continues
+/// and the page is not its first: the client probably reads on.
 pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
     if !fill.chain.look_ahead().next_window {
         return;

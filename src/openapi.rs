@@ -1,13 +1,13 @@
-//! The OpenAPI 3.1 document of the public side, made of the route table. The
-//! schemas are those of the API's specification, with what it leaves open
-//! decided as the reference upstream has it.
+//! The OpenAPI 3.1 document of the public listener, made from the route table.
+//! The schemas are those of the API's specification; what it leaves open is as
+//! the reference upstream does it.
 
 use serde_json::{Map, Value, json};
 
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::validate::{HASH_DIGITS, ParameterType};
 
-/// Where the document is.
+/// The path of the document.
 pub const PATH: &str = "/openapi.json";
 
 /// The document.
@@ -48,8 +48,8 @@ pub fn document(routes: &RouteTable) -> Value {
 fn path(route: &Route) -> Value {
     let mut operations = Map::new();
     let Methods::Listed(methods) = &route.request.methods else {
-        // What passes any method is the origin's to describe.
-        return json!({ "description": "Passed on as it comes" });
+        // A route without a list of methods passes every request to the upstream.
+        return json!({ "description": "Passed to the upstream unchanged" });
     };
     for method in methods {
         operations.insert(
@@ -87,11 +87,11 @@ fn operation(route: &Route, method: &str) -> Value {
         .collect();
     responses.insert(
         "200".into(),
-        json!({ "description": "What was asked for", "headers": fields, "content": content(found) }),
+        json!({ "description": "The requested resource", "headers": fields, "content": content(found) }),
     );
     responses.insert(
         "304".into(),
-        json!({ "description": "The client has it already" }),
+        json!({ "description": "The client's stored response is still valid" }),
     );
     if route.docs.response == ResponseSchema::Brc20Token {
         responses.insert(
@@ -117,7 +117,7 @@ fn operation(route: &Route, method: &str) -> Value {
     operation
 }
 
-fn parameter(parameter: &Parameter, place: &str) -> Value {
+fn parameter(parameter: &Parameter, location: &str) -> Value {
     let mut schema = match &parameter.kind {
         ParameterType::Hex64 => json!({ "type": "string", "pattern": "^[0-9a-fA-F]{64}$" }),
         ParameterType::Block { zeros } => {
@@ -146,8 +146,8 @@ fn parameter(parameter: &Parameter, place: &str) -> Value {
     }
     let mut value = json!({
         "name": parameter.name,
-        "in": place,
-        "required": place == "path",
+        "in": location,
+        "required": location == "path",
         "schema": schema,
     });
     if let Some(description) = &parameter.description {
@@ -156,7 +156,7 @@ fn parameter(parameter: &Parameter, place: &str) -> Value {
     value
 }
 
-/// The pattern of a block's hash with so many leading zeros at the least.
+/// The pattern of a block hash with at least this many leading zeros.
 fn hash(zeros: u8) -> String {
     let others = HASH_DIGITS.saturating_sub(usize::from(zeros));
     let zeros = match zeros {
@@ -198,33 +198,32 @@ fn refusals() -> Value {
         value
     };
     json!({
-        "BadRequest": refusal("A parameter does not validate; the body names it, what came and what is allowed", false),
-        "MethodNotAllowed": refusal("The path does not take the method; allow says which it takes", false),
-        "TargetTooLong": refusal("The request target is longer than is allowed", false),
-        "TooManyRequests": refusal("The client has asked too often", true),
-        "HeadTooLarge": refusal("The request's head is larger than is allowed", false),
-        "BadGateway": refusal("The upstream's answer is no use, or there is none", false),
-        "ServiceUnavailable": refusal("The upstream's budget is spent, or there is too much to do", true),
-        "GatewayTimeout": refusal("The upstream was too slow", false),
+        "BadRequest": refusal("A parameter is invalid; the body names it, the received value and the allowed ones", false),
+        "MethodNotAllowed": refusal("The path does not support the method; Allow lists the supported ones", false),
+        "TargetTooLong": refusal("The request target is too long", false),
+        "TooManyRequests": refusal("The client has exceeded its rate limit", true),
+        "HeadTooLarge": refusal("The request's header section is too large", false),
+        "BadGateway": refusal("The upstream sent no valid response", false),
+        "ServiceUnavailable": refusal("The upstream's budget is used up, or ordgate is overloaded", true),
+        "GatewayTimeout": refusal("The upstream did not respond in time", false),
     })
 }
 
 fn headers() -> Value {
     let header =
         |description: &str, schema: Value| json!({ "description": description, "schema": schema });
-    let string = || json!({ "type": "string" });
     json!({
         "ETag": header("A digest of the body", string()),
-        "Age": header("Seconds since the upstream's answer was received", integer()),
-        "Cache-Status": header("How the answer came about (RFC 9211)", string()),
-        "X-Request-Id": header("By which the request is found in the logs", string()),
-        "RateLimit": header("What is left of the client's limit", string()),
-        "RateLimit-Policy": header("The client's limit", string()),
-        "Retry-After": header("Seconds until trying again makes sense", integer()),
+        "Age": header("Seconds since the upstream's response was received", integer()),
+        "Cache-Status": header("How the cache handled the request (RFC 9211)", string()),
+        "X-Request-Id": header("The request's id in the logs", string()),
+        "RateLimit": header("The remainder of the client's rate limit", string()),
+        "RateLimit-Policy": header("The client's rate limit", string()),
+        "Retry-After": header("Seconds until the client should retry", integer()),
     })
 }
 
-/// An object of these members; all are required but those of the second list.
+/// The schema of an object; the members of the second list are optional.
 fn object(members: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
     let required: Vec<_> = members.iter().map(|(name, _)| *name).collect();
     let all = members.iter().chain(optional);
@@ -243,7 +242,7 @@ fn string() -> Value {
 }
 
 fn decimal() -> Value {
-    json!({ "type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$", "description": "A decimal number, beyond what JSON numbers hold" })
+    json!({ "type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$", "description": "A decimal number, as a string for its precision" })
 }
 
 fn hex64() -> Value {
@@ -296,7 +295,7 @@ fn rune_activity_page() -> Value {
             ("offset", integer()),
             (
                 "total",
-                json!({ "type": "integer", "description": "All results there are; 0 where offset lies past them" }),
+                json!({ "type": "integer", "description": "The number of results; 0 if offset is past the last one" }),
             ),
             (
                 "results",
@@ -371,7 +370,7 @@ fn problem() -> Value {
             ("detail", string()),
             (
                 "error",
-                json!({ "type": "string", "description": "The same as detail, for clients of the API" }),
+                json!({ "type": "string", "description": "The same as detail, for clients of the upstream API" }),
             ),
             ("request_id", string()),
         ],
@@ -388,7 +387,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// Every reference of a document, wherever it stands.
+    /// Collects every reference in a document.
     fn references(value: &Value, found: &mut Vec<String>) {
         match value {
             Value::Object(members) => {
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_is_of_the_route_table() {
+    fn the_document_has_the_paths_and_parameters_of_the_route_table() {
         let config = Config::shipped().ok().unwrap();
         let document = document(&config.routes);
         let get = &document["paths"]["/runes/v1/blocks/{block}/activity"]["get"];
@@ -425,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn references_lead_somewhere() {
+    fn every_reference_resolves() {
         let config = Config::shipped().ok().unwrap();
         let document = document(&config.routes);
         let mut found = Vec::new();

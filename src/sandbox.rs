@@ -1,45 +1,44 @@
-//! The sandbox: a deterministic model of a Bitcoin chain and of the upstream API, in this process.
+//! The sandbox: a deterministic model of a Bitcoin chain and of the upstream API, served in this process.
 //!
 //! It is the upstream of the tests, of the demo (`serve --sandbox`) and of load tests. It behaves like the reference
-//! upstream, its oddities included, not like ordgate; so it shares no code with the rest of the crate.
+//! upstream, including its quirks, and shares no code with the rest of the crate.
 //!
 //! ```text
 //! server -> faults -> gate (key, rate limit) -> api -> chain, runes, tokens
 //! ```
 //!
-//! Blocks hold between no and some thousand items (more, if the settings say so) in a pattern that repeats every fifty
-//! blocks; tokens, runes, transactions and blocks agree with each other. Everything follows from the seed and from what
-//! was done to the chain.
+//! Blocks hold from none to about 1,000 transactions (more if the settings say so), in a pattern that repeats every 50
+//! blocks. Tokens, runes, transactions and blocks are consistent with each other. Every answer follows from the seed and
+//! the changes made to the chain.
 //!
 //! # Two servers
-//! The reference is two processes, one for each API. A sandbox can be served so as well: on one listener with
-//! `Api::Ordinals`, on another with `Api::Runes`. The two have one chain and one sequence of blocks that arrive. Each has
-//! its own rate limit, counts and faults, and answers a path of the other API like any unknown route.
+//! The reference has one server for each API. A sandbox can be served the same way: one listener with `Api::Ordinals`,
+//! another with `Api::Runes`. Both serve one chain. Each has its own rate limit, counts and faults, and answers a path
+//! of the other API like any unknown route.
 //!
 //! # Control routes
-//! On the same listeners, for people and scripts. They are neither counted nor limited and need no key.
+//! On the same listeners, for people and scripts. They need no key and are neither counted nor limited.
 //!
 //! | request | effect |
 //! |---|---|
-//! | `GET /sandbox/examples` | lists of paths that have something to show |
-//! | `GET /sandbox/counts` | what was asked so far |
+//! | `GET /sandbox/examples` | lists paths that have content |
+//! | `GET /sandbox/counts` | the counts of requests and answers |
 //! | `POST /sandbox/advance?blocks=N` | adds blocks (1 to 10,000; default 1) |
-//! | `POST /sandbox/reorg?depth=N` | replaces the highest blocks by others |
-//! | `POST /sandbox/rollback?depth=N` | the first half of a reorg: deletes them |
-//! | `POST /sandbox/apply` | the second half: brings the replacements |
-//! | `POST /sandbox/tokens-ahead` | token figures become those of the next block, before it is there |
-//! | `POST /sandbox/fault?kind=K` | orders a fault; also `times=N`, `path=PREFIX`, `delay=MS`, `retry-after=S`, `bytes=N` |
+//! | `POST /sandbox/reorg?depth=N` | replaces the highest blocks |
+//! | `POST /sandbox/rollback?depth=N` | the first half of a reorg: deletes the highest blocks |
+//! | `POST /sandbox/apply` | the second half: adds the replacements |
+//! | `POST /sandbox/tokens-ahead` | token figures become those of the next block before it arrives |
+//! | `POST /sandbox/fault?kind=K` | queues a fault; also `times=N`, `path=PREFIX`, `delay=MS`, `retry-after=S`, `bytes=N` |
 //! | `DELETE /sandbox/fault` | clears all faults |
 //!
 //! Kinds of faults: a status from 400 to 599, `redirect`, `truncate`, `close`, `stall`, `drip`, `html`, `garbage`,
 //! `oversize`, `oversize-chunked`.
 //!
 //! # Invariants
-//! Only `server` reads a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of transactions, one entry for
-//! each millisecond of the last minute in the counts. No key is kept beyond the settings, and none is printed.
+//! Only `server` reads a clock. Memory is bounded: 65,536 blocks of 24 bytes, no index of transactions, and one counter
+//! for each millisecond of the last minute. Keys are kept only in the settings and never printed.
 //!
-//! Deliberately absent: persistence, balances that add up, the reference's other routes (they are 404 here), HTTP/2
-//! and TLS.
+//! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
 
 use std::fmt;
 use std::sync::{
@@ -68,7 +67,8 @@ mod target;
 mod tokens;
 
 pub use answer::Answer;
-pub use api::{Api, Model};
+pub use api::Api;
+use api::Model;
 pub use counts::Counts;
 pub use examples::Examples;
 pub use faults::{Fault, FaultKind};
@@ -77,13 +77,13 @@ pub use settings::Settings;
 /// The highest block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tip {
-    /// Its height.
+    /// The height.
     pub height: u32,
-    /// Its hash, 64 hex digits in lower case, which is also the tag of everything under `/runes`.
+    /// The hash, 64 lower-case hex digits. It is also the entity tag of every answer under `/runes`.
     pub hash: String,
 }
 
-/// A handle to a sandbox; clones are the same sandbox.
+/// A handle to a sandbox. Clones share one sandbox.
 #[derive(Clone)]
 pub struct Sandbox {
     inner: Arc<Inner>,
@@ -93,16 +93,16 @@ struct Inner {
     settings: Settings,
     model: RwLock<Model>,
     faults: Mutex<faults::Faults>,
-    /// By `Api`; the first counts the requests to all servers.
+    /// Indexed by `Api`; the first counts the requests to all servers.
     counters: [Mutex<counts::Counter>; 3],
-    /// By `Api`: one for each server.
+    /// Indexed by `Api`: one for each server.
     limiters: [Mutex<Option<rate::Limiter>>; 3],
-    /// Held by the server that lets blocks arrive.
-    bringing: tokio::sync::Mutex<()>,
-    /// Blocks that arrived by themselves.
-    arrived: Mutex<u64>,
-    /// The moment from which `server` counts its time.
-    epoch: OnceLock<Instant>,
+    /// Held by the server that adds blocks on a timer.
+    block_timer: tokio::sync::Mutex<()>,
+    /// The number of blocks added by the timer.
+    timed_blocks: Mutex<u64>,
+    /// The start of the milliseconds that `server` passes on as `now`.
+    started: OnceLock<Instant>,
 }
 
 impl fmt::Debug for Sandbox {
@@ -115,7 +115,7 @@ impl fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Makes a sandbox; nothing listens yet.
+    /// Makes a sandbox that is not served yet.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let model = Model::new(&settings);
@@ -125,23 +125,23 @@ impl Sandbox {
             faults: Mutex::default(),
             counters: std::array::from_fn(|_api| Mutex::new(counts::Counter::new())),
             limiters: std::array::from_fn(|_api| Mutex::new(limiter())),
-            bringing: tokio::sync::Mutex::default(),
+            block_timer: tokio::sync::Mutex::default(),
             settings,
-            arrived: Mutex::new(0),
-            epoch: OnceLock::new(),
+            timed_blocks: Mutex::new(0),
+            started: OnceLock::new(),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// Paths that have something to show, made from the chain as it is now.
+    /// Paths that have content on the current chain.
     #[must_use]
     pub fn examples(&self) -> Examples {
         Examples::of(&self.model().chain)
     }
 
-    /// The highest block; height zero and an empty hash while the index is empty.
+    /// The highest block. Its height is zero and its hash empty while the index is empty.
     #[must_use]
     pub fn tip(&self) -> Tip {
         let model = self.model();
@@ -155,7 +155,7 @@ impl Sandbox {
         })
     }
 
-    /// The hash of the block that stands at a height.
+    /// The hash of the block at a height.
     #[must_use]
     pub fn hash_at(&self, height: u32) -> Option<String> {
         let model = self.model();
@@ -177,13 +177,13 @@ impl Sandbox {
             .collect()
     }
 
-    /// What the upstream would answer now, past key, limit and faults, and without being counted: for comparison.
+    /// The upstream's present answer, without key check, rate limit, faults and counting. Tests compare with it.
     #[must_use]
     pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
         self.model().answer(method, path_and_query, headers)
     }
 
-    /// Adds so many blocks at once. Where blocks were rolled back, the first ones are their replacements.
+    /// Adds blocks. After a rollback, the first ones replace the deleted blocks.
     pub fn advance(&self, blocks: u32) {
         let mut model = self.model_mut();
         for _ in 0..blocks {
@@ -192,8 +192,8 @@ impl Sandbox {
         model.tokens_ahead = false;
     }
 
-    /// Replaces the highest blocks at once, up to the same height, and says how many. Most of their transactions are in
-    /// the replacements, at other places; a few wait for the next block.
+    /// Replaces the highest blocks, up to the same height, and returns their number. The replacements hold most of the
+    /// transactions, at other indexes; the next block holds the rest.
     pub fn reorg(&self, depth: u32) -> u32 {
         let mut model = self.model_mut();
         let replaced = model.chain.rollback(depth);
@@ -202,96 +202,90 @@ impl Sandbox {
         replaced
     }
 
-    /// The first half of a reorg: deletes the highest blocks, so that they and their transactions are empty and the
-    /// tags are those of the block below. Says how many went; the lowest block always stays.
+    /// The first half of a reorg: deletes the highest blocks and returns their number. Their lists and those of their
+    /// transactions are then empty, and the tags are those of the block below. The lowest block always stays.
     pub fn rollback(&self, depth: u32) -> u32 {
         let mut model = self.model_mut();
         model.tokens_ahead = false;
         model.chain.rollback(depth)
     }
 
-    /// The second half: brings the replacements up to the old height, and says how many.
+    /// The second half of a reorg: adds replacements up to the old height and returns their number.
     pub fn apply(&self) -> u32 {
         let mut model = self.model_mut();
         model.tokens_ahead = false;
         model.chain.apply()
     }
 
-    /// Lets the token indexer run ahead: its figures are those of the next block while tags and heights still tell of
-    /// the last one. Ends with the next change of the chain.
+    /// Puts the token indexer one block ahead: its figures are those of the next block, while tags and heights are
+    /// those of the tip. The next change of the chain ends this.
     pub fn tokens_ahead(&self) {
         self.model_mut().tokens_ahead = true;
     }
 
-    /// Orders a fault. At most 1,000 wait; one that is ordered beyond is ignored.
+    /// Queues a fault. At most 1,000 are queued; further ones are ignored.
     pub fn fault(&self, fault: Fault) {
-        self.faults().order(fault);
+        self.faults().push(fault);
     }
 
-    /// Clears all faults that wait.
+    /// Clears all queued faults.
     pub fn clear_faults(&self) {
         self.clear_faults_at(Api::Both);
     }
 
-    /// Clears the faults that wait for the server with this API.
+    /// Clears the faults queued for the server of this API.
     fn clear_faults_at(&self, api: Api) {
         self.faults().clear(api);
     }
 
-    /// What was asked so far, of all servers.
+    /// The counts of all servers together.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts_at(Api::Both)
     }
 
-    /// What was asked so far of the server with this API; of all servers for [`Api::Both`].
+    /// The counts of the server of this API; of all servers for [`Api::Both`].
     #[must_use]
     pub fn counts_at(&self, api: Api) -> Counts {
         self.counter(api).snapshot()
     }
 
-    /// Serves this API by HTTP/1.1 on the listener until `stop` resolves, and lets blocks arrive where the settings say
-    /// so. Then it returns at once and drops the connections. Several listeners may be served at a time, with the same
-    /// API or others; blocks arrive once for all of them.
+    /// Serves this API by HTTP/1.1 on the listener until `stop` resolves, then drops all connections and returns. Several
+    /// listeners can be served at the same time, with the same API or different ones. While any is served, blocks are
+    /// added once per `Settings::block_every`.
     pub async fn serve(self, api: Api, listener: TcpListener, stop: impl Future<Output = ()>) {
         server::serve(self, api, listener, stop).await;
     }
 
-    /// Counts a request to the server with this API, and gives its number among those to all servers.
-    fn arrive(&self, api: Api, route: &api::Route, now: u64) -> u64 {
+    /// Counts a request to the server of this API and returns its number, counted over all servers from one.
+    fn count_request(&self, api: Api, route: &api::Route, now: u64) -> u64 {
         if api != Api::Both {
-            self.counter(api).arrive(route, now);
+            self.counter(api).count_request(route, now);
         }
-        self.counter(Api::Both).arrive(route, now)
+        self.counter(Api::Both).count_request(route, now)
     }
 
-    /// Counts what became of it; nothing means that its connection was closed.
-    fn leave(&self, api: Api, status: Option<http::StatusCode>) {
+    /// Counts an answer of the server of this API; `None` if the connection was closed without one.
+    fn count_answer(&self, api: Api, status: Option<http::StatusCode>) {
         if api != Api::Both {
-            self.counter(api).leave(status);
+            self.counter(api).count_answer(status);
         }
-        self.counter(Api::Both).leave(status);
+        self.counter(Api::Both).count_answer(status);
     }
 
-    /// A block arrives by itself.
-    fn next_block(&self) {
-        let mut arrived = self
-            .inner
-            .arrived
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        *arrived += 1;
+    /// Adds the next block of the timer, after a reorg where `Settings::reorg_every` says so.
+    fn add_timed_block(&self) {
+        let mut added = lock(&self.inner.timed_blocks);
+        *added += 1;
         let settings = &self.inner.settings;
         if settings
             .reorg_every
-            .is_some_and(|every| arrived.is_multiple_of(u64::from(every.get())))
+            .is_some_and(|every| added.is_multiple_of(u64::from(every.get())))
         {
-            self.reorg(1 + (mix::mix2(settings.seed, *arrived) % 3) as u32);
+            self.reorg(1 + (mix::mix2(settings.seed, *added) % 3) as u32);
         }
         self.advance(1);
     }
-
-    // A poisoned lock only means that some test panicked meanwhile; what it guards is whole after every statement.
 
     fn model(&self) -> RwLockReadGuard<'_, Model> {
         self.inner
@@ -308,23 +302,21 @@ impl Sandbox {
     }
 
     fn faults(&self) -> MutexGuard<'_, faults::Faults> {
-        self.inner
-            .faults
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.faults)
     }
 
     fn counter(&self, api: Api) -> MutexGuard<'_, counts::Counter> {
-        self.inner.counters[api as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.counters[api as usize])
     }
 
     fn limiter(&self, api: Api) -> MutexGuard<'_, Option<rate::Limiter>> {
-        self.inner.limiters[api as usize]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner.limiters[api as usize])
     }
+}
+
+/// Locks a mutex, also after a panic of its holder: its value is consistent after every statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -333,7 +325,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     #[test]
-    fn a_key_is_never_printed() {
+    fn debug_output_redacts_the_key() {
         let settings = Settings {
             require_key: Some("hush-hush".to_owned()),
             ..Settings::default()
@@ -343,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_arrive_raise_the_tip_and_some_replace_others() {
+    fn timed_blocks_raise_the_tip_and_every_nth_is_a_reorg() {
         let settings = Settings {
             reorg_every: NonZeroU32::new(2),
             blocks: 20,
@@ -351,19 +343,19 @@ mod tests {
         };
         let sandbox = Sandbox::new(settings);
         let before = sandbox.tip();
-        sandbox.next_block();
+        sandbox.add_timed_block();
         assert_eq!(
             sandbox.hash_at(before.height).as_deref(),
             Some(before.hash.as_str())
         );
         let first = sandbox.tip();
-        sandbox.next_block();
+        sandbox.add_timed_block();
         assert_eq!(sandbox.tip().height, before.height + 2);
         assert_ne!(sandbox.hash_at(first.height), Some(first.hash));
     }
 
     #[test]
-    fn a_reorg_in_two_halves_ends_like_one_at_once() {
+    fn rollback_and_apply_give_the_chain_of_a_reorg() {
         let halves = Sandbox::new(Settings::default());
         let whole = Sandbox::new(Settings::default());
         let parent = halves.hash_at(840_197);

@@ -1,8 +1,8 @@
 //! Answers: a status, header fields in the reference's order, and a body.
 //!
-//! Made by `api` (what the reference says), `gate` (what a provider in front of it says) and `faults`. Invariants: every
-//! answer with a body tells its length; the order of fields is that of the reference; an answer to HEAD has the fields
-//! of the one to GET and no body. Deliberately absent: `date` and `connection`, which the server adds.
+//! Made by `api` (the reference's answers), `gate` (a provider's answers) and `faults`. Invariants: every answer with a
+//! body has its `content-length`; fields are in the reference's order; an answer to HEAD has the fields of the answer to
+//! GET and no body. The server adds `date` and `connection`.
 
 use bytes::Bytes;
 use http::header::{
@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 pub(super) const JSON: &str = "application/json; charset=utf-8";
 
-/// The code and text of a statement that ran out of time.
+/// The database's error code and message for a statement timeout.
 pub(super) const STATEMENT_TIMEOUT: (&str, &str) =
     ("57014", "canceling statement due to statement timeout");
 
@@ -22,18 +22,18 @@ pub(super) const STATEMENT_TIMEOUT: (&str, &str) =
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
-    /// The header fields, in the order of the reference; `date` is left to the server.
+    /// The header fields in the reference's order, without `date`.
     pub headers: HeaderMap,
-    /// The body: empty for HEAD, although `content-length` tells of the one that GET would get.
+    /// The body; empty for HEAD, where `content-length` is that of the answer to GET.
     pub body: Bytes,
-    /// How many rows the reference had to read for this page: those of the whole block or transaction.
+    /// How many rows the reference reads for this page: those of the whole block or transaction.
     pub items: usize,
-    /// Whether the reference asks its database for this answer; what fails validation never gets so far.
+    /// Whether the reference queries its database for this answer. Invalid requests do not reach the database.
     pub database: bool,
 }
 
 impl Answer {
-    /// An answer with the fields that all routed ones share.
+    /// An answer with the fields shared by all answers of the router.
     fn routed(status: StatusCode) -> Self {
         let mut headers = HeaderMap::with_capacity(10);
         headers.insert(VARY, HeaderValue::from_static("Origin"));
@@ -47,12 +47,12 @@ impl Answer {
         }
     }
 
-    /// An answer that the database had a part in, with the tag of the tip; an empty index has no tag.
+    /// An answer from the database with the tip's entity tag; an empty index has none.
     pub(super) fn tagged(status: StatusCode, tag: Option<&str>, body: String) -> Self {
         let mut answer = Self::routed(status);
         answer.database = true;
         if let Some(tag) = tag {
-            answer.revalidated();
+            answer.add_cache_control();
             if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
                 answer.headers.insert(ETAG, value);
             }
@@ -60,25 +60,25 @@ impl Answer {
         answer.with_body(JSON, body)
     }
 
-    /// 304: neither tag nor type.
+    /// 304, without `etag` and `content-type`.
     pub(super) fn not_modified(method: &Method) -> Self {
         let mut answer = Self::routed(StatusCode::NOT_MODIFIED);
         answer.database = true;
-        answer.revalidated();
+        answer.add_cache_control();
         if *method == Method::HEAD {
             answer.headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
         }
         answer
     }
 
-    fn revalidated(&mut self) {
+    fn add_cache_control(&mut self) {
         self.headers.insert(
             CACHE_CONTROL,
             HeaderValue::from_static("public, no-cache, must-revalidate"),
         );
     }
 
-    /// 400 of the validator.
+    /// The validator's 400.
     pub(super) fn invalid(message: &str) -> Self {
         let message = serde_json::Value::from(message);
         let body =
@@ -86,14 +86,14 @@ impl Answer {
         Self::routed(StatusCode::BAD_REQUEST).with_body(JSON, body)
     }
 
-    /// 404 of the router, which names the raw target.
+    /// The router's 404, which repeats the raw target.
     pub(super) fn no_route(method: &Method, target: &str) -> Self {
         let message = serde_json::Value::from(format!("Route {method}:{target} not found"));
         let body = format!("{{\"message\":{message},\"error\":\"Not Found\",\"statusCode\":404}}");
         Self::routed(StatusCode::NOT_FOUND).with_body(JSON, body)
     }
 
-    /// 400 of the router for a path that cannot be decoded; it never reaches the part that adds the shared fields.
+    /// The router's 400 for a path that cannot be decoded. It has none of the shared fields.
     pub(super) fn undecodable(target: &str) -> Self {
         let message = serde_json::Value::from(format!("'{target}' is not a valid url component"));
         Self::bare(format!(
@@ -101,7 +101,7 @@ impl Answer {
         ))
     }
 
-    /// 400 of the HTTP parser.
+    /// The HTTP parser's 400.
     pub(super) fn unreadable() -> Self {
         Self::bare(
             "{\"error\":\"Bad Request\",\"message\":\"Client Error\",\"statusCode\":400}"
@@ -115,7 +115,7 @@ impl Answer {
         answer.with_body("application/json", body)
     }
 
-    /// 500 of the database.
+    /// The 500 for a database error.
     pub(super) fn database_error(tag: Option<&str>, (code, message): (&str, &str)) -> Self {
         let message = serde_json::Value::from(message);
         let body = format!(
@@ -124,7 +124,7 @@ impl Answer {
         Self::tagged(StatusCode::INTERNAL_SERVER_ERROR, tag, body)
     }
 
-    /// The answer to OPTIONS on any path: 204 to a preflight, 400 to anything else.
+    /// The answer to OPTIONS on any path: 204 to a CORS preflight, otherwise 400.
     pub(super) fn preflight(request: &HeaderMap) -> Self {
         if !request.contains_key("origin") || !request.contains_key("access-control-request-method")
         {
@@ -147,13 +147,13 @@ impl Answer {
         answer
     }
 
-    /// What a provider in front of the reference says: one member, as the API defines its errors.
+    /// A provider's error: a JSON object with the one member `error`.
     pub(super) fn provider(status: StatusCode, error: &str) -> Self {
         let body = format!("{{\"error\":{}}}", serde_json::Value::from(error));
         Self::routed(status).with_body(JSON, body)
     }
 
-    /// Replaces body, type and length.
+    /// Replaces the body, its type and its length.
     pub(super) fn with_body(mut self, content_type: &'static str, body: String) -> Self {
         self.headers
             .insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -163,7 +163,7 @@ impl Answer {
         self
     }
 
-    /// Takes the body away where the method is HEAD.
+    /// Removes the body if the method is HEAD.
     pub(super) fn for_method(mut self, method: &Method) -> Self {
         if *method == Method::HEAD {
             self.body = Bytes::new();
@@ -172,9 +172,8 @@ impl Answer {
     }
 }
 
-/// Whether an If-None-Match field names the tag, by the reference's reading: lists, weak tags and tags without quotes
-/// all match; a star matches nothing.
-pub(super) fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
+/// Whether `if-none-match` contains the tag. As in the reference, lists, weak tags and unquoted tags match; `*` does not.
+pub(super) fn matches_tag(headers: &HeaderMap, tag: &str) -> bool {
     let fields = headers
         .get_all("if-none-match")
         .iter()
@@ -194,10 +193,10 @@ pub(super) fn names_tag(headers: &HeaderMap, tag: &str) -> bool {
 mod tests {
     use http::{HeaderMap, HeaderValue};
 
-    use super::names_tag;
+    use super::matches_tag;
 
     #[test]
-    fn tags_match_as_recorded() {
+    fn if_none_match_is_read_like_the_reference() {
         for (field, matches) in [
             ("\"abc\"", true),
             ("W/\"abc\"", true),
@@ -210,8 +209,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert("if-none-match", HeaderValue::from_static(field));
-            assert_eq!(names_tag(&headers, "abc"), matches, "{field}");
+            assert_eq!(matches_tag(&headers, "abc"), matches, "{field}");
         }
-        assert!(!names_tag(&HeaderMap::new(), "abc"));
+        assert!(!matches_tag(&HeaderMap::new(), "abc"));
     }
 }

@@ -1,13 +1,13 @@
-//! The API: which route a target means, what is wrong with it, and what the reference says to it.
+//! The API: routes, validation, and the reference's answers.
 //!
-//! Called by the handle in `sandbox` for every request and by tests directly. Everything here is a function of the
-//! chain and the request: no clock, no sockets, no counters. Invariants: validation comes before the tag, the tag
-//! before the look-up (so a matching tag gets 304 for things that do not exist), and the tag is that of the tip.
-//! Deliberately absent: keys, limits and faults (`gate`, `faults`), and the reference's other routes, which are 404.
+//! Called by `Sandbox` for every request, and by tests. Everything here is a function of the chain and the request.
+//! Invariants: validation comes before the comparison of tags, and that before the look-up, so a matching tag gets 304
+//! also for objects that do not exist; the tag is that of the tip. Keys and limits are in `gate`, faults in `faults`; the
+//! other routes of the reference are 404.
 
 use http::{HeaderMap, Method, StatusCode};
 
-use super::answer::{Answer, names_tag};
+use super::answer::{Answer, matches_tag};
 use super::chain::{Block, Chain, Placed};
 use super::runes::{self, Operation, Site};
 use super::settings::Settings;
@@ -16,16 +16,16 @@ use super::tokens;
 
 const VERSION: &str = "v3.0.2 (develop:c7585f4d)";
 
-/// Longest path parameter, counted as scripts count (UTF-16 units after decoding); a longer one is no route.
-const LONGEST_PARAMETER: usize = 100;
+/// The longest path parameter in UTF-16 code units, after decoding; a longer one matches no route.
+const MAX_PARAMETER: usize = 100;
 
-/// Offsets from here on do not fit the database's integer.
-const TOO_FAR: f64 = 9_223_372_036_854_775_808.0;
+/// The lowest offset that does not fit in the database's integer.
+const OFFSET_OVERFLOW: f64 = 9_223_372_036_854_775_808.0;
 
-/// Which of the two APIs a server has. The reference is two servers, each with one of them.
+/// The API of a server. The reference has a server for each of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Api {
-    /// Both: one server stands for the two.
+    /// Both APIs on one server.
     #[default]
     Both,
     /// The ordinals API, with the BRC-20 tokens: everything under `/ordinals`.
@@ -35,8 +35,8 @@ pub enum Api {
 }
 
 impl Api {
-    /// Whether a server with this API knows the route.
-    fn knows(self, route: &Route) -> bool {
+    /// True if a server of this API has the route.
+    fn has(self, route: &Route) -> bool {
         match route {
             Route::Token(_) | Route::OrdinalsStatus => self != Self::Runes,
             Route::Transaction(_) | Route::Block(_) | Route::RunesStatus => self != Self::Ordinals,
@@ -47,14 +47,14 @@ impl Api {
 
 /// The state of the chain and of the two indexers, and the answers that follow from it.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub(super) struct Model {
     pub(super) chain: Chain,
     max_limit: u32,
-    /// The token figures are already those of the next block, while everything else is not.
+    /// Whether the token figures are those of the next block.
     pub(super) tokens_ahead: bool,
 }
 
-/// What a target means.
+/// The route of a request with its path parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     RunesStatus,
@@ -66,18 +66,18 @@ pub(super) enum Route {
 }
 
 impl Route {
-    /// What a path that is still percent-encoded means to a server with this API, or nothing where it cannot be
-    /// decoded. A path of the other API is unknown to it.
+    /// The route of a percent-encoded path on a server of this API; none if the path cannot be decoded. Paths of the
+    /// other API are unknown.
     pub(super) fn of(api: Api, path: &str) -> Option<Self> {
         let decoded = target::decode_path(path)?;
         let mut segments: Vec<&str> = decoded.split('/').skip(1).collect();
-        // Every route answers without its version, too.
+        // Every route also exists without the version.
         if segments.get(1) == Some(&"v1") {
             segments.remove(1);
         }
         let parameter = |text: &str, make: fn(String) -> Self| {
             let text = target::decode_segment(text);
-            let fits = text.encode_utf16().count() <= LONGEST_PARAMETER;
+            let fits = text.encode_utf16().count() <= MAX_PARAMETER;
             if fits {
                 make(text.into_owned())
             } else {
@@ -92,7 +92,7 @@ impl Route {
             ["ordinals", "brc-20", "tokens", ticker] => parameter(ticker, Self::Token),
             _ => Self::Unknown,
         };
-        Some(if api.knows(&route) {
+        Some(if api.has(&route) {
             route
         } else {
             Self::Unknown
@@ -100,24 +100,22 @@ impl Route {
     }
 }
 
-/// A page that was asked for, after coercion; both are integers, the offset possibly beyond what is exact.
+/// The requested page. Both values are integers; a large offset may be inexact.
 struct Page {
     offset: f64,
     limit: f64,
 }
 
-/// Where the rows of a list come from.
+/// The source of a list's rows.
 enum Rows<'a> {
-    None,
     Block(&'a Block, Option<Operation>),
     Transaction(&'a Block, Placed),
 }
 
 impl Model {
-    /// The model that these settings describe; of them only seed, heights, blocks, the largest block and the
-    /// largest page concern it.
+    /// A model with these settings, of which it uses seed, start height, blocks, largest block and largest page.
     #[must_use]
-    pub fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
         Self {
             chain: Chain::new(settings.seed, settings.start_height, settings.blocks)
                 .with_largest(settings.largest_block),
@@ -126,16 +124,20 @@ impl Model {
         }
     }
 
-    /// What the reference answers, both of its servers in one. `path_and_query` is the raw target in origin form. Never
-    /// fails: what is wrong with the request is the answer.
+    /// The answer of a server with both APIs. `path_and_query` is the raw target in origin form.
     #[must_use]
-    pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
+    pub(super) fn answer(
+        &self,
+        method: &Method,
+        path_and_query: &str,
+        headers: &HeaderMap,
+    ) -> Answer {
         self.answer_at(Api::Both, method, path_and_query, headers)
     }
 
-    /// The same for a server with this API.
+    /// The answer of a server of this API.
     #[must_use]
-    pub fn answer_at(
+    pub(super) fn answer_at(
         &self,
         api: Api,
         method: &Method,
@@ -147,7 +149,7 @@ impl Model {
     }
 
     fn full_answer(&self, api: Api, method: &Method, raw: &str, headers: &HeaderMap) -> Answer {
-        if target::is_refused_outright(raw) {
+        if target::is_unparsable(raw) {
             return Answer::unreadable();
         }
         let (path, query) = target::split(raw);
@@ -162,7 +164,7 @@ impl Model {
         }
         let tag = self.tag(&route);
         let tag = tag.as_deref();
-        let matches = tag.is_some_and(|tag| names_tag(headers, tag));
+        let matches = tag.is_some_and(|tag| matches_tag(headers, tag));
         let page = match &route {
             Route::Unknown => return Answer::no_route(method, raw),
             Route::Transaction(id) => check_tx_id(id).and_then(|()| self.page(query)),
@@ -172,7 +174,7 @@ impl Model {
                 limit: 1.0,
             }),
         };
-        // The filter is declared on blocks only; on transactions it is one more unknown parameter. It is checked last.
+        // Only blocks have the filter, which is validated last; on transactions it is an unknown parameter.
         let filter = match (&route, &page) {
             (Route::Block(_), Ok(_)) => read_filter(query),
             _ => Ok(None),
@@ -187,21 +189,12 @@ impl Model {
         match &route {
             Route::Transaction(id) => {
                 let found = self.chain.find_tx(id);
-                self.list(
-                    tag,
-                    &page,
-                    found.map_or(Rows::None, |(block, placed)| {
-                        Rows::Transaction(block, placed)
-                    }),
-                )
+                let rows = found.map(|(block, placed)| Rows::Transaction(block, placed));
+                self.list(tag, &page, rows)
             }
             Route::Block(block) => {
                 let found = self.find_block(block);
-                self.list(
-                    tag,
-                    &page,
-                    found.map_or(Rows::None, |block| Rows::Block(block, filter)),
-                )
+                self.list(tag, &page, found.map(|block| Rows::Block(block, filter)))
             }
             Route::Token(ticker) => self.token(tag, ticker),
             Route::RunesStatus => self.status(tag, "runes"),
@@ -210,7 +203,7 @@ impl Model {
         }
     }
 
-    /// The reference's answer when the look-up runs out of time; when the one for the tag does, there is no tag.
+    /// The answer when a database statement times out; without a tag if it is the query for the tag.
     pub(super) fn timed_out(&self, path_and_query: &str, tagged: bool) -> Answer {
         let (path, _) = target::split(path_and_query);
         let route = Route::of(Api::Both, path).unwrap_or(Route::Unknown);
@@ -218,7 +211,7 @@ impl Model {
         Answer::database_error(tag.as_deref(), super::answer::STATEMENT_TIMEOUT)
     }
 
-    /// The tag of everything under the route's indexer: runes go by the tip's hash, ordinals by the highest timestamp.
+    /// The entity tag of the route's API: the tip's hash for runes, the highest timestamp for ordinals.
     fn tag(&self, route: &Route) -> Option<String> {
         let tip = self.chain.tip()?;
         match route {
@@ -239,13 +232,7 @@ impl Model {
 
     fn find_block(&self, text: &str) -> Option<&Block> {
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
-            let digits = text.trim_start_matches('0');
-            let height = if digits.is_empty() {
-                0
-            } else {
-                digits.parse().ok()?
-            };
-            self.chain.at(height)
+            self.chain.at(text.parse().ok()?)
         } else {
             self.chain.by_hash(text)
         }
@@ -278,9 +265,9 @@ impl Model {
         }
     }
 
-    fn list(&self, tag: Option<&str>, page: &Page, rows: Rows<'_>) -> Answer {
-        if page.offset >= TOO_FAR {
-            let text = target::script_text(page.offset);
+    fn list(&self, tag: Option<&str>, page: &Page, rows: Option<Rows<'_>>) -> Answer {
+        if page.offset >= OFFSET_OVERFLOW {
+            let text = target::js_text(page.offset);
             let plain = text.bytes().all(|byte| byte.is_ascii_digit());
             let (code, message) = if plain {
                 (
@@ -297,24 +284,24 @@ impl Model {
         }
         let mut writer = PageWriter::new(page);
         match rows {
-            Rows::None => {}
-            Rows::Block(block, filter) => {
+            None => {}
+            Some(Rows::Block(block, filter)) => {
                 let hash = self.chain.hash(block);
                 let placements = self.chain.placements(block);
                 for placed in placements.into_iter().rev() {
                     writer.transaction(&self.chain, block, &hash, placed, filter);
                 }
             }
-            Rows::Transaction(block, placed) => {
+            Some(Rows::Transaction(block, placed)) => {
                 writer.transaction(&self.chain, block, &self.chain.hash(block), placed, None);
             }
         }
-        // The reference counts over the rows that it returns, so past the end there are none at all.
+        // The reference counts in the query of the rows, so a page past the end has a total of zero.
         let total = if writer.written == 0 { 0 } else { writer.seen };
         let body = format!(
             "{{\"limit\":{},\"offset\":{},\"total\":{total},\"results\":[{}]}}",
-            target::script_text(page.limit),
-            target::script_text(page.offset),
+            target::js_text(page.limit),
+            target::js_text(page.offset),
             writer.out,
         );
         Answer {
@@ -324,7 +311,7 @@ impl Model {
     }
 }
 
-/// Collects the items of one page while it counts all of them.
+/// Collects the items of a page and counts those of the whole list.
 struct PageWriter {
     out: String,
     events: Vec<runes::Event>,
@@ -336,7 +323,7 @@ struct PageWriter {
 
 impl PageWriter {
     fn new(page: &Page) -> Self {
-        // Both are integers and not negative; the cast saturates, and what saturates lies past every end.
+        // Both are integers and not negative. The cast saturates at an offset past the end of every list.
         let (from, limit) = (page.offset as usize, page.limit as usize);
         Self {
             out: String::new(),
@@ -348,7 +335,7 @@ impl PageWriter {
         }
     }
 
-    /// Takes the events of a transaction in descending order.
+    /// Adds the events of a transaction in descending order.
     fn transaction(
         &mut self,
         chain: &Chain,
@@ -421,7 +408,7 @@ fn read_integer(
     let number = match (first, second) {
         (None, _) => return Ok(default),
         (Some(text), None) => target::integer(&text),
-        // A repeated parameter is a list, and a list is no integer.
+        // A repeated parameter is a list, which is not an integer.
         (Some(_), Some(_)) => None,
     };
     let Some(number) = number else {

@@ -1,48 +1,48 @@
-//! The chain: which blocks stand, which transactions they hold and in what order, and how reorgs change that.
+//! The chain: its blocks, their transactions in order, and the effect of reorgs.
 //!
-//! Called by `api` (look-ups) and by the handle in `sandbox` (growth and reorgs). A block is kept as five numbers; its
-//! transactions are made from the seed on demand. A transaction belongs to the height at which it first appeared, and
-//! its id spells that out in mixed form, so finding a transaction means reading its id backwards.
+//! `api` looks up, `Sandbox` adds blocks and reorganises. A block is stored as six numbers; its transactions are computed
+//! from the seed on demand. A transaction's key is the height of its first block, the replacement and its number there.
+//! Its id is that key mixed, so that `unmix` finds it without an index.
 //!
-//! Invariants: two chains of one seed and one history are equal; a transaction stands in at most one block; a block
-//! hash is never used twice; at least one block stands once there was one. Deliberately absent: what the transactions
-//! do (`runes`), forks that live side by side, and storage.
+//! Invariants: equal seeds and histories give equal chains; a transaction is in at most one block; a block hash is never
+//! reused; once there was a block, at least one stays. The activity of transactions is in `runes`. Parallel forks and
+//! storage are not modelled.
 
 use std::collections::VecDeque;
 
 use super::mix::{is_lower_hex, mix, mix2, unmix};
 
-/// So many blocks are kept; older ones are forgotten, which bounds memory at about 1.3 MB.
+/// The most blocks kept; older ones are dropped, which bounds memory at about 1.5 MB.
 pub(super) const MAX_BLOCKS: u32 = 65_536;
 
-/// How many transactions the largest blocks hold unless the settings say otherwise.
+/// The default number of transactions in the largest blocks.
 const LARGEST: u16 = 1_000;
 
-/// Height and time (seconds) that anchor the timestamps.
+/// The height and Unix time (seconds) from which timestamps are computed.
 const ANCHOR: (i64, i64) = (840_000, 1_713_571_767);
 
 const SALT_TX: u64 = 0x7478;
 const SALT_BLOCK: u64 = 0x62_6c6f_636b;
 const SALT_DEFER: u64 = 0x64_6566_6572;
 
-/// A block that stands.
+/// A block of the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) height: u32,
-    /// How often this height was replaced before.
+    /// How often the block at this height was replaced.
     fork: u32,
-    /// The same of the parent when this block was made: what the parent left over is carried here.
+    /// The parent's `fork`; it decides which of the parent's transactions this block holds.
     parent_fork: u32,
-    /// Unique over the life of the chain.
+    /// Unique in the history of the chain.
     pub(super) serial: u32,
-    /// Seconds.
+    /// Unix time in seconds.
     pub(super) timestamp: u32,
     /// The highest timestamp of this block and all below it.
     pub(super) highest_timestamp: u32,
 }
 
-/// The identity of a transaction: the height where it first appeared, the replacement that brought it (zero for the
-/// original block) and its number there.
+/// The identity of a transaction: the height of its first block, that block's replacement count (zero for the original
+/// block) and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TxKey {
     pub(super) height: u32,
@@ -64,29 +64,29 @@ impl TxKey {
     }
 }
 
-/// A transaction at its place in a block.
+/// A transaction and its index in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Placed {
     pub(super) key: TxKey,
     pub(super) index: u32,
 }
 
-/// The blocks that stand, and what is needed to undo and replace them.
+/// The blocks, and the state for their replacement.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
     seed: u64,
-    /// The height of the first block ever held; the pattern of sizes counts from here.
+    /// The height of the first block; the pattern of sizes begins here.
     origin: u32,
-    /// How many transactions the largest blocks hold.
+    /// The number of transactions in the largest blocks.
     largest: u16,
     blocks: VecDeque<Block>,
-    /// Fork counts of the heights that were rolled back and not yet replaced; the lowest height is last.
+    /// The `fork` of each deleted block without a replacement; the lowest height is last.
     undone: Vec<u32>,
     next_serial: u32,
 }
 
 impl Chain {
-    /// A chain of `count` blocks (at most [`MAX_BLOCKS`]) from `origin` on.
+    /// A chain of `count` blocks (at most [`MAX_BLOCKS`]), the first at height `origin`.
     pub(super) fn new(seed: u64, origin: u32, count: u32) -> Self {
         let mut chain = Self {
             seed,
@@ -102,7 +102,8 @@ impl Chain {
         chain
     }
 
-    /// The same chain with other largest blocks. What a block holds is made on demand, so this comes before anyone asks.
+    /// Sets the number of transactions in the largest blocks. It changes the contents
+    /// of blocks, so it is called right after `new`.
     pub(super) const fn with_largest(mut self, transactions: u16) -> Self {
         self.largest = transactions;
         self
@@ -129,12 +130,12 @@ impl Chain {
         self.blocks.get(height.checked_sub(first)? as usize)
     }
 
-    /// The serial that the next block will get.
+    /// The serial of the next block.
     pub(super) const fn next_serial(&self) -> u32 {
         self.next_serial
     }
 
-    /// Adds one block; at the highest height that fits u32 nothing happens any more.
+    /// Adds a block; does nothing at the highest height that fits in a u32.
     pub(super) fn push(&mut self) {
         let parent = self.blocks.back().copied();
         let height = match parent {
@@ -161,7 +162,7 @@ impl Chain {
         }
     }
 
-    /// Deletes the `depth` highest blocks; the lowest that is held stays. Says how many went.
+    /// Deletes the `depth` highest blocks except the lowest block. Returns their number.
     pub(super) fn rollback(&mut self, depth: u32) -> u32 {
         let depth = depth.min((self.blocks.len() as u32).saturating_sub(1));
         for _ in 0..depth {
@@ -172,7 +173,7 @@ impl Chain {
         depth
     }
 
-    /// Replaces what was rolled back, up to the old height. Says how many blocks came.
+    /// Adds replacements up to the height before the rollback. Returns their number.
     pub(super) fn apply(&mut self) -> u32 {
         let count = self.undone.len() as u32;
         while !self.undone.is_empty() {
@@ -181,22 +182,22 @@ impl Chain {
         count
     }
 
-    /// Every eleventh block claims an earlier time than its parent, as real ones do: then the highest timestamp, which
-    /// is the tag of the ordinals side, does not move.
+    /// The timestamp of a block. Every eleventh one is earlier than its parent's, as happens on the real chain: then the
+    /// highest timestamp, which is the entity tag of the ordinals API, does not change.
     fn timestamp(&self, height: u32, fork: u32, parent: Option<Block>) -> u32 {
         let jitter = (mix2(self.seed, u64::from(height) << 32 | u64::from(fork)) % 89) as i64;
-        // No two replacements in a row may claim the same time.
+        // Successive replacements of a block have different timestamps.
         let jitter = jitter + i64::from(fork % 5) * 97;
         let late = (height - self.origin) % 11 == 5;
         let seconds = match parent {
             Some(parent) if late => i64::from(parent.timestamp) - 30 - jitter,
             _ => ANCHOR.1 + (i64::from(height) - ANCHOR.0) * 600 + jitter,
         };
-        // A model that starts at height zero must not go below the epoch, nor a long one beyond u32.
+        // Heights near zero would be before 1970, and high ones beyond a u32.
         seconds.clamp(1, i64::from(u32::MAX)) as u32
     }
 
-    /// The hash of a block: nineteen zeros, filling, and a handle that can be read backwards.
+    /// The hash of a block: 19 zeros, 29 digits of filling, and height and serial in invertible form.
     pub(super) fn hash(&self, block: &Block) -> String {
         let handle = u64::from(block.height) << 32 | u64::from(block.serial);
         let first = mix2(self.seed ^ SALT_BLOCK, handle);
@@ -205,7 +206,7 @@ impl Chain {
         format!("{:0<19}{}{handle:016x}", "", &filling[..29])
     }
 
-    /// The block with this hash, where it stands. Anything but the exact lower-case spelling finds nothing.
+    /// The block with this hash, in lower case, if it is on the chain.
     pub(super) fn by_hash(&self, hash: &str) -> Option<&Block> {
         let handle = tail_word(hash)?;
         let handle = unmix(handle) ^ mix(self.seed ^ SALT_BLOCK);
@@ -220,7 +221,7 @@ impl Chain {
         format!("{head:016x}{second:016x}{third:016x}{:016x}", mix(third))
     }
 
-    /// The block that holds the transaction of this id, and its place there.
+    /// The block that holds the transaction with this id, and its index there.
     pub(super) fn find_tx(&self, id: &str) -> Option<(&Block, Placed)> {
         if id.len() != 64 || !is_lower_hex(id) {
             return None;
@@ -267,10 +268,10 @@ impl Chain {
             number,
         }));
         if block.fork > 0 {
-            // A replacement brings one or two transactions that the orphan did not have.
+            // A replacement has one or two transactions that the orphan did not have.
             let extra =
                 1 + (mix2(self.seed ^ u64::from(block.height), u64::from(block.fork)) % 2) as u16;
-            // Zero would mean the original block, even after 65,536 replacements.
+            // Zero is the original block; the cast gives zero after 65,536 replacements.
             let fork = (block.fork as u16).max(1);
             keys.extend((0..extra).map(|number| TxKey {
                 height: block.height,
@@ -290,8 +291,8 @@ impl Chain {
         keys.into_iter().enumerate().map(place).collect()
     }
 
-    /// How many transactions with rune activity the original block of a height has. The pattern repeats every fifty
-    /// blocks: one of a thousand (or what the settings say), four without any, ten of some dozens, the rest of a few.
+    /// The number of transactions with rune activity in the original block at a height. The pattern repeats every fifty
+    /// blocks: one block of a thousand (or as the settings say), four of none, ten of 30 to 99, the others of 1 to 8.
     fn tx_count(&self, height: u32) -> u16 {
         let offset = height - self.origin;
         let chance = mix2(self.seed ^ 0x63_6f75_6e74, u64::from(height));
@@ -306,13 +307,13 @@ impl Chain {
         }
     }
 
-    /// Whether a transaction moves far more outputs than the usual ones (an airdrop).
+    /// True for a transaction with far more outputs than usual (an airdrop).
     pub(super) const fn is_wide(&self, key: TxKey) -> bool {
         let offset = key.height.wrapping_sub(self.origin);
         key.number == 0 && key.fork == 0 && (is_huge(offset) || offset % 25 == 14)
     }
 
-    /// Whether a replacement leaves this transaction of the original block to the next height: one in eight.
+    /// True if a replacement moves this transaction of the original block to the next block: one in eight.
     fn is_deferred(&self, height: u32, fork: u32, number: u16) -> bool {
         let key = TxKey {
             height,
@@ -327,7 +328,7 @@ const fn is_huge(offset: u32) -> bool {
     offset % 50 == 23
 }
 
-/// The word in the last sixteen digits of a hash.
+/// The number in the last sixteen digits of a hash.
 fn tail_word(hash: &str) -> Option<u64> {
     if hash.len() != 64 || !is_lower_hex(hash) {
         return None;

@@ -1,9 +1,9 @@
-//! Control routes: the sandbox's own handles, over HTTP.
+//! Control routes: the sandbox's methods over HTTP.
 //!
-//! Called by `server` for every path under `/sandbox`. Where the APIs have a server each, counts and faults are those of
-//! the server that is asked, and the chain is that of both. Invariants: they are neither counted nor limited and need no
-//! key; what is wrong with a request is said in a 400 together with what is allowed. Deliberately absent: any
-//! protection. Whoever reaches the listener may use them, which is why a sandbox belongs on loopback.
+//! `server` calls it for every path under `/sandbox`. With one server for each API, counts and faults are those of the
+//! server that receives the request; the chain is common. Invariants: control requests need no key and are neither
+//! counted nor limited; an invalid one gets a 400 that names the allowed values. The routes have no protection, so a
+//! sandbox should listen on loopback only.
 
 use std::time::Duration;
 
@@ -16,24 +16,24 @@ use super::faults::{Fault, FaultKind};
 use super::target;
 
 /// The most blocks that one request may add.
-const MOST_BLOCKS: u32 = 10_000;
+const MAX_BLOCKS: u32 = 10_000;
 
 /// The longest delay of a fault, in milliseconds.
-const LONGEST_DELAY: u32 = 600_000;
+const MAX_DELAY: u32 = 600_000;
 
-/// The largest body that may be ordered.
-const LARGEST_BODY: u32 = 1 << 30;
+/// The longest oversize body, in bytes.
+const MAX_BODY: u32 = 1 << 30;
 
 const KINDS: &str = "a status (500, 503, 429, 401, 403, 410, ...: 400 to 599), redirect, truncate, close, stall, drip, \
                      html, garbage, oversize, oversize-chunked";
 
-/// True for the targets that are answered here.
+/// True for targets of control routes.
 pub(super) fn is_control(target: &str) -> bool {
     let (path, _) = target::split(target);
     path == "/sandbox" || path.starts_with("/sandbox/")
 }
 
-/// Does what the request asks for at the server with this API.
+/// Executes a control request to the server of this API.
 pub(super) fn answer(
     sandbox: &Sandbox,
     api: Api,
@@ -41,15 +41,13 @@ pub(super) fn answer(
     target: &str,
 ) -> (StatusCode, Value) {
     let (path, query) = target::split(target);
-    let done = match (method.as_str(), path) {
+    let result = match (method.as_str(), path) {
         ("GET" | "HEAD", "/sandbox/examples") => Ok(sandbox.examples().to_json()),
         ("GET" | "HEAD", "/sandbox/counts") => Ok(sandbox.counts_at(api).to_json()),
-        ("POST", "/sandbox/advance") => {
-            number(query, "blocks", 1, (1, MOST_BLOCKS)).map(|blocks| {
-                sandbox.advance(blocks);
-                tip(sandbox)
-            })
-        }
+        ("POST", "/sandbox/advance") => number(query, "blocks", 1, (1, MAX_BLOCKS)).map(|blocks| {
+            sandbox.advance(blocks);
+            tip(sandbox)
+        }),
         ("POST", "/sandbox/reorg") => number(query, "depth", 1, (1, u32::MAX)).map(|depth| {
             let replaced = sandbox.reorg(depth);
             with(tip(sandbox), "replaced", replaced)
@@ -94,7 +92,7 @@ pub(super) fn answer(
             );
         }
     };
-    match done {
+    match result {
         Ok(body) => (StatusCode::OK, body),
         Err(error) => (StatusCode::BAD_REQUEST, json!({ "error": error })),
     }
@@ -112,10 +110,9 @@ fn with(mut body: Value, member: &str, count: u32) -> Value {
 
 fn fault(query: &str) -> Result<Fault, String> {
     let value = |name| target::values(query, name).next();
-    let delay = || {
-        number(query, "delay", 1_000, (0, LONGEST_DELAY)).map(|ms| Duration::from_millis(ms.into()))
-    };
-    let bytes = || number(query, "bytes", 64 << 20, (1, LARGEST_BODY)).map(u64::from);
+    let delay =
+        || number(query, "delay", 1_000, (0, MAX_DELAY)).map(|ms| Duration::from_millis(ms.into()));
+    let bytes = || number(query, "bytes", 64 << 20, (1, MAX_BODY)).map(u64::from);
     let kind = value("kind").unwrap_or_default();
     let kind = match kind.as_str() {
         "redirect" => FaultKind::Redirect,
@@ -142,7 +139,7 @@ fn fault(query: &str) -> Result<Fault, String> {
             let Some(status) = status else {
                 return Err(format!("kind is {other:?}; allowed is {KINDS}"));
             };
-            // A 429 says when to come back unless it is told not to.
+            // A 429 has `retry-after` unless the query sets it to zero.
             let default = if status == StatusCode::TOO_MANY_REQUESTS {
                 1
             } else {
@@ -164,7 +161,7 @@ fn fault(query: &str) -> Result<Fault, String> {
     })
 }
 
-/// A whole number within bounds, or a sentence that says what is allowed.
+/// Reads a whole number within bounds. The error names the allowed values.
 fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> Result<u32, String> {
     let mut values = target::values(query, name);
     let (first, second) = (values.next(), values.next());
@@ -191,7 +188,7 @@ mod tests {
     use crate::sandbox::{Sandbox, Settings};
 
     #[test]
-    fn bad_input_is_told_what_is_allowed() {
+    fn answers_name_the_result_or_the_allowed_values() {
         let sandbox = Sandbox::new(Settings {
             blocks: 10,
             ..Settings::default()
@@ -262,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_paths_are_control_paths() {
+    fn control_paths_are_those_under_sandbox() {
         assert!(is_control("/sandbox/counts") && is_control("/sandbox?x"));
         assert!(!is_control("/sandboxes") && !is_control("/runes/v1/"));
     }

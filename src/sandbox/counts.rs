@@ -1,16 +1,16 @@
-//! What was asked of the sandbox, counted.
+//! Counts of requests and answers.
 //!
-//! Filled by `server`, read through the handle and `GET /sandbox/counts`. Control requests are not in it. Invariants: a
-//! request counts when it arrives, its answer when it is decided, so the classes never add up to more than the total;
-//! the peaks are exact to the millisecond. Deliberately absent: histories and histograms.
+//! `server` counts; `Sandbox::counts` and `GET /sandbox/counts` read. Control requests are not counted. Invariants: a
+//! request is counted on arrival and its answer when it is decided, so there are never more answers than requests; the
+//! peaks are exact to the millisecond.
 
 use super::api::Route;
 use super::rate::RateWindow;
 
-/// A snapshot of what was asked since the sandbox was made.
+/// A snapshot of the counts since the sandbox was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All requests but control requests, those for the status paths included.
+    /// All requests except control requests.
     pub total: u64,
     /// Requests for a token.
     pub token: u64,
@@ -18,13 +18,13 @@ pub struct Counts {
     pub transaction: u64,
     /// Requests for the activity of a block.
     pub block: u64,
-    /// Requests for the two status paths together.
+    /// Requests for the two status paths.
     pub status: u64,
-    /// Of these, requests for the status of the runes indexer.
+    /// Requests for the status of the runes indexer.
     pub runes_status: u64,
-    /// Of these, requests for the status of the ordinals indexer.
+    /// Requests for the status of the ordinals indexer.
     pub ordinals_status: u64,
-    /// Requests for anything else.
+    /// Requests for any other path.
     pub other: u64,
     /// Answers with a status of 200 to 299.
     pub success: u64,
@@ -34,7 +34,7 @@ pub struct Counts {
     pub client_error: u64,
     /// Answers with a status of 500 to 599.
     pub server_error: u64,
-    /// Requests whose connection was closed in place of an answer.
+    /// Requests whose connection was closed without an answer.
     pub unanswered: u64,
     /// The most requests that arrived within any 60 seconds.
     pub busiest_minute: u32,
@@ -43,7 +43,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The same as JSON, for people and scripts.
+    /// The body of `GET /sandbox/counts`.
     pub(super) fn to_json(self) -> serde_json::Value {
         serde_json::json!({
             "total": self.total,
@@ -69,7 +69,7 @@ impl Counts {
     }
 }
 
-/// Keeps the counts.
+/// The counts and the windows behind the peaks.
 #[derive(Debug)]
 pub(super) struct Counter {
     counts: Counts,
@@ -86,8 +86,8 @@ impl Counter {
         }
     }
 
-    /// Notes a request at `now` (milliseconds) and gives its number, from one on.
-    pub(super) fn arrive(&mut self, route: &Route, now: u64) -> u64 {
+    /// Counts a request at `now` (milliseconds) and returns its number, from one.
+    pub(super) fn count_request(&mut self, route: &Route, now: u64) -> u64 {
         let counts = &mut self.counts;
         counts.total += 1;
         match route {
@@ -109,8 +109,8 @@ impl Counter {
         counts.total
     }
 
-    /// Notes what became of a request; nothing means that its connection was closed.
-    pub(super) const fn leave(&mut self, status: Option<http::StatusCode>) {
+    /// Counts an answer; `None` if the connection was closed without one.
+    pub(super) const fn count_answer(&mut self, status: Option<http::StatusCode>) {
         let counts = &mut self.counts;
         let class = match status {
             None => &mut counts.unanswered,
@@ -144,7 +144,7 @@ mod tests {
             (Route::OrdinalsStatus, 70_000),
             (Route::Unknown, 70_000),
         ] {
-            counter.arrive(&route, now);
+            counter.count_request(&route, now);
         }
         for status in [
             Some(StatusCode::OK),
@@ -152,7 +152,7 @@ mod tests {
             Some(StatusCode::BAD_GATEWAY),
             None,
         ] {
-            counter.leave(status);
+            counter.count_answer(status);
         }
         let expected = Counts {
             total: 5,

@@ -1,42 +1,40 @@
-//! Examples: paths that have something to show.
+//! Example paths that have content, for tests, load generators and first-time users.
 //!
-//! Asked for by tests, by load generators and by people who look at the sandbox for the first time. Invariant: while
-//! the index is not empty, no list is, and every path is answered 200 with content
-//! (the lowest block is never an empty one, and at most one in ten is). Deliberately absent: paths that are wrong on
-//! purpose.
+//! Invariant: while the index is not empty, no list is empty, and every path is answered 200 with content. (The lowest
+//! block is never empty, and at most one block in ten is.)
 
 use super::chain::Chain;
 use super::mix::mix2;
 use super::tokens;
 
-/// So many paths of a kind.
-const MOST: usize = 40;
+/// The number of newest blocks that give paths.
+const BLOCKS: usize = 40;
 
-/// Paths with their queries, ready to be appended to a base address.
+/// Paths with queries, to be appended to a base URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Examples {
-    /// Token details; the first is the plainest.
+    /// Details of tokens. The first is an ordinary one.
     pub tokens: Vec<String>,
-    /// Activity of transactions; the first lies deep below the tip.
+    /// Activity of transactions; the first is deep below the tip.
     pub transactions: Vec<String>,
-    /// Activity of blocks by height and by hash; the first lies deep below the tip.
+    /// Activity of blocks by height and by hash; the first is deep below the tip.
     pub blocks: Vec<String>,
 }
 
 impl Examples {
-    /// The path of a token; empty only where there is none.
+    /// The path of a token; empty if there is none.
     #[must_use]
     pub fn token(&self) -> &str {
         self.tokens.first().map_or("", String::as_str)
     }
 
-    /// The path of a transaction; empty only where there is none.
+    /// The path of a transaction; empty if there is none.
     #[must_use]
     pub fn transaction(&self) -> &str {
         self.transactions.first().map_or("", String::as_str)
     }
 
-    /// The path of a block; empty only where there is none.
+    /// The path of a block; empty if there is none.
     #[must_use]
     pub fn block(&self) -> &str {
         self.blocks.first().map_or("", String::as_str)
@@ -51,9 +49,8 @@ impl Examples {
             tokens::tickers()
                 .map(|ticker| format!("/ordinals/v1/brc-20/tokens/{}", encode(ticker))),
         );
-        // Deep blocks come first, then those near the tip, the newest last.
-        let newest = chain.blocks().count();
-        for block in chain.blocks().skip(newest.saturating_sub(MOST)) {
+        let count = chain.blocks().count();
+        for block in chain.blocks().skip(count.saturating_sub(BLOCKS)) {
             let placements = chain.placements(block);
             if placements.is_empty() {
                 continue;
@@ -97,7 +94,7 @@ impl Examples {
     }
 }
 
-/// Percent-encodes all but letters, digits and the few marks that stand for themselves.
+/// Percent-encodes all but the unreserved characters (RFC 3986, section 2.3).
 fn encode(ticker: &str) -> String {
     let mut out = String::new();
     for byte in ticker.bytes() {

@@ -1,8 +1,8 @@
-//! Faults to order: what goes wrong with the next requests.
+//! Queued faults for the next requests.
 //!
-//! Ordered through the handle or `POST /sandbox/fault`, taken by `server` once for each request. Invariants: faults wait in
-//! the order in which they came, each request takes at most one, and the number that waits is bounded. Deliberately
-//! absent: chance (that is `Settings::error_rate`) and faults below HTTP, such as lost packets.
+//! `Sandbox::fault` and `POST /sandbox/fault` queue them; `server` takes at most one for each request. Invariants: faults
+//! apply in the order in which they were queued, and the queue is bounded. Random errors are in `Settings::error_rate`;
+//! there are no faults below HTTP, such as lost packets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use http::{HeaderValue, StatusCode};
 use super::answer::{Answer, JSON, STATEMENT_TIMEOUT};
 use super::api::Api;
 
-/// So many faults may wait; those ordered beyond are ignored.
-const MOST_WAITING: usize = 1_000;
+/// The most queued faults; further ones are ignored.
+const MAX_QUEUED: usize = 1_000;
 
-/// A fault, how often it strikes, and where.
+/// A fault, and the requests to which it applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// What goes wrong.
     pub kind: FaultKind,
-    /// How many requests it strikes; zero orders nothing, `u32::MAX` lasts in practice until it is cleared.
+    /// The number of requests; zero has no effect, `u32::MAX` lasts in practice until it is cleared.
     pub times: u32,
-    /// It strikes only requests whose raw path begins with this; all of them where there is none.
+    /// The prefix of the raw path; without it the fault applies to all paths.
     pub path: Option<String>,
-    /// It strikes only requests to a server with this API; at all servers where that is [`Api::Both`].
+    /// The server's API; [`Api::Both`] applies to all servers.
     pub api: Api,
 }
 
 impl Fault {
-    /// A fault that strikes the next request, whatever its path.
+    /// A fault for the next request, whatever its path.
     #[must_use]
     pub const fn once(kind: FaultKind) -> Self {
         Self {
@@ -41,21 +41,21 @@ impl Fault {
         }
     }
 
-    /// The same fault for so many requests.
+    /// The same fault for this number of requests.
     #[must_use]
     pub const fn times(mut self, times: u32) -> Self {
         self.times = times;
         self
     }
 
-    /// The same fault for paths with this beginning only.
+    /// The same fault for paths with this prefix only.
     #[must_use]
     pub fn on(mut self, path: impl Into<String>) -> Self {
         self.path = Some(path.into());
         self
     }
 
-    /// The same fault at the server with this API only. A server that has both APIs never takes it: name a path there.
+    /// The same fault for the server of this API only. A server of both APIs never takes it; use a path there.
     #[must_use]
     pub const fn at(mut self, api: Api) -> Self {
         self.api = api;
@@ -63,47 +63,47 @@ impl Fault {
     }
 }
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// This status in place of the answer, with `retry-after` where given. 500 has the reference's body, others a JSON
-    /// object with the one member `error`.
+    /// This status instead of the answer. 500 has the reference's body, others a JSON object with the one member
+    /// `error`.
     Status {
-        /// The status, any.
+        /// The status.
         status: StatusCode,
-        /// Seconds.
+        /// The value of `retry-after`, in seconds.
         retry_after: Option<u32>,
     },
-    /// 302 to the same target with `followed=1` added, so that following it shows in the counts.
+    /// 302 to the same target with `followed=1` added to the query, to recognise a followed redirect.
     Redirect,
     /// The right answer, but the connection closes after half of its body.
     Truncate,
-    /// The connection closes before anything is answered.
+    /// The connection closes without an answer.
     Close,
-    /// The right answer, but only after this time.
+    /// The right answer after this delay.
     Stall(Duration),
-    /// The right answer, its body in sixteen pieces with this pause between them.
+    /// The right answer, with its body in up to sixteen pieces and this pause between them.
     Drip(Duration),
-    /// 200 with a page of HTML.
+    /// 200 with an HTML page.
     Html,
-    /// 200 with a body that is announced as JSON and is none.
+    /// 200 with a body that is not JSON but has its content type.
     Garbage,
-    /// 200 with a JSON body of about this many bytes, nearly all of them blanks.
+    /// 200 with a JSON body that consists mostly of spaces.
     Oversize {
-        /// The length of the body.
+        /// The length of the body; at least that of an empty page.
         bytes: u64,
-        /// Whether `content-length` announces it; otherwise it comes in chunks.
+        /// True for a body with `content-length`, false for a chunked one.
         declared: bool,
     },
 }
 
-/// What an oversize body begins and ends with.
+/// The start and the end of an oversize body.
 pub(super) const OVERSIZE_ENDS: (&str, &str) =
     ("{\"limit\":20,\"offset\":0,\"total\":0,\"results\":[", "]}");
 
 impl FaultKind {
-    /// The answer that takes the place of the right one, where the fault is of that sort. The body of an oversize one
-    /// is left to `server`, which need not hold it.
+    /// The answer that replaces the right one, if the fault is of that kind. An oversize answer has no body here:
+    /// [`Payload`](super::payload::Payload) makes it piece by piece.
     pub(super) fn answer(&self, target: &str) -> Option<Answer> {
         match self {
             Self::Status {
@@ -124,8 +124,8 @@ impl FaultKind {
             }
             Self::Redirect => {
                 let mut answer = Answer::provider(StatusCode::FOUND, "Found");
-                let joint = if target.contains('?') { '&' } else { '?' };
-                if let Ok(value) = HeaderValue::try_from(format!("{target}{joint}followed=1")) {
+                let separator = if target.contains('?') { '&' } else { '?' };
+                if let Ok(value) = HeaderValue::try_from(format!("{target}{separator}followed=1")) {
                     answer.headers.insert(LOCATION, value);
                 }
                 Some(answer)
@@ -133,14 +133,14 @@ impl FaultKind {
             Self::Html => {
                 let page = "<!DOCTYPE html>\n<html><head><title>Just a moment</title></head>\
                             <body><h1>Checking your browser</h1></body></html>\n";
-                Some(whole(page, "text/html; charset=utf-8"))
+                Some(success(page, "text/html; charset=utf-8"))
             }
-            Self::Garbage => Some(whole(
+            Self::Garbage => Some(success(
                 "{\"limit\":20,\"offset\":0,\"total\":3,\"results\":[{\"rune\":{\"id",
                 JSON,
             )),
             Self::Oversize { bytes, declared } => {
-                let mut answer = whole("", JSON);
+                let mut answer = success("", JSON);
                 answer.headers.remove(CONTENT_LENGTH);
                 if *declared {
                     answer
@@ -154,58 +154,58 @@ impl FaultKind {
     }
 }
 
-fn whole(body: &str, content_type: &'static str) -> Answer {
+fn success(body: &str, content_type: &'static str) -> Answer {
     Answer::provider(StatusCode::OK, "").with_body(content_type, body.to_owned())
 }
 
-/// An oversize body is at least as long as its two ends.
+/// The length of an oversize body: as ordered, but at least that of its start and end.
 pub(super) fn oversize_length(bytes: u64) -> u64 {
     bytes.max((OVERSIZE_ENDS.0.len() + OVERSIZE_ENDS.1.len()) as u64)
 }
 
-/// The faults that wait.
+/// The queued faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults(VecDeque<Fault>);
 
 impl Faults {
-    pub(super) fn order(&mut self, fault: Fault) {
-        if fault.times > 0 && self.0.len() < MOST_WAITING {
+    pub(super) fn push(&mut self, fault: Fault) {
+        if fault.times > 0 && self.0.len() < MAX_QUEUED {
             self.0.push_back(fault);
         }
     }
 
-    /// Clears those of the server with this API; all of them for [`Api::Both`].
+    /// Clears the faults of the server of this API; all faults for [`Api::Both`].
     pub(super) fn clear(&mut self, api: Api) {
         self.0.retain(|fault| api != Api::Both && fault.api != api);
     }
 
-    /// Takes the first fault that is meant for this raw path at the server with this API.
+    /// Takes the first fault that applies to this raw path at the server of this API.
     pub(super) fn take(&mut self, api: Api, path: &str) -> Option<FaultKind> {
-        let meant = |fault: &Fault| {
+        let applies = |fault: &Fault| {
             let here = fault.api == Api::Both || fault.api == api;
             let prefix = fault.path.as_deref();
             here && prefix.is_none_or(|prefix| path.starts_with(prefix))
         };
-        let place = self.0.iter().position(meant)?;
-        let fault = self.0.get_mut(place)?;
+        let position = self.0.iter().position(applies)?;
+        let fault = self.0.get_mut(position)?;
         fault.times -= 1;
         if fault.times > 0 {
             return Some(fault.kind.clone());
         }
-        self.0.remove(place).map(|fault| fault.kind)
+        self.0.remove(position).map(|fault| fault.kind)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Api, Fault, FaultKind, Faults, MOST_WAITING};
+    use super::{Api, Fault, FaultKind, Faults, MAX_QUEUED};
 
     #[test]
-    fn faults_strike_in_order_as_often_as_ordered() {
+    fn faults_apply_in_order_as_often_as_queued() {
         let mut faults = Faults::default();
-        faults.order(Fault::once(FaultKind::Html).on("/runes/v1/blocks/"));
-        faults.order(Fault::once(FaultKind::Close).times(2));
-        faults.order(Fault::once(FaultKind::Garbage).times(0));
+        faults.push(Fault::once(FaultKind::Html).on("/runes/v1/blocks/"));
+        faults.push(Fault::once(FaultKind::Close).times(2));
+        faults.push(Fault::once(FaultKind::Garbage).times(0));
         for (path, expected) in [
             ("/ordinals/v1/", Some(FaultKind::Close)),
             ("/runes/v1/blocks/1/activity", Some(FaultKind::Html)),
@@ -217,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_of_one_server_strikes_at_no_other() {
+    fn a_fault_of_one_server_does_not_apply_to_the_other() {
         let mut faults = Faults::default();
-        faults.order(Fault::once(FaultKind::Html).at(Api::Runes).times(2));
-        faults.order(Fault::once(FaultKind::Close).at(Api::Ordinals));
-        faults.order(Fault::once(FaultKind::Garbage));
+        faults.push(Fault::once(FaultKind::Html).at(Api::Runes).times(2));
+        faults.push(Fault::once(FaultKind::Close).at(Api::Ordinals));
+        faults.push(Fault::once(FaultKind::Garbage));
         for (api, expected) in [
             (Api::Both, Some(FaultKind::Garbage)),
             (Api::Both, None),
@@ -238,18 +238,18 @@ mod tests {
     }
 
     #[test]
-    fn waiting_faults_are_bounded_and_cleared() {
+    fn queued_faults_are_bounded_and_cleared() {
         let mut faults = Faults::default();
-        for _ in 0..2 * MOST_WAITING {
-            faults.order(Fault::once(FaultKind::Close));
+        for _ in 0..2 * MAX_QUEUED {
+            faults.push(Fault::once(FaultKind::Close));
         }
-        assert_eq!(faults.0.len(), MOST_WAITING);
+        assert_eq!(faults.0.len(), MAX_QUEUED);
         faults.clear(Api::Both);
         assert_eq!(faults.take(Api::Both, "/"), None);
     }
 
     #[test]
-    fn a_redirect_shows_when_it_is_followed() {
+    fn a_redirect_adds_a_parameter_to_the_target() {
         for (target, location) in [("/a", "/a?followed=1"), ("/a?b=1", "/a?b=1&followed=1")] {
             let answer = FaultKind::Redirect.answer(target).expect("an answer");
             assert_eq!(answer.headers["location"], location);

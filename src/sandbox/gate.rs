@@ -1,9 +1,8 @@
-//! The gate: what a hosted provider puts before the reference, its key check and its rate limit.
+//! The key check and rate limit that a hosted provider puts in front of the reference.
 //!
-//! Called by `server` for each request that no fault replaced. The reference itself knows neither and takes any key; the
-//! forms here are those that providers document. Invariants: a key is never kept, logged or echoed; a refused
-//! request costs nothing of the limit; a preflight passes, for a browser sends no key with it. Deliberately absent:
-//! accounts, quotas by month.
+//! `server` calls it for each request that has no fault with an answer. The reference itself has neither; the forms here
+//! are those that providers document. Invariants: a key is never kept, logged or echoed; a refused request does not count
+//! against the limit; a CORS preflight passes, since browsers send no key with it. There are no monthly quotas.
 
 use http::header::{HeaderName, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -15,8 +14,8 @@ const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
 
-/// Lets a request pass, with what its answer must tell of the limit, or refuses it with the answer.
-pub(super) fn pass(
+/// Checks key and rate limit. Returns the decision for [`add_limit_fields`] (none without a limit), or the refusal.
+pub(super) fn check(
     required: Option<&str>,
     limiter: Option<&mut Limiter>,
     method: &Method,
@@ -39,30 +38,30 @@ pub(super) fn pass(
     let Some(limiter) = limiter else {
         return Ok(None);
     };
-    let verdict = limiter.take(key, now);
-    if verdict.granted {
-        return Ok(Some(verdict));
+    let decision = limiter.take(key, now);
+    if decision.granted {
+        return Ok(Some(decision));
     }
     let mut answer =
         Answer::provider(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests").for_method(method);
     answer
         .headers
-        .insert(RETRY_AFTER, HeaderValue::from(verdict.reset));
-    tell(&mut answer, verdict);
+        .insert(RETRY_AFTER, HeaderValue::from(decision.reset));
+    add_limit_fields(&mut answer, decision);
     Err(Box::new(answer))
 }
 
-/// Adds the fields of the limit to an answer; `ratelimit-reset` is in seconds to go.
-pub(super) fn tell(answer: &mut Answer, verdict: RateDecision) {
+/// Adds the rate limit's fields to an answer; `ratelimit-reset` is in seconds from now.
+pub(super) fn add_limit_fields(answer: &mut Answer, decision: RateDecision) {
     answer
         .headers
-        .insert(LIMIT, HeaderValue::from(verdict.limit));
+        .insert(LIMIT, HeaderValue::from(decision.limit));
     answer
         .headers
-        .insert(REMAINING, HeaderValue::from(verdict.remaining));
+        .insert(REMAINING, HeaderValue::from(decision.remaining));
     answer
         .headers
-        .insert(RESET, HeaderValue::from(verdict.reset));
+        .insert(RESET, HeaderValue::from(decision.reset));
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue, Method};
 
-    use super::{Limiter, pass};
+    use super::{Limiter, check};
 
     fn with_key(key: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(
@@ -91,7 +90,7 @@ mod tests {
             (Some("k1, k2"), with_key("k2"), Method::GET, true),
             (Some("k"), HeaderMap::new(), Method::OPTIONS, true),
         ] {
-            let result = pass(required, None, &method, &headers, 0);
+            let result = check(required, None, &method, &headers, 0);
             assert_eq!(result.is_ok(), passes, "{required:?}");
             if let Err(answer) = result {
                 assert_eq!(answer.status, 401);
@@ -101,11 +100,11 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_limit_is_a_429_that_says_when_to_come_back() {
+    fn a_request_beyond_the_limit_gets_429_with_retry_after() {
         let mut limiter = Limiter::new(NonZeroU32::MIN);
         let headers = with_key("k");
-        assert!(pass(None, Some(&mut limiter), &Method::GET, &headers, 0).is_ok());
-        let refusal = pass(None, Some(&mut limiter), &Method::GET, &headers, 1_500)
+        assert!(check(None, Some(&mut limiter), &Method::GET, &headers, 0).is_ok());
+        let refusal = check(None, Some(&mut limiter), &Method::GET, &headers, 1_500)
             .expect_err("the limit is one");
         assert_eq!(refusal.status, 429);
         let expected = [

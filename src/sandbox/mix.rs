@@ -1,14 +1,13 @@
-//! Mixing: the one source of "chance" in the sandbox.
+//! Pseudo-random values: the only source of randomness in the sandbox.
 //!
-//! Called by `chain`, `runes`, `tokens` and `server` whenever something must look random and yet be the same for the
-//! same seed. The mixer is a bijection of the 64-bit words, so an identifier made with it can be read backwards
-//! (`unmix`) and the model needs no index of its transactions. Invariant: equal arguments give equal results, on every
-//! machine and in every version. Deliberately absent: any real randomness, and any claim to be unpredictable.
+//! Used for whatever must look random and be the same for the same seed. The mixer is a bijection of 64-bit words, so an
+//! identifier made with it can be inverted (`unmix`) and the model needs no index of transactions. Invariant: equal
+//! arguments give equal results on every machine and in every version. The values are predictable.
 
-/// Odd constant that separates consecutive states of a [`Stream`].
+/// The odd increment between two states of a [`Stream`].
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Characters of bech32, in the order of their values.
+/// The characters of bech32 in the order of their values.
 const BECH32: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 
 /// Mixes one word; a bijection.
@@ -18,7 +17,7 @@ pub(super) const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// Undoes [`mix`].
+/// The inverse of [`mix`].
 pub(super) const fn unmix(word: u64) -> u64 {
     let word = (word ^ (word >> 31) ^ (word >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
     let word = (word ^ (word >> 27) ^ (word >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
@@ -30,13 +29,13 @@ pub(super) const fn mix2(first: u64, second: u64) -> u64 {
     mix(first ^ mix(second.wrapping_add(STEP)))
 }
 
-/// Reads a word as a share in 0..1, for comparison with a probability.
+/// Maps a word to 0..1, for comparison with a probability.
 pub(super) fn share(word: u64) -> f64 {
-    // 53 bits are what a double holds exactly, so the result stays below one.
+    // A double holds 53 bits exactly, so the result is below one.
     (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// A run of mixed words that belongs to one thing (a transaction, an address).
+/// A sequence of mixed words for one object (a transaction, an address).
 pub(super) struct Stream(u64);
 
 impl Stream {
@@ -56,7 +55,7 @@ impl Stream {
     }
 }
 
-/// Appends an address that looks like a segwit or a taproot one. It carries no valid checksum: nothing may be sent to it.
+/// Appends an address in the form of segwit or taproot. Its checksum is invalid, so that nothing can be sent to it.
 pub(super) fn push_address(out: &mut String, identity: u64) {
     let mut stream = Stream::new(mix(identity));
     let (prefix, length) = if identity & 1 == 0 {
@@ -76,7 +75,7 @@ pub(super) fn push_address(out: &mut String, identity: u64) {
     }
 }
 
-/// True where `text` consists of hex digits in lower case only.
+/// True if `text` consists of lower-case hex digits only.
 pub(super) fn is_lower_hex(text: &str) -> bool {
     text.bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
@@ -87,7 +86,7 @@ mod tests {
     use super::{Stream, mix, push_address, share, unmix};
 
     #[test]
-    fn mixing_is_undone() {
+    fn unmix_inverts_mix() {
         for word in [0, 1, 42, u64::MAX, 0x0012_3456_789a_bcde, 840_000 << 32] {
             assert_eq!(unmix(mix(word)), word);
             assert_eq!(mix(unmix(word)), word);
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_zero_is_no_division_by_zero() {
+    fn a_bound_of_zero_counts_as_one() {
         assert_eq!(Stream::new(7).below(0), 0);
     }
 }

@@ -1,7 +1,7 @@
-//! Bodies as they are sent: whole, in pieces with pauses, broken off, or far too large.
+//! Response bodies: whole, in pieces with pauses, truncated, or oversize.
 //!
-//! Made by `server` from an answer and, where one struck, a fault. Invariant: an oversize body never exists as a whole
-//! in memory. Deliberately absent: trailers and compression, which the reference does not use.
+//! Made by `server` from an answer and its fault. Invariant: an oversize body is never held in memory as a whole. Trailers
+//! and compression are not implemented; the reference does not use them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,20 +15,20 @@ use tokio::time::{Sleep, sleep};
 
 use super::faults::{OVERSIZE_ENDS, oversize_length};
 
-static BLANKS: [u8; 16 * 1024] = [b' '; 16 * 1024];
+static SPACES: [u8; 16 * 1024] = [b' '; 16 * 1024];
 
-/// Long enough for the first half of a truncated body to leave the process before the connection closes.
+/// The time between the first half of a truncated body and the close of the connection, so that the half is sent.
 const FLUSH: Duration = Duration::from_millis(5);
 
-/// A body of the sandbox.
+/// A response body.
 #[derive(Debug)]
 pub(super) struct Payload {
     pieces: VecDeque<Bytes>,
-    /// Blanks that follow the first piece.
-    blanks: u64,
+    /// The number of spaces after the first piece.
+    spaces: u64,
     pause: Duration,
-    /// The body fails when all pieces are out.
-    breaks: bool,
+    /// Whether the body fails after its last piece.
+    fails: bool,
     waiting: Option<Pin<Box<Sleep>>>,
     length: Option<u64>,
 }
@@ -43,15 +43,15 @@ impl Payload {
         };
         Self {
             pieces,
-            blanks: 0,
+            spaces: 0,
             pause: Duration::ZERO,
-            breaks: false,
+            fails: false,
             waiting: None,
             length,
         }
     }
 
-    /// The same in up to sixteen pieces, with a pause before each but the first.
+    /// The body in up to sixteen pieces, with a pause before each but the first.
     pub(super) fn drip(body: &Bytes, pause: Duration) -> Self {
         let size = body.len().div_ceil(16).max(1);
         let pieces = (0..body.len())
@@ -65,44 +65,44 @@ impl Payload {
         }
     }
 
-    /// The first half, and then a failure.
+    /// The first half, then a failure.
     pub(super) fn truncated(body: &Bytes) -> Self {
         let half = body.slice(..body.len() / 2);
         Self {
-            breaks: true,
+            fails: true,
             length: None,
             ..Self::whole(half)
         }
     }
 
-    /// JSON of so many bytes, nearly all of them blanks.
+    /// A JSON body of this length that consists mostly of spaces.
     pub(super) fn oversize(bytes: u64, declared: bool) -> Self {
         let (head, tail) = OVERSIZE_ENDS;
         let total = oversize_length(bytes);
-        let blanks = total - (head.len() + tail.len()) as u64;
+        let spaces = total - (head.len() + tail.len()) as u64;
         let pieces = VecDeque::from([
             Bytes::from_static(head.as_bytes()),
             Bytes::from_static(tail.as_bytes()),
         ]);
         Self {
             pieces,
-            blanks,
+            spaces,
             length: declared.then_some(total),
             ..Self::whole(Bytes::new())
         }
     }
 
     fn next_piece(&mut self) -> Option<Bytes> {
-        // One piece left means that the head of an oversize body is out and the tail is to come.
-        if self.blanks > 0 && self.pieces.len() == 1 {
-            let size = self.blanks.min(BLANKS.len() as u64);
-            self.blanks -= size;
-            return Some(Bytes::from_static(&BLANKS[..size as usize]));
+        // With one piece left, the start of an oversize body is sent and its end is not.
+        if self.spaces > 0 && self.pieces.len() == 1 {
+            let size = self.spaces.min(SPACES.len() as u64);
+            self.spaces -= size;
+            return Some(Bytes::from_static(&SPACES[..size as usize]));
         }
         let piece = self.pieces.pop_front()?;
         if !self.pause.is_zero() && !self.pieces.is_empty() {
             self.waiting = Some(Box::pin(sleep(self.pause)));
-        } else if self.breaks && self.pieces.is_empty() {
+        } else if self.fails && self.pieces.is_empty() {
             self.waiting = Some(Box::pin(sleep(FLUSH)));
         }
         Some(piece)
@@ -123,13 +123,13 @@ impl Body for Payload {
         }
         match self.next_piece() {
             Some(piece) => Poll::Ready(Some(Ok(Frame::data(piece)))),
-            None if self.breaks => Poll::Ready(Some(Err(io::Error::other("truncated to order")))),
+            None if self.fails => Poll::Ready(Some(Err(io::Error::other("truncated on purpose")))),
             None => Poll::Ready(None),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pieces.is_empty() && !self.breaks
+        self.pieces.is_empty() && !self.fails
     }
 
     fn size_hint(&self) -> SizeHint {

@@ -1,25 +1,24 @@
-//! Counting within a sliding window, and the provider's rate limit that is made of it.
+//! Sliding windows, and the provider's rate limit.
 //!
-//! Windows are used by `counts` as well; the limiter by `gate`. Time is an argument, in milliseconds since any fixed
-//! point. Invariants: no span of the window's length, wherever it begins, is ever granted more than the limit; memory is
-//! bounded by the length of the window in milliseconds, not by the number of requests. Deliberately absent: a limit by
-//! address (everything comes from one gateway) and by second or month.
+//! `counts` uses the windows, `gate` the limiter. Time is an argument, in milliseconds from any fixed point. Invariants: no
+//! span of the window's length holds more granted requests than the limit; memory is bounded by the window's length in
+//! milliseconds. There are no limits by address, second or month.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 
-/// The provider's window.
+/// The length of the rate limit's window in milliseconds.
 const MINUTE: u64 = 60_000;
 
-/// So many keys have a window of their own; those beyond share one.
-const MOST_KEYS: usize = 64;
+/// The number of keys with their own window; further keys share one.
+const MAX_KEYS: usize = 64;
 
-/// How much happened within the last `span` milliseconds, exact to the millisecond.
+/// The number of events within the last `span` milliseconds, exact to the millisecond.
 #[derive(Clone, Debug)]
 pub(super) struct RateWindow {
     span: u64,
-    /// Moments and how much happened then; the oldest first.
+    /// Times and the number of events at each; the oldest first.
     log: VecDeque<(u64, u32)>,
     sum: u32,
 }
@@ -33,7 +32,7 @@ impl RateWindow {
         }
     }
 
-    /// What happened in the `span` that ends now; a thing exactly `span` old has left.
+    /// The number of events less than `span` old.
     pub(super) fn sum(&mut self, now: u64) -> u32 {
         while let Some((moment, count)) = self.log.front().copied() {
             if moment.saturating_add(self.span) > now {
@@ -45,11 +44,11 @@ impl RateWindow {
         self.sum
     }
 
-    /// Notes one more and gives the new sum.
+    /// Adds an event and returns the new sum.
     pub(super) fn add(&mut self, now: u64) -> u32 {
         self.sum(now);
         match self.log.back_mut() {
-            // Clocks of several tasks may be read out of order by a hair; the log stays sorted.
+            // Tasks may report times slightly out of order; the log stays sorted.
             Some((moment, count)) if *moment >= now => *count += 1,
             _ => self.log.push_back((now, 1)),
         }
@@ -57,7 +56,7 @@ impl RateWindow {
         self.sum
     }
 
-    /// Milliseconds until the oldest leaves; zero where nothing is held.
+    /// Milliseconds until the oldest event leaves the window; zero if it is empty.
     fn frees_in(&self, now: u64) -> u64 {
         self.log.front().map_or(0, |(moment, _)| {
             moment.saturating_add(self.span).saturating_sub(now)
@@ -65,7 +64,7 @@ impl RateWindow {
     }
 }
 
-/// What the limiter says of one request.
+/// The limiter's decision on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateDecision {
     pub(super) granted: bool,
@@ -79,9 +78,9 @@ pub(super) struct RateDecision {
 #[derive(Debug)]
 pub(super) struct Limiter {
     limit: NonZeroU32,
-    /// By a digest of the key: keys themselves are not kept.
+    /// By the hash of the key, so that keys are not kept.
     windows: HashMap<u64, RateWindow>,
-    digest: RandomState,
+    hasher: RandomState,
 }
 
 impl Limiter {
@@ -89,14 +88,14 @@ impl Limiter {
         Self {
             limit,
             windows: HashMap::new(),
-            digest: RandomState::new(),
+            hasher: RandomState::new(),
         }
     }
 
-    /// Takes one request of this key; what is refused does not count against the limit.
+    /// Decides on a request with this key. Refused requests do not count against the limit.
     pub(super) fn take(&mut self, key: Option<&[u8]>, now: u64) -> RateDecision {
-        let mut slot = key.map_or(0, |key| self.digest.hash_one(key));
-        if !self.windows.contains_key(&slot) && self.windows.len() >= MOST_KEYS {
+        let mut slot = key.map_or(0, |key| self.hasher.hash_one(key));
+        if !self.windows.contains_key(&slot) && self.windows.len() >= MAX_KEYS {
             slot = 0;
         }
         let window = self
@@ -122,7 +121,7 @@ mod tests {
     use super::{Limiter, MINUTE, RateDecision, RateWindow};
 
     #[test]
-    fn a_window_slides() {
+    fn the_sum_is_that_of_the_last_second() {
         let mut window = RateWindow::new(1_000);
         for (now, sum) in [
             (0, 1),
@@ -139,32 +138,32 @@ mod tests {
         assert_eq!(
             window.add(8_999),
             2,
-            "a clock that is a hair behind counts as now"
+            "a time before the last one counts as the last one"
         );
     }
 
     #[test]
     fn the_limit_holds_over_every_minute() {
         let mut limiter = Limiter::new(NonZeroU32::new(2).expect("not zero"));
-        let verdict = |granted, remaining, reset| RateDecision {
+        let decision = |granted, remaining, reset| RateDecision {
             granted,
             limit: 2,
             remaining,
             reset,
         };
         for (now, expected) in [
-            (0, verdict(true, 1, 60)),
-            (30_500, verdict(true, 0, 30)),
-            (59_999, verdict(false, 0, 1)),
-            (MINUTE, verdict(true, 0, 31)),
-            (MINUTE + 1, verdict(false, 0, 31)),
+            (0, decision(true, 1, 60)),
+            (30_500, decision(true, 0, 30)),
+            (59_999, decision(false, 0, 1)),
+            (MINUTE, decision(true, 0, 31)),
+            (MINUTE + 1, decision(false, 0, 31)),
         ] {
             assert_eq!(limiter.take(None, now), expected, "at {now}");
         }
     }
 
     #[test]
-    fn keys_have_budgets_of_their_own_and_are_bounded_in_number() {
+    fn each_key_has_its_own_limit_and_their_number_is_bounded() {
         let mut limiter = Limiter::new(NonZeroU32::MIN);
         assert!(limiter.take(Some(b"a"), 0).granted);
         assert!(limiter.take(Some(b"b"), 0).granted);
@@ -172,6 +171,6 @@ mod tests {
         let granted = (0..500u32)
             .filter(|n| limiter.take(Some(&n.to_be_bytes()), 0).granted)
             .count();
-        assert!(granted <= super::MOST_KEYS);
+        assert!(granted <= super::MAX_KEYS);
     }
 }

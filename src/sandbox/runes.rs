@@ -1,9 +1,9 @@
-//! Rune activity: what a transaction did, and the bytes of an item.
+//! Rune activity: the events of a transaction, and the bytes of an item.
 //!
-//! Called by `api` for both lists. One function writes an item, so the same event has the same bytes in the list of
-//! its block and in that of its transaction. Invariants: members come in the order of the reference and are absent, not
-//! null, where it leaves them out; an amount has exactly the rune's divisibility in fraction digits; ids of runes
-//! outside the block are of earlier heights. Deliberately absent: balances that add up, and supply.
+//! `api` uses it for both lists. One function writes items, so an event has the same bytes in the list of its block and
+//! of its transaction. Invariants: members are in the reference's order, and absent (not null) where it omits them; an
+//! amount has exactly as many fraction digits as the rune's divisibility; runes etched outside the block are from earlier
+//! heights. Balances that add up, and supply, are not modelled.
 
 use std::fmt::Write;
 
@@ -21,7 +21,7 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// All of them, in the order in which the reference declares them.
+    /// All kinds, in the reference's order.
     pub(super) const ALL: [Self; 5] = [
         Self::Etching,
         Self::Mint,
@@ -41,16 +41,16 @@ impl Operation {
     }
 }
 
-/// A rune that an event is about.
+/// The rune of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
-    /// Its place in [`KNOWN`].
+    /// An index in [`KNOWN`].
     Known(usize),
-    /// The one that this very transaction etches.
+    /// The rune that this transaction etches.
     Etched,
 }
 
-/// One thing that a transaction did.
+/// An event of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) operation: Operation,
@@ -61,7 +61,7 @@ pub(super) struct Event {
     receiver: Option<u64>,
 }
 
-/// Runes that were etched below the model's first block: spaced name and divisibility.
+/// Runes etched before the model's first block: spaced name and divisibility.
 const KNOWN: [(&str, u8); 20] = [
     ("UNCOMMON•GOODS", 0),
     ("GATE•KEEPER•COIN", 2),
@@ -85,7 +85,7 @@ const KNOWN: [(&str, u8); 20] = [
     ("ZZZZZ•HOLLOW•OAK", 2),
 ];
 
-/// What an event's location says.
+/// The location of an event.
 pub(super) struct Site<'a> {
     pub(super) chain: &'a Chain,
     pub(super) block: &'a Block,
@@ -104,7 +104,7 @@ pub(super) fn events(chain: &Chain, placed: Placed, out: &mut Vec<Event>) {
         transfer(&mut chance, pairs, out);
         return;
     }
-    // Etchings get their numbers from a range of 64 for each height, so only the first transactions may etch.
+    // Each height has 64 rune numbers, so only its first 64 transactions may etch.
     let may_etch = key.fork == 0 && key.number < 64;
     match chance.below(32) {
         0 if may_etch => etching(&mut chance, out),
@@ -210,7 +210,7 @@ fn burn(chance: &mut Stream, vout: Option<u16>) -> Event {
 }
 
 const fn pick_rune(chance: &mut Stream) -> Subject {
-    // The first rune is by far the most moved one, as on the real chain.
+    // The first rune is by far the most active one, as on the real chain.
     if chance.below(3) == 0 {
         Subject::Known(0)
     } else {
@@ -218,12 +218,12 @@ const fn pick_rune(chance: &mut Stream) -> Subject {
     }
 }
 
-/// Addresses come back: a small town, not a crowd.
+/// One of 700 addresses, so that addresses recur.
 const fn pick_address(chance: &mut Stream) -> u64 {
     chance.below(700)
 }
 
-/// Mostly small amounts, and one in sixteen far beyond what a u64 holds.
+/// Mostly small amounts; one in sixteen exceeds a u64.
 const fn pick_amount(chance: &mut Stream) -> u128 {
     match chance.below(16) {
         0 => (chance.next() as u128 | 1 << 63) << 20,
@@ -232,7 +232,7 @@ const fn pick_amount(chance: &mut Stream) -> u128 {
     }
 }
 
-/// Appends the bytes of one item.
+/// Appends an item as JSON.
 pub(super) fn push_item(out: &mut String, site: &Site<'_>, event: &Event) {
     let divisibility = push_rune(out, site, event.subject);
     let Site {
@@ -274,17 +274,17 @@ pub(super) fn push_item(out: &mut String, site: &Site<'_>, event: &Event) {
     out.push('}');
 }
 
-/// Appends the opening brace and the rune; gives its divisibility.
+/// Appends the opening brace and the rune; returns its divisibility.
 fn push_rune(out: &mut String, site: &Site<'_>, subject: Subject) -> u8 {
     let origin = site.chain.origin();
     let (id, number, spaced, divisibility) = match subject {
         Subject::Known(0) => ("1:0".to_owned(), 0, KNOWN[0].0.to_owned(), KNOWN[0].1),
-        Subject::Known(place) => {
-            let (spaced, divisibility) = KNOWN[place];
-            let height = origin.saturating_sub(11 * place as u32);
+        Subject::Known(index) => {
+            let (spaced, divisibility) = KNOWN[index];
+            let height = origin.saturating_sub(11 * index as u32);
             (
-                format!("{height}:{}", 3 + 7 * place),
-                place as u64,
+                format!("{height}:{}", 3 + 7 * index),
+                index as u64,
                 spaced.to_owned(),
                 divisibility,
             )
@@ -321,7 +321,7 @@ fn etched_name(chance: u64) -> String {
     name
 }
 
-/// Appends `raw` with its last `digits` digits behind the point; no point where there are none.
+/// Appends `raw` with its last `digits` digits after the decimal point; without a point if `digits` is zero.
 pub(super) fn push_decimal(out: &mut String, raw: u128, digits: u8) {
     let digits = usize::from(digits);
     let text = format!("{raw:0>width$}", width = digits + 1);

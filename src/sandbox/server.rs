@@ -1,9 +1,9 @@
-//! The server: sockets, time, and the order in which a request meets faults, gate and model.
+//! The server: sockets, time, and the order of faults, gate and model for a request.
 //!
-//! Called through `Sandbox::serve`. This is the one place of the sandbox that reads a clock (tokio's). A request's
-//! answer is decided before its latency is waited for, as a query sees the chain before its reply is sent; so an answer
-//! may be older than the chain by the latency. Invariants: no lock is held across an await; all tasks end with
-//! `serve`. Deliberately absent: HTTP/2, TLS, limits on connections.
+//! Called by `Sandbox::serve`. Only this module of the sandbox reads a clock (tokio's). A request's answer is decided
+//! before its latency begins, as a database query sees the chain before its reply is sent; an answer can therefore be
+//! older than the chain by its latency. Invariants: no lock is held across an await; all tasks end with `serve`. HTTP/2,
+//! TLS and connection limits are not implemented.
 
 use std::fmt;
 use std::pin::pin;
@@ -25,22 +25,22 @@ use super::faults::FaultKind;
 use super::payload::Payload;
 use super::{Sandbox, gate, target};
 
-/// The reference keeps idle connections for so long.
+/// How long the reference keeps idle connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(72);
 
-/// What a service says to have its connection closed without an answer.
+/// The service's error that closes the connection without an answer.
 #[derive(Debug)]
-struct Hangup;
+struct CloseConnection;
 
-impl fmt::Display for Hangup {
+impl fmt::Display for CloseConnection {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("closed to order")
+        formatter.write_str("closed on purpose")
     }
 }
 
-impl std::error::Error for Hangup {}
+impl std::error::Error for CloseConnection {}
 
-/// Serves until `stop` resolves; then every connection is dropped at once.
+/// Serves until `stop` resolves, then drops every connection.
 pub(super) async fn serve(
     sandbox: Sandbox,
     api: Api,
@@ -49,8 +49,8 @@ pub(super) async fn serve(
 ) {
     let mut stop = pin!(stop);
     let mut connections = JoinSet::new();
-    let epoch = *sandbox.inner.epoch.get_or_init(Instant::now);
-    let mut blocks = pin!(bring_blocks(&sandbox));
+    let started = *sandbox.inner.started.get_or_init(Instant::now);
+    let mut blocks = pin!(add_timed_blocks(&sandbox));
     loop {
         tokio::select! {
             biased;
@@ -59,10 +59,10 @@ pub(super) async fn serve(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(sandbox.clone(), api, stream, epoch));
+                    connections.spawn(connection(sandbox.clone(), api, stream, started));
                 }
                 Err(error) => {
-                    // Out of descriptors, mostly: trying again at once would only spin.
+                    // Mostly a lack of file descriptors: wait instead of spinning.
                     tracing::warn!(%error, "the sandbox cannot accept");
                     sleep(Duration::from_millis(20)).await;
                 }
@@ -71,26 +71,26 @@ pub(super) async fn serve(
     }
 }
 
-/// Lets blocks arrive where the settings say so; never returns. Of several servers of a sandbox one does it, and another
-/// takes over when that one stops.
-async fn bring_blocks(sandbox: &Sandbox) {
+/// Adds blocks at the interval of the settings; never returns. One server of a sandbox does so at a time, and another
+/// continues when it stops.
+async fn add_timed_blocks(sandbox: &Sandbox) {
     let Some(every) = sandbox.inner.settings.block_every else {
         return std::future::pending().await;
     };
     let every = every.max(Duration::from_millis(1));
-    let _alone = sandbox.inner.bringing.lock().await;
+    let _only_timer = sandbox.inner.block_timer.lock().await;
     let mut blocks = interval_at(Instant::now() + every, every);
     blocks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         blocks.tick().await;
-        sandbox.next_block();
+        sandbox.add_timed_block();
     }
 }
 
-async fn connection(sandbox: Sandbox, api: Api, stream: TcpStream, epoch: Instant) {
-    // Without this a body in pieces waits for acknowledgements.
+async fn connection(sandbox: Sandbox, api: Api, stream: TcpStream, started: Instant) {
+    // Otherwise a body in pieces waits for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(|request| respond(&sandbox, api, request, epoch));
+    let service = service_fn(|request| respond(&sandbox, api, request, started));
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -99,7 +99,7 @@ async fn connection(sandbox: Sandbox, api: Api, stream: TcpStream, epoch: Instan
         .serve_connection(TokioIo::new(stream), service)
         .await
     {
-        // Clients leave and faults close connections: both are daily business here.
+        // Usual here: clients disconnect, and faults close connections.
         tracing::trace!(%error, "a connection of the sandbox ended");
     }
 }
@@ -108,8 +108,8 @@ async fn respond(
     sandbox: &Sandbox,
     api: Api,
     request: Request<Incoming>,
-    epoch: Instant,
-) -> Result<Response<Payload>, Hangup> {
+    started: Instant,
+) -> Result<Response<Payload>, CloseConnection> {
     let target = request
         .uri()
         .path_and_query()
@@ -119,18 +119,18 @@ async fn respond(
         let answer = Answer::provider(status, "").with_body(super::answer::JSON, body.to_string());
         return Ok(response(&answer, Payload::whole(answer.body.clone())));
     }
-    let now = u64::try_from(epoch.elapsed().as_millis()).unwrap_or(u64::MAX);
+    let now = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let (path, _) = target::split(target);
     let route = Route::of(api, path).unwrap_or(Route::Unknown);
-    let number = sandbox.arrive(api, &route, now);
+    let number = sandbox.count_request(api, &route, now);
     let fault = sandbox.faults().take(api, path);
     if fault == Some(FaultKind::Close) {
-        sandbox.leave(api, None);
-        return Err(Hangup);
+        sandbox.count_answer(api, None);
+        return Err(CloseConnection);
     }
     let settings = &sandbox.inner.settings;
-    let instead = fault.as_ref().and_then(|fault| fault.answer(target));
-    let answer = match instead {
+    let replacement = fault.as_ref().and_then(|fault| fault.answer(target));
+    let answer = match replacement {
         Some(answer) => answer.for_method(request.method()),
         None => right_answer(sandbox, api, &request, target, number, now),
     };
@@ -147,11 +147,11 @@ async fn respond(
     let bodiless =
         request.method() == http::Method::HEAD || answer.status == StatusCode::NOT_MODIFIED;
     if fault == Some(FaultKind::Truncate) && (bodiless || answer.body.is_empty()) {
-        // There is no body to break off, so breaking off means no answer.
-        sandbox.leave(api, None);
-        return Err(Hangup);
+        // Without a body to truncate, there is no answer.
+        sandbox.count_answer(api, None);
+        return Err(CloseConnection);
     }
-    sandbox.leave(api, Some(answer.status));
+    sandbox.count_answer(api, Some(answer.status));
     let payload = match fault {
         _ if bodiless => Payload::whole(answer.body.clone()),
         Some(FaultKind::Truncate) => Payload::truncated(&answer.body),
@@ -162,7 +162,7 @@ async fn respond(
     Ok(response(&answer, payload))
 }
 
-/// The answer without faults: gate, then chance, then the model.
+/// The answer without a fault: the gate's refusal, a random error, or the model's answer.
 fn right_answer(
     sandbox: &Sandbox,
     api: Api,
@@ -172,29 +172,29 @@ fn right_answer(
     now: u64,
 ) -> Answer {
     let required = sandbox.inner.settings.require_key.as_deref();
-    let passed = gate::pass(
+    let checked = gate::check(
         required,
         sandbox.limiter(api).as_mut(),
         request.method(),
         request.headers(),
         now,
     );
-    let verdict = match passed {
-        Ok(verdict) => verdict,
+    let decision = match checked {
+        Ok(decision) => decision,
         Err(refusal) => return *refusal,
     };
     let mut answer = sandbox
         .model()
         .answer_at(api, request.method(), target, request.headers());
-    if answer.database && sandbox.inner.settings.strikes(number) {
-        // Half of the time it is the look-up for the tag that runs out of time.
+    if answer.database && sandbox.inner.settings.is_error(number) {
+        // In half of the cases the query for the tag succeeds, and the answer has one.
         answer = sandbox
             .model()
             .timed_out(target, number.is_multiple_of(2))
             .for_method(request.method());
     }
-    if let Some(verdict) = verdict {
-        gate::tell(&mut answer, verdict);
+    if let Some(decision) = decision {
+        gate::add_limit_fields(&mut answer, decision);
     }
     answer
 }

@@ -1,7 +1,6 @@
-//! Settings: what a sandbox is like.
+//! The sandbox's settings, made by the command line and by tests.
 //!
-//! Made by the command line and by tests, read by the other rooms of the sandbox. Invariant: printing them never prints
-//! a key. Deliberately absent: parsing, which is the command line's, and refusals: any value works.
+//! Every value works. Invariant: keys are never printed.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,34 +8,34 @@ use std::time::Duration;
 
 use super::mix;
 
-/// What a sandbox is like. Values out of bounds are brought within them, never refused.
+/// The properties of a sandbox. Values out of bounds are clamped.
 #[derive(Clone)]
 pub struct Settings {
-    /// Everything is made from it.
+    /// All contents follow from it.
     pub seed: u64,
-    /// Height of the lowest block.
+    /// The height of the lowest block.
     pub start_height: u32,
-    /// How many blocks there are at the start, at most 65,536. None at all model an index that is still empty.
+    /// The number of blocks at the start, at most 65,536. Zero is an index that is still empty.
     pub blocks: u32,
-    /// The keys that `x-api-key` must carry, separated by commas; without one any key and none will do.
+    /// The accepted values of `x-api-key`, separated by commas; without it no key is checked.
     pub require_key: Option<String>,
-    /// The most requests within any 60 seconds (a sliding window) for each key, and for all without a key together.
+    /// The most requests within any 60 seconds (a sliding window), for each key and for all requests without a key.
     pub requests_per_minute: Option<NonZeroU32>,
-    /// How long every answer takes.
+    /// The time before every answer.
     pub latency: Duration,
-    /// The share, 0 to 1, of the requests that reach the database whose statement times out (500). Which ones follows
-    /// from the seed and the number of the request.
+    /// The share (0 to 1) of requests to the database that fail with a statement timeout (500). The seed and the
+    /// request's number decide which.
     pub error_rate: f64,
-    /// How often a block arrives while the sandbox is served; at least a millisecond.
+    /// The interval at which blocks are added while the sandbox is served; at least a millisecond.
     pub block_every: Option<Duration>,
-    /// Every so many-th of these blocks comes as a reorg: the highest 1 to 3 are replaced, then it arrives.
+    /// Every n-th of these blocks comes after a reorg of the highest 1 to 3 blocks.
     pub reorg_every: Option<NonZeroU32>,
-    /// How many transactions the largest blocks hold: one block in fifty, the first 23 above the lowest. A transaction
-    /// has some five items.
+    /// The number of transactions in the largest blocks: one block in fifty, the first 23 above the lowest. A
+    /// transaction has about five items.
     pub largest_block: u16,
-    /// The largest page, at least 1; self-hosted upstreams can raise it.
+    /// The most items on a page, at least 1; self-hosted upstreams can raise it.
     pub max_limit: u32,
-    /// How much longer a page takes for each item of its whole block or transaction.
+    /// The additional time before a page, for each item of its whole block or transaction.
     pub item_cost: Duration,
 }
 
@@ -60,8 +59,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether the request of this number is one of those that fail.
-    pub(super) fn strikes(&self, number: u64) -> bool {
+    /// Whether the request with this number fails, according to `error_rate`.
+    pub(super) fn is_error(&self, number: u64) -> bool {
         mix::share(mix::mix2(self.seed ^ 0x66_6175_6c74, number)) < self.error_rate
     }
 }
@@ -94,7 +93,7 @@ mod tests {
     use super::Settings;
 
     #[test]
-    fn the_share_of_errors_is_kept() {
+    fn the_share_of_errors_is_the_error_rate() {
         for (error_rate, least, most) in [
             (0.0, 0, 0),
             (1.0, 1_000, 1_000),
@@ -105,10 +104,10 @@ mod tests {
                 error_rate,
                 ..Settings::default()
             };
-            let struck = (0..1_000)
-                .filter(|number| settings.strikes(*number))
+            let failed = (0..1_000)
+                .filter(|number| settings.is_error(*number))
                 .count();
-            assert!((least..=most).contains(&struck), "{error_rate}: {struck}");
+            assert!((least..=most).contains(&failed), "{error_rate}: {failed}");
         }
     }
 }

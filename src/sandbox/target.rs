@@ -1,26 +1,25 @@
-//! The request target, read as the reference reads it: percent-decoding, query strings, and its coercion of texts to
-//! integers.
+//! The request target as the reference reads it: percent-decoding, query strings, and conversion of text to integers.
 //!
-//! Called by `api`, and by `control` for its own parameters. Invariant: what is recorded of the reference's generosity
-//! (`1e1`, `0x10`, `010`, `+5`, blanks, `Infinity`) is accepted here and nothing else is. Deliberately absent: ordgate's own,
-//! stricter rules; the sandbox must not share code with what it tests.
+//! Used by `api`, and by `control` for its own parameters. Invariant: it accepts the recorded lenient forms of integers
+//! (`1e1`, `0x10`, `010`, `+5`, spaces, `Infinity`) and no others. ordgate's stricter rules are not used here, since the
+//! sandbox must not share code with what it tests.
 
 use std::borrow::Cow;
 
-/// A target that the reference's HTTP parser refuses before any routing: bytes beyond ASCII, or more than its buffer.
-pub(super) fn is_refused_outright(target: &str) -> bool {
-    const LONGEST: usize = 16 * 1024;
-    !target.is_ascii() || target.len() > LONGEST
+/// True if the reference's HTTP parser rejects the target before routing: non-ASCII, or longer than 16 KiB.
+pub(super) fn is_unparsable(target: &str) -> bool {
+    const MAX_LENGTH: usize = 16 * 1024;
+    !target.is_ascii() || target.len() > MAX_LENGTH
 }
 
-/// Splits a target into path and query. A semicolon ends the path as well: so does the router of the reference's
-/// framework generation by default (this one is not recorded).
+/// Splits a target into path and query. A semicolon ends the path too, which is the default of the reference's framework
+/// (not recorded).
 pub(super) fn split(target: &str) -> (&str, &str) {
     target.split_once(['?', ';']).unwrap_or((target, ""))
 }
 
-/// Decodes a path once but for the delimiters (an encoded slash parts no segments), or nothing where it is malformed
-/// or not UTF-8. [`decode_segment`] does the rest.
+/// Decodes a path once except for encoded delimiters, so that `%2F` does not split segments; [`decode_segment`] decodes
+/// those. None if the path is malformed or not UTF-8.
 pub(super) fn decode_path(path: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -44,12 +43,12 @@ pub(super) fn decode_path(path: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Decodes what [`decode_path`] left alone.
+/// Decodes the delimiters that [`decode_path`] kept.
 pub(super) fn decode_segment(segment: &str) -> Cow<'_, str> {
     decode(segment).unwrap_or(Cow::Borrowed(segment))
 }
 
-/// Every value that the query gives a name, in order; names and values are decoded, and what cannot be is left raw.
+/// The values of a query parameter, in order. Names and values are decoded; malformed ones stay raw.
 pub(super) fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
     query.split('&').filter_map(move |pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -88,20 +87,20 @@ fn hex_pair(high: u8, low: u8) -> Option<u8> {
     u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
-/// Coerces a text to an integer as the reference's validator does: a double without a fraction, infinities included.
+/// Converts text to an integer like the reference's validator: a double without a fraction, or an infinity.
 pub(super) fn integer(text: &str) -> Option<f64> {
     if text.is_empty() {
         return None;
     }
-    let number = script_number(text)?;
-    // Minus zero is echoed as zero.
+    let number = js_number(text)?;
+    // Adding zero turns minus zero into zero.
     (number.is_infinite() || number.fract() == 0.0).then_some(number + 0.0)
 }
 
-/// The number that a script's numeric conversion makes of a text; blanks alone are zero.
-fn script_number(text: &str) -> Option<f64> {
+/// The result of JavaScript's `Number(text)`; white space alone is zero.
+fn js_number(text: &str) -> Option<f64> {
     let text = text.trim_matches(|letter: char| {
-        // U+0085 is white space to Unicode but not to scripts; the byte order mark is the other way round.
+        // U+0085 is white space in Unicode but not in JavaScript; the byte order mark is the reverse.
         letter == '\u{feff}' || (letter.is_whitespace() && letter != '\u{85}')
     });
     if text.is_empty() {
@@ -123,8 +122,7 @@ fn script_number(text: &str) -> Option<f64> {
     if unsigned == "Infinity" {
         return Some(sign * f64::INFINITY);
     }
-    // Rust reads the decimal forms of scripts and, beyond them, only words, underscore-free; so letters other than the
-    // exponent's are what must be kept out, and a second sign.
+    // Rust's parser accepts JavaScript's decimal forms, and also words such as `inf` and a second sign; exclude those.
     let decimal = unsigned
         .bytes()
         .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
@@ -144,8 +142,8 @@ fn radix_number(digits: &str, radix: u32) -> Option<f64> {
     })
 }
 
-/// Writes a number as a script would: digits up to 1e21, then the exponent form.
-pub(super) fn script_text(number: f64) -> String {
+/// Formats a number like JavaScript: digits below 1e21, then the exponent form.
+pub(super) fn js_text(number: f64) -> String {
     if number.is_infinite() {
         return if number > 0.0 {
             "Infinity".to_owned()
@@ -162,13 +160,11 @@ pub(super) fn script_text(number: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        decode_path, decode_segment, integer, is_refused_outright, script_text, split, values,
-    };
+    use super::{decode_path, decode_segment, integer, is_unparsable, js_text, split, values};
 
-    /// The forms that were recorded, and their neighbours.
+    /// The recorded forms, and similar ones.
     #[test]
-    fn integers_are_coerced_as_recorded() {
+    fn integers_are_converted_as_recorded() {
         for (text, number) in [
             ("1e1", Some(10.0)),
             ("0x10", Some(16.0)),
@@ -210,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_scripts_write_them() {
+    fn numbers_are_formatted_like_javascript() {
         for (number, text) in [
             (9_223_372_036_854_775_808.0, "9223372036854776000"),
             (9_007_199_254_740_992.0, "9007199254740992"),
@@ -220,12 +216,12 @@ mod tests {
             (f64::INFINITY, "Infinity"),
             (0.0, "0"),
         ] {
-            assert_eq!(script_text(number), text);
+            assert_eq!(js_text(number), text);
         }
     }
 
     #[test]
-    fn paths_are_decoded_once_and_slashes_stay() {
+    fn paths_are_decoded_once_except_for_delimiters() {
         for (path, decoded, last) in [
             ("/a/%6Frdi", "/a/ordi", "ordi"),
             ("/a/%256Frdi", "/a/%256Frdi", "%6Frdi"),
@@ -258,10 +254,10 @@ mod tests {
     }
 
     #[test]
-    fn targets_beyond_the_parser_are_refused() {
-        assert!(is_refused_outright("/🐸"));
-        assert!(is_refused_outright(&format!("/{}", "a".repeat(20_000))));
-        assert!(!is_refused_outright("/%F0%9F%90%B8"));
+    fn targets_that_are_not_ascii_or_too_long_are_unparsable() {
+        assert!(is_unparsable("/🐸"));
+        assert!(is_unparsable(&format!("/{}", "a".repeat(20_000))));
+        assert!(!is_unparsable("/%F0%9F%90%B8"));
         assert_eq!(split("/a?b;c"), ("/a", "b;c"));
     }
 }

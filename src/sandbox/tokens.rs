@@ -1,149 +1,159 @@
-//! BRC-20 tokens: the records, and how their figures move with the chain.
+//! BRC-20 tokens: their details, and how their figures change with the chain.
 //!
-//! Called by `api`. A token's figures are computed from the last block at which it was active, never added up, so the
-//! answer for a given chain is the same however the chain got there. Invariants: without a reorg a supply and a count
-//! of transactions never fall, and a supply never passes its maximum; a token that is not active in a block keeps its
-//! bytes. Deliberately absent: balances, transfers and the other BRC-20 routes of the reference.
+//! Used by `api`. A token's figures are computed from the last block at which it was active, not accumulated, so they
+//! depend only on the present chain. Invariants: without a reorg, supplies and transaction counts never fall, and a
+//! supply never exceeds its maximum; the answer for a token changes only in blocks where it is active. Balances,
+//! transfers and the other BRC-20 routes of the reference are not modelled.
 
 use super::chain::Chain;
 use super::mix::{Stream, mix, mix2, push_address};
 use super::runes::push_decimal;
 
-/// How often a token's figures move.
+/// How often a token's figures change.
 #[derive(Clone, Copy)]
-enum Pace {
-    /// At every height that is a multiple of this.
+enum Activity {
+    /// Every this many blocks, counted from the first block.
     Every(u32),
-    /// Never: the token is forgotten.
+    /// Never.
     Dormant,
 }
 
-/// What sets one token apart; the rest is mixed from its place in the table.
+/// The fixed properties of a token; the others follow from its index in the table.
 struct Token {
     ticker: &'static str,
     max: u64,
     limit: Option<u64>,
     decimals: u8,
-    pace: Pace,
-    /// The inscription number is below zero (a cursed inscription).
+    activity: Activity,
+    /// A cursed inscription: its number is negative.
     cursed: bool,
     self_mint: bool,
     minted_out: bool,
 }
 
-const fn token(ticker: &'static str, max: u64, limit: u64, pace: Pace) -> Token {
+const fn token(ticker: &'static str, max: u64, limit: u64, activity: Activity) -> Token {
     let limit = Some(limit);
     Token {
         ticker,
         max,
         limit,
         decimals: 18,
-        pace,
+        activity,
         cursed: false,
         self_mint: false,
         minted_out: false,
     }
 }
 
-/// Those with a trait worth testing.
+/// Tokens with a property to test.
 const NOTABLE: [Token; 13] = [
     Token {
         minted_out: true,
-        ..token("ordi", 21_000_000, 1_000, Pace::Every(1))
+        ..token("ordi", 21_000_000, 1_000, Activity::Every(1))
     },
     Token {
         minted_out: true,
-        ..token("sats", 2_100_000_000_000_000, 100_000_000, Pace::Every(2))
+        ..token(
+            "sats",
+            2_100_000_000_000_000,
+            100_000_000,
+            Activity::Every(2),
+        )
     },
-    token("pepe", 420_690_000_000_000, 1_000_000_000, Pace::Every(1)),
-    token("🐸", 1_000_000, 10, Pace::Every(1)),
+    token(
+        "pepe",
+        420_690_000_000_000,
+        1_000_000_000,
+        Activity::Every(1),
+    ),
+    token("🐸", 1_000_000, 10, Activity::Every(1)),
     Token {
         self_mint: true,
-        ..token("smint", u64::MAX, 10, Pace::Every(5))
+        ..token("smint", u64::MAX, 10, Activity::Every(5))
     },
     Token {
         limit: None,
-        ..token("free", 5_000_000, 0, Pace::Every(3))
+        ..token("free", 5_000_000, 0, Activity::Every(3))
     },
     Token {
         cursed: true,
         decimals: 0,
-        ..token("zero", u64::MAX, 10, Pace::Every(7))
+        ..token("zero", u64::MAX, 10, Activity::Every(7))
     },
     Token {
         decimals: 8,
-        ..token("àé", 1_000, 1, Pace::Dormant)
+        ..token("àé", 1_000, 1, Activity::Dormant)
     },
-    token("a/b?", 1_000, 10, Pace::Dormant),
-    token("a b%", 1_000, 10, Pace::Every(4)),
+    token("a/b?", 1_000, 10, Activity::Dormant),
+    token("a b%", 1_000, 10, Activity::Every(4)),
     Token {
         minted_out: true,
-        ..token("rats", 1_000_000_000_000, 1_000_000, Pace::Every(1))
+        ..token("rats", 1_000_000_000_000, 1_000_000, Activity::Every(1))
     },
     Token {
         minted_out: true,
-        ..token("done", 21_000_000, 500, Pace::Dormant)
+        ..token("done", 21_000_000, 500, Activity::Dormant)
     },
     Token {
         decimals: 2,
-        ..token("cent", 99_999_999, 250, Pace::Every(10))
+        ..token("cent", 99_999_999, 250, Activity::Every(10))
     },
 ];
 
-/// Ordinary ones.
+/// Ordinary tokens.
 const PLAIN: [&str; 35] = [
     "abba", "bolt", "cove", "dune", "echo", "fern", "glow", "hush", "iris", "jade", "kelp", "lime",
     "moss", "nova", "opal", "pine", "quay", "reef", "sage", "tide", "urge", "vale", "wolf", "xyst",
     "yarn", "zest", "1111", "1234", "bnb1", "coin", "mice", "oink", "punk", "solo", "vmpx",
 ];
 
-/// All tickers, the well-known first.
+/// All tickers, those of [`NOTABLE`] first.
 pub(super) fn tickers() -> impl Iterator<Item = &'static str> {
     NOTABLE.iter().map(|token| token.ticker).chain(PLAIN)
 }
 
-/// The body for a ticker as it was asked for, or nothing where no token has it. With `ahead`, the figures are already
-/// those of the next block.
+/// The answer's body for a ticker in any case, or none if there is no such token. With `ahead`, the figures are those of
+/// the next block.
 pub(super) fn body(chain: &Chain, ticker: &str, ahead: bool) -> Option<String> {
     let folded = ticker.to_lowercase();
-    let place = tickers().position(|known| known == folded)?;
+    let index = tickers().position(|known| known == folded)?;
     let plain;
-    let token = match NOTABLE.get(place) {
+    let token = match NOTABLE.get(index) {
         Some(token) => token,
         None => {
             plain = token(
-                PLAIN[place - NOTABLE.len()],
+                PLAIN[index - NOTABLE.len()],
                 21_000_000,
                 1_000,
-                plain_pace(place),
+                plain_activity(index),
             );
             &plain
         }
     };
-    Some(write(chain, token, place, ahead))
+    Some(write(chain, token, index, ahead))
 }
 
-const fn plain_pace(place: usize) -> Pace {
-    match place % 4 {
-        0 => Pace::Dormant,
-        1 => Pace::Every(1),
-        _ => Pace::Every(place as u32 % 9 + 2),
+const fn plain_activity(index: usize) -> Activity {
+    match index % 4 {
+        0 => Activity::Dormant,
+        1 => Activity::Every(1),
+        _ => Activity::Every(index as u32 % 9 + 2),
     }
 }
 
-/// How far a token has come: the steps since the model began, and a word that another history would not give.
+/// The number of a token's active blocks since the first block, and a random word that depends on the chain's history.
 struct Progress {
     steps: u64,
     chance: u64,
 }
 
-fn progress(chain: &Chain, pace: Pace, place: usize, ahead: bool) -> Progress {
-    let still = Progress {
+fn progress(chain: &Chain, activity: Activity, index: usize, ahead: bool) -> Progress {
+    let none = Progress {
         steps: 0,
         chance: 0,
     };
-    let (Pace::Every(every), Some(tip)) = (pace, chain.tip()) else {
-        return still;
+    let (Activity::Every(every), Some(tip)) = (activity, chain.tip()) else {
+        return none;
     };
     let height = if ahead {
         tip.height.saturating_add(1)
@@ -154,25 +164,25 @@ fn progress(chain: &Chain, pace: Pace, place: usize, ahead: bool) -> Progress {
     let active = chain.origin() + since / every * every;
     let serial = match chain.at(active) {
         Some(block) => block.serial,
-        // Only the block to come can be above the tip.
+        // Only the next block can be above the tip.
         None if active > tip.height => chain.next_serial(),
         None => 0,
     };
     Progress {
         steps: u64::from(since / every),
-        chance: mix2(u64::from(serial) << 8, place as u64),
+        chance: mix2(u64::from(serial) << 8, index as u64),
     }
 }
 
-fn write(chain: &Chain, token: &Token, place: usize, ahead: bool) -> String {
-    let mut fixed = Stream::new(mix2(chain.seed() ^ 0x74_6f6b_656e, place as u64));
-    let Progress { steps, chance } = progress(chain, token.pace, place, ahead);
+fn write(chain: &Chain, token: &Token, index: usize, ahead: bool) -> String {
+    let mut fixed = Stream::new(mix2(chain.seed() ^ 0x74_6f6b_656e, index as u64));
+    let Progress { steps, chance } = progress(chain, token.activity, index, ahead);
     let unit = 10u128.pow(u32::from(token.decimals));
     let max = u128::from(token.max) * unit;
     let minted = if token.minted_out {
         max
     } else {
-        // A step mints more than the word can add or take, so a supply never falls.
+        // The random part is less than a batch, so a supply never falls.
         let batch = u128::from(token.limit.unwrap_or(token.max / 1_000_000).max(1)) * unit;
         let begun = max / 100 * u128::from(20 + fixed.below(50));
         begun
@@ -215,7 +225,7 @@ fn write(chain: &Chain, token: &Token, place: usize, ahead: bool) -> String {
             |limit| decimal(u128::from(limit) * unit)
         ),
         decimals = token.decimals,
-        // Milliseconds here, while the locations of runes carry seconds.
+        // Milliseconds, unlike the timestamps in the locations of rune activity.
         timestamp = 1_678_248_991_000 + fixed.below(30_000_000) as i64 * 1_000,
         self_mint = token.self_mint,
     )
@@ -232,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_forty_tokens_and_each_is_found_once() {
+    fn there_are_at_least_forty_tokens_and_each_is_found_once() {
         let chain = Chain::new(1, 840_000, 50);
         let all: std::collections::BTreeSet<_> = tickers().collect();
         assert!(all.len() >= 40);
@@ -249,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_notable_ones_have_their_traits() {
+    fn notable_tokens_have_their_properties() {
         let chain = Chain::new(1, 840_000, 50);
         assert_eq!(read(&chain, "smint")["token"]["self_mint"], true);
         assert!(read(&chain, "free")["token"]["mint_limit"].is_null());
@@ -275,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_move_with_blocks_and_never_fall() {
+    fn figures_change_with_blocks_and_never_fall() {
         let mut chain = Chain::new(1, 840_000, 50);
         let figure = |value: &Value| -> (u128, u64, u64) {
             let minted = value["token"]["minted_supply"]
@@ -295,14 +305,14 @@ mod tests {
         let mut last = first.clone();
         for _ in 0..40 {
             chain.push();
-            for (place, ticker) in tickers().enumerate() {
+            for (index, ticker) in tickers().enumerate() {
                 let now = figure(&read(&chain, ticker));
-                let was = last[place];
+                let was = last[index];
                 assert!(
                     now.0 >= was.0 && now.1 >= was.1 && now.2 >= was.2,
                     "{ticker}"
                 );
-                last[place] = now;
+                last[index] = now;
             }
         }
         let moved = first
@@ -312,12 +322,12 @@ mod tests {
             .count();
         assert!(
             moved > 20 && moved < tickers().count(),
-            "some move and some lie still"
+            "some change and some do not"
         );
     }
 
     #[test]
-    fn a_reorg_changes_figures_and_the_block_to_come_shows_early() {
+    fn a_reorg_changes_figures_and_ahead_gives_those_of_the_next_block() {
         let mut chain = Chain::new(1, 840_000, 50);
         let before = body(&chain, "pepe", false);
         let early = body(&chain, "pepe", true);

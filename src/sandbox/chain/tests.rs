@@ -1,4 +1,4 @@
-//! The chain by itself: determinism, reorgs, bounds.
+//! The chain: determinism, reorgs, bounds.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ fn equal_histories_give_equal_chains() {
 }
 
 #[test]
-fn hashes_and_ids_are_read_backwards() {
+fn hashes_and_ids_are_found() {
     let chain = chain();
     for block in chain.blocks() {
         let hash = chain.hash(block);
@@ -40,7 +40,7 @@ fn hashes_and_ids_are_read_backwards() {
 }
 
 #[test]
-fn some_blocks_claim_an_earlier_time_and_leave_the_highest_alone() {
+fn some_blocks_have_an_earlier_time_than_their_parent() {
     let chain = chain();
     let blocks: Vec<_> = chain.blocks().collect();
     let earlier = blocks
@@ -53,7 +53,7 @@ fn some_blocks_claim_an_earlier_time_and_leave_the_highest_alone() {
 }
 
 #[test]
-fn a_rollback_shows_the_parent_and_a_replacement_another_hash() {
+fn after_a_rollback_the_parent_is_the_tip_and_replacements_differ() {
     let mut chain = chain();
     let old = *chain.tip().expect("a tip");
     let old_hash = chain.hash(&old);
@@ -69,7 +69,7 @@ fn a_rollback_shows_the_parent_and_a_replacement_another_hash() {
 }
 
 #[test]
-fn transactions_survive_a_reorg_in_one_place_only() {
+fn after_a_reorg_each_transaction_is_in_one_block() {
     let mut chain = chain();
     let before: Vec<_> = (840_190..840_200)
         .flat_map(|height| chain.placements(chain.at(height).expect("a block")))
@@ -80,13 +80,14 @@ fn transactions_survive_a_reorg_in_one_place_only() {
     let mut seen = HashSet::new();
     for block in chain.blocks().filter(|block| block.height >= 840_190) {
         for placed in chain.placements(block) {
-            assert!(seen.insert(placed.key.word()), "a transaction stands twice");
+            assert!(
+                seen.insert(placed.key.word()),
+                "a transaction is in two blocks"
+            );
         }
     }
     let moved = before.iter().filter(|old| {
-        let (_, new) = chain
-            .find_tx(&chain.tx_id(old.key))
-            .expect("still on the chain");
+        let (_, new) = chain.find_tx(&chain.tx_id(old.key)).expect("on the chain");
         new.index != old.index
     });
     assert!(moved.count() * 2 > before.len());
@@ -105,7 +106,7 @@ fn the_lowest_block_stays_and_the_number_of_blocks_is_bounded() {
 }
 
 #[test]
-fn a_restless_history_keeps_every_transaction_in_one_place() {
+fn after_many_reorgs_each_transaction_is_in_one_block() {
     let mut chain = Chain::new(9, 840_000, 30);
     for round in 0..60u32 {
         chain.rollback(round % 4);
@@ -118,7 +119,10 @@ fn a_restless_history_keeps_every_transaction_in_one_place() {
             let placements = chain.placements(block);
             assert!(placements.is_sorted_by(|one, next| one.index < next.index));
             for placed in placements {
-                assert!(seen.insert(placed.key.word()), "a transaction stands twice");
+                assert!(
+                    seen.insert(placed.key.word()),
+                    "a transaction is in two blocks"
+                );
                 assert_eq!(
                     chain.find_tx(&chain.tx_id(placed.key)),
                     Some((block, placed))
@@ -129,7 +133,7 @@ fn a_restless_history_keeps_every_transaction_in_one_place() {
 }
 
 #[test]
-fn the_largest_blocks_are_as_large_as_was_said_and_the_others_stay() {
+fn only_the_largest_blocks_change_with_their_setting() {
     let (usual, larger) = (chain(), chain().with_largest(7_000));
     for (one, other) in usual.blocks().zip(larger.blocks()) {
         let (few, many) = (usual.placements(one), larger.placements(other));

@@ -1,10 +1,10 @@
-//! Items: members, bytes, amounts and names.
+//! Items: members, bytes, amounts and names of runes.
 
 use super::{KNOWN, Operation, Site, etched_name, events, push_decimal, push_item};
 use crate::sandbox::chain::Chain;
 
 #[test]
-fn amounts_have_exactly_the_divisibility() {
+fn amounts_have_as_many_digits_as_the_divisibility() {
     // "0.07" and "11000000000.00" were recorded for a rune of two digits, "1" for one of none.
     for (raw, digits, text) in [
         (7, 2, "0.07"),
@@ -20,7 +20,7 @@ fn amounts_have_exactly_the_divisibility() {
 }
 
 #[test]
-fn names_fit_the_protocol() {
+fn names_have_13_to_18_letters() {
     for chance in 0..200 {
         let name = etched_name(chance);
         let letters = name.chars().filter(char::is_ascii_uppercase).count();
@@ -33,9 +33,9 @@ fn names_fit_the_protocol() {
     );
 }
 
-/// The members that were recorded for each operation; those in brackets are there only sometimes.
+/// The recorded members of each operation.
 #[test]
-fn absent_members_are_absent() {
+fn items_have_the_recorded_members() {
     let chain = Chain::new(3, 840_000, 120);
     let mut seen = [0usize; 5];
     let mut beyond_u64 = 0;
@@ -100,7 +100,7 @@ fn absent_members_are_absent() {
 }
 
 #[test]
-fn the_bytes_of_an_item_keep_the_recorded_order() {
+fn members_are_in_the_recorded_order() {
     let chain = Chain::new(3, 840_000, 1);
     let block = chain.tip().expect("a tip");
     let placed = chain.placements(block)[0];

@@ -1,16 +1,18 @@
-//! The sandbox over loopback, spoken to in raw TCP, since only that shows what is really sent.
+//! The served sandbox over loopback. Raw TCP shows the bytes as sent.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use http::StatusCode;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::sandbox::{Api, Fault, FaultKind, Sandbox, Settings};
+use crate::sandbox::{Api, Sandbox, Settings};
+
+mod faults;
+mod two_servers;
 
 struct Running {
     sandbox: Sandbox,
@@ -21,15 +23,6 @@ struct Running {
 
 async fn start(settings: Settings) -> Running {
     serve(&Sandbox::new(settings), Api::Both).await
-}
-
-/// The two servers of one sandbox: ordinals and runes.
-async fn start_split(settings: Settings) -> [Running; 2] {
-    let sandbox = Sandbox::new(settings);
-    [
-        serve(&sandbox, Api::Ordinals).await,
-        serve(&sandbox, Api::Runes).await,
-    ]
 }
 
 async fn serve(sandbox: &Sandbox, api: Api) -> Running {
@@ -58,7 +51,7 @@ impl Running {
             format!("{request_line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{fields}\r\n");
         stream.write_all(request.as_bytes()).await.expect("sent");
         let mut bytes = Vec::new();
-        // A connection that is cut may end in an error; what came before it counts.
+        // A closed connection may end in an error; the bytes before it are the response.
         let _ = timeout(Duration::from_secs(20), stream.read_to_end(&mut bytes))
             .await
             .expect("an end");
@@ -84,7 +77,7 @@ fn body(response: &str) -> &str {
 }
 
 #[tokio::test]
-async fn what_is_sent_has_the_recorded_fields() {
+async fn answers_are_sent_with_the_recorded_fields() {
     let running = start(Settings::default()).await;
     let full = [
         "vary",
@@ -97,7 +90,7 @@ async fn what_is_sent_has_the_recorded_fields() {
     let tip = running.sandbox.tip().hash;
     let matching = format!("if-none-match: \"{tip}\"\r\n");
     let preflight = "origin: https://a.example\r\naccess-control-request-method: GET\r\n";
-    // The reference says content-length: 0 on a 204, which RFC 9110 forbids; the server library leaves it out.
+    // The reference sends content-length: 0 with a 204, which RFC 9110, section 8.6, forbids; hyper omits it.
     let granted = [
         "vary",
         "access-control-allow-origin",
@@ -153,7 +146,7 @@ async fn what_is_sent_has_the_recorded_fields() {
 }
 
 #[tokio::test]
-async fn one_connection_serves_many_and_ends_with_the_server() {
+async fn one_connection_serves_many_requests_and_ends_with_the_server() {
     let running = start(Settings::default()).await;
     let mut stream = TcpStream::connect(running.address)
         .await
@@ -217,132 +210,7 @@ async fn keys_and_limits_are_checked_but_not_on_control_routes() {
 }
 
 #[tokio::test]
-async fn faults_do_what_they_say() {
-    let running = start(Settings::default()).await;
-    let target = "/runes/v1/blocks/840023/activity?limit=60";
-    let right = running.get(target).await;
-    let length = body(&right).len();
-    let order = |kind| {
-        running
-            .sandbox
-            .fault(Fault::once(kind).on("/runes/v1/blocks/"))
-    };
-
-    order(FaultKind::Truncate);
-    let cut = running.get(target).await;
-    assert!(cut.contains(&format!("content-length: {length}\r\n")));
-    assert_eq!(body(&cut), &body(&right)[..body(&cut).len()]);
-    assert!(!body(&cut).is_empty() && body(&cut).len() < length);
-
-    order(FaultKind::Close);
-    assert_eq!(running.get(target).await, "");
-
-    order(FaultKind::Stall(Duration::from_millis(60)));
-    let begun = Instant::now();
-    assert_eq!(body(&running.get(target).await), body(&right));
-    assert!(begun.elapsed() >= Duration::from_millis(60));
-
-    order(FaultKind::Drip(Duration::from_millis(2)));
-    let begun = Instant::now();
-    assert_eq!(body(&running.get(target).await), body(&right));
-    assert!(begun.elapsed() >= Duration::from_millis(30));
-
-    order(FaultKind::Html);
-    assert!(
-        running
-            .get(target)
-            .await
-            .contains("content-type: text/html; charset=utf-8\r\n")
-    );
-
-    order(FaultKind::Garbage);
-    assert!(serde_json::from_str::<serde_json::Value>(body(&running.get(target).await)).is_err());
-
-    order(FaultKind::Redirect);
-    let moved = running.get(target).await;
-    assert!(
-        moved.starts_with("HTTP/1.1 302 ")
-            && moved.contains(&format!("location: {target}&followed=1\r\n"))
-    );
-
-    order(FaultKind::Oversize {
-        bytes: 3 << 20,
-        declared: true,
-    });
-    let large = running.get(target).await;
-    assert_eq!(body(&large).len(), 3 << 20);
-    assert!(large.contains("content-length: 3145728\r\n") && body(&large).ends_with("]}"));
-
-    order(FaultKind::Oversize {
-        bytes: 1 << 20,
-        declared: false,
-    });
-    let large = running.get(target).await;
-    assert!(large.contains("transfer-encoding: chunked\r\n") && body(&large).len() > 1 << 20);
-
-    for (status, wait) in [
-        (500, None),
-        (503, Some(7)),
-        (429, Some(3)),
-        (401, None),
-        (403, None),
-        (410, None),
-    ] {
-        let status = StatusCode::from_u16(status).expect("a status");
-        order(FaultKind::Status {
-            status,
-            retry_after: wait,
-        });
-        let response = running.get(target).await;
-        assert!(
-            response.starts_with(&format!("HTTP/1.1 {} ", status.as_u16())),
-            "{response}"
-        );
-        assert_eq!(response.contains("retry-after: "), wait.is_some());
-    }
-    assert_eq!(
-        running.get("/runes/v1/").await.split(' ').nth(1),
-        Some("200"),
-        "another path is not struck"
-    );
-    assert_eq!(body(&running.get(target).await), body(&right));
-    assert_eq!(running.sandbox.counts().unanswered, 1);
-}
-
-#[tokio::test]
-async fn faults_are_ordered_and_cleared_over_http() {
-    let running = start(Settings::default()).await;
-    let ordered = running
-        .ask(
-            "POST /sandbox/fault?kind=503&times=9&path=%2Frunes&retry-after=2",
-            "",
-        )
-        .await;
-    assert!(ordered.starts_with("HTTP/1.1 200 "), "{ordered}");
-    assert!(
-        running
-            .get("/runes/v1/")
-            .await
-            .contains("retry-after: 2\r\n")
-    );
-    assert!(
-        running
-            .get("/ordinals/v1/")
-            .await
-            .starts_with("HTTP/1.1 200 ")
-    );
-    running.ask("DELETE /sandbox/fault", "").await;
-    assert!(running.get("/runes/v1/").await.starts_with("HTTP/1.1 200 "));
-    assert!(
-        running
-            .ask("POST /sandbox/fault?kind=none", "")
-            .await
-            .starts_with("HTTP/1.1 400 ")
-    );
-}
-
-#[tokio::test]
-async fn time_costs_and_errors_follow_the_settings() {
+async fn latency_errors_and_blocks_follow_the_settings() {
     let settings = Settings {
         latency: Duration::from_millis(20),
         item_cost: Duration::from_micros(20),
@@ -373,7 +241,7 @@ async fn time_costs_and_errors_follow_the_settings() {
 }
 
 #[tokio::test]
-async fn a_page_costs_its_whole_block() {
+async fn a_page_takes_the_item_cost_of_its_whole_block() {
     let running = start(Settings {
         item_cost: Duration::from_micros(20),
         ..Settings::default()
@@ -386,122 +254,5 @@ async fn a_page_costs_its_whole_block() {
     assert!(
         begun.elapsed() >= Duration::from_millis(60),
         "3,000 items at 20 microseconds"
-    );
-}
-
-/// The head without its date, and the body.
-fn undated(response: &str) -> String {
-    let lines = response.split_inclusive("\r\n");
-    lines.filter(|line| !line.starts_with("date: ")).collect()
-}
-
-#[tokio::test]
-async fn each_of_two_servers_knows_its_own_api_alone() {
-    let both = start(Settings::default()).await;
-    let [ordinals, runes] = start_split(Settings::default()).await;
-    let examples = both.sandbox.examples();
-    let own = [
-        (&ordinals, &runes, "/ordinals/v1/".to_owned()),
-        (&ordinals, &runes, "/ordinals".to_owned()),
-        (&ordinals, &runes, examples.token().to_owned()),
-        (&ordinals, &runes, examples.token().replacen("/v1", "", 1)),
-        (&runes, &ordinals, "/runes/v1/".to_owned()),
-        (&runes, &ordinals, "/runes/".to_owned()),
-        (&runes, &ordinals, examples.block().to_owned()),
-        (
-            &runes,
-            &ordinals,
-            examples.transaction().replacen("/v1", "", 1),
-        ),
-    ];
-    for (server, other, path) in &own {
-        let right = server.get(path).await;
-        assert!(right.starts_with("HTTP/1.1 200 "), "{path}: {right}");
-        assert_eq!(undated(&right), undated(&both.get(path).await), "{path}");
-        // Byte for byte like any other path that no route has.
-        let nowhere = format!("/nowhere{path}");
-        let unknown = both.get(&nowhere).await.replace(&nowhere, path);
-        let length = body(&unknown).len();
-        let unknown = unknown.replace(
-            &format!("content-length: {}\r\n", length + "/nowhere".len()),
-            &format!("content-length: {length}\r\n"),
-        );
-        let wrong = other.get(path).await;
-        assert_eq!(undated(&wrong), undated(&unknown), "{path}");
-        let text = format!(
-            "{{\"message\":\"Route GET:{path} not found\",\"error\":\"Not Found\",\"statusCode\":404}}"
-        );
-        assert_eq!(body(&wrong), text);
-        // Not even with the tag of the tip that it does not tell.
-        let tip = format!("if-none-match: \"{}\"\r\n", both.sandbox.tip().hash);
-        let wrong = other.ask(&format!("GET {path}"), &tip).await;
-        assert!(wrong.starts_with("HTTP/1.1 404 "), "{path}: {wrong}");
-    }
-    // What is wrong with a path is so at both.
-    for server in [&ordinals, &runes] {
-        assert!(server.get("/%zz").await.starts_with("HTTP/1.1 400 "));
-        assert!(server.get("/nope").await.starts_with("HTTP/1.1 404 "));
-    }
-    let counts = [Api::Ordinals, Api::Runes, Api::Both].map(|api| {
-        let counts = runes.sandbox.counts_at(api);
-        (counts.total, counts.other, counts.status, counts.success)
-    });
-    assert_eq!(counts, [(14, 10, 2, 4), (14, 10, 2, 4), (28, 20, 4, 8)]);
-    assert_eq!(runes.sandbox.counts(), runes.sandbox.counts_at(Api::Both));
-}
-
-#[tokio::test]
-async fn two_servers_share_the_chain_and_nothing_else() {
-    let [ordinals, runes] = start_split(Settings {
-        requests_per_minute: NonZeroU32::new(2),
-        ..Settings::default()
-    })
-    .await;
-    let before = runes.sandbox.tip().height;
-    ordinals.ask("POST /sandbox/advance", "").await;
-    let height = format!("\"block_height\":{}}}", before + 1);
-    for (server, path) in [(&ordinals, "/ordinals/v1/"), (&runes, "/runes/v1/")] {
-        assert!(body(&server.get(path).await).ends_with(&height), "{path}");
-    }
-    // A fault strikes where it was ordered, and is cleared there.
-    runes.ask("POST /sandbox/fault?kind=503&times=9", "").await;
-    let statuses = async || {
-        let [first, second] = [
-            ordinals.get("/ordinals/v1/").await,
-            runes.get("/runes/v1/").await,
-        ];
-        [first, second].map(|response| response[9..12].to_owned())
-    };
-    assert_eq!(statuses().await, ["200", "503"]);
-    ordinals.ask("DELETE /sandbox/fault", "").await;
-    // The first has spent its minute, of which the 503 took nothing.
-    assert_eq!(statuses().await, ["429", "503"]);
-    runes.ask("DELETE /sandbox/fault", "").await;
-    assert_eq!(statuses().await, ["429", "200"]);
-    for (server, total) in [(&ordinals, 4), (&runes, 4)] {
-        let counts = server.get("/sandbox/counts").await;
-        let json: serde_json::Value = serde_json::from_str(body(&counts)).expect("JSON");
-        assert_eq!(json["total"], total);
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn blocks_arrive_once_however_many_servers_there_are() {
-    const EVERY: Duration = Duration::from_secs(10);
-    let [ordinals, runes] = start_split(Settings {
-        block_every: Some(EVERY),
-        ..Settings::default()
-    })
-    .await;
-    let before = runes.sandbox.tip().height;
-    tokio::time::sleep(EVERY * 4 + EVERY / 2).await;
-    assert_eq!(runes.sandbox.tip().height, before + 4);
-    ordinals.stop.send(()).expect("still running");
-    ordinals.task.await.expect("without a panic");
-    tokio::time::sleep(EVERY * 2 + EVERY / 2).await;
-    assert_eq!(
-        runes.sandbox.tip().height,
-        before + 6,
-        "the other one goes on"
     );
 }
