@@ -96,7 +96,7 @@ impl Cause {
             Failure::Incomplete => ("body_incomplete", "the response was truncated"),
             Failure::NotJson => ("not_json", "the answer is not JSON"),
             Failure::Protocol => ("malformed_answer", "the answer is not HTTP"),
-            Failure::Retired => ("retired", "the upstream answers 410 Gone"),
+            Failure::Retired => ("retired", "the endpoint has been retired"),
             Failure::Redirect(_) => ("redirect", "the upstream redirects"),
             Failure::ServerError { .. } => {
                 ("server_error", "the upstream answers with a server error")
