@@ -167,3 +167,65 @@ impl Cache {
         &self.store
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, StatusCode};
+
+    use super::*;
+    use metadata::{ClientFreshness, Metadata};
+    use policy::Mode;
+    use sequence::CheckedSequence;
+
+    #[test]
+    fn a_stored_response_ages_from_fresh_to_useless() {
+        let cache = Cache::new(1 << 20, Arc::new(Chain::without_tips()));
+        let mut key = Key::begin(0);
+        key.buffer().extend_from_slice(b"/a");
+        let received = Moment::from_nanos(1 << 40);
+        let stored = StoredResponse {
+            status: StatusCode::OK,
+            body: "{}".into(),
+            etag: HeaderValue::from_static("\"e\""),
+            metadata: Metadata::of(
+                HeaderValue::from_static("application/json"),
+                ClientFreshness::Nothing,
+            ),
+            received,
+            lifetime: Duration::from_secs(10),
+            took: Duration::ZERO,
+            checked: CheckedSequence::default(),
+            attached: Attached::default(),
+        };
+        let policy = Policy {
+            mode: Mode::Override,
+            stale_while_revalidate: Duration::from_secs(5),
+            stale_if_error: Duration::from_secs(60),
+            ..Policy::default()
+        };
+        let at = |seconds| {
+            let now = received + Duration::from_secs(seconds);
+            match cache.decide(&key, &policy, |_| true, now) {
+                Decision::Serve { stored, reuse } => format!("{reuse:?} {}", stored.ttl()),
+                Decision::Fetch { why, stored } => {
+                    let ttl = stored.map(|stored| stored.ttl());
+                    format!("{} {ttl:?}", why.as_str())
+                }
+                Decision::OnlyIfCached => "504".to_owned(),
+            }
+        };
+        assert_eq!(at(0), "uri-miss None", "nothing is stored");
+        assert!(cache.store().insert(key.clone(), Arc::new(stored)));
+        for (age, expected) in [
+            (0, "Fresh 10"),
+            (9, "Fresh 1"),
+            (10, "WhileRevalidate 0"),
+            (14, "WhileRevalidate -4"),
+            (15, "stale Some(-5)"),
+            (69, "stale Some(-59)"),
+            (70, "uri-miss None"),
+        ] {
+            assert_eq!(at(age), expected, "at {age} s");
+        }
+    }
+}
