@@ -271,6 +271,3 @@ impl Upstream {
         self.retries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-#[cfg(test)]
-mod crowd_tests;

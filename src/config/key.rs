@@ -1,6 +1,6 @@
 //! What a key of proxy.toml is: its name, kind, default and documentation.
 //!
-//! Each table of the file is declared once, with [`keys!`](super::keys): a struct
+//! Each table of the file is declared once, with `keys!`: a struct
 //! with a field for each key. The reader, the unknown-key check, `ordgate check
 //! --all`, the shipped proxy.toml and `ordgate schema` are all made from that
 //! declaration. A key that is not declared cannot be read: the struct has no such
@@ -201,7 +201,7 @@ pub(super) fn paragraphs(text: &str) -> Vec<String> {
     joined.filter(|paragraph| !paragraph.is_empty()).collect()
 }
 
-/// A table of proxy.toml; [`keys!`](super::keys) implements it.
+/// A table of proxy.toml; `keys!` implements it.
 pub(super) trait KeyTable: Clone + 'static {
     /// Its declaration.
     fn table() -> &'static DeclaredTable;

@@ -5,7 +5,7 @@
 //! one can be replaced as a whole by [`REFUSED_HEAD`]. A head that arrives in one
 //! piece, as nearly all do, is scanned in hyper's own buffer without a copy.
 //!
-//! Writing ([`write`]), it notices clients that do not read their answer.
+//! Writing ([`mod@write`]), it notices clients that do not read their answer.
 //!
 //! It records the connection's [`Activity`] for the timer that ends it.
 

@@ -20,3 +20,6 @@ pub use rates::{Rate, Rates};
 pub use request_priority::{Priority, RequestPriority};
 pub(crate) use reserve::Reserve;
 pub(crate) use unreadable::UnreadableFields;
+
+#[cfg(test)]
+mod crowd_tests;

@@ -8,6 +8,7 @@ mod budget_permit;
 mod cooldown;
 mod denied;
 mod key_check;
+mod key_patterns;
 mod pool;
 mod refusals;
 mod snapshot;
@@ -19,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-pub(crate) use api_key::KeyPatterns;
 pub use api_key::{ApiKey, BadKeys};
 pub(crate) use budget_permit::BudgetPermit;
 use cooldown::CooldownReason;
 pub(crate) use denied::Denied;
 pub(super) use key_check::{RefusalCause, RefusalCheck};
+pub(crate) use key_patterns::KeyPatterns;
 use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
 pub(crate) use refusals::KeyCheckResult;
 pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
@@ -332,8 +333,6 @@ impl Keys {
     }
 }
 
-#[cfg(test)]
-mod late_tests;
 #[cfg(test)]
 mod proof;
 #[cfg(test)]

@@ -171,7 +171,14 @@ fn libraries_are_used_only_where_they_belong() {
         ("tracing_subscriber", &["telemetry"]),
         ("listenfd", &["supervisor::sockets"]),
         ("sd_notify", &["supervisor"]),
-        ("zeroize", &["secrets", "upstream::keys::api_key"]),
+        (
+            "zeroize",
+            &[
+                "secrets",
+                "upstream::keys::api_key",
+                "upstream::keys::key_patterns",
+            ],
+        ),
     ] {
         let named = |source: &Source| {
             let mut paths = source.code.lines().filter(|line| {

@@ -38,7 +38,7 @@ pub(crate) struct BudgetPermit {
 /// A request that was sent.
 pub(super) struct SentRequest {
     at: Moment,
-    way: SendPath,
+    path: SendPath,
     given_up: Arc<GivenUpRequests>,
 }
 
@@ -55,11 +55,15 @@ impl BudgetPermit {
 
     /// The request is sent on this path. `given_up` are the requests to its endpoint
     /// that were given up.
-    pub(in crate::upstream) fn mark_sent(&mut self, way: SendPath, lates: &Arc<GivenUpRequests>) {
+    pub(in crate::upstream) fn mark_sent(
+        &mut self,
+        path: SendPath,
+        given_up: &Arc<GivenUpRequests>,
+    ) {
         self.sent = Some(SentRequest {
             at: self.keys.clock.now(),
-            way,
-            given_up: lates.clone(),
+            path,
+            given_up: given_up.clone(),
         });
     }
 
@@ -86,7 +90,7 @@ impl BudgetPermit {
     fn give_up(&mut self, out: &SentRequest, now: Moment) {
         let unanswered = self.unanswered.take();
         let (holder, entry) = (&self.key.budget, self.entry);
-        let connection = out.way.connection();
+        let connection = out.path.connection();
         let Some(connection) = connection.filter(|connection| !connection.has_ended()) else {
             holder.end(entry, now);
             return;

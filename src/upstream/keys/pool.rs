@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::api_key::{ApiKey, KeyPatterns};
+use super::api_key::ApiKey;
 use super::cooldown::{Cooldown, CooldownReason};
+use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
 use super::{Denied, Host};
 use crate::clock::Moment;

@@ -1,9 +1,9 @@
-//! The dialects, as their senders spell them, and what cannot be read.
+//! The header fields of each dialect, and fields that cannot be parsed.
 
 use super::tests::{fields, wall};
 use super::*;
 
-/// Each dialect as its sender spells it.
+/// Each dialect as its sender writes it.
 #[test]
 fn dialects() {
     use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
@@ -49,7 +49,7 @@ fn dialects() {
             ],
             &[(Unnamed, 56, 600, true)],
         ),
-        // Discord: the seconds to go count, whatever the clock says.
+        // Discord: the remaining seconds take precedence over the time.
         (
             &[
                 ("x-ratelimit-remaining", "0"),
@@ -148,7 +148,7 @@ fn dialects() {
             ],
             &[(Minute, 12, 30, true)],
         ),
-        // OpenAI. Tokens are no requests.
+        // OpenAI. Tokens are not requests.
         (
             &[
                 ("x-ratelimit-remaining-requests", "59"),
@@ -175,7 +175,7 @@ fn dialects() {
             ],
             &[(Unnamed, 3, 58, true)],
         ),
-        // An end holds for the numbers that have none.
+        // An end applies to the numbers that have none.
         (
             &[
                 ("ratelimit-remaining", "5"),
@@ -199,7 +199,7 @@ fn dialects() {
             &[("ratelimit", "limit=100, remaining=50, reset=5")],
             &[(Unnamed, 50, 5, true)],
         ),
-        // Unix time where the drafts have seconds to go; met with.
+        // Unix time instead of the remaining seconds of the drafts; some servers send it.
         (
             &[("ratelimit", "limit=100, remaining=0, reset=1795190405")],
             &[(Unnamed, 0, 5, true)],
@@ -236,18 +236,18 @@ fn dialects() {
     let mut tested = Vec::new();
     for (pairs, words) in rows {
         // By the server's clock it is 16:00; by ours, hours earlier.
-        let mut said = fields(pairs);
+        let mut headers = fields(pairs);
         let date = "Fri, 20 Nov 2026 16:00:00 GMT".parse().unwrap();
-        said.insert(http::header::DATE, date);
+        headers.insert(http::header::DATE, date);
         let own = wall() - Duration::from_secs(5 * 3600);
-        let read = read(StatusCode::OK, &said, own);
+        let read = read(StatusCode::OK, &headers, own);
         let found = read.limits.iter();
-        let found = found.map(|word| {
+        let found = found.map(|limit| {
             (
-                word.window,
-                word.remaining,
-                word.valid_for.as_secs(),
-                word.end_is_known,
+                limit.window,
+                limit.remaining,
+                limit.valid_for.as_secs(),
+                limit.end_is_known,
             )
         });
         assert_eq!(found.collect::<Vec<_>>(), *words, "{pairs:?}");
@@ -268,7 +268,7 @@ fn dialects() {
 }
 
 #[test]
-fn waits_in_all_spellings() {
+fn waits_in_all_formats() {
     for (pairs, seconds) in [
         (&[("retry-after", "20")][..], 20),
         (&[("retry-after", "1.5")], 2),
@@ -282,7 +282,7 @@ fn waits_in_all_spellings() {
         (&[("retry-after", "3"), ("retry-after", "7")], 7),
         (&[("retry-after", "soon"), ("retry-after", "7")], 7),
         (&[("retry-after", "soon")], 10),
-        // What cannot be read is passed over where the window's end is said.
+        // An unreadable value is ignored if the window's end is reported.
         (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 30),
         (&[("ratelimit", "remaining=4, reset=9")], 9),
         (&[("ratelimit", "\"a\";r=4;t=9, \"b\";r=4;t=5")], 5),
@@ -290,12 +290,12 @@ fn waits_in_all_spellings() {
         (&[("retry-after", "2"), ("ratelimit", "\"a\";r=0;t=9")], 9),
         (&[("ratelimit", "\"a\";r=0;t=1795190431")], 31),
     ] {
-        let mut said = HeaderMap::new();
+        let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            said.append(*name, value.parse().unwrap());
+            headers.append(*name, value.parse().unwrap());
         }
         assert_eq!(
-            wait_after_429(&said, wall()),
+            wait_after_429(&headers, wall()),
             Duration::from_secs(seconds),
             "{pairs:?}"
         );
@@ -306,7 +306,7 @@ fn waits_in_all_spellings() {
 }
 
 #[test]
-fn what_cannot_be_read() {
+fn unreadable_fields() {
     for (name, value, is_read) in [
         ("ratelimit-remaining", "many", false),
         ("ratelimit-remaining", "-1", false),
@@ -324,13 +324,13 @@ fn what_cannot_be_read() {
         ("ratelimit", "\"a\";r=1;t=2", true),
         ("retry-after", "soon", false),
         ("retry-after-ms", "20s", false),
-        // Names that are not listed are nobody's business.
+        // Fields that are not listed are ignored.
         ("ratelimit-limit", "many", true),
         ("x-ratelimit-remaining-tokens", "many", true),
         ("ratelimit-policy", "&", true),
     ] {
-        let said = fields(&[(name, value)]);
-        let noted: Vec<_> = match is_read {
+        let headers = fields(&[(name, value)]);
+        let unreadable: Vec<_> = match is_read {
             true => Vec::new(),
             false => vec![UnreadableField {
                 field: HeaderName::from_static(name),
@@ -345,12 +345,12 @@ fn what_cannot_be_read() {
             (503, true),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            let read = read(status, &said, wall());
-            assert_eq!(read.unreadable, noted, "{name}: {value}");
-            let pauses = read.limits.iter().any(|word| {
-                word.remaining == 0
-                    && word.valid_for <= UNREADABLE_WAIT
-                    && word.window == LimitWindow::Unnamed
+            let read = read(status, &headers, wall());
+            assert_eq!(read.unreadable, unreadable, "{name}: {value}");
+            let pauses = read.limits.iter().any(|limit| {
+                limit.remaining == 0
+                    && limit.valid_for <= UNREADABLE_WAIT
+                    && limit.window == LimitWindow::Unnamed
             });
             assert_eq!(pauses, refuses && !is_read, "{status} {name}: {value}");
         }

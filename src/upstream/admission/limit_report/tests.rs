@@ -1,4 +1,4 @@
-//! What is read of windows, quotas and waits, and the bounds on all of it.
+//! Windows, quotas and waits that are parsed, and the bounds on them.
 
 use std::num::NonZeroU32;
 
@@ -25,11 +25,11 @@ pub(crate) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn what_is_said_of_windows() {
+fn limits_of_windows() {
     use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
     type Row<'r> = (
         &'r [(&'static str, &'r str)],
-        // Which, how many, for how long, and whether that was said.
+        // Window, remaining requests, seconds, and whether the end was reported.
         &'r [(LimitWindow, u64, u64, bool)],
         Option<u64>,
     );
@@ -70,7 +70,7 @@ fn what_is_said_of_windows() {
             &[(Unnamed, 9, 31, true)],
             None,
         ),
-        // Without an end it is of a window that nobody knows.
+        // Without an end, the window is unknown.
         (&[("ratelimit-remaining", "9")], &[], None),
         (
             &[("ratelimit-remaining", "0")],
@@ -94,7 +94,7 @@ fn what_is_said_of_windows() {
             ],
             None,
         ),
-        // One end, and whose it can be.
+        // One end for several windows: it applies to those that can be as long.
         (
             &[
                 ("ratelimit-remaining", "4"),
@@ -152,7 +152,7 @@ fn what_is_said_of_windows() {
             &[(Unnamed, 0, 3600, true)],
             None,
         ),
-        // Nonsense.
+        // Invalid values.
         (
             &[("ratelimit-remaining", "-1"), ("ratelimit-reset", "30")],
             &[],
@@ -177,15 +177,17 @@ fn what_is_said_of_windows() {
             None,
         ),
     ];
-    for (pairs, words, quota) in rows {
+    for (pairs, limits, quota) in rows {
         let read = read(StatusCode::OK, &fields(pairs), wall());
-        let word = |(window, left, lasts, told): &(LimitWindow, u64, u64, bool)| ReportedLimit {
-            window: *window,
-            remaining: *left,
-            valid_for: Duration::from_secs(*lasts),
-            end_is_known: *told,
+        let limit = |(window, remaining, seconds, end_is_known): &(LimitWindow, u64, u64, bool)| {
+            ReportedLimit {
+                window: *window,
+                remaining: *remaining,
+                valid_for: Duration::from_secs(*seconds),
+                end_is_known: *end_is_known,
+            }
         };
-        let expected: Vec<_> = words.iter().map(word).collect();
+        let expected: Vec<_> = limits.iter().map(limit).collect();
         assert_eq!(read.limits, expected, "{pairs:?}");
         assert_eq!(
             read.quota_spent,
@@ -196,7 +198,7 @@ fn what_is_said_of_windows() {
 }
 
 #[test]
-fn a_wait_of_more_than_an_hour_is_a_quotas() {
+fn a_wait_of_more_than_an_hour_is_a_spent_quota() {
     for (status, value, spent) in [
         (429, "3600", false),
         (429, "3601", true),
@@ -215,7 +217,7 @@ fn a_wait_of_more_than_an_hour_is_a_quotas() {
 }
 
 #[test]
-fn a_throttled_key_waits_for_what_is_spent() {
+fn a_throttled_key_waits_for_its_spent_windows() {
     for (pairs, seconds) in [
         (
             &[("retry-after", "20"), ("x-ratelimit-remaining-month", "0")][..],
@@ -237,7 +239,7 @@ fn a_throttled_key_waits_for_what_is_spent() {
     }
 }
 
-/// Fields that may report limits, and what they may say.
+/// Header fields that report limits, with valid and invalid values.
 fn any_fields() -> impl Strategy<Value = HeaderMap> {
     const NAMES: [&str; 24] = [
         "retry-after",
@@ -271,32 +273,31 @@ fn any_fields() -> impl Strategy<Value = HeaderMap> {
                  |\"[a-c]\";q=1;w=[0-9]{1,15}|(Fri|Sun), [0-3][0-9] Nov [0-9]{4} 16:00:00 GMT";
     let fields = proptest::collection::vec((0..NAMES.len(), value), 0..12);
     fields.prop_map(|fields| {
-        let mut said = HeaderMap::new();
+        let mut headers = HeaderMap::new();
         for (at, value) in fields {
-            said.append(HeaderName::from_static(NAMES[at]), value.parse().unwrap());
+            headers.append(HeaderName::from_static(NAMES[at]), value.parse().unwrap());
         }
-        said
+        headers
     })
 }
 
 proptest! {
-    /// Whatever is said, it makes sense to us and stops us for an hour at
-    /// the most.
+    /// Whatever the fields contain, each wait is at most an hour.
     #[test]
-    fn every_wait_is_within_bounds(status in 100_u16..600, said in any_fields()) {
-        let read = read(StatusCode::from_u16(status).unwrap(), &said, wall());
-        let spans = read.limits.iter().map(|word| word.valid_for).chain(read.quota_spent);
-        for span in spans.chain([wait_after_429(&said, wall())]).chain(retry_after(&said, wall())) {
+    fn every_wait_is_within_bounds(status in 100_u16..600, headers in any_fields()) {
+        let read = read(StatusCode::from_u16(status).unwrap(), &headers, wall());
+        let spans = read.limits.iter().map(|limit| limit.valid_for).chain(read.quota_spent);
+        for span in spans.chain([wait_after_429(&headers, wall())]).chain(retry_after(&headers, wall())) {
             prop_assert!((MIN_WAIT..=MAX_WAIT).contains(&span), "{span:?}");
         }
     }
 }
 
 proptest! {
-    // Strings of many kinds are slow to make.
+    // Strings of many kinds are slow to generate.
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Whatever is said, no request is sent that would not have been without it.
+    /// A report never permits a request that would be denied without it.
     #[test]
     fn reports_only_make_the_budget_stricter(
         steps in proptest::collection::vec(
