@@ -13,7 +13,6 @@ mod threads;
 
 use std::io;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -146,15 +145,12 @@ impl Server {
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
-        let sandbox = options.sandbox;
-        let sandbox = sandbox.map(|sandbox| threads::spawn_sandbox(sandbox, stopping.clone()));
-        let (sandbox_url, sandbox_thread) = sandbox.transpose()?.unzip();
+        let start = |sandbox| threads::spawn_sandbox(sandbox, stopping.clone());
+        let sandbox = options.sandbox.map(start).transpose()?;
+        let (sandbox_url, sandbox_thread) = sandbox.unzip();
         let sandbox_url = sandbox_url.flatten();
         config.ask_all_at(sandbox_url.as_ref());
-        let workers = match config.server.workers {
-            0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
-            workers => workers,
-        };
+        let workers = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
         let drain_timeout = SharedDuration::new(config.server.drain_timeout);
         let hosts = Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone()));

@@ -2,6 +2,7 @@
 
 use std::net::TcpListener as StdListener;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
 
 use http::Uri;
@@ -13,6 +14,14 @@ use super::StartError;
 use super::sockets::bind;
 use crate::config::base_url;
 use crate::sandbox::{self, Sandbox};
+
+/// The configured number of workers; 0 stands for one per core.
+pub(super) fn worker_count(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+        workers => workers,
+    }
+}
 
 /// A runtime on the thread that runs it.
 pub(super) fn current_thread() -> Result<Runtime, StartError> {
