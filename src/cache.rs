@@ -62,7 +62,7 @@ impl JudgedResponse {
     /// How long ago it ceased to be fresh; zero where it is fresh.
     pub const fn staleness(&self) -> Duration {
         match self.freshness {
-            Freshness::Fresh { .. } | Freshness::Revalidated { .. } => Duration::ZERO,
+            Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => Duration::ZERO,
             Freshness::Stale { by } => by,
         }
     }
@@ -73,7 +73,7 @@ impl JudgedResponse {
     pub fn ttl(&self) -> i64 {
         let seconds = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
         match self.freshness {
-            Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => seconds(ttl),
+            Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => seconds(ttl),
             Freshness::Stale { by } => -seconds(by),
         }
     }

@@ -1,10 +1,10 @@
 //! What ordgate knows of the chain: the tip and the epoch of each indexer, which
 //! block is at which height, and whether a stored response is still valid.
 //!
-//! Probes report the tip ([`Chain::status`]), other upstream answers mention blocks
-//! ([`Chain::observe`]). The cache calls [`Chain::freshness`] for each hit, which
-//! takes no lock while the epoch is unchanged. Everything else is behind a lock of
-//! each tip, which is held for arithmetic only.
+//! Probes report the tip ([`Chain::apply_status`]), other upstream answers mention blocks
+//! ([`Chain::apply_answer`]). The cache calls [`Chain::freshness`] for each hit, which
+//! takes no lock while the epoch is unchanged. Everything else is behind a lock for
+//! each tip and one for the index of transactions, held for arithmetic only.
 //!
 //! Invariant: the end of an epoch is visible on all threads before the answer that
 //! showed it is served.
@@ -100,8 +100,8 @@ impl Chain {
         }
     }
 
-    /// Whether responses stored with the chain stamps of another chain's tip are
-    /// valid with this chain's tip of that number.
+    /// Whether what was stored for a tip under the previous configuration is still
+    /// valid under this one.
     pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: u16) -> bool {
         let (one, other) = (
             self.tips.get(usize::from(tip)),
@@ -148,7 +148,7 @@ impl Chain {
 
     /// The state of a tip's ledger, to be taken before a request is sent to its
     /// indexer.
-    pub(crate) fn start(&self, tip: u16) -> Option<RequestStart> {
+    pub(crate) fn request_start(&self, tip: u16) -> Option<RequestStart> {
         Some(self.tip_at(tip)?.ledger().start())
     }
 
@@ -173,7 +173,7 @@ impl Chain {
 
     /// Applies a status, requested at `sent`. `None` where it should be requested
     /// again at once.
-    pub(crate) fn status(
+    pub(crate) fn apply_status(
         &self,
         tip: u16,
         start: RequestStart,
@@ -214,7 +214,7 @@ impl Chain {
     }
 
     /// Applies an answer that is not a status, requested at `sent`.
-    pub(crate) fn observe(
+    pub(crate) fn apply_answer(
         &self,
         tip: u16,
         start: RequestStart,
@@ -243,9 +243,9 @@ impl Chain {
         result
     }
 
-    /// The next step of the search for the fork point after a change of tip. To be
-    /// called again after each check that had an answer; what is orphaned is to be
-    /// purged.
+    /// The next step of the search for the fork point after a change of tip. Call it
+    /// again after each check that was answered, and purge what it reports as
+    /// orphaned.
     pub(crate) fn next_fork_check(&self, tip: u16, now: Moment) -> ForkCheck {
         let Some(tip) = self.tip_at(tip) else {
             return ForkCheck::None;
@@ -307,7 +307,7 @@ impl Chain {
     }
 
     /// The tip's height, where it is certain.
-    pub fn tip(&self, tip: u16) -> Option<u32> {
+    pub fn tip_height(&self, tip: u16) -> Option<u32> {
         let tip = self.tip_at(tip)?.ledger().tip();
         tip.filter(|(_, certain)| *certain)
             .map(|(height, _)| height)

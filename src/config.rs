@@ -75,12 +75,12 @@ pub struct Config {
     /// How long a client waits for a fresh answer before it gets a stale one.
     pub stale_wait: Duration,
     /// How long failures are remembered.
-    pub lapses: failure_backoff::Settings,
+    pub failure_backoff: failure_backoff::Settings,
     /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
-    /// How each upstream is called; routes and tips have their numbers. KnownUpstreams
+    /// How each upstream is called; routes and tips have their numbers. Upstreams
     /// that no route uses are not among them.
     pub upstreams: Vec<crate::upstream::Settings>,
     /// The names of the upstreams that no route uses.
@@ -170,7 +170,7 @@ impl Config {
             }
         }
         let cache_at = file.cache.at_or(&nowhere).clone();
-        let lapses = file.cache.value.failures(&root.key("cache"), &cache_at);
+        let failure_backoff = file.cache.value.failures(&root.key("cache"), &cache_at);
         let (limit, per_client) = (file.limit.settings(), file.limit.per_client());
         Self {
             server: file
@@ -184,7 +184,7 @@ impl Config {
             per_client,
             cache_bytes: *file.cache.max_bytes,
             stale_wait: *file.cache.stale_wait,
-            lapses,
+            failure_backoff,
             targeted: file.cache.value.targeted_field.value,
             chain: crate::chain::Settings {
                 tips: tips.sources,

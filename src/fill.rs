@@ -13,13 +13,13 @@
 //! - while there is no new block, one live response that is fetched again stands for
 //!   all others (`fill::live_check`).
 //!
-//! Clients wait for answers, and answers for exchanges with the upstream; an exchange
-//! waits for no other fetch ([`crate::collapse`]). So fetches never wait for each other
+//! A client waits for an answer's task, which waits for exchanges with the upstream;
+//! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for each other
 //! in a circle, whatever keys they share.
 //!
 //! Invariants: an answer that a reorg or a purge has overtaken is neither stored nor
-//! served, but requested again; a client's disconnect cancels no fetch; every wait has
-//! the deadline of its client.
+//! served, but requested again; a client's disconnect cancels no collapsed fetch; every
+//! wait has a deadline.
 
 mod anchor;
 mod assemble;
@@ -107,7 +107,7 @@ pub enum AnswerSource {
     },
 }
 
-/// How many answers may be overtaken by a reorg or a purge before a fetch fails.
+/// How often a fetch is made if a reorg or a purge overtakes each answer.
 const MOST_ATTEMPTS: usize = 4;
 /// How long the first requests after a start wait for the first probe of the tip.
 const FIRST_PROBE: Duration = Duration::from_secs(1);
@@ -189,7 +189,7 @@ impl Fill {
     }
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
-    pub(crate) async fn pass(&self, key: &Key, priority: RequestPriority) -> FillResult {
+    pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
         let answer = self.ask(key, priority).await?;
         let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
@@ -199,7 +199,7 @@ impl Fill {
     }
 
     /// Obtains a key for all clients that wait.
-    async fn obtain(
+    async fn lead_answer(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         key: &Key,
@@ -260,7 +260,7 @@ impl Fill {
                 Mode::Off | Mode::Respect | Mode::Chain => None,
             };
             let stored = Arc::new(self.prepare(answer, lifetime, sequence));
-            if self.cache.store().has_purged(key, &stored) {
+            if self.cache.store().response_was_purged(key, &stored) {
                 continue;
             }
             let is_stored =
@@ -291,7 +291,7 @@ impl Fill {
         answer
     }
 
-    /// The response to an answer outside mode `chain`.
+    /// What is stored of an answer, in modes other than `chain`.
     fn prepare(
         &self,
         answer: Answer,

@@ -12,11 +12,12 @@
 //! once. Otherwise it is a future, because it must be fetched: by the fill
 //! (`miss`), or by the relay on plain routes, which obey the origin's fields
 //! (`plain`). A step that cannot continue returns a [`Refusal`]. Every response
-//! leaves through `Gateway::finish`.
+//! leaves through `Gateway::finish`, except those to connections over a limit.
 //!
-//! Invariants: a request that does not validate never reaches the upstream; a
-//! client that disconnects cancels no fetch, because fetches belong to no
-//! connection; every wait has a deadline.
+//! Invariants: a request that does not validate never reaches the upstream;
+//! a collapsed fetch is a task of its own, so no client's disconnect cancels it
+//! (a fetch that is not shared, in mode `off` or with a body, ends with its
+//! client); every wait has a deadline.
 //!
 //! [`cache::decision`]: crate::cache::decision
 
@@ -44,7 +45,7 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
-use target::to_origin_form;
+use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
@@ -66,7 +67,6 @@ use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
-use crate::wire::head::REFUSED;
 
 /// Everything that answering needs. It is made at start and at each reload.
 pub struct Gateway {
@@ -105,8 +105,8 @@ pub(crate) struct Records {
     pub(crate) counts_use: bool,
 }
 
-/// How far a request has come without waiting.
-enum Step {
+/// What a request needs after memory was consulted.
+enum NextStep {
     /// It is answered.
     Done(Response<Body>, Option<Outcome>),
     /// The fill fetches the answer.
@@ -132,13 +132,13 @@ impl Gateway {
         }
         let mut context = RequestContext::new(self, session, &request, now);
         match self.answer_from_memory(session, &request, &mut context, now) {
-            Ok(Step::Done(response, outcome)) => ResponseFuture::Done(Some(
+            Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
                 self.finish(session, &context, outcome, None, response, now),
             )),
-            Ok(Step::Fill(_) | Step::Relay(_)) if self.relay.is_loop(request.headers()) => {
+            Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.relay.is_loop(request.headers()) => {
                 self.refuse(session, &request, &context, &Refusal::Loop, now)
             }
-            Ok(Step::Fill(miss)) => {
+            Ok(NextStep::Fill(miss)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let fields = request.into_parts().0.headers;
                 ResponseFuture::Waiting(Box::pin(async move {
@@ -146,7 +146,7 @@ impl Gateway {
                     gateway.answer_miss(&session, context, miss, fields).await
                 }))
             }
-            Ok(Step::Relay(mut fetch)) => {
+            Ok(NextStep::Relay(mut fetch)) => {
                 let (gateway, session) = (self.clone(), session.clone());
                 let (head, body) = request.into_parts();
                 fetch.request.fields = head.headers;
@@ -161,15 +161,14 @@ impl Gateway {
         }
     }
 
-    /// Takes a request as far as memory goes: limit, route, validation, and the
-    /// stored response.
+    /// Everything that needs no waiting: limit, route, validation, stored response.
     fn answer_from_memory<B: hyper::body::Body>(
         &self,
         session: &Session,
         request: &Request<B>,
         context: &mut RequestContext,
         now: Moment,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
         context.permit = self.clients.admit(context.client, now)?;
         check_head(session, request)?;
@@ -184,7 +183,7 @@ impl Gateway {
             let response = self
                 .responder
                 .preflight(&route.request.methods.allow(), &fields);
-            return Ok(Step::Done(response, None));
+            return Ok(NextStep::Done(response, None));
         }
         if !route.request.methods.contains(request.method()) {
             let allow = route.request.methods.allow();
@@ -201,32 +200,33 @@ impl Gateway {
         }
         match plain::is_plain(route) {
             true => self.recall_plain(session, route, request, key, context, now),
-            false => self.recall(route, request, key, context, now),
+            false => self.recall_typed(route, request, key, context, now),
         }
     }
 
     /// Answers from memory, on a route in mode `chain`, `override` or `off`.
     #[inline]
-    fn recall<B>(
+    fn recall_typed<B>(
         &self,
         route: &Route,
         request: &Request<B>,
         key: Key,
         context: &RequestContext,
         now: Moment,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<NextStep, Refusal> {
         let lookup = self.lookup_key(route, key);
         let (mut judged, reuse) = match self.decide(route, &lookup, now) {
             Decision::Serve { stored, reuse } => (stored, reuse),
             Decision::Fetch { why, stored } => {
                 let stale = stored;
-                return Ok(Step::Fill(Miss { lookup, why, stale }));
+                return Ok(NextStep::Fill(Miss { lookup, why, stale }));
             }
+            // On these routes the request's directives are ignored.
             Decision::OnlyIfCached => return Err(Refusal::OnlyIfCached),
         };
         let key = &lookup.key;
-        if let Freshness::Revalidated { .. } = judged.freshness {
-            judged.stored = self.fill.mark_revalidated(key, &judged.stored);
+        if let Freshness::BecameFinal { .. } = judged.freshness {
+            judged.stored = self.fill.store_as_final(key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
             let priority = RequestPriority::of(context.client, Priority::Revalidation);
@@ -241,7 +241,7 @@ impl Gateway {
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let fields = context.for_response(request.headers());
         let response = self.render(judged, key, outcome, &fields, now);
-        Ok(Step::Done(response, Some(outcome)))
+        Ok(NextStep::Done(response, Some(outcome)))
     }
 
     /// The key under which the response to a request is stored, on a route in
@@ -254,7 +254,8 @@ impl Gateway {
         }
     }
 
-    /// What to do with a request on such a route. `/explain` asks it too.
+    /// What to do with a request on a route in mode `chain`, `override` or `off`.
+    /// `/explain` uses it too.
     #[inline]
     pub(crate) fn decide(
         &self,
@@ -374,22 +375,6 @@ impl Gateway {
                 policy.stale_while_revalidate.max(policy.stale_if_error)
             })
         });
-    }
-}
-
-/// Refuses a head that the listener found at fault, and a target that is not in
-/// origin form (RFC 9112 §3.2.1).
-#[inline]
-fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(), Refusal> {
-    if request.method().as_str() == REFUSED
-        && let Some(fault) = session.activity.fault()
-    {
-        return Err(Refusal::Head(fault));
-    }
-    let uri = request.uri();
-    match uri.authority().is_none() && uri.path().starts_with('/') {
-        true => Ok(()),
-        false => Err(Refusal::TargetForm),
     }
 }
 

@@ -20,12 +20,18 @@
 //! Other terms are those of RFC 9110, 9111, 9209 and 9211.
 //!
 //! - **tip**: the highest block that an indexer reports.
-//! - **epoch**: a number that changes whenever something known of a tip changes.
+//! - **epoch**: a period between two changes of the chain (a new tip, a reorg,
+//!   another endpoint), and its number.
 //! - **finality class**: how settled a stored response is: final, recent, live or
 //!   absent.
 //! - **window**: a page of `upstream_page` items at a multiple of it, from which
 //!   clients' pages are cut.
 //! - **orphan**: a block that a reorg has removed from the chain.
+//! - **chain stamp**: what a stored response records of the chain: its finality
+//!   class, the heights it names, and the last epoch in which it was valid.
+//! - **anchor block**: a block of an earlier epoch whose unchanged hash shows that
+//!   all blocks below it still stand.
+//! - **plain route**: a route in mode `respect` or with `headers = "all"`.
 
 pub mod access_log;
 pub mod admin;

@@ -40,7 +40,7 @@ pub struct Settings {
 
 /// Proof that a request is within its client's limit, and what remains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestPermit {
+pub struct RequestAllowance {
     /// Requests that the client may send at once.
     pub remaining: u32,
     /// Whole seconds until the whole burst is available again.
@@ -128,7 +128,7 @@ impl Limit {
     ///
     /// # Errors
     /// Where it exceeds the limit; it is not counted then.
-    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestPermit, TooManyRequests> {
+    pub fn admit(&self, client: Client, now: Moment) -> Result<RequestAllowance, TooManyRequests> {
         self.requests
             .admit(client)
             .map_err(|not_until| TooManyRequests {
@@ -180,7 +180,7 @@ impl Limit {
     }
 }
 
-impl RequestPermit {
+impl RequestAllowance {
     /// The value of `ratelimit`.
     pub fn field(self) -> HeaderValue {
         field("default", self.remaining, self.reset)

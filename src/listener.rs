@@ -3,7 +3,7 @@
 //!
 //! `connection` serves one connection: hyper parses, behind `guard`, which
 //! refuses requests that two parsers could read differently; `watch` decides when
-//! the connection's one timer ends it. `serve` makes the sockets and threads.
+//! a connection ends for lack of progress. `serve` makes the sockets and threads.
 
 mod client_connections;
 mod connection;
@@ -63,7 +63,7 @@ pub struct PerClient {
     /// Concurrent connections; those beyond get 429.
     pub connections: u32,
     /// Bytes of answers that the client has not read yet. Beyond it, its
-    /// connections are closed, except for the last one.
+    /// longest-stalled connections are reset, until one is left.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub unsent_bytes: u64,
 }
@@ -116,8 +116,8 @@ pub struct Acceptor {
 /// How new connections are served.
 struct ConnectionSettings {
     settings: Settings,
-    /// These addresses have no limits per client.
-    trust: TrustedProxies,
+    /// Addresses without limits per client.
+    exempt_from_client_limits: TrustedProxies,
     /// Prepared 503 for connections over `max_connections`.
     over_total: Vec<u8>,
     /// Prepared 429 for connections over a client's limit.
@@ -177,8 +177,8 @@ impl Acceptor {
                 Ok((stream, peer)) => self.admit(stream, peer, stop.clone()),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
-                    // Others, such as a lack of file descriptors, last until some
-                    // connection ends.
+                    // Any other error, such as a lack of file descriptors, lasts
+                    // until a connection ends: wait a little.
                     if !is_connection_error(&error) {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -228,7 +228,8 @@ impl Acceptor {
         }
     }
 
-    /// Counts a connection, in total and for its client.
+    /// Counts a connection, in total and for its address, unless either is at its
+    /// limit.
     fn count(
         &self,
         peer: IpAddr,
@@ -240,7 +241,8 @@ impl Acceptor {
             return Err(OverLimit::Total);
         }
         let limit = settings.settings.per_client;
-        let Some(limit) = limit.filter(|_| !settings.trust.contains(peer)) else {
+        let Some(limit) = limit.filter(|_| !settings.exempt_from_client_limits.contains(peer))
+        else {
             return Ok((open, None));
         };
         match self.clients.admit(peer.into(), limit.connections) {

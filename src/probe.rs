@@ -126,7 +126,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     let Some(source) = chain.source(tip) else {
         return ProbeOutcome::Failed;
     };
-    let (Some(path), Some(start)) = (&source.path, chain.start(tip)) else {
+    let (Some(path), Some(start)) = (&source.path, chain.request_start(tip)) else {
         return ProbeOutcome::Failed;
     };
     let epoch = chain.epoch(tip);
@@ -173,7 +173,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     }
     chain.set_status_endpoint(tip, answer.endpoint);
     let now = fill.clock.now();
-    match chain.status(tip, start, sent, height, answer.etag.as_deref(), now) {
+    match chain.apply_status(tip, start, sent, height, answer.etag.as_deref(), now) {
         Some(update) => {
             if let Some(from) = update.orphaned {
                 fill.purge_from(tip, from);

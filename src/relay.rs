@@ -1,11 +1,11 @@
-//! The request path of routes whose responses follow the origin's own fields:
-//! mode `respect`, and `headers = "all"`.
+//! The request path of plain routes, whose responses follow the origin's own
+//! fields: those with mode `respect` or `headers = "all"`.
 //!
 //! The gateway comes here once it knows the route and the key. [`recall()`]
 //! decides from memory, without waiting. [`Fetch::run`] goes to the upstream:
 //! collapsed with other requests where the answer may be stored (`shared`),
-//! alone otherwise (`forward`). The rules are in `cache`, each under the sentence
-//! of its RFC; this module applies them in order. Responses are sent to clients
+//! alone otherwise (`forward`). The rules are in `cache`, each quoted beside
+//! its code; this module applies them in order. Responses are sent to clients
 //! while they are being stored (`pump`).
 //!
 //! Invariant: only complete responses are stored. A response that is not stored
@@ -63,7 +63,7 @@ pub struct Relay {
     /// The cache.
     pub cache: Cache,
     /// What survives reloads.
-    pub ongoing: RelayState,
+    pub state: RelayState,
     /// The upstreams of the routes.
     pub upstreams: Arc<Upstreams>,
     /// The routes that their upstreams say they do not have.
@@ -72,11 +72,11 @@ pub struct Relay {
     /// with a stale one.
     pub stale_wait: Duration,
     /// Renders responses.
-    pub respond: Arc<Responder>,
+    pub responder: Arc<Responder>,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
     /// The caches whose targeted cache-control fields apply here (RFC 9213).
-    pub targets: TargetList,
+    pub targeted_fields: TargetList,
     /// The clock.
     pub clock: Clock,
     /// The name of this process in the `via` of requests, by which it recognises
@@ -140,8 +140,8 @@ pub(crate) struct Fetch {
     /// Why it is not answered from memory.
     pub(crate) why: Forward,
     /// The stored response that may be used once it is validated.
-    pub(crate) chosen: Option<Arc<Variant>>,
-    /// Whether it goes up without the client's conditions. They are then applied
+    pub(crate) to_validate: Option<Arc<Variant>>,
+    /// Whether to send it without the client's conditions, which are then applied
     /// to the answer.
     pub(crate) unconditional: bool,
 }
@@ -158,7 +158,7 @@ type RelayResult = Result<RelayAnswer, (Failure, Outcome)>;
 
 /// When a request was sent and its answer received.
 #[derive(Clone, Copy)]
-struct ExchangeTimes {
+struct ExchangeRecord {
     /// The position among purges and removals when it was sent.
     sequence: PurgeSequence,
     requested: SystemTime,

@@ -24,7 +24,7 @@ use crate::cache::StoredResponse;
 use crate::cache::etag::none_match_fails;
 use crate::cache::key::Key;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
-use crate::limit::RequestPermit;
+use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub use request_id::RequestId;
@@ -65,7 +65,7 @@ pub struct ResponseContext<'a> {
     /// Its id.
     pub request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
-    pub permit: Option<RequestPermit>,
+    pub permit: Option<RequestAllowance>,
 }
 
 impl Responder {
@@ -155,7 +155,7 @@ impl Responder {
                 FieldRole::Age => age(current_age),
                 FieldRole::CacheStatus => self.cache_status(outcome, key),
                 FieldRole::RequestId => context.request_id.field(),
-                FieldRole::RateLimit => context.permit.map_or(EMPTY, RequestPermit::field),
+                FieldRole::RateLimit => context.permit.map_or(EMPTY, RequestAllowance::field),
             };
         }
         self.allow_origin(&mut fields, context);

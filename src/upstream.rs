@@ -3,8 +3,8 @@
 //!
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
-//! - [`admission`]: the queue, and the budget of requests per key;
-//! - [`keys`]: the API keys;
+//! - [`admission`]: the queue, and the budget of requests;
+//! - [`keys`]: the API keys, their budget permits and cooldowns;
 //! - [`client`]: the exchange with the server.
 //!
 //! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
@@ -86,14 +86,13 @@ pub trait UpstreamClient: Send + Sync {
         fields: HeaderMap,
         body: Option<RequestBody>,
         priority: RequestPriority,
-        whole: Option<u64>,
+        max_whole_body: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>>;
 
     /// The longest that either takes until an answer begins.
     fn patience(&self) -> Duration;
 
-    /// Takes in the height that the answer of a status path contains, by which
-    /// endpoints that lag are found. Returns whether the height is plausible.
+    /// Records the height in a status answer, to find endpoints that lag. Returns whether the height is plausible.
     fn record_reported_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
         let _single_endpoint = (answer, path, height);
         true
@@ -140,8 +139,8 @@ pub struct Upstream {
     /// Notified when another endpoint is selected.
     switched: watch::Sender<()>,
     keys: Arc<Keys>,
-    /// The holder of the budget of requests without a key.
-    server: BudgetOwner,
+    /// The owner of the budget of requests without a key.
+    keyless_owner: BudgetOwner,
     queue: Arc<AdmissionQueue>,
     retries: Arc<Mutex<RetryBudget>>,
     pools: ConnectionPools,
@@ -154,7 +153,7 @@ pub struct Upstream {
     /// The `via` field of requests that ordgate makes itself.
     via: OnceLock<HeaderValue>,
     unreadable: UnreadableFields,
-    tally: Arc<Counters>,
+    counters: Arc<Counters>,
 }
 
 impl Upstream {
@@ -188,7 +187,7 @@ impl Upstream {
                 queue.clone(),
                 clock.clone(),
             ),
-            server,
+            keyless_owner: server,
             queue,
             retries: Arc::new(Mutex::new(RetryBudget::new(settings.retry.share))),
             pools: ConnectionPools::new(&settings, resolver.clone())?,
@@ -198,7 +197,7 @@ impl Upstream {
             status_paths: Mutex::default(),
             via: OnceLock::new(),
             unreadable: UnreadableFields::default(),
-            tally: Arc::default(),
+            counters: Arc::default(),
             settings,
             clock,
         };
@@ -248,8 +247,8 @@ impl Upstream {
     }
 
     /// Counts of requests by reason and outcome.
-    pub fn tally(&self) -> &Counters {
-        &self.tally
+    pub fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// The request bodies that are being received or sent.

@@ -142,7 +142,7 @@ fn explain_plain(
     now: Moment,
     explained: &mut Map<String, Value>,
 ) -> Next {
-    let under_way = gateway.relay.ongoing.fetching.has(key.as_bytes());
+    let under_way = gateway.relay.state.fetching.has(key.as_bytes());
     explained.insert("under_way".into(), under_way.into());
     let stored = match route.cache.mode {
         Mode::Respect => stored::variants(gateway, key, now),

@@ -101,7 +101,7 @@ fn upstreams(gateway: &Gateway) -> Value {
 }
 
 fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
-    let tally = upstream.tally();
+    let tally = upstream.counters();
     let endpoints = upstream.endpoint_snapshots();
     let current = endpoints.iter().find(|endpoint| endpoint.is_selected);
     let keys = upstream.key_snapshots().into_iter().map(|key| {

@@ -153,7 +153,7 @@ fn by_route(
     is_answer: bool,
 ) -> Result<Reuse, (Forward, bool)> {
     let (reuse, by) = match freshness {
-        Freshness::Fresh { .. } | Freshness::Revalidated { .. } => (Reuse::Fresh, Duration::ZERO),
+        Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => (Reuse::Fresh, Duration::ZERO),
         Freshness::Stale { by } => (Reuse::WhileRevalidate, by),
     };
     // RFC 5861: while the seconds that the route grants last.

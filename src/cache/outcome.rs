@@ -28,7 +28,8 @@ pub enum Outcome {
         /// Whether the request joined the fetch of another.
         collapsed: bool,
     },
-    /// From memory though stale, because the upstream failed.
+    /// From memory though stale, because the upstream failed or took longer than
+    /// `cache.stale_wait`, or because the client is over its limit of misses.
     StaleIfError {
         /// Whole seconds of freshness left, which are below zero.
         ttl: i64,

@@ -27,8 +27,7 @@ pub(crate) type Variants = Arc<[Arc<Variant>]>;
 /// The most variants of one target; the oldest are dropped first.
 const MAX_VARIANTS: usize = 64;
 
-/// moka is made to keep its bound whenever one part in `PENDING` of it was
-/// inserted.
+/// moka's maintenance runs after each 1/64 of `max_bytes` was inserted.
 const PENDING: u64 = 64;
 
 /// No entry may take more than one part in `LARGEST` of the store.
@@ -142,8 +141,8 @@ impl<A: Attachment> Store<A> {
             ..Self::new(max_bytes)
         };
         let sequence = self.sequence();
-        // From here on a removal applies to both. A store is replaced only once,
-        // because only the current one is.
+        // From here on a removal applies to both. Only the current store is ever
+        // replaced, so this happens once.
         let next = self.next.get_or_init(|| next).clone();
         for (key, entry) in &self.cache {
             let removals = self.removals();
@@ -201,14 +200,14 @@ impl<A: Attachment> Store<A> {
         let entry = self.cache.get(key.as_bytes())?;
         match entry.checked().number() == self.purges.last() {
             true => Some(entry),
-            false => self.unless_purged(key.as_bytes(), entry),
+            false => self.drop_if_purged(key.as_bytes(), entry),
         }
     }
 
     #[cold]
-    fn unless_purged(&self, key: &[u8], entry: Entry<A>) -> Option<Entry<A>> {
+    fn drop_if_purged(&self, key: &[u8], entry: Entry<A>) -> Option<Entry<A>> {
         let last = self.purges.last();
-        if self.is_entry_purged(key, &entry) {
+        if self.entry_was_purged(key, &entry) {
             self.cache.invalidate(key);
             return None;
         }
@@ -217,7 +216,7 @@ impl<A: Attachment> Store<A> {
     }
 
     /// Whether a purge since the entry's last check matches it.
-    fn is_entry_purged(&self, key: &[u8], entry: &Entry<A>) -> bool {
+    fn entry_was_purged(&self, key: &[u8], entry: &Entry<A>) -> bool {
         let since = entry.checked().number();
         let matches = || {
             let subject = entry.purge_subject(key);
@@ -235,7 +234,7 @@ impl<A: Attachment> Store<A> {
 
     /// Whether a purge since a position matches an answer whose fetch began
     /// there, apart from the purge `except` that the answer itself caused.
-    pub(crate) fn is_purged(
+    pub(crate) fn fetch_was_purged(
         &self,
         subject: &PurgeSubject<'_>,
         sequence: PurgeSequence,
@@ -247,15 +246,15 @@ impl<A: Attachment> Store<A> {
 
     /// Whether a purge since a response was last checked matches it, stored or
     /// not.
-    pub(crate) fn has_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
+    pub(crate) fn response_was_purged(&self, key: &Key, stored: &Stored<A>) -> bool {
         let since = stored.checked.number();
         let subject = || stored.purge_subject(key.as_bytes());
         since != self.purges.last() && self.purges.any_matches(&subject(), since, None)
     }
 
-    /// Whether a key has been removed since a position, or may have been purged
-    /// since, for a text in its body if nothing else.
-    pub(crate) fn is_overtaken(&self, key: &Key, sequence: PurgeSequence) -> bool {
+    /// Whether a key was removed since a position, or a purge since might match it.
+    /// The body is not known, so any purge by text counts.
+    pub(crate) fn may_be_overtaken(&self, key: &Key, sequence: PurgeSequence) -> bool {
         let since = sequence.purge;
         let purged = since != self.purges.last() && self.purges.may_match(key.as_bytes(), since);
         purged || self.is_removed(key, sequence)
@@ -324,7 +323,7 @@ impl<A: Attachment> Store<A> {
             }
             let last = self.purges.last();
             let entry = entry.map(moka::Entry::into_value);
-            let entry = entry.filter(|entry| !self.is_entry_purged(bytes, entry));
+            let entry = entry.filter(|entry| !self.entry_was_purged(bytes, entry));
             let mut variants = match entry {
                 Some(Entry::Variants(variants, _)) => variants.to_vec(),
                 Some(Entry::One(_)) | None => Vec::new(),
@@ -382,14 +381,14 @@ impl<A: Attachment> Store<A> {
     /// 448 MiB.
     fn run_maintenance(&self) {
         self.cache.run_pending_tasks();
-        // The first flush hands the values over, and each advances the epoch by
-        // one; two epochs later no thread can see them.
+        // The first flush hands the values over, and each advances
+        // crossbeam's epoch by one; two epochs later no thread can see them.
         for _ in 0..3 {
             crossbeam_epoch::pin().flush();
         }
     }
 
-    /// The most bytes of a body that is stored.
+    /// The most bytes of an entry that is stored.
     pub(crate) fn max_body(&self) -> u64 {
         self.max_bytes / LARGEST
     }
@@ -399,7 +398,7 @@ impl<A: Attachment> Store<A> {
     /// periodically, not by requests.
     pub fn sweep(&self, now: Moment, stale_time: impl Fn(u16) -> Duration) {
         for (key, entry) in &self.cache {
-            let Some(entry) = self.unless_purged(&key, entry) else {
+            let Some(entry) = self.drop_if_purged(&key, entry) else {
                 continue;
             };
             // A variant may be revalidated at any age (RFC 9111 §4.3); it stays

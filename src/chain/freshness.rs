@@ -18,7 +18,7 @@ pub enum Freshness {
         ttl: Duration,
     },
     /// It is fresh, and its blocks have become final since it was stored.
-    Revalidated {
+    BecameFinal {
         /// The freshness that is left.
         ttl: Duration,
     },
@@ -86,7 +86,7 @@ impl Chain {
         );
         drop(ledger);
         match is_final {
-            true => Freshness::Revalidated {
+            true => Freshness::BecameFinal {
                 ttl: self.finality.final_ttl,
             },
             false => tip.freshness_in_epoch(&self.finality, received, received + lifetime, now),
@@ -103,7 +103,7 @@ impl Chain {
         now: Moment,
     ) -> Duration {
         match freshness {
-            Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => {
+            Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => {
                 stamp.age(received, ttl, now)
             }
             Freshness::Stale { .. } => now.since(self.last_proved(stamp, received)),

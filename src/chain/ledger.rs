@@ -8,7 +8,8 @@
 //! An answer that contradicts what is known is believed if its request began after
 //! that was learned; else it is [`ObservationResult::Outdated`].
 //!
-//! An epoch is a period in which none of this changed. A block's hash commits to
+//! An epoch is a period in which none of this changed, and its number. A new tip, a
+//! reorg, or another endpoint begins the next one. A block's hash commits to
 //! all blocks below it, so a block that was seen in two epochs proves that the
 //! chain up to its height is the same in both: a link ([`Ledger::is_linked`]).
 //!

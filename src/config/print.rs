@@ -59,7 +59,7 @@ impl Config {
     }
 
     fn cache_values(&self) -> Result<Table, toml::ser::Error> {
-        let mut cache = Table::try_from(self.lapses)?;
+        let mut cache = Table::try_from(self.failure_backoff)?;
         let max_bytes = units::format_size(self.cache_bytes);
         cache.insert("max_bytes".into(), max_bytes.into());
         cache.insert("stale_wait".into(), units::format(self.stale_wait).into());

@@ -72,7 +72,7 @@ impl Fill {
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
             if let Some(stored) = self.slice_and_store(list, &parts) {
-                if self.cache.store().has_purged(list.key, &stored) {
+                if self.cache.store().response_was_purged(list.key, &stored) {
                     continue;
                 }
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
@@ -94,7 +94,7 @@ impl Fill {
         let first = list.window(0).filter(|_| refuses_list(answer));
         let keys = [Some(list.key.clone()), first];
         for key in keys.into_iter().flatten() {
-            if !self.cache.store().has_purged(&key, answer) {
+            if !self.cache.store().response_was_purged(&key, answer) {
                 self.cache.store().insert(key, answer.clone());
             }
         }

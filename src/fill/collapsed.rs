@@ -84,7 +84,7 @@ impl Fill {
             return false;
         }
         let own = self.route(key).map(|route| own_key(key, route, stored));
-        let purged = |key| self.cache.store().has_purged(key, stored);
+        let purged = |key| self.cache.store().response_was_purged(key, stored);
         purged(key) || own.as_ref().is_some_and(purged)
     }
 
@@ -164,7 +164,7 @@ impl Fill {
                 stored,
                 from: AnswerSource::Memory,
             }),
-            None => self.obtain(&lead, &key, priority).await,
+            None => self.lead_answer(&lead, &key, priority).await,
         };
         match &found {
             Ok(_) => self.failures.forget(&key),
@@ -179,7 +179,7 @@ impl Fill {
         match freshness {
             Freshness::Fresh { .. } => Some(stored),
             // The next lookup would report it as recent, so it is stored as final now.
-            Freshness::Revalidated { .. } => Some(self.mark_revalidated(key, &stored)),
+            Freshness::BecameFinal { .. } => Some(self.store_as_final(key, &stored)),
             Freshness::Stale { .. } => None,
         }
     }

@@ -40,7 +40,7 @@ impl Fill {
         let subject = Subject::of(key, route);
         self.chain.first_probe(tip, FIRST_PROBE).await;
         for _ in 0..MOST_ATTEMPTS {
-            let Some(start) = self.chain.start(tip) else {
+            let Some(start) = self.chain.request_start(tip) else {
                 return Err(Failure::Abandoned);
             };
             let sequence = self.cache.store().sequence();
@@ -60,7 +60,11 @@ impl Fill {
                 bodies: vec![&answer.body],
             };
             // An answer that was purged since the request began is outdated.
-            if self.cache.store().is_purged(&purgeable, sequence, None) {
+            if self
+                .cache
+                .store()
+                .fetch_was_purged(&purgeable, sequence, None)
+            {
                 continue;
             }
             let observation = Observation {
@@ -69,20 +73,22 @@ impl Fill {
                 etag: answer.etag.as_deref(),
             };
             let now = self.clock.now();
-            let result = self.chain.observe(tip, start, sent, observation, now);
+            let result = self.chain.apply_answer(tip, start, sent, observation, now);
             let ObservationResult::Applied(update) = result else {
                 continue;
             };
             let sequence = match update.orphaned.map(|from| self.purge_from(tip, from)) {
                 // This answer caused that purge; it must not match any other.
-                Some(own) => match self
-                    .cache
-                    .store()
-                    .is_purged(&purgeable, sequence, Some(own))
-                {
-                    true => continue,
-                    false => sequence.past(own),
-                },
+                Some(own) => {
+                    match self
+                        .cache
+                        .store()
+                        .fetch_was_purged(&purgeable, sequence, Some(own))
+                    {
+                        true => continue,
+                        false => sequence.past(own),
+                    }
+                }
                 None => sequence,
             };
             let class = self.class(content, update, tip);
@@ -168,11 +174,7 @@ impl Fill {
     }
 
     /// Stores a response as final whose blocks have become final since it was stored.
-    pub(crate) fn mark_revalidated(
-        &self,
-        key: &Key,
-        stored: &StoredResponse,
-    ) -> Arc<StoredResponse> {
+    pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
         let stamp = stored.stamp().map(|stamp| {
             let (class, epoch) = (Class::Final, stamp.epoch());
             ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)

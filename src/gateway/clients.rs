@@ -7,7 +7,7 @@ use http::HeaderMap;
 use crate::cache::outcome::Outcome;
 use crate::clock::Moment;
 use crate::identify::{Client, TrustedProxies};
-use crate::limit::{Limit, RequestPermit};
+use crate::limit::{Limit, RequestAllowance};
 use crate::refusal::Refusal;
 
 /// Identifies clients and holds them to their limits.
@@ -30,7 +30,7 @@ impl ClientPolicy {
         &self,
         client: Client,
         now: Moment,
-    ) -> Result<Option<RequestPermit>, Refusal> {
+    ) -> Result<Option<RequestAllowance>, Refusal> {
         match &self.limit {
             Some(limit) => limit.admit(client, now).map(Some).map_err(Refusal::TooMany),
             None => Ok(None),

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request};
 
-use super::{Gateway, RequestContext, Step};
+use super::{Gateway, NextStep, RequestContext};
 use crate::refusal::Refusal;
 
 /// A document of ordgate's own.
@@ -26,7 +26,7 @@ impl Gateway {
         &self,
         request: &Request<B>,
         context: &RequestContext,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<NextStep, Refusal> {
         let path = request.uri().path();
         let document = self.documents.iter().find(|document| document.path == path);
         let document = document.ok_or(Refusal::NoRoute)?;
@@ -45,6 +45,6 @@ impl Gateway {
             Method::OPTIONS => self.responder.preflight(&allow, &fields),
             _ => return Err(Refusal::Method { allow }),
         };
-        Ok(Step::Done(response, None))
+        Ok(NextStep::Done(response, None))
     }
 }

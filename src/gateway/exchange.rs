@@ -14,7 +14,7 @@ use http::{HeaderMap, Method, Request, Response};
 use super::Gateway;
 use crate::clock::Moment;
 use crate::identify::Client;
-use crate::limit::RequestPermit;
+use crate::limit::RequestAllowance;
 use crate::respond::{RequestId, ResponseContext};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
@@ -61,7 +61,7 @@ pub(super) struct RequestContext {
     pub(super) route: Option<u16>,
     /// A hash of its cache key, for the access log.
     pub(super) key: Option<u64>,
-    pub(super) permit: Option<RequestPermit>,
+    pub(super) permit: Option<RequestAllowance>,
 }
 
 impl RequestContext {

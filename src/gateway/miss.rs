@@ -147,7 +147,7 @@ impl Gateway {
         let key = &miss.lookup.key;
         if miss.bypasses() {
             return Fetched {
-                result: self.fill.pass(key, priority).await,
+                result: self.fill.fetch_unshared(key, priority).await,
                 collapsed: false,
                 stale: None,
             };
@@ -202,7 +202,10 @@ impl Gateway {
             since_began: Some(wait_for_fresh),
         };
         let (result, collapsed) = self.find(lookup, wait, priority).await;
-        let is_purged = self.cache.store().has_purged(&lookup.key, &stale.stored);
+        let is_purged = self
+            .cache
+            .store()
+            .response_was_purged(&lookup.key, &stale.stored);
         if self.fill.is_answer(lookup, &stale.stored) && !is_purged {
             return Fetched {
                 result,

@@ -5,7 +5,7 @@ use http::header::ORIGIN;
 use http::{HeaderMap, Request, Response};
 
 use super::clients::was_sent;
-use super::{Gateway, RequestContext, Session, Step};
+use super::{Gateway, NextStep, RequestContext, Session};
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
@@ -32,7 +32,7 @@ impl Gateway {
         key: Key,
         context: &RequestContext,
         now: Moment,
-    ) -> Result<Step, Refusal> {
+    ) -> Result<NextStep, Refusal> {
         let (method, fields) = (request.method(), request.headers());
         let fetch = |key, why, chosen| relay::Fetch {
             request: ClientRequest {
@@ -46,7 +46,7 @@ impl Gateway {
                 peer: session.peer,
             },
             why,
-            chosen,
+            to_validate: chosen,
             unconditional: false,
         };
         match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
@@ -64,9 +64,11 @@ impl Gateway {
                     let own = context.for_response(fields);
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
-                Ok(Step::Done(response, Some(outcome)))
+                Ok(NextStep::Done(response, Some(outcome)))
             }
-            Recall::Forward { why, chosen } => Ok(Step::Relay(Box::new(fetch(key, why, chosen)))),
+            Recall::Forward { why, chosen } => {
+                Ok(NextStep::Relay(Box::new(fetch(key, why, chosen))))
+            }
             Recall::OnlyIfCached => Err(Refusal::OnlyIfCached),
         }
     }

@@ -1,10 +1,31 @@
-//! Request targets in absolute form (RFC 9112 §3.2.2), as clients of a forward
-//! proxy send them.
+//! The head of a request: faults that the listener found, and the forms of the
+//! target (RFC 9112 §3.2).
 
 use http::header::HOST;
 use http::{HeaderValue, Request, Uri};
 
-/// Rewrites a target in absolute form to origin form. Its authority replaces
+use super::Session;
+use crate::refusal::Refusal;
+use crate::wire::head::REFUSED;
+
+/// Refuses a head that the listener found at fault, and a target that is not in
+/// origin form (RFC 9112 §3.2.1).
+#[inline]
+pub(super) fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(), Refusal> {
+    if request.method().as_str() == REFUSED
+        && let Some(fault) = session.activity.fault()
+    {
+        return Err(Refusal::Head(fault));
+    }
+    let uri = request.uri();
+    match uri.authority().is_none() && uri.path().starts_with('/') {
+        true => Ok(()),
+        false => Err(Refusal::TargetForm),
+    }
+}
+
+/// Rewrites a target in absolute form, as clients of a forward proxy send it, to
+/// origin form. Its authority replaces
 /// Host. A target with userinfo, or of another scheme than http and https, stays
 /// as it is; the gateway refuses it.
 #[cold]

@@ -18,7 +18,7 @@ use governor::state::StateStore;
 use governor::state::keyed::{DashMapStateStore, ShrinkableKeyedStateStore};
 use governor::{NotUntil, Quota, RateLimiter};
 
-use super::{RequestPermit, ceil};
+use super::{RequestAllowance, ceil};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
 
@@ -148,12 +148,12 @@ impl ClientQuota {
     }
 
     /// Counts one more for a client.
-    pub(super) fn admit(&self, client: Client) -> Result<RequestPermit, NotUntil<Moment>> {
+    pub(super) fn admit(&self, client: Client) -> Result<RequestAllowance, NotUntil<Moment>> {
         let usage = &*self.usage;
         let bucket = usage.buckets.of(client, self.max_clients);
         let remaining = usage.limiter.check_key(&bucket)?.remaining_burst_capacity();
         let used = self.quota.burst_size().get().saturating_sub(remaining);
-        Ok(RequestPermit {
+        Ok(RequestAllowance {
             remaining,
             reset: ceil(self.quota.replenish_interval() * used),
         })

@@ -32,7 +32,7 @@ fn a_client_has_its_burst_and_then_its_rate() {
     clock.advance(Duration::from_secs(1));
     assert_eq!(
         limit.admit(one, clock.now()),
-        Ok(RequestPermit {
+        Ok(RequestAllowance {
             remaining: 0,
             reset: 3
         })

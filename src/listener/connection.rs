@@ -54,7 +54,7 @@ impl Acceptor {
         // Without TCP_NODELAY, small answers wait for the client's delayed ACK. A
         // socket that refuses the option is about to fail anyway.
         let _ = stream.set_nodelay(true);
-        let (trust, settings) = (&settings.trust, settings.settings);
+        let (trust, settings) = (&settings.exempt_from_client_limits, settings.settings);
         let clock = &self.clock;
         let activity = Arc::new(Activity::new(clock.now()));
         let connection = self.next_connection.fetch_add(1, Relaxed);

@@ -54,7 +54,7 @@ impl ConnectionSettings {
         Self {
             over_total: prepared(gateway, &Refusal::TooManyConnections),
             over_client: prepared(gateway, &Refusal::TooManyClientConnections),
-            trust: gateway.clients.trust.clone(),
+            exempt_from_client_limits: gateway.clients.trust.clone(),
             settings,
         }
     }

@@ -14,7 +14,7 @@ use super::content_length::content_length;
 use super::pump::{AHEAD, Pump, Storing};
 use super::serve::{finish, response, serve_in_progress};
 use super::shared::{Announced, InProgress};
-use super::{ExchangeTimes, Fetch, NAME, Relay, RelayAnswer, RelayResult, forwarded};
+use super::{ExchangeRecord, Fetch, NAME, Relay, RelayAnswer, RelayResult, forwarded};
 use crate::cache::reuse::Origin;
 use crate::cache::{date, hop};
 use crate::collapse::Lead;
@@ -32,7 +32,7 @@ impl Fetch {
         relay: &Arc<Relay>,
         route: &Route,
         mut answer: StreamedAnswer,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
         lead: &mut Option<Lead<Announced>>,
     ) -> RelayResult {
         let status = answer.head.status;
@@ -101,7 +101,7 @@ impl Fetch {
         (status, fields): (StatusCode, HeaderMap),
         answer: StreamedAnswer,
         length: Option<u64>,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
         lead: &mut Option<Lead<Announced>>,
     ) -> RelayResult {
         let StreamedAnswer {
@@ -162,7 +162,7 @@ impl Fetch {
         route: &Route,
         (fields, begun): (HeaderMap, InProgress),
         pump: Pump,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
         lead: &mut Option<Lead<Announced>>,
     ) -> RelayAnswer {
         let begun = Arc::new(begun);
@@ -194,7 +194,7 @@ impl Fetch {
             give_up: Box::new(move || given_up.remember_uncacheable(&at_given_up)),
         };
         let upstream = relay.upstreams.get(route.upstream.number);
-        let lingering = relay.ongoing.lingering_at(upstream);
+        let lingering = relay.state.lingering_at(upstream);
         tokio::spawn(pump.run(Some(storing), request.client, lingering, false));
         RelayAnswer {
             response: response.unwrap_or_default(),
@@ -220,7 +220,7 @@ impl Fetch {
         let reader = pump.stream.reader(length);
         let body = reader.map_or_else(Body::default, |reader| Body::Streamed(Box::new(reader)));
         let upstream = relay.upstreams.get(route.upstream.number);
-        let lingering = relay.ongoing.lingering_at(upstream);
+        let lingering = relay.state.lingering_at(upstream);
         tokio::spawn(pump.run(None, self.request.client, lingering, is_endless));
         RelayAnswer {
             response: response(status, fields, body),

@@ -75,7 +75,7 @@ impl Fetch {
             Recall::Answer { mut response, .. } => {
                 let status = Some(response.status());
                 let outcome = forwarded(self.why, status, false, true);
-                let value = relay.respond.cache_status(outcome, &self.request.key);
+                let value = relay.responder.cache_status(outcome, &self.request.key);
                 replace_cache_status(response.headers_mut(), value);
                 Followed::response(response, outcome)
             }
@@ -117,12 +117,12 @@ impl Fetch {
         }
         let now = relay.clock.wall(relay.clock.now());
         let store = relay.cache.store();
-        let overtaken = store.is_overtaken(&self.request.key, begun.sequence);
+        let overtaken = store.may_be_overtaken(&self.request.key, begun.sequence);
         let waited = self.waited_for(variant, arrived);
         if overtaken || !waited && !is_fresh(variant, now) {
             // Nor may any later request use it.
             let is_it = |announced: &Announced| matches!(announced, Announced::InProgress(now) if Arc::ptr_eq(now, begun));
-            relay.ongoing.fetching.retire(shared, is_it);
+            relay.state.fetching.retire(shared, is_it);
             return Followed::Again(None);
         }
         if !waited && !self.accepts(route, variant, now) {

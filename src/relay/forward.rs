@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::request_fields::RequestFields;
 use super::serve::serve;
 use super::shared::Announced;
-use super::{ExchangeTimes, Fetch, Relay, RelayAnswer, RelayResult, forwarded};
+use super::{ExchangeRecord, Fetch, Relay, RelayAnswer, RelayResult, forwarded};
 use crate::cache::decision::stale_bounds;
 use crate::cache::directives::RequestDirectives;
 use crate::cache::outcome::Outcome;
@@ -28,7 +28,7 @@ impl Fetch {
     pub(crate) fn joins(&self, relay: &Relay) -> bool {
         let route = relay.routes.get(self.request.key.route());
         let key = route.and_then(|route| self.shared_key(relay, route, None));
-        key.is_some_and(|key| relay.ongoing.fetching.has(&key))
+        key.is_some_and(|key| relay.state.fetching.has(&key))
     }
 
     /// The stored response that may be served stale because no request to the
@@ -81,7 +81,7 @@ impl Fetch {
             HeaderMode::Typed => Method::GET,
             HeaderMode::All => self.request.method.clone(),
         };
-        let priority = match self.chosen {
+        let priority = match self.to_validate {
             Some(_) => Priority::Revalidation,
             None => Priority::Miss,
         };
@@ -96,7 +96,7 @@ impl Fetch {
             .asked(route.upstream.number)
             .exchange(method, target, fields, body, priority, max_body)
             .await;
-        let times = ExchangeTimes {
+        let times = ExchangeRecord {
             sequence,
             requested,
             received: relay.clock.wall(relay.clock.now()),
@@ -134,7 +134,7 @@ impl Fetch {
         route: &Route,
         origin: Origin,
     ) -> Option<RelayAnswer> {
-        let chosen = self.chosen.as_ref()?;
+        let chosen = self.to_validate.as_ref()?;
         let now = relay.clock.wall(relay.clock.now());
         let directives = RequestDirectives::of(&self.request.fields);
         let bounds = stale_bounds(&route.cache);

@@ -64,13 +64,13 @@ impl Fetch {
             return plain(without_conditions(fields));
         }
         let others = self.variants_of_same_coding(relay, route);
-        let no_match = self.chosen.is_none();
+        let no_match = self.to_validate.is_none();
         let none_to_validate = others.is_empty() || self.why != Forward::VaryMiss;
         if no_match && (none_to_validate || has_conditions(&fields)) {
             // The client's own conditions go up.
             return plain(fields);
         }
-        let chosen = self.chosen.as_ref().map(|chosen| &chosen.fields);
+        let chosen = self.to_validate.as_ref().map(|chosen| &chosen.fields);
         let validates = make_conditional(&mut fields, chosen, others.iter().map(|v| &v.fields));
         RequestFields { fields, validates }
     }

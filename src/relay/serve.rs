@@ -168,7 +168,7 @@ pub(super) fn finish(
     if route.headers == HeaderMode::Typed {
         keep_typed(fields);
     }
-    let value = relay.respond.cache_status(outcome, key);
+    let value = relay.responder.cache_status(outcome, key);
     fields.append(CACHE_STATUS, value);
 }
 

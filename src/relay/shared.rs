@@ -77,7 +77,7 @@ impl Fetch {
             let Some(key) = self.shared_key(relay, route, nominated.as_ref()) else {
                 break;
             };
-            let (wait, fetching) = (Wait::until(deadline), &relay.ongoing.fetching);
+            let (wait, fetching) = (Wait::until(deadline), &relay.state.fetching);
             let leader = match self.may_lead() {
                 true => Some(self.clone()),
                 false => self.without_conditions(relay, &mut conditional),
@@ -134,7 +134,7 @@ impl Fetch {
             let mut key = self.request.key.as_bytes().to_vec();
             // No target and no shared key holds this byte.
             key.push(1);
-            *first = relay.ongoing.fetching.lead(&key);
+            *first = relay.state.fetching.lead(&key);
         }
         first.is_none().then(|| {
             Arc::new(Self {
@@ -155,11 +155,11 @@ impl Fetch {
             return;
         };
         let sent = self.request.forwarded_fields(&relay, route);
-        self.chosen = choose(&relay, &self.request.key, &sent).ok();
+        self.to_validate = choose(&relay, &self.request.key, &sent).ok();
         self.request.method = Method::GET;
         self.request.fields.remove(CACHE_CONTROL);
         let key = self.key_with_variant(&relay, route, None);
-        if let Some(lead) = relay.ongoing.fetching.lead(&key) {
+        if let Some(lead) = relay.state.fetching.lead(&key) {
             Arc::new(self).lead(relay, lead, None).await;
         }
     }
@@ -235,7 +235,7 @@ impl Fetch {
     /// Whether the last answer to such a request could not be shared.
     fn is_uncacheable(&self, relay: &Relay) -> bool {
         let now = relay.clock.now();
-        relay.ongoing.uncacheable.has(&self.uncacheable_key(), now)
+        relay.state.uncacheable.has(&self.uncacheable_key(), now)
     }
 
     /// The key, and whether the client identifies itself: an origin that answers
@@ -272,13 +272,13 @@ impl Fetch {
             && !directives.no_cache
             && !validator::for_the_origin(fields)
             && !is_overridden(fields)
-            && (self.chosen.is_some() || !is_own)
+            && (self.to_validate.is_some() || !is_own)
     }
 
     /// Whether the answer to this request may answer others: not if it depends on
     /// this client's own conditions.
     fn may_lead(&self) -> bool {
-        self.chosen.is_some() || self.unconditional || !has_conditions(&self.request.fields)
+        self.to_validate.is_some() || self.unconditional || !has_conditions(&self.request.fields)
     }
 
     /// The key, with the values of the request fields by which its responses
@@ -323,7 +323,7 @@ impl Fetch {
 
     pub(super) fn remember_uncacheable(&self, relay: &Relay) {
         let now = relay.clock.now();
-        let uncacheable = &relay.ongoing.uncacheable;
+        let uncacheable = &relay.state.uncacheable;
         uncacheable.remember(&self.uncacheable_key(), now);
     }
 
@@ -332,7 +332,7 @@ impl Fetch {
         if !self.is_shareable(variant) {
             return self.not_shareable(relay);
         }
-        relay.ongoing.uncacheable.forget(&self.uncacheable_key());
+        relay.state.uncacheable.forget(&self.uncacheable_key());
         Announced::Stored(Some(variant.clone()))
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
 use super::serve::{finish, response};
-use super::{ClientRequest, ExchangeTimes, Fetch, Relay, RelayAnswer, forwarded};
+use super::{ClientRequest, ExchangeRecord, Fetch, Relay, RelayAnswer, forwarded};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshness::Heuristic;
 use crate::cache::policy::Mode;
@@ -29,9 +29,9 @@ impl Fetch {
         status: StatusCode,
         fields: &HeaderMap,
         body: Bytes,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
     ) -> (Variant, bool) {
-        let targets = &relay.targets;
+        let targets = &relay.targeted_fields;
         let governing = targets.governing(fields);
         let may_store = self.may_store(relay, route, status, fields, times.received);
         let sent = &self.request.forwarded_fields(relay, route);
@@ -85,7 +85,7 @@ impl Fetch {
             directives: &RequestDirectives::of(&request.fields),
             status,
             response,
-            governing: &relay.targets.governing(response),
+            governing: &relay.targeted_fields.governing(response),
             received,
             set_cookie: match (route.headers, route.cache.set_cookie) {
                 (HeaderMode::Typed, SetCookie::Explicit) => SetCookie::Dropped,
@@ -107,7 +107,7 @@ impl Fetch {
         status: StatusCode,
         fields: &HeaderMap,
         body: Bytes,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
     ) -> RelayAnswer {
         let (variant, may_store) = self.prepare_variant(relay, route, status, fields, body, times);
         let variant = Arc::new(variant);
@@ -130,7 +130,7 @@ impl Fetch {
 
     /// Stores a response in place of the one that this request matched, unless
     /// that one was received later.
-    fn store(&self, relay: &Relay, route: &Route, variant: &Arc<Variant>, times: ExchangeTimes) {
+    fn store(&self, relay: &Relay, route: &Route, variant: &Arc<Variant>, times: ExchangeRecord) {
         let key = &self.request.key;
         let sent = &self.request.forwarded_fields(relay, route);
         let same = |v: &Arc<Variant>| v.nominated.matches(&v.secondary, sent);
@@ -157,7 +157,7 @@ impl Fetch {
                 peer: self.request.peer,
             },
             why: self.why,
-            chosen: None,
+            to_validate: None,
             unconditional: self.unconditional,
         }
     }

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, StatusCode, response};
 use super::sent::is_overridden;
 use super::shared::Announced;
 use super::storing::compact;
-use super::{ExchangeTimes, Fetch, Relay, RelayAnswer, forwarded};
+use super::{ExchangeRecord, Fetch, Relay, RelayAnswer, forwarded};
 use crate::cache::directives::RequestDirectives;
 use crate::cache::freshen::{HeadEffect, Identified, freshen, head_effect, identify};
 use crate::cache::invalidate;
@@ -32,7 +32,7 @@ impl Fetch {
         relay: &Relay,
         route: &Route,
         head: &response::Parts,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
     ) -> Option<RelayAnswer> {
         let variants = self.variants_of_same_coding(relay, route);
         let fields: Vec<_> = variants.iter().map(|variant| &variant.fields).collect();
@@ -46,14 +46,14 @@ impl Fetch {
         let identified = match identify(&head.headers, &fields) {
             Identified::Stored(identified) => identified,
             Identified::Unnamed => {
-                let chosen = self.chosen.as_ref().or(variants.last())?;
+                let chosen = self.to_validate.as_ref().or(variants.last())?;
                 return Some(unchanged(chosen));
             }
             // A 304 that names another validator than the one in the request
             // still confirms the requested response (§4.3.3), but must not
             // update it (§4.3.4).
-            Identified::Other if self.chosen.is_some() && variants.len() == 1 => {
-                return Some(unchanged(self.chosen.as_ref()?));
+            Identified::Other if self.to_validate.is_some() && variants.len() == 1 => {
+                return Some(unchanged(self.to_validate.as_ref()?));
             }
             Identified::Other => return None,
         };
@@ -62,7 +62,7 @@ impl Fetch {
         for at in identified {
             let old = variants.get(at)?;
             let is_old = |chosen: &Arc<Variant>| Arc::ptr_eq(chosen, old);
-            let answers = answer.is_none() || self.chosen.as_ref().is_some_and(is_old);
+            let answers = answer.is_none() || self.to_validate.as_ref().is_some_and(is_old);
             let (new, stored) = self.freshen_variant(relay, route, (old, update), answers, times);
             if answers {
                 answer = Some((new, stored));
@@ -91,7 +91,7 @@ impl Fetch {
         route: &Route,
         (old, update): (&Arc<Variant>, &HeaderMap),
         answers: bool,
-        times: ExchangeTimes,
+        times: ExchangeRecord,
     ) -> (Arc<Variant>, bool) {
         let mut fields = old.fields.clone();
         freshen(&mut fields, update, times.received);
@@ -211,7 +211,7 @@ impl Fetch {
         let length = variant.body.len() as u64;
         if let HeadEffect::Freshen = head_effect(&variant.fields, length, fields) {
             let now = relay.clock.wall(relay.clock.now());
-            let times = ExchangeTimes {
+            let times = ExchangeRecord {
                 sequence,
                 requested: now,
                 received: now,
@@ -239,7 +239,7 @@ impl Fetch {
 /// itself that it is for everyone. The freshness of the stored response says
 /// nothing about them.
 fn update<'h>(relay: &Relay, fields: &'h HeaderMap, received: SystemTime) -> Cow<'h, HeaderMap> {
-    let governing = relay.targets.governing(fields);
+    let governing = relay.targeted_fields.governing(fields);
     if !fields.contains_key(SET_COOKIE)
         || is_for_everyone(StatusCode::OK, fields, &governing, received)
     {

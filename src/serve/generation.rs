@@ -91,7 +91,7 @@ pub fn gateway(
         cache.clone(),
         chain,
         upstreams,
-        config.lapses,
+        config.failure_backoff,
         clock,
     );
     let meter = Meter::new(routes.routes().len());
@@ -122,7 +122,7 @@ pub(super) fn after(
                 let tip = route.cache.tip;
                 tip == old.cache.tip && chain.accepts_stamps_of(&before.fill.chain, tip)
             }
-            Mode::Respect => before.relay.targets == targets(config.targeted.clone()),
+            Mode::Respect => before.relay.targeted_fields == targets(config.targeted.clone()),
             Mode::Off | Mode::Override => true,
         };
         let name = upstreams.get(route.upstream.number).name();
@@ -155,15 +155,19 @@ pub(super) fn after(
     upstreams.take_over(known, keys);
     let limit = Limit::after(before.limit(), &config.limit, before.clock.clone());
     let routes = Arc::new(config.routes.clone());
-    let lapses = config.lapses;
-    let fill = before
-        .fill
-        .after(routes.clone(), cache.clone(), chain, upstreams, lapses);
+    let failure_backoff = config.failure_backoff;
+    let fill = before.fill.after(
+        routes.clone(),
+        cache.clone(),
+        chain,
+        upstreams,
+        failure_backoff,
+    );
     let names = before.routes.routes();
     let places = routes.routes().iter();
     let places = places.map(|route| names.iter().position(|old| old.name == route.name));
     let meter = before.meter().next(places);
-    let ongoing = before.relay.ongoing.clone();
+    let ongoing = before.relay.state.clone();
     ongoing.bound(&fill.upstreams);
     let identity = Identity {
         seed: before.seed,
@@ -237,13 +241,13 @@ fn assemble(
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),
-            ongoing,
+            state: ongoing,
             upstreams: fill.upstreams.clone(),
             stale_wait: config.stale_wait,
             missing_routes: MissingRoutes::default(),
-            respond: respond.clone(),
+            responder: respond.clone(),
             trust: config.trust,
-            targets: targets(config.targeted),
+            targeted_fields: targets(config.targeted),
             clock: fill.clock.clone(),
             pseudonym: identity.pseudonym,
             seed: identity.seed,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::admission::queue::{AdmissionRetry, ClientSlot, NotAdmitted};
 use super::client::attempts::Attempts;
-use super::endpoint::Permit;
+use super::endpoint::EndpointPermit;
 use super::keys::{BudgetPermit, Denied};
 use super::{Failure, Priority, RequestPriority, Upstream};
 
@@ -16,7 +16,7 @@ impl Upstream {
         priority: RequestPriority,
         attempts: &Attempts,
         max_wait: Duration,
-    ) -> Result<(Permit, BudgetPermit), Failure> {
+    ) -> Result<(EndpointPermit, BudgetPermit), Failure> {
         let admitted = self
             .queue
             .admit(priority, max_wait, |slot| {
@@ -24,7 +24,7 @@ impl Upstream {
             })
             .await;
         if let Err(failure) = &admitted {
-            self.tally.refuse(failure);
+            self.counters.refuse(failure);
             self.count_over_share(priority, failure);
         }
         admitted
@@ -35,7 +35,7 @@ impl Upstream {
         &self,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(Permit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
         self.try_admit_in(self.queue.client_slot(priority), priority, attempts)
     }
 
@@ -44,7 +44,7 @@ impl Upstream {
         slot: Option<ClientSlot>,
         priority: RequestPriority,
         attempts: &Attempts,
-    ) -> Result<(Permit, BudgetPermit), NotAdmitted> {
+    ) -> Result<(EndpointPermit, BudgetPermit), NotAdmitted> {
         let selected = self.select_endpoint();
         let at = attempts.next_endpoint().unwrap_or(selected);
         let endpoint = &self.endpoints[at];
@@ -76,10 +76,10 @@ impl Upstream {
         let is_spent = matches!(failure, Failure::Spent { .. });
         let host = self.endpoints[self.select_endpoint()].host();
         if is_spent && self.keys.denied_at(host, Priority::Miss).is_none() {
-            self.tally.count_over_budget_share();
+            self.counters.count_over_budget_share();
         }
         if *failure == Failure::TooManyInFlight && !self.queue.may_take_slot(priority.client) {
-            self.tally.count_over_slot_share();
+            self.counters.count_over_slot_share();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Endpoints and their health. An endpoint is one base URL of an upstream, with the
 //! requests in flight there.
 //!
-//! [`Endpoint::admit`] admits a request and returns a [`Permit`], to which the outcome
+//! [`Endpoint::admit`] admits a request and returns a [`EndpointPermit`], to which the outcome
 //! of the request is reported. A dropped permit releases its slot. An endpoint outlives
 //! reloads that keep its URL.
 //!
@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use http::Uri;
 pub use latency::Histogram;
-pub(crate) use permit::{InFlightSlot, Permit};
+pub(crate) use permit::{EndpointPermit, InFlightSlot};
 pub use snapshot::EndpointSnapshot;
 
 use super::keys::Host;
@@ -179,7 +179,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the breaker is open, or no slot is free.
-    pub(crate) fn admit(self: &Arc<Self>, priority: Priority) -> Result<Permit, NotAdmitted> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        priority: Priority,
+    ) -> Result<EndpointPermit, NotAdmitted> {
         self.admit_in(
             priority,
             self.queue.client_slot(RequestPriority::own(priority)),
@@ -197,7 +200,7 @@ impl Endpoint {
         self: &Arc<Self>,
         priority: Priority,
         slot: Option<ClientSlot>,
-    ) -> Result<Permit, NotAdmitted> {
+    ) -> Result<EndpointPermit, NotAdmitted> {
         let now = self.clock.now();
         let is_capped = self.state().concurrency.is_capped();
         let slot = slot.or_else(|| is_capped.then(|| self.queue.probe_slot()));
@@ -233,7 +236,7 @@ impl Endpoint {
         });
         drop(state);
         let is_probe = priority == Priority::Probe;
-        Ok(Permit::new(self, breaker_permit, slot, is_probe))
+        Ok(EndpointPermit::new(self, breaker_permit, slot, is_probe))
     }
 
     /// Its condition. `best` are the best heights of all endpoints.

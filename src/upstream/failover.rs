@@ -32,7 +32,7 @@ impl Upstream {
                 which_is = conditions[from].name(),
                 "requests go to another endpoint from now on"
             );
-            self.tally.switches.fetch_add(1, Relaxed);
+            self.counters.switches.fetch_add(1, Relaxed);
             self.switched.send_replace(());
         }
         selected

@@ -47,9 +47,9 @@ impl Upstream {
                 true => before.keys.clone(),
                 false => before.keys.elsewhere(),
             },
-            server: match is_known {
+            keyless_owner: match is_known {
                 // Requests were sent to all URLs, whichever is the first.
-                true => before.server.clone(),
+                true => before.keyless_owner.clone(),
                 false => server(&settings),
             },
             queue: before.queue.clone(),
@@ -61,7 +61,7 @@ impl Upstream {
             status_paths: Mutex::default(),
             via: before.via.clone(),
             unreadable: UnreadableFields::default(),
-            tally: before.tally.clone(),
+            counters: before.counters.clone(),
             settings,
             clock: before.clock.clone(),
         })
@@ -80,7 +80,7 @@ impl Upstream {
         let sent = sent_keys(settings, keys);
         self.keys.set_several_hosts(self.has_several_hosts());
         self.keys.set_shares_connections(settings.connections.http2);
-        self.keys.replace(sent, self.server.clone(), rates);
+        self.keys.replace(sent, self.keyless_owner.clone(), rates);
     }
 
     /// Retires an upstream that is no longer configured: its share of the keys'

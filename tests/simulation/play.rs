@@ -337,7 +337,7 @@ impl Play {
             let nth = self.tick();
             let chain = &self.gateway.fill.chain;
             let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
-            let height = |tip: usize| chain.tip(tip as u16);
+            let height = |tip: usize| chain.tip_height(tip as u16);
             let epoch = chain.epoch(ORDINALS as u16);
             let seen = self
                 .judge

@@ -376,7 +376,7 @@ impl Gateway {
 
     /// Targets of plain routes that are being fetched: `/status` does not tell.
     pub(crate) fn relayed(&self) -> usize {
-        self.server().first_gateway().relay.ongoing.fetching.len()
+        self.server().first_gateway().relay.state.fetching.len()
     }
 
     /// The server itself.

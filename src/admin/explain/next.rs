@@ -96,7 +96,7 @@ pub(super) fn of_filled(
             }
         }
         Decision::Fetch { .. } | Decision::OnlyIfCached => match judged.map(|j| j.freshness) {
-            Some(Freshness::Fresh { .. } | Freshness::Revalidated { .. }) => {
+            Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => {
                 let why =
                     "Since a reorg, another block has the height under which the hash is stored";
                 Next::asks(why, &lookup.by_hash)
@@ -119,7 +119,7 @@ fn after(why: &str, gateway: &Gateway, key: &Key) -> Next {
 
 fn fresh(judged: &JudgedResponse) -> String {
     let ttl = judged.ttl();
-    if let Freshness::Revalidated { .. } = judged.freshness {
+    if let Freshness::BecameFinal { .. } = judged.freshness {
         return "Its blocks have become final since it was stored; it will be stored as final"
             .to_owned();
     }

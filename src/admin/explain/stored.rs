@@ -85,7 +85,7 @@ fn tags(page: &Page) -> Value {
 
 fn freshness(judged: &JudgedResponse, policy: &Policy) -> Value {
     match judged.freshness {
-        Freshness::Fresh { ttl } | Freshness::Revalidated { ttl } => {
+        Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => {
             json!({ "is": "fresh", "ttl_seconds": ttl.as_secs_f64() })
         }
         Freshness::Stale { by } => json!({

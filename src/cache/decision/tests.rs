@@ -45,7 +45,7 @@ fn judged((): &()) -> Basis<'_> {
 #[test]
 fn routes_in_mode_chain_or_override_decide_by_freshness() {
     let fresh = Freshness::Fresh { ttl: seconds(1) };
-    let revalidated = Freshness::Revalidated { ttl: seconds(1) };
+    let revalidated = Freshness::BecameFinal { ttl: seconds(1) };
     let stale = |by| Freshness::Stale { by };
     let almost = |n| seconds(n) - Duration::from_nanos(1);
     // freshness, decision, decision where it is of another block
@@ -250,7 +250,7 @@ proptest! {
         match freshness_by_time(received, lifetime, received + age) {
             Freshness::Fresh { ttl } => prop_assert_eq!(ttl + age, lifetime),
             Freshness::Stale { by } => prop_assert_eq!(lifetime + by, age),
-            Freshness::Revalidated { .. } => panic!("time alone makes nothing final"),
+            Freshness::BecameFinal { .. } => panic!("time alone makes nothing final"),
         }
     }
 }

@@ -35,9 +35,9 @@ fn tag(height: u32) -> String {
 
 /// A probe reports a tip.
 fn probe(chain: &Chain, height: u32, now: u64) {
-    let start = chain.start(0).unwrap();
+    let start = chain.request_start(0).unwrap();
     let tag = tag(height);
-    chain.status(
+    chain.apply_status(
         0,
         start,
         at(now),
@@ -51,7 +51,7 @@ fn freshness(chain: &Chain, stamp: &ChainStamp, received: u64, now: u64) -> Stri
     let lifetime = chain.finality().lifetime(stamp.class);
     match chain.freshness(stamp, at(received), lifetime, at(now)) {
         Freshness::Fresh { ttl } => format!("fresh {}", ttl.as_secs()),
-        Freshness::Revalidated { .. } => "final".to_owned(),
+        Freshness::BecameFinal { .. } => "final".to_owned(),
         Freshness::Stale { by } => format!("stale {}", by.as_secs()),
     }
 }
@@ -167,7 +167,13 @@ fn a_link_makes_recent_responses_fresh_and_deep_ones_final() {
             empty_block: None,
             etag: Some(tag.as_bytes()),
         };
-        chain.observe(0, chain.start(0).unwrap(), at(1), observation, at(1))
+        chain.apply_answer(
+            0,
+            chain.request_start(0).unwrap(),
+            at(1),
+            observation,
+            at(1),
+        )
     };
     see(99, 100);
     let recent = ChainStamp::new(Class::Recent, 0, Some((96, 98)), 1);

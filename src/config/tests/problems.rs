@@ -315,5 +315,5 @@ fn keys_that_are_not_set_fit_those_that_are() {
         assert_eq!(bounds, expected, "{text}");
     }
     let long = Config::parse("p", "cache.error_ttl = \"5m\"\n").unwrap();
-    assert_eq!(long.lapses.max_error_ttl, Duration::from_secs(300));
+    assert_eq!(long.failure_backoff.max_error_ttl, Duration::from_secs(300));
 }

@@ -95,7 +95,7 @@ fn by<const N: usize, T>(
 fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let read = |n: &AtomicU64| n.load(Relaxed);
     let results = |one: &Upstream| {
-        let tally = one.tally();
+        let tally = one.counters();
         [
             ("answered", read(&tally.answered)),
             ("failed", read(&tally.failed)),
@@ -111,7 +111,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         by(all, "result", results),
     )?;
     let causes = |one: &Upstream| {
-        let tally = one.tally();
+        let tally = one.counters();
         [
             ("budget-share", read(&tally.over_budget_share)),
             ("slot-share", read(&tally.over_slot_share)),
@@ -124,7 +124,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         by(all, "cause", causes),
     )?;
     let reasons = |one: &Upstream| {
-        SendReason::ALL.map(|reason| (reason.name(), one.tally().sent_for(reason)))
+        SendReason::ALL.map(|reason| (reason.name(), one.counters().sent_for(reason)))
     };
     counter(
         to,
@@ -136,13 +136,13 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         to,
         "ordgate_upstream_retries_refused",
         "Failed requests that were not retried because there were too many retries recently",
-        each(all, |one| read(&one.tally().unretried)),
+        each(all, |one| read(&one.counters().unretried)),
     )?;
     counter(
         to,
         "ordgate_upstream_switches",
         "How often ordgate switched to another endpoint, because the one in use was not healthy or a preferred one was healthy again",
-        each(all, |one| read(&one.tally().switches)),
+        each(all, |one| read(&one.counters().switches)),
     )
 }
 

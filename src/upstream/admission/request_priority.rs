@@ -2,7 +2,8 @@
 
 use crate::identify::Client;
 
-/// How urgent a request is. More urgent requests get slots and budget first.
+/// How urgent a request is. Probes come first; among the requests of one client,
+/// more urgent ones get slots and budget first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// A probe of a chain tip. It needs no slot, and a share of the budget is

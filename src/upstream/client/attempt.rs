@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::endpoint::{Endpoint, EndpointPermit};
 use crate::upstream::keys::BudgetPermit;
 use crate::upstream::{Failure, TimedOut, Upstream};
 
@@ -40,7 +40,7 @@ impl Upstream {
     pub(super) async fn attempt(
         &self,
         request: Request<'_>,
-        (mut permit, budget): (Permit, BudgetPermit),
+        (mut permit, budget): (EndpointPermit, BudgetPermit),
         deadline: Instant,
     ) -> Result<Answer, Failed> {
         let mut refused = None;
@@ -75,7 +75,7 @@ impl Upstream {
     pub(super) async fn send(
         &self,
         request: Request<'_>,
-        permit: &mut Permit,
+        permit: &mut EndpointPermit,
         mut budget: BudgetPermit,
         refused: &mut RefusedTarget,
     ) -> Result<Answer, Failure> {
@@ -120,7 +120,7 @@ impl Upstream {
     async fn send_head(
         &self,
         Request { target, reason }: Request<'_>,
-        permit: &mut Permit,
+        permit: &mut EndpointPermit,
         budget: &mut BudgetPermit,
     ) -> Result<(response::Parts, Incoming), Failure> {
         let mut request = self.request(target, permit.endpoint(), budget)?;
@@ -129,7 +129,7 @@ impl Upstream {
         // Several clients may wait for the answer: none of them ends the request.
         budget.detach_client();
         budget.mark_sent(path, permit.endpoint().given_up());
-        self.tally.send(reason);
+        self.counters.send(reason);
         let sent = self.pools.request(request);
         let head = timeout(self.settings.timeouts.first_byte, sent).await;
         match &head {
@@ -150,7 +150,7 @@ impl Upstream {
     async fn read_answer(
         &self,
         target: &str,
-        permit: &mut Permit,
+        permit: &mut EndpointPermit,
         head: &response::Parts,
         body: Incoming,
         began: Moment,

@@ -2,7 +2,7 @@
 
 use crate::upstream::Failure;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{InFlightSlot, Permit};
+use crate::upstream::endpoint::{EndpointPermit, InFlightSlot};
 
 /// The permit of a request while the body of its response is received: it holds
 /// the request's slot, and reports to the endpoint how the body ends. A dropped
@@ -11,13 +11,13 @@ use crate::upstream::endpoint::{InFlightSlot, Permit};
 #[derive(Default)]
 pub struct BodyPermit {
     /// `None` once the endpoint knows the outcome of the request.
-    permit: Option<Permit>,
+    permit: Option<EndpointPermit>,
     slot: Option<InFlightSlot>,
 }
 
 impl BodyPermit {
     /// The permit of a request whose outcome depends on the body.
-    pub(super) fn until_body_ends(permit: Permit) -> Self {
+    pub(super) fn until_body_ends(permit: EndpointPermit) -> Self {
         Self {
             permit: Some(permit),
             slot: None,

@@ -19,7 +19,7 @@ use hyper_util::client::legacy::Error;
 use tls::CLIENT_CERTIFICATE;
 use tokio::time::timeout;
 
-use crate::upstream::endpoint::Permit;
+use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::{Failure, TimedOut, Upstream};
 
 /// Why a request failed, for the operator.
@@ -40,7 +40,12 @@ const WITHHELD: &str = "withheld: it has the target or an API key in it";
 impl Upstream {
     /// The failure of a request, given the HTTP client's error. The permit records the
     /// cause, and whether its connection has failed.
-    pub(crate) fn failure(&self, permit: &mut Permit, target: &str, error: &Error) -> Failure {
+    pub(crate) fn failure(
+        &self,
+        permit: &mut EndpointPermit,
+        target: &str,
+        error: &Error,
+    ) -> Failure {
         let connection = permit.connection();
         let is_given_up = connection.is_some_and(|connection| connection.is_given_up());
         let (failure, kind) = match classify(error) {
@@ -146,7 +151,7 @@ const PAGE: Duration = Duration::from_secs(1);
 
 /// The failure of a response that is not JSON; the permit records the cause.
 pub(crate) async fn not_json(
-    permit: &mut Permit,
+    permit: &mut EndpointPermit,
     status: StatusCode,
     mut body: Incoming,
 ) -> Failure {

@@ -20,7 +20,7 @@ use super::{RequestBody, ResponseBody, no_body, response_body};
 use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::check_head;
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::endpoint::{Endpoint, EndpointPermit};
 use crate::upstream::keys::BudgetPermit;
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
@@ -125,7 +125,7 @@ impl Upstream {
             false => failure,
         };
         if !matches!(failure, Failure::RequestBody(_)) {
-            self.tally.count_failed();
+            self.counters.count_failed();
         }
         failure
     }
@@ -161,12 +161,12 @@ impl Upstream {
         deadline: Instant,
     ) -> Result<Result<StreamedAnswer, Failed>, Failure> {
         let searched = self.search_answer(response);
-        let (head, body) = searched.inspect_err(|_echoed| self.tally.count_failed())?;
+        let (head, body) = searched.inspect_err(|_echoed| self.counters.count_failed())?;
         let body = connection.keep_for(body);
         match self.begin_body(&head, body, whole, deadline).await {
             Ok(body) => {
                 permit.end_trial();
-                self.tally.count_answered();
+                self.counters.count_answered();
                 Ok(Ok(StreamedAnswer {
                     head,
                     body,
@@ -228,7 +228,7 @@ impl Upstream {
     /// known when the response begins.
     async fn forward(
         &self,
-        (mut permit, budget): (Permit, BudgetPermit),
+        (mut permit, budget): (EndpointPermit, BudgetPermit),
         target: &str,
         request: Forwarded,
         reason: SendReason,
@@ -280,7 +280,7 @@ impl Upstream {
     /// Sends a request and waits for the head of its response.
     async fn forward_once(
         &self,
-        permit: &mut Permit,
+        permit: &mut EndpointPermit,
         mut budget: BudgetPermit,
         connection: &RelayConnection,
         target: &str,
@@ -305,7 +305,7 @@ impl Upstream {
             permit.untimed();
         }
         budget.mark_sent(path, permit.endpoint().given_up());
-        self.tally.send(reason);
+        self.counters.send(reason);
         let mut sent = connection.request(request);
         let response = loop {
             let head = timeout(self.settings.timeouts.first_byte, &mut sent);

@@ -10,7 +10,7 @@ use super::attempt::{Failed, Request};
 use super::attempts::Attempts;
 use crate::upstream::answer::Answer;
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, Permit};
+use crate::upstream::endpoint::{Endpoint, EndpointPermit};
 use crate::upstream::keys::{BudgetPermit, Denied};
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 
@@ -56,8 +56,8 @@ impl Upstream {
         let answer = sent.unwrap_or(Err(Failure::TimedOut(TimedOut::Whole)));
         let failure = answer.err().filter(|failure| !failure.is_answer());
         match failure {
-            None => self.tally.count_answered(),
-            Some(_) => self.tally.count_failed(),
+            None => self.counters.count_answered(),
+            Some(_) => self.counters.count_failed(),
         }
         drop(permit.end(failure.as_ref()));
     }
@@ -88,7 +88,7 @@ impl Upstream {
             };
             let failed = match answered {
                 Ok(mut answer) => {
-                    self.tally.count_answered();
+                    self.counters.count_answered();
                     answer.endpoint = at as u16;
                     return Ok(answer);
                 }
@@ -96,7 +96,7 @@ impl Upstream {
             };
             let next = self.retry(&mut attempts, &failed, at, priority, deadline);
             let Some(next) = next.await else {
-                self.tally.count_failed();
+                self.counters.count_failed();
                 return Err(self.with_retry_after(failed.failure, priority));
             };
             (admitted, reason) = (next, SendReason::Retry);
@@ -120,7 +120,7 @@ impl Upstream {
     async fn hedged(
         &self,
         request: Request<'_>,
-        admitted: (Permit, BudgetPermit),
+        admitted: (EndpointPermit, BudgetPermit),
         priority: RequestPriority,
         deadline: Instant,
         delay: Duration,

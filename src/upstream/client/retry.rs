@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::attempt::Failed;
 use super::attempts::{Attempts, NextAttempt};
-use crate::upstream::endpoint::Permit;
+use crate::upstream::endpoint::EndpointPermit;
 use crate::upstream::keys::BudgetPermit;
 use crate::upstream::{Failure, RequestPriority, Upstream};
 
@@ -26,7 +26,7 @@ impl Upstream {
         at: usize,
         priority: RequestPriority,
         deadline: Instant,
-    ) -> Option<(Permit, BudgetPermit)> {
+    ) -> Option<(EndpointPermit, BudgetPermit)> {
         let other = |tried: &[usize]| {
             let mut tried = tried.to_vec();
             if failure.is_of_host() {
@@ -50,7 +50,7 @@ impl Upstream {
                     None => may_retry(),
                 };
                 if !allowed {
-                    self.tally.count_unretried();
+                    self.counters.count_unretried();
                     return None;
                 }
                 Some(before)

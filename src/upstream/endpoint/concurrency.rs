@@ -34,7 +34,7 @@
 //!   behind the same address may be down. The limit is restored, and for a minute
 //!   rejections are failures like others, unless a third of all requests fail.
 //!
-//! [`Permit`](super::Permit) calls it with each response, and each failure of these kinds.
+//! [`EndpointPermit`](super::EndpointPermit) calls it with each response, and each failure of these kinds.
 //!
 //! Invariants: the limit is within its bounds, except that a cap may be below the lower
 //! one, and never zero; it does not rise unused; it does not fall if all response times

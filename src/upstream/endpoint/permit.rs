@@ -43,7 +43,7 @@ impl Drop for InFlightSlot {
 
 /// The permit of an admitted request. Its outcome is reported when it ends; a permit
 /// that is dropped before reports none.
-pub(crate) struct Permit {
+pub(crate) struct EndpointPermit {
     endpoint: Arc<Endpoint>,
     breaker_permit: BreakerPermit,
     slot: Option<InFlightSlot>,
@@ -73,7 +73,7 @@ struct Sent {
     number: u64,
 }
 
-impl Permit {
+impl EndpointPermit {
     /// The permit of a request that is not sent yet.
     pub(super) fn new(
         endpoint: &Arc<Endpoint>,
@@ -283,7 +283,7 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for EndpointPermit {
     fn drop(&mut self) {
         let endpoint = &self.endpoint;
         let now = endpoint.clock.now();

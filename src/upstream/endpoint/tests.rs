@@ -22,7 +22,7 @@ fn endpoint() -> Arc<Endpoint> {
 }
 
 /// Sends a request of this priority, if it is admitted.
-fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<Permit, NotAdmitted> {
+fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, NotAdmitted> {
     let mut permit = endpoint.admit(priority)?;
     permit.send(SendPath::known(Connection::default()));
     Ok(permit)
