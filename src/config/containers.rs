@@ -333,16 +333,19 @@ impl<K: Kind> Kind for Entries<K> {
     }
 
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value> {
-        let mut entries = Vec::new();
+        let (mut entries, mut is_wrong) = (Vec::new(), false);
         for (key, value) in as_table(path, value)? {
             let path = path.key(key.get_ref());
             if !(self.is_key)(key.get_ref()) {
                 path.problem(&key.span(), format!("is unknown; {}", self.allowed));
+                is_wrong = true;
             } else if let Some(value) = self.value.read(&path, value) {
                 entries.push((key.get_ref().to_string(), value));
+            } else {
+                is_wrong = true;
             }
         }
-        Some(entries)
+        (!is_wrong).then_some(entries)
     }
 
     fn print(&self, _value: &Self::Value) -> Option<String> {

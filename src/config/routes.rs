@@ -320,11 +320,12 @@ fn policy(keys: &PolicyKeys, path: &Path<'_>, at: &FileSpan, tips: &Tips) -> (Po
         u16::try_from(found?).ok()
     });
     let has_times = policy.times != StatusLifetimes::default();
-    if policy.mode == Mode::Override && !has_times && !keys.times.is_set() {
-        path.key("times").problem(
-            keys.mode.at_or(at),
-            "is missing: mode = \"override\" needs it",
-        );
+    if policy.mode == Mode::Override && !has_times && !keys.times.is_wrong {
+        let what = match keys.times.is_set() {
+            true => "is empty: mode = \"override\" needs a lifetime",
+            false => "is missing: mode = \"override\" needs it",
+        };
+        path.key("times").problem(keys.mode.at_or(at), what);
     }
     (policy, tip)
 }

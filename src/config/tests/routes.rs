@@ -51,6 +51,10 @@ fn wrong_routes_are_reported() {
             "route.cache.times is missing",
         ),
         (
+            "name = \"a\"\npath = \"/x\"\ncache = { mode = \"override\", times = {} }",
+            "route.cache.times is empty",
+        ),
+        (
             "name = \"a\"\npath = \"/x\"\ncache = { mode = \"override\", times = { 200 = \"1y\" } }",
             "route.cache.times.200 is \"1y\"",
         ),
