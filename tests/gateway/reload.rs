@@ -341,8 +341,10 @@ async fn a_cache_of_another_size_has_what_there_was() {
     }
     assert_eq!(status(&gateway).await["cache"]["max_bytes"], 512 << 20);
     gateway.purge("all").await;
-    assert!(!is_hit(&gateway.get(&token(1)).await));
-    assert_eq!(gateway.figure("/cache/entries"), 0);
+    // The count of entries follows with moka's maintenance, so requests show it.
+    for number in 0..20 {
+        assert!(!is_hit(&gateway.get(&token(number)).await), "{number}");
+    }
 }
 
 #[tokio::test]
