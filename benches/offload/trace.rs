@@ -53,26 +53,34 @@ struct World<'h> {
 }
 
 enum Kind {
-    Reader {
-        walk: Option<Walk>,
-        transaction: Option<String>,
-    },
+    Reader(Reader),
     Front,
-    Linker {
-        block: Option<String>,
-    },
-    Poller {
-        ticker: String,
-    },
-    Waiter {
-        id: Option<String>,
-        tries: u32,
-    },
+    Linker(Linker),
+    Poller { ticker: String },
+    Waiter(Waiter),
 }
 
-struct Walk {
+#[derive(Default)]
+struct Reader {
+    /// The page of a block to request next.
+    next_page: Option<BlockPage>,
+    transaction: Option<String>,
+}
+
+struct BlockPage {
     block: String,
     offset: usize,
+}
+
+#[derive(Default)]
+struct Linker {
+    block: Option<String>,
+}
+
+#[derive(Default)]
+struct Waiter {
+    id: Option<String>,
+    tries: u32,
 }
 
 struct Client {
@@ -93,16 +101,13 @@ impl Kind {
 
     fn new(kind: usize, world: &World<'_>, chance: &mut Chance) -> Self {
         match kind {
-            0 => Self::Reader {
-                walk: None,
-                transaction: None,
-            },
+            0 => Self::Reader(Reader::default()),
             1 => Self::Front,
-            2 => Self::Linker { block: None },
+            2 => Self::Linker(Linker::default()),
             3 => Self::Poller {
                 ticker: world.some_ticker(chance),
             },
-            _ => Self::Waiter { id: None, tries: 0 },
+            _ => Self::Waiter(Waiter::default()),
         }
     }
 }
@@ -135,7 +140,7 @@ impl Trace {
                 break;
             }
             let client = &mut clients[number];
-            if let Some(ask) = client.turn(&world, history.at(at)) {
+            if let Some(ask) = client.next_request(&world, history.at(at)) {
                 let ask = *places.entry(ask).or_insert_with_key(|ask| {
                     trace.asks.push(ask.clone());
                     trace.asks.len() - 1
@@ -203,89 +208,113 @@ impl<'h> World<'h> {
 }
 
 impl Client {
-    /// What it asks now, if anything.
-    fn turn(&mut self, world: &World<'_>, version: usize) -> Option<Ask> {
+    /// Its next request, if it has one.
+    fn next_request(&mut self, world: &World<'_>, version: usize) -> Option<Ask> {
         let (chance, page) = (&mut self.chance, self.page);
         match &mut self.kind {
-            Kind::Reader { walk, transaction } => {
-                if let Some(id) = transaction.take() {
-                    return Some(transaction_page(id, page));
-                }
-                let here = walk.take().unwrap_or_else(|| {
-                    let height = world.some_block(version, chance);
-                    let hash = chance.happens(0.125);
-                    let hash = hash.then(|| world.hash(version, height)).flatten();
-                    Walk {
-                        block: hash.unwrap_or_else(|| height.to_string()),
-                        offset: 0,
-                    }
-                });
-                let ask = Ask::Block {
-                    block: here.block.clone(),
-                    limit: page,
-                    offset: here.offset,
-                };
-                let shown = world.history.page(version, &ask.to_string());
-                if chance.happens(0.35) {
-                    *transaction = chance
-                        .one_of(&shown.results)
-                        .map(|item| item.location.tx_id.clone());
-                }
-                let offset = here.offset + page;
-                // Some turn one page too many.
-                let more = offset < shown.total || (shown.total > 0 && chance.happens(0.05));
-                if more && chance.happens(0.7) {
-                    let block = here.block;
-                    *walk = Some(Walk { block, offset });
-                }
-                Some(ask)
-            }
+            Kind::Reader(reader) => Some(reader.next_request(world, version, chance, page)),
             Kind::Front => {
                 let tip = world.history.versions()[version].tip().height;
-                Some(Ask::Block {
-                    block: tip.to_string(),
-                    limit: page,
-                    offset: 0,
-                })
+                Some(block_page(tip.to_string(), page, 0))
             }
-            Kind::Linker { block } => {
-                if let Some(block) = block.take() {
-                    return Some(Ask::Block {
-                        block,
-                        limit: page,
-                        offset: 0,
-                    });
-                }
-                let height = world.some_block(version, chance);
-                let all = world.history.versions()[version].transactions_at(height);
-                // A block's first transactions are linked to more than others.
-                let first = &all[..all.len().min(20)];
-                let id = chance.one_of(first)?.clone();
-                if chance.happens(0.5) {
-                    *block = world.hash(version, height);
-                }
-                Some(transaction_page(id, page))
-            }
+            Kind::Linker(linker) => linker.next_request(world, version, chance, page),
             Kind::Poller { ticker } => Some(Ask::Token {
                 ticker: ticker.clone(),
             }),
-            Kind::Waiter { id, tries } => {
-                let waited_for = match id.take() {
-                    Some(id) => id,
-                    None => {
-                        *tries = 0;
-                        world.next_transaction(version, chance)?
-                    }
-                };
-                *tries += 1;
-                let ask = transaction_page(waited_for.clone(), page);
-                let shown = world.history.page(version, &ask.to_string());
-                if shown.total == 0 && *tries < 10 {
-                    *id = Some(waited_for);
-                }
-                Some(ask)
-            }
+            Kind::Waiter(waiter) => waiter.next_request(world, version, chance, page),
         }
+    }
+}
+
+impl Reader {
+    fn next_request(
+        &mut self,
+        world: &World<'_>,
+        version: usize,
+        chance: &mut Chance,
+        page: usize,
+    ) -> Ask {
+        if let Some(id) = self.transaction.take() {
+            return transaction_page(id, page);
+        }
+        let BlockPage { block, offset } = self.next_page.take().unwrap_or_else(|| {
+            let height = world.some_block(version, chance);
+            let hash = chance.happens(0.125);
+            let hash = hash.then(|| world.hash(version, height)).flatten();
+            BlockPage {
+                block: hash.unwrap_or_else(|| height.to_string()),
+                offset: 0,
+            }
+        });
+        let ask = block_page(block.clone(), page, offset);
+        let shown = world.history.page(version, &ask.to_string());
+        if chance.happens(0.35) {
+            let item = chance.one_of(&shown.results);
+            self.transaction = item.map(|item| item.location.tx_id.clone());
+        }
+        let offset = offset + page;
+        // Some readers turn one page too many.
+        let more = offset < shown.total || (shown.total > 0 && chance.happens(0.05));
+        if more && chance.happens(0.7) {
+            self.next_page = Some(BlockPage { block, offset });
+        }
+        ask
+    }
+}
+
+impl Linker {
+    fn next_request(
+        &mut self,
+        world: &World<'_>,
+        version: usize,
+        chance: &mut Chance,
+        page: usize,
+    ) -> Option<Ask> {
+        if let Some(block) = self.block.take() {
+            return Some(block_page(block, page, 0));
+        }
+        let height = world.some_block(version, chance);
+        let all = world.history.versions()[version].transactions_at(height);
+        // A block's first transactions are linked to more than others.
+        let first = &all[..all.len().min(20)];
+        let id = chance.one_of(first)?.clone();
+        if chance.happens(0.5) {
+            self.block = world.hash(version, height);
+        }
+        Some(transaction_page(id, page))
+    }
+}
+
+impl Waiter {
+    fn next_request(
+        &mut self,
+        world: &World<'_>,
+        version: usize,
+        chance: &mut Chance,
+        page: usize,
+    ) -> Option<Ask> {
+        let id = match self.id.take() {
+            Some(id) => id,
+            None => {
+                self.tries = 0;
+                world.next_transaction(version, chance)?
+            }
+        };
+        self.tries += 1;
+        let ask = transaction_page(id.clone(), page);
+        let shown = world.history.page(version, &ask.to_string());
+        if shown.total == 0 && self.tries < 10 {
+            self.id = Some(id);
+        }
+        Some(ask)
+    }
+}
+
+fn block_page(block: String, limit: usize, offset: usize) -> Ask {
+    Ask::Block {
+        block,
+        limit,
+        offset,
     }
 }
 

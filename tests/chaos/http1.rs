@@ -66,8 +66,8 @@ async fn silent(mut wire: Wire<Stream>, shared: &Shared) {
     }
 }
 
-/// Answers with a fault. A gateway that has gone away meanwhile is what some
-/// faults lead to, and no error.
+/// Answers with a fault. The gateway may have closed the connection by then, which
+/// is no error.
 async fn play(
     fault: Fault,
     wire: &mut Wire<Stream>,
@@ -77,72 +77,92 @@ async fn play(
 ) -> After {
     let message = fault.message(right, dice);
     let whole = message.bytes();
+    if fault == Fault::Mute {
+        held(wire).await;
+        return After::Close;
+    }
+    if fault == Fault::Stall {
+        let head = whole.len() - message.body.len();
+        let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
+        if held(wire).await {
+            shared.world.effect(Kind::StalledBody, VERSION);
+        }
+        return After::Close;
+    }
+    if fault == Fault::Drip {
+        return drip(wire, &whole, dice).await;
+    }
+    if fault == Fault::SlowFirstByte {
+        sleep(FIRST_BYTE.mul_f64(dice.between(5, 130) as f64 / 100.0)).await;
+    }
+    let (bytes, after) = bytes_and_end(fault, &message, right, dice);
+    if wire.send(bytes).await.is_err() {
+        return After::Close;
+    }
+    if fault == Fault::CloseAfter {
+        // The gateway may be about to use the connection again.
+        sleep(Duration::from_millis(dice.between(0, 40))).await;
+    }
+    after
+}
+
+/// Sends an answer in a few pieces, with pauses.
+async fn drip(wire: &mut Wire<Stream>, whole: &[u8], dice: &mut Dice) -> After {
+    let pieces = dice.between(2, 12);
+    let pause = WHOLE.mul_f64(dice.between(5, 130) as f64 / 100.0) / pieces as u32;
+    for piece in whole.chunks(whole.len().div_ceil(pieces as usize)) {
+        if wire.send(piece).await.is_err() {
+            return After::Close;
+        }
+        sleep(pause).await;
+    }
+    After::Keep
+}
+
+/// What is sent at once for a fault, and what happens to the connection.
+fn bytes_and_end(
+    fault: Fault,
+    message: &Message,
+    right: &Right,
+    dice: &mut Dice,
+) -> (Vec<u8>, After) {
+    let whole = message.bytes();
     let head = whole.len() - message.body.len();
-    let (say, after) = match fault {
+    match fault {
         Fault::Chunked => (message.chunked("0\r\n\r\n"), After::Keep),
         Fault::BadChunk => (message.chunked(&format!("{HOSTILE}\r\n")), After::Close),
         Fault::Interim => {
             let early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n";
             ([&early[..], &whole].concat(), After::Keep)
         }
-        Fault::CloseAfter => {
-            // The gateway may be about to use the connection again.
-            let _ = wire.send(whole).await;
-            sleep(Duration::from_millis(dice.between(0, 40))).await;
-            return After::Close;
-        }
-        Fault::SlowFirstByte => {
-            sleep(FIRST_BYTE.mul_f64(dice.between(5, 130) as f64 / 100.0)).await;
-            (whole, After::Keep)
-        }
-        Fault::Drip => {
-            let pieces = dice.between(2, 12);
-            let pause = WHOLE.mul_f64(dice.between(5, 130) as f64 / 100.0) / pieces as u32;
-            for piece in whole.chunks(whole.len().div_ceil(pieces as usize)) {
-                if wire.send(piece).await.is_err() {
-                    return After::Close;
-                }
-                sleep(pause).await;
-            }
-            return After::Keep;
-        }
         Fault::CloseBefore => (Vec::new(), After::Close),
         Fault::ResetBefore => (Vec::new(), After::Reset),
         Fault::ResetInHead => (whole[..dice.below(head)].to_vec(), After::Reset),
         Fault::ResetAfterHead => (whole[..head].to_vec(), After::Reset),
-        Fault::Truncate => (
-            whole[..head + message.body.len() / 2].to_vec(),
-            After::Close,
-        ),
+        Fault::Truncate => {
+            let half = head + message.body.len() / 2;
+            (whole[..half].to_vec(), After::Close)
+        }
         Fault::Surplus => {
-            // An answer that nobody has asked for, behind the right one.
-            let more = Fault::Echo.message(
-                &Right {
-                    key: HOSTILE.to_owned(),
-                    ..right.clone()
-                },
-                dice,
-            );
+            // An unrequested answer behind the right one.
+            let hostile = Right {
+                key: HOSTILE.to_owned(),
+                ..right.clone()
+            };
+            let more = Fault::Echo.message(&hostile, dice);
             ([whole, more.bytes()].concat(), After::Keep)
         }
         Fault::Garbage => {
             let bytes = (0..dice.between(1, 400)).map(|_| dice.next() as u8);
             (bytes.collect(), After::Close)
         }
-        Fault::Mute => {
-            held(wire).await;
-            return After::Close;
-        }
-        Fault::Stall => {
-            let _ = wire.send(&whole[..head + message.body.len() / 2]).await;
-            if held(wire).await {
-                shared.world.effect(Kind::StalledBody, VERSION);
-            }
-            return After::Close;
-        }
         Fault::Silent => (whole, After::Silent),
-        Fault::TooLong => (whole, After::Close),
+        Fault::TooLong | Fault::CloseAfter => (whole, After::Close),
         Fault::None
+        | Fault::SlowFirstByte
+        | Fault::Drip
+        | Fault::Mute
+        | Fault::Stall
         | Fault::TooShort
         | Fault::TwoLengths
         | Fault::BadJson
@@ -154,10 +174,6 @@ async fn play(
         | Fault::Throttled
         | Fault::Refused
         | Fault::Echo => (whole, After::Keep),
-    };
-    match wire.send(say).await {
-        Ok(()) => after,
-        Err(_gone) => After::Close,
     }
 }
 

@@ -87,22 +87,16 @@ impl Operator {
         }
     }
 
-    /// A change that can be.
+    /// Reloads with valid changes.
     async fn reload(&mut self) {
         let mut text = http2(&self.world);
         merge(&mut self.source.lock().unwrap().config, &text);
-        let dice = &mut self.dice;
         let mut budget = None;
         let mut keys = None;
-        for _ in 0..dice.between(1, 4) {
-            let more = match dice.below(14) {
-                0 => format!(
-                    "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
-                    dice.percent(50),
-                    dice.pick(&[3000, 100_000]),
-                    dice.pick(&[20, 3000, 100_000])
-                ),
-                1 | 2 => {
+        for _ in 0..self.dice.between(1, 4) {
+            let more = match self.dice.below(14) {
+                0 | 1 => {
+                    let dice = &mut self.dice;
                     let chosen = (*dice.pick(&[300, 600, 1200]), *dice.pick(&[10, 20, 40, 80]));
                     budget = Some(chosen);
                     let (per_minute, per_second) = chosen;
@@ -110,66 +104,19 @@ impl Operator {
                         "upstream.requests_per_minute = {per_minute}\nupstream.requests_per_second = {per_second}\n"
                     )
                 }
-                3 | 4 => {
-                    let first = dice.between(0, KEYS - 1);
-                    let count = *dice.pick(&[1, 1, 2, 3, 5]);
+                2 | 3 => {
+                    let first = self.dice.between(0, KEYS - 1);
+                    let count = *self.dice.pick(&[1, 1, 2, 3, 5]);
                     let some = (0..count).map(|at| key((first + at) % KEYS));
                     keys = Some(some.collect::<Vec<_>>());
                     String::new()
                 }
-                5 => format!("upstream.max_in_flight = {}\n", dice.pick(&[4, 16, 32])),
-                6 => format!(
-                    "chain.live_ttl = \"{}s\"\nchain.recent_ttl = \"{}s\"\nchain.absent_ttl = \"{}ms\"\n",
-                    dice.between(1, 30),
-                    dice.between(1, 10),
-                    dice.between(100, 1000)
-                ),
-                7 => format!(
-                    "cache.max_bytes = \"{}MiB\"\ncache.stale_wait = \"{}ms\"\n",
-                    dice.pick(&[1, 4, 8]),
-                    dice.between(0, 2000)
-                ),
-                8 => format!(
-                    "upstream.breaker.enabled = {}\nupstream.breaker.failures = {}\nupstream.breaker.max_pause = \"{}ms\"\nupstream.breaker.pause = \"200ms\"\n",
-                    dice.percent(80),
-                    dice.between(2, 10),
-                    dice.between(200, 2000)
-                ),
-                9 => {
-                    let first = dice.below(self.urls.len());
-                    let most = dice.between(1, self.urls.len() as u64) as usize;
-                    let urls = upstreams(&self.urls, first, most);
-                    format!(
-                        "{urls}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
-                        dice.between(200, 2000),
-                        dice.between(0, 2),
-                        dice.between(0, 2),
-                        dice.percent(50),
-                        dice.pick(&[8, 1024])
-                    )
-                }
-                10 => format!(
-                    "server.max_connections = {}\n",
-                    dice.pick(&[24, 16_384, 16_384])
-                ),
-                11 => format!(
-                    "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
-                    dice.percent(50),
-                    dice.percent(50)
-                ),
-                12 => format!(
-                    "chain.look_ahead.next_window = {}\nchain.look_ahead.refresh = {}\n",
-                    dice.percent(50),
-                    dice.pick(&[0, 20])
-                ),
-                _ => {
-                    let mut source = self.source.lock().unwrap();
-                    let routes = source.config["route"].as_array_mut().unwrap();
-                    let route = dice.below(routes.len());
-                    let cache = &mut routes[route]["cache"];
-                    cache["stale_if_error"] = format!("{}s", dice.between(1, 300)).into();
+                4 => {
+                    self.change_a_stale_bound();
                     String::new()
                 }
+                5 => self.failover_settings(),
+                _ => self.other_settings(),
             };
             merge(&mut self.source.lock().unwrap().config, &more);
             text.push_str(&more);
@@ -178,6 +125,76 @@ impl Operator {
             self.source.lock().unwrap().keys = keys.join(",");
         }
         self.take_up(budget, keys, &text).await;
+    }
+
+    /// Changes how stale a response of some route may be if the upstream fails.
+    fn change_a_stale_bound(&mut self) {
+        let mut source = self.source.lock().unwrap();
+        let routes = source.config["route"].as_array_mut().unwrap();
+        let route = self.dice.below(routes.len());
+        let bound = format!("{}s", self.dice.between(1, 300));
+        routes[route]["cache"]["stale_if_error"] = bound.into();
+    }
+
+    /// Other endpoints, and when another one is used.
+    fn failover_settings(&mut self) -> String {
+        let dice = &mut self.dice;
+        let first = dice.below(self.urls.len());
+        let most = dice.between(1, self.urls.len() as u64) as usize;
+        format!(
+            "{}upstream.return_after = \"{}ms\"\nupstream.max_lag = {}\nupstream.retry.limit = {}\nupstream.hedge.enabled = {}\nupstream.max_queue = {}\n",
+            upstreams(&self.urls, first, most),
+            dice.between(200, 2000),
+            dice.between(0, 2),
+            dice.between(0, 2),
+            dice.percent(50),
+            dice.pick(&[8, 1024])
+        )
+    }
+
+    /// Settings that no check depends on.
+    fn other_settings(&mut self) -> String {
+        let dice = &mut self.dice;
+        match dice.below(8) {
+            0 => format!(
+                "limit.enabled = {}\nlimit.requests_per_minute = {}\nlimit.burst = {}\n",
+                dice.percent(50),
+                dice.pick(&[3000, 100_000]),
+                dice.pick(&[20, 3000, 100_000])
+            ),
+            1 => format!("upstream.max_in_flight = {}\n", dice.pick(&[4, 16, 32])),
+            2 => format!(
+                "chain.live_ttl = \"{}s\"\nchain.recent_ttl = \"{}s\"\nchain.absent_ttl = \"{}ms\"\n",
+                dice.between(1, 30),
+                dice.between(1, 10),
+                dice.between(100, 1000)
+            ),
+            3 => format!(
+                "cache.max_bytes = \"{}MiB\"\ncache.stale_wait = \"{}ms\"\n",
+                dice.pick(&[1, 4, 8]),
+                dice.between(0, 2000)
+            ),
+            4 => format!(
+                "upstream.breaker.enabled = {}\nupstream.breaker.failures = {}\nupstream.breaker.max_pause = \"{}ms\"\nupstream.breaker.pause = \"200ms\"\n",
+                dice.percent(80),
+                dice.between(2, 10),
+                dice.between(200, 2000)
+            ),
+            5 => format!(
+                "server.max_connections = {}\n",
+                dice.pick(&[24, 16_384, 16_384])
+            ),
+            6 => format!(
+                "answers.cache_status_key = {}\nanswers.server_timing = {}\n",
+                dice.percent(50),
+                dice.percent(50)
+            ),
+            _ => format!(
+                "chain.look_ahead.next_window = {}\nchain.look_ahead.refresh = {}\n",
+                dice.percent(50),
+                dice.pick(&[0, 20])
+            ),
+        }
     }
 
     /// Reloads the gateway.
@@ -195,9 +212,9 @@ impl Operator {
         }
         let answer = self.admin("POST", "/reload").await;
         if answer.status != 200 {
-            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
             self.world
-                .violation(format!("a good reload is refused: {text:?}: {said}"));
+                .violation(format!("a valid reload is refused: {text:?}: {body}"));
         }
         self.world.budget_settled();
         self.world.count("operator", "reloads");
@@ -283,8 +300,8 @@ impl Operator {
         };
         let answer = self.admin("POST", &format!("/purge?{query}")).await;
         if answer.status != 200 {
-            let said = String::from_utf8_lossy(&answer.body).into_owned();
-            self.world.violation(format!("a purge by {query}: {said}"));
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            self.world.violation(format!("a purge by {query}: {body}"));
         }
         self.world.count("operator", "purges");
     }

@@ -85,93 +85,130 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(asked(&sandbox), 1);
 }
 
+/// A block with more than 80 transactions, deep below the tip.
+struct Block {
+    sandbox: Sandbox,
+    gateway: Gateway,
+    height: u32,
+    hash: String,
+}
+
+impl Block {
+    async fn start() -> Self {
+        let sandbox = Sandbox::new(Settings::default());
+        let gateway = before(&sandbox);
+        gateway.until_tips_are_known().await;
+        let deep = sandbox.tip().height - 20;
+        let is_large = |height: &u32| sandbox.transactions_at(*height).len() > 80;
+        let height = (0..100).map(|depth| deep - depth).find(is_large).unwrap();
+        Self {
+            hash: sandbox.hash_at(height).unwrap(),
+            sandbox,
+            gateway,
+            height,
+        }
+    }
+
+    fn page(&self, limit: u32, offset: u32) -> String {
+        page(&self.height.to_string(), limit, offset)
+    }
+
+    fn page_by_hash(&self, limit: u32, offset: u32) -> String {
+        page(&self.hash, limit, offset)
+    }
+
+    /// The first two windows, with these states.
+    fn windows(&self, states: [&str; 2]) -> Vec<(String, String)> {
+        let window = |(offset, state): (u32, &str)| (self.page(60, offset), state.to_owned());
+        [0, 60].into_iter().zip(states).map(window).collect()
+    }
+}
+
+fn page(block: &str, limit: u32, offset: u32) -> String {
+    format!("/runes/v1/blocks/{block}/activity?limit={limit}&offset={offset}")
+}
+
+fn windows(explained: &Value) -> Vec<(String, String)> {
+    let windows = explained["pages"]["windows"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let states = windows
+        .iter()
+        .map(|window| (text(&window["key"]), text(&window["freshness"]["is"])));
+    states.collect()
+}
+
 #[tokio::test]
-async fn pages_are_explained_with_the_windows_that_they_are_cut_from() {
-    let sandbox = Sandbox::new(Settings::default());
-    let gateway = before(&sandbox);
-    gateway.until_tips_are_known().await;
-    let deep = sandbox.tip().height - 20;
-    let is_large = |height: &u32| sandbox.transactions_at(*height).len() > 80;
-    let height = (0..100).map(|depth| deep - depth).find(is_large).unwrap();
-    let hash = sandbox.hash_at(height).unwrap();
-    let page = |name: &str, limit, offset| {
-        format!("/runes/v1/blocks/{name}/activity?limit={limit}&offset={offset}")
-    };
-    let number = height.to_string();
-    let window = |offset| page(&number, 60, offset);
-    let states = |explained: &Value| {
-        let windows = explained["pages"]["windows"].as_array().unwrap();
-        let states = windows.iter().map(|window| {
-            let is = window["freshness"]["is"].as_str().unwrap().to_owned();
-            (window["key"].as_str().unwrap().to_owned(), is)
-        });
-        states.collect::<Vec<_>>()
-    };
-    let both =
-        |one: &str, other: &str| vec![(window(0), one.to_owned()), (window(60), other.to_owned())];
-
-    // By a hash of which nothing is known yet.
-    let cold = gateway.explain(&page(&hash, 20, 50)).await;
-    assert_eq!(cold["key"], page(&hash, 20, 50));
-    assert_eq!(cold["block"], json!({ "hash": hash, "height": null }));
-    assert_eq!(asks(&cold), [page(&hash, 60, 0), page(&hash, 60, 60)]);
-
-    let cold = gateway.explain(&page(&number, 20, 50)).await;
+async fn a_page_is_explained_with_its_windows() {
+    let block = Block::start().await;
+    let gateway = &block.gateway;
+    let cold = gateway.explain(&block.page(20, 50)).await;
     assert_eq!(cold["pages"]["sliceable"], true);
     assert_eq!(cold["pages"]["upstream_page"], 60);
-    assert_eq!(states(&cold), both("absent", "absent"));
-    assert_eq!(asks(&cold), [window(0), window(60)]);
+    assert_eq!(windows(&cold), block.windows(["absent", "absent"]));
+    assert_eq!(asks(&cold), [block.page(60, 0), block.page(60, 60)]);
 
-    gateway.get(&page(&number, 5, 0)).await;
-    assert_eq!(asked(&sandbox), 1);
-    let half = gateway.explain(&page(&number, 20, 50)).await;
-    assert_eq!(states(&half), both("fresh", "absent"));
+    gateway.get(&block.page(5, 0)).await;
+    assert_eq!(asked(&block.sandbox), 1);
+    let half = gateway.explain(&block.page(20, 50)).await;
+    assert_eq!(windows(&half), block.windows(["fresh", "absent"]));
     assert_eq!(does(&half), "ask upstream");
-    assert_eq!(asks(&half), [window(60)]);
-    gateway.get(&page(&number, 20, 50)).await;
-    assert_eq!(asked(&sandbox), 2, "as it said");
+    assert_eq!(asks(&half), [block.page(60, 60)]);
+    gateway.get(&block.page(20, 50)).await;
+    assert_eq!(asked(&block.sandbox), 2, "as explained");
 
-    // By its hash it is the same, now that its height is known.
-    let alias = gateway.explain(&page(&hash, 20, 40)).await;
-    assert_eq!(alias["key"], page(&number, 20, 40));
-    assert_eq!(alias["key_by_hash"], page(&hash, 20, 40));
+    let past_the_end = gateway.explain(&block.page(20, 1_000_000)).await;
+    assert_eq!(does(&past_the_end), "cut from stored windows");
+    let filtered = format!("{}&operation_type=mint", block.page(20, 0));
+    assert_eq!(does(&gateway.explain(&filtered).await), "ask upstream");
+}
+
+#[tokio::test]
+async fn a_page_by_hash_is_explained_under_its_height_once_that_is_known() {
+    let block = Block::start().await;
+    let (gateway, height, hash) = (&block.gateway, block.height, &block.hash);
+    let cold = gateway.explain(&block.page_by_hash(20, 50)).await;
+    assert_eq!(cold["key"], block.page_by_hash(20, 50));
+    assert_eq!(cold["block"], json!({ "hash": hash, "height": null }));
+    let windows = [block.page_by_hash(60, 0), block.page_by_hash(60, 60)];
+    assert_eq!(asks(&cold), windows);
+
+    gateway.get(&block.page(60, 0)).await;
+    let url = block.page_by_hash(20, 40);
+    let alias = gateway.explain(&url).await;
+    assert_eq!(alias["key"], block.page(20, 40));
+    assert_eq!(alias["key_by_hash"], url);
     assert_eq!(alias["block"], json!({ "hash": hash, "height": height }));
     assert_eq!(does(&alias), "cut from stored windows");
-    assert_eq!(gateway.get(&page(&hash, 20, 40)).await.status, 200);
-    let alias = gateway.explain(&page(&hash, 20, 40)).await;
+    assert_eq!(gateway.get(&url).await.status, 200);
+    let alias = gateway.explain(&url).await;
     assert_eq!(does(&alias), "hit");
     let stored = &alias["stored"];
     assert_eq!(stored["class"], "final");
     assert_eq!(stored["heights"], json!({ "from": height, "to": height }));
     let tags = &stored["tags"];
     assert_eq!(tags["items"], 20);
-    assert_eq!(
-        tags["blocks"]["first"],
-        json!([{ "height": height, "hash": hash }])
-    );
+    let only = json!([{ "height": height, "hash": hash }]);
+    assert_eq!(tags["blocks"]["first"], only);
     let txs = tags["transactions"]["first"].as_array().unwrap();
     assert_eq!(tags["transactions"]["count"], txs.len());
+}
 
-    // One of its transactions lies in there.
-    let tx = txs[1].as_str().unwrap();
+#[tokio::test]
+async fn a_transaction_is_explained_with_the_block_it_is_cut_from() {
+    let block = Block::start().await;
+    let gateway = &block.gateway;
+    let window = gateway.get(&block.page(60, 0)).await.json();
+    let tx = window["results"][1]["location"]["tx_id"].as_str().unwrap();
     let url = format!("/runes/v1/transactions/{tx}/activity");
-    let derived = gateway.explain(&url).await;
-    assert_eq!(derived["derived_from"]["route"], "rune-block-activity");
-    assert_eq!(derived["derived_from"]["seen_in"]["height"], height);
-    assert_eq!(
-        derived["derived_from"]["seen_in"]["freshness"]["is"],
-        "fresh"
-    );
-    assert_eq!(does(&derived), "cut from stored windows");
+    let explained = gateway.explain(&url).await;
+    let from = &explained["derived_from"];
+    assert_eq!(from["route"], "rune-block-activity");
+    assert_eq!(from["seen_in"]["height"], block.height);
+    assert_eq!(from["seen_in"]["freshness"]["is"], "fresh");
+    assert_eq!(does(&explained), "cut from stored windows");
     let answer = gateway.get(&url).await;
     assert!(answer.must("cache-status").starts_with("ordgate; hit"));
-    assert_eq!(asked(&sandbox), 2);
-
-    // Past the end, and the same question filtered.
-    let past = gateway.explain(&page(&number, 20, 1_000_000)).await;
-    assert_eq!(does(&past), "cut from stored windows");
-    let mints = format!("{}&operation_type=mint", page(&number, 20, 0));
-    assert_eq!(does(&gateway.explain(&mints).await), "ask upstream");
+    assert_eq!(asked(&block.sandbox), 1);
 }
 
 #[tokio::test]

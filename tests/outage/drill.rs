@@ -1,5 +1,6 @@
 //! The drill itself, phase by phase, and what is demanded of it.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::figures::Table;
 use crate::front::{Front, Mood};
-use crate::load::{self, HANG, Phase, ask, check_refusal, kind};
+use crate::load::{self, HANG, Notes, Phase, ask, check_refusal, kind};
 use crate::support::gateway::{Source, merge, shipped};
 use crate::support::wire::Wire;
 use crate::support::{Gateway, Setup};
@@ -101,131 +102,184 @@ fn warm(sandbox: &Sandbox) -> Vec<String> {
     some.flatten().collect()
 }
 
+/// What was measured in a drill.
+struct Drill {
+    mood: Mood,
+    warm: usize,
+    load: BTreeMap<Phase, Notes>,
+    outage: Outage,
+    recovery: Recovery,
+    /// The most requests with one key in any minute, and in any second.
+    busiest: [usize; 2],
+}
+
+struct Outage {
+    /// Whole seconds, rounded up.
+    seconds: usize,
+    /// Requests that were sent, and connections that the upstream accepted.
+    sent: usize,
+    accepts: usize,
+    /// The breaker's state at its end.
+    breaker: serde_json::Value,
+}
+
+/// The upstream is back. The times are from its return on.
+struct Recovery {
+    closed_after: Duration,
+    fresh_after: Duration,
+    /// Upstream requests until everything was fresh, and until the end.
+    requests: [usize; 2],
+}
+
 /// Takes the upstream away for nearly as long as the stale bound.
 pub(crate) async fn play(mood: Mood) {
-    let sandbox = Sandbox::new(Settings::default());
-    let front = Front::start(&sandbox).await;
-    let gateway = gateway(&front, STALE_IF_ERROR);
-    let warm = warm(&sandbox);
-    fill(&gateway, &warm).await;
+    let drill = Drill::run(mood).await;
+    drill.print();
+    drill.check_answers();
+    drill.check_outage();
+}
 
-    let phase = watch::Sender::new(Phase::Before);
-    let load = load::start(gateway.public, &warm, &phase);
-    sleep(BEFORE).await;
+impl Drill {
+    async fn run(mood: Mood) -> Self {
+        let sandbox = Sandbox::new(Settings::default());
+        let front = Front::start(&sandbox).await;
+        let gateway = gateway(&front, STALE_IF_ERROR);
+        let warm = warm(&sandbox);
+        fill(&gateway, &warm).await;
+        let phase = watch::Sender::new(Phase::Before);
+        let load = load::start(gateway.public, &warm, &phase);
+        sleep(BEFORE).await;
 
-    front.become_(mood).await;
-    let down = Instant::now();
-    let (sent, accepts) = (sent(&gateway).await, front.accepts());
-    phase.send_replace(Phase::Outage);
-    sleep(OUTAGE / 2).await;
-    // The chain goes on without us.
-    sandbox.advance(1);
-    sleep(OUTAGE / 2).await;
-    let open = gateway.status()["upstream"]["breaker"]["state"].clone();
-    let sent = self::sent(&gateway).await - sent;
-    let accepts = front.accepts() - accepts;
-    let seconds = down.elapsed().as_secs() as usize + 1;
+        front.become_(mood).await;
+        phase.send_replace(Phase::Outage);
+        let outage = Outage::measure(&gateway, &front, &sandbox).await;
 
-    // First, for who waits may be answered at once.
-    phase.send_replace(Phase::After);
-    front.become_(Mood::Well).await;
-    let up = Instant::now();
-    let closed_after = closed(&gateway, up).await;
-    let fresh_after = fresh(&gateway, &sandbox, &warm, up).await;
-    let asked = front.arrivals().between(up, Instant::now());
-    sleep(CROWD).await;
-    phase.send_replace(Phase::Over);
-    let notes = load.end().await;
-    let storm = front.arrivals().between(up, Instant::now());
-    let minute = front.arrivals().busiest(Duration::from_secs(60));
-    let second = front.arrivals().busiest(Duration::from_secs(1));
-    gateway.end().await;
-
-    let mut table = Table::new(format!(
-        "outage drill: the upstream {} for {} s; {} warm keys",
-        if mood == Mood::Mute {
-            "is mute"
-        } else {
-            "refuses"
-        },
-        OUTAGE.as_secs(),
-        warm.len()
-    ));
-    for (phase, notes) in &notes {
-        let kinds: Vec<_> = notes
-            .kinds
-            .iter()
-            .map(|(k, n)| format!("{k} {n}"))
-            .collect();
-        let cold: Vec<_> = notes
-            .statuses
-            .iter()
-            .map(|(s, n)| format!("{s} {n}"))
-            .collect();
-        let phase = format!("{phase:?}").to_lowercase();
-        table.row(format!("{phase}: warm answers"), notes.warm.count());
-        table.row("  of them", kinds.join(", "));
-        table.row("  errors", notes.errors.len());
-        table.row("  time, p50 / p99 / max", notes.warm.ranks());
-        table.row(format!("{phase}: cold answers by status"), cold.join(", "));
-        table.row("  time, p50 / p99 / max", notes.cold.ranks());
+        // The phase first: answers may come as soon as the upstream is back.
+        phase.send_replace(Phase::After);
+        front.become_(Mood::Well).await;
+        let up = Instant::now();
+        let closed_after = closed(&gateway, up).await;
+        let fresh_after = fresh(&gateway, &sandbox, &warm, up).await;
+        let until_fresh = front.arrivals().between(up, Instant::now());
+        sleep(CROWD).await;
+        phase.send_replace(Phase::Over);
+        let load = load.end().await;
+        let until_end = front.arrivals().between(up, Instant::now());
+        let busiest = [60, 1].map(|span| front.arrivals().busiest(Duration::from_secs(span)));
+        gateway.end().await;
+        Self {
+            mood,
+            warm: warm.len(),
+            load,
+            outage,
+            recovery: Recovery {
+                closed_after,
+                fresh_after,
+                requests: [until_fresh, until_end],
+            },
+            busiest,
+        }
     }
-    table.row(
-        "outage: requests sent, connections accepted",
-        format!("{sent}, {accepts}"),
-    );
-    table.row("return: upstream requests until all is fresh", asked);
-    table.row("  and until the end", storm);
-    table.row("return: breaker closed after", format!("{closed_after:?}"));
-    table.row(
-        "return: all warm keys fresh after",
-        format!("{fresh_after:?}"),
-    );
-    table.row("most of a key in any 60 s (budget 600)", minute);
-    table.row("most of a key in any 1 s (budget 20)", second);
-    table.print();
 
-    let outage = &notes[&Phase::Outage];
-    for (phase, notes) in &notes {
-        // What comes with the crowd may be refused: the budget is not for it
-        // alone, and stale has its bound.
-        let errors = match phase {
-            Phase::Before | Phase::Outage => notes.errors.first(),
-            Phase::After | Phase::Over => None,
-        };
-        assert_eq!(errors, None, "{phase:?}");
+    fn print(&self) {
+        let mut table = Table::new(format!(
+            "outage drill: the upstream {} for {} s; {} warm keys",
+            self.mood.verb(),
+            OUTAGE.as_secs(),
+            self.warm
+        ));
+        for (phase, notes) in &self.load {
+            let phase = format!("{phase:?}").to_lowercase();
+            table.row(format!("{phase}: warm answers"), notes.warm.count());
+            table.row("  of them", counts(&notes.kinds));
+            table.row("  errors", notes.errors.len());
+            table.row("  time, p50 / p99 / max", notes.warm.ranks());
+            let statuses = counts(&notes.statuses);
+            table.row(format!("{phase}: cold answers by status"), statuses);
+            table.row("  time, p50 / p99 / max", notes.cold.ranks());
+        }
+        let Outage { sent, accepts, .. } = self.outage;
+        table.row(
+            "outage: requests sent, connections accepted",
+            format!("{sent}, {accepts}"),
+        );
+        let [until_fresh, until_end] = self.recovery.requests;
+        let label = "return: upstream requests until all is fresh";
+        table.row(label, until_fresh);
+        table.row("  and until the end", until_end);
+        let closed_after = format!("{:?}", self.recovery.closed_after);
+        table.row("return: breaker closed after", closed_after);
+        let fresh_after = format!("{:?}", self.recovery.fresh_after);
+        table.row("return: all warm keys fresh after", fresh_after);
+        table.row("most of a key in any 60 s (budget 600)", self.busiest[0]);
+        table.row("most of a key in any 1 s (budget 20)", self.busiest[1]);
+        table.print();
+    }
+
+    /// No warm key gets an error or a slow answer.
+    fn check_answers(&self) {
+        for (phase, notes) in &self.load {
+            // After the return, a crowd competes for the budget, and the stale
+            // bound may have passed.
+            let errors = match phase {
+                Phase::Before | Phase::Outage => notes.errors.first(),
+                Phase::After | Phase::Over => None,
+            };
+            assert_eq!(errors, None, "{phase:?}");
+            let ranks = notes.warm.ranks();
+            assert!(notes.warm.max() < WARM_BOUND, "{phase:?}: {ranks}");
+        }
+        let outage = &self.load[&Phase::Outage];
+        let answered = "a dead upstream has answered";
+        assert_eq!(outage.kinds.get("fetched"), None, "{answered}");
+        assert_eq!(outage.statuses.get(&404), None, "{answered}");
+        // There was an outage.
+        let stale = outage.kinds.get("stale-if-error").copied().unwrap_or(0);
+        assert!(stale > 50 && outage.warm.count() > 100, "{outage:?}");
+    }
+
+    /// The dead upstream gets few requests, and none gets more than its budget.
+    fn check_outage(&self) {
+        let Outage {
+            seconds,
+            sent,
+            accepts,
+            ref breaker,
+        } = self.outage;
+        assert_ne!(breaker, "closed", "the breaker has not opened");
+        let most = UNTIL_OPEN + PROBES_A_SECOND * seconds;
         assert!(
-            notes.warm.max() < WARM_BOUND,
-            "{phase:?}: {}",
-            notes.warm.ranks()
+            sent <= most && accepts <= most,
+            "{sent} sent, {accepts} accepted"
+        );
+        let [minute, second] = self.busiest;
+        assert!(
+            minute <= PER_MINUTE && second <= PER_SECOND,
+            "{minute}, {second}"
         );
     }
-    assert_eq!(
-        outage.kinds.get("fetched"),
-        None,
-        "a dead upstream has answered"
-    );
-    // Or the drill would have been none.
-    assert!(
-        outage.kinds.get("stale-if-error").copied().unwrap_or(0) > 50,
-        "{outage:?}"
-    );
-    assert!(outage.warm.count() > 100, "{outage:?}");
-    assert_eq!(
-        outage.statuses.get(&404),
-        None,
-        "a dead upstream has answered"
-    );
-    assert_ne!(open, "closed", "the breaker has not opened");
-    let most = UNTIL_OPEN + PROBES_A_SECOND * seconds;
-    assert!(
-        sent <= most && accepts <= most,
-        "{sent} sent, {accepts} accepted"
-    );
-    assert!(
-        minute <= PER_MINUTE && second <= PER_SECOND,
-        "{minute}, {second}"
-    );
+}
+
+impl Outage {
+    /// Lets it last, with a new block in the middle.
+    async fn measure(gateway: &Gateway, front: &Front, sandbox: &Sandbox) -> Self {
+        let down = Instant::now();
+        let before = (sent(gateway).await, front.accepts());
+        sleep(OUTAGE / 2).await;
+        sandbox.advance(1);
+        sleep(OUTAGE / 2).await;
+        Self {
+            breaker: gateway.status()["upstream"]["breaker"]["state"].clone(),
+            sent: sent(gateway).await - before.0,
+            accepts: front.accepts() - before.1,
+            seconds: down.elapsed().as_secs() as usize + 1,
+        }
+    }
+}
+
+fn counts<K: std::fmt::Display>(counts: &BTreeMap<K, usize>) -> String {
+    let counts = counts.iter().map(|(what, count)| format!("{what} {count}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// Takes the upstream away for longer than the stale bound: what was warm is
@@ -266,11 +320,7 @@ pub(crate) async fn outlast(mood: Mood) {
     statuses.dedup();
     let mut table = Table::new(format!(
         "longer than the stale bound: the upstream {}",
-        if mood == Mood::Mute {
-            "is mute"
-        } else {
-            "refuses"
-        }
+        mood.verb()
     ));
     table.row("last stale answer after", format!("{last_stale:?}"));
     table.row("refusals from then on", format!("{refused}, {statuses:?}"));

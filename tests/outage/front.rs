@@ -31,6 +31,16 @@ pub(crate) enum Mood {
     Mute,
 }
 
+impl Mood {
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Well => "answers",
+            Self::Refuses => "refuses",
+            Self::Mute => "is mute",
+        }
+    }
+}
+
 /// How long the upstream takes for an answer.
 const LATENCY: Duration = Duration::from_millis(10);
 

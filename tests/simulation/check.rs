@@ -5,6 +5,7 @@
 //! requests it is from and how old it is. ordgate compares the bodies of tokens,
 //! so their number is in the content type instead.
 
+mod answer;
 mod bounds;
 mod events;
 mod mark;
@@ -12,14 +13,14 @@ mod records;
 
 use std::collections::HashMap;
 
+use answer::{Judged, times};
 use bytes::Bytes;
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use mark::{ELSEWHERE, read_mark};
 use ordgate::cache::purge::Purge;
 use ordgate::pages::Hash;
 pub(crate) use records::{Asked, Reply, Sent, Told};
 
-use crate::play::brief;
 use crate::tally::Tally;
 use crate::weather::Weather;
 use crate::world::{BlockId, Subject, Target, Thing, Time, World};
@@ -116,213 +117,84 @@ impl Judge {
         client: usize,
         reply: Reply,
     ) -> Result<(), String> {
-        let at = &mut self.sent[client];
-        at.over = true;
+        self.sent[client].over = true;
         self.tally.answers += 1;
-        let at = &self.sent[client];
-        let fault = |why: String| Err(format!("client {client}, {}: {why}", at.text));
+        let text = self.sent[client].text.clone();
+        let fault = |why: String| format!("client {client}, {text}: {why}");
+        match self.body(client, &reply).map_err(fault)? {
+            Some(body) => self.judge_body(world, client, &reply, &body).map_err(fault),
+            None => Ok(()),
+        }
+    }
+
+    /// The body of an answer, that of the stored response for a 304; `None` for a
+    /// failure that may happen.
+    fn body(&mut self, client: usize, reply: &Reply) -> Result<Option<Bytes>, String> {
         let body = match reply.status.as_u16() {
             200 | 400 | 404 => reply.body.clone(),
             304 => {
                 self.tally.unchanged += 1;
                 let tag = reply.etag.as_ref().unwrap();
-                if at.had.as_ref() != Some(tag) {
-                    return fault("304 for a tag that it did not send".to_owned());
+                if self.sent[client].had.as_ref() != Some(tag) {
+                    return Err("304 for a tag that it did not send".to_owned());
                 }
                 self.bodies[tag].clone()
             }
             502..=504 if self.weather.fails() => {
                 self.tally.refused += 1;
-                return Ok(());
+                return Ok(None);
             }
             // All answers were overtaken by reorgs or purges.
             503 if reply.says("proxy_internal_error") => {
                 self.tally.unsettled += 1;
-                return Ok(());
+                return Ok(None);
             }
-            status => return fault(format!("status {status} though nothing has failed")),
+            status => return Err(format!("status {status} though nothing has failed")),
         };
         if let Some(tag) = &reply.etag {
-            let held = self
+            let first = self
                 .bodies
                 .entry(tag.clone())
                 .or_insert_with(|| body.clone());
-            if *held != body {
-                return fault("one tag for two bodies".to_owned());
+            if *first != body {
+                return Err("one tag for two bodies".to_owned());
             }
         }
-        let whole = std::str::from_utf8(&body).unwrap();
-        let (text, from) = read_mark(whole);
+        Ok(Some(body))
+    }
+
+    fn judge_body(
+        &mut self,
+        world: &World,
+        client: usize,
+        reply: &Reply,
+        body: &Bytes,
+    ) -> Result<(), String> {
+        let at = &self.sent[client];
+        let (text, from) = read_mark(std::str::from_utf8(body).unwrap());
         let from = match from {
-            ELSEWHERE => self.source(world, at, &reply, text),
+            ELSEWHERE => self.source(world, at, reply, text),
             from => from,
         };
-        let from = &self.asked[from];
-        let tip = at.target.tip();
-        self.tally.hits += u64::from(reply.says("; hit"));
-
-        // The times at which the upstream had this answer.
-        let history = &world.history[tip];
-        let mut times = Vec::new();
-        let mut last: Option<(Thing, bool)> = None;
-        for (index, version) in history.iter().enumerate() {
-            let thing = world.thing(&at.target, version);
-            let same = match last {
-                Some((before, same)) if before == thing => same,
-                _ => world.render(thing, &at.target).1 == text,
-            };
-            last = Some((thing, same));
-            if same {
-                times.push((index, thing));
-            }
-        }
-        if times.is_empty() {
-            return fault(format!("this was never true: {text}"));
-        }
-        // A refusal is one for every page of its list, and costs no second
-        // request for the page itself.
-        let refused = times.iter().any(|(_, thing)| *thing == Thing::Refused);
-        let is_refusal = reply.status == StatusCode::BAD_REQUEST;
-        if is_refusal && !refused || refused && reply.status == StatusCode::OK {
-            return fault(format!("status {}: {text}", reply.status));
-        }
-        if refused && from.target.limit != self.weather.setup.window {
-            return fault(format!("the page is asked for as well: {}", from.text));
-        }
-
-        // A token may change without its tip, so nothing but time and checks
-        // bounds how long it is used.
-        if let Some(Thing::Token(..)) = from.thing
-            && reply.says("; hit")
-            && !reply.says("ttl=-")
-        {
-            let age = at.at - from.delivered.unwrap();
-            let times = match self.is_checked(from, at.at) {
-                true => MOST_CHECKED,
-                false => 1,
-            };
-            self.tally.checked += u64::from(age > self.weather.setup.live_ttl);
-            if age > times * self.weather.setup.live_ttl {
-                return fault(format!("{age} ms old, and not checked since: {text}"));
-            }
-        }
-
-        let immutable = reply.cache_control.contains("immutable");
-        // Half a second past its freshness is told as `ttl=0`.
+        // Half a second past its freshness, `ttl` is 0.
         let barely =
             self.weather.setup.while_revalidate > 0 && reply.cache_status.ends_with("ttl=0");
-        let is_stale = reply.says("ttl=-") || reply.says("stale-if-error") || barely;
-        self.tally.stale += u64::from(is_stale);
-        self.tally.immutable += u64::from(immutable);
-        let oldest = self.oldest(at, from, &reply, immutable, is_stale);
-        let until = |index: usize| {
-            // What the upstream's status does not tell cannot be known.
-            let said = |version: &crate::world::Version| (version.height, version.tag.clone());
-            let own = said(&history[index]);
-            let mut after = history[index + 1..].iter();
-            after
-                .find(|later| said(later) != own)
-                .map(|later| later.begin)
+        let answer = Judged {
+            world,
+            at,
+            from: &self.asked[from],
+            reply,
+            text,
+            times: times(world, at, text),
+            is_immutable: reply.cache_control.contains("immutable"),
+            is_stale: reply.says("ttl=-") || reply.says("stale-if-error") || barely,
         };
-        let recent = times
-            .iter()
-            .any(|(index, _)| until(*index).is_none_or(|end| end >= oldest));
-        if !recent {
-            let ends = times.iter().filter_map(|(index, _)| until(*index)).max();
-            return fault(format!(
-                "too old: true until {ends:?}, asked at {}, must be true at {oldest} or later: {} {} {text}",
-                at.at, reply.cache_status, reply.cache_control
-            ));
-        }
-
-        let blocks: Vec<_> = times
-            .iter()
-            .filter_map(|(_, thing)| named(text, *thing))
-            .collect();
-        for seen in self
-            .seen
-            .iter()
-            .filter(|seen| seen.tip == tip && seen.nth < at.nth)
-        {
-            let stands = &history[seen.version].data;
-            let stood = |block: &BlockId| {
-                let mut before = history[..seen.version].iter();
-                before.any(|version| version.data.contains(block))
-            };
-            // A page that is the same on several branches names but one block.
-            let Some(block) = blocks.first() else {
-                continue;
-            };
-            let again = self.named.get(block).is_some_and(|named| *named > seen.nth);
-            if world.blocks[*block].height >= seen.from
-                && !stands.contains(block)
-                && stood(block)
-                && !again
-            {
-                return fault(format!(
-                    "it names an orphan, {}: {} {text}",
-                    brief(world, Thing::List(*block, None)),
-                    reply.cache_status
-                ));
-            }
-        }
-
-        if immutable
-            && self.weather.deep
-            && let Some(block) = blocks.first()
-            && self.is_undone(world, tip, *block, at.at)
-        {
-            return fault(format!(
-                "final, and it names an orphan, {}: {} {text}",
-                brief(world, Thing::List(*block, None)),
-                reply.cache_status
-            ));
-        }
-
-        if immutable {
-            let peak = at.peak.max(self.peak[tip]);
-            let height = |thing: &Thing| match (thing.block(), &at.target.subject) {
-                (Some(block), _) => Some(world.blocks[block].height),
-                (None, Subject::Height(height)) => Some(*height),
-                // What is not there where it stood once is as settled as what
-                // is there instead.
-                (None, Subject::Hash(hash)) => {
-                    let mut blocks = world.blocks.iter();
-                    blocks
-                        .find(|block| block.hash == *hash)
-                        .map(|block| block.height)
-                }
-                (None, _) => None,
-            };
-            let deep = |height: u32| height + FINAL_DEPTH <= peak;
-            if !times
-                .iter()
-                .any(|(_, thing)| height(thing).is_some_and(deep))
-            {
-                return fault(format!("immutable, and not deep below {peak}: {text}"));
-            }
-        } else if let Some(most) = self.most_age(at, text)
-            && reply.max_age().is_some_and(|age| age * 1000 > most)
-        {
-            return fault(format!("{} beyond {most} ms: {text}", reply.cache_control));
-        }
-
-        for (purge, _) in self
-            .purges
-            .iter()
-            .filter(|(_, purge)| from.nth < *purge && *purge < at.nth)
-        {
-            let height = blocks.first().map(|block| world.blocks[*block].height);
-            // Of a page that was cut from several answers, this is the first.
-            let source = world.render(from.thing.unwrap(), &from.target).1;
-            if covers(purge, &at.target, &from.target, [text, &source], height) {
-                return fault(format!(
-                    "{purge:?} was before, but it is from upstream {}: {} {text}",
-                    from.text, reply.cache_status
-                ));
-            }
-        }
-        Ok(())
+        let age = answer.token_age();
+        self.tally.hits += u64::from(reply.says("; hit"));
+        self.tally.stale += u64::from(answer.is_stale);
+        self.tally.immutable += u64::from(answer.is_immutable);
+        self.tally.checked += u64::from(age.is_some_and(|age| age > self.weather.setup.live_ttl));
+        self.check(&answer)
     }
 }
 

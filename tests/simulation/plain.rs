@@ -181,6 +181,13 @@ struct Weather {
     length: Time,
 }
 
+impl Weather {
+    /// Whether the origin may fail or break off.
+    const fn fails(&self) -> bool {
+        self.failures > 0 || self.breaks > 0
+    }
+}
+
 struct Play {
     dice: Dice,
     weather: Weather,
@@ -363,90 +370,87 @@ impl Play {
         Ok(())
     }
 
-    /// Holds an answer against the history of its resource.
+    /// Checks an answer against the history of its resource.
     fn judge(&mut self, reply: Reply) -> Result<(), String> {
         let sent = &mut self.sent[reply.client];
         if std::mem::replace(&mut sent.over, true) {
             return Ok(());
         }
-        let (resource, kind) = (sent.resource, KINDS[sent.resource]);
-        if let Some(log) = &mut self.log {
-            let Reply {
-                client,
-                at,
-                status,
-                how,
-                ..
-            } = &reply;
-            let whole = reply.body.is_ok();
-            log.push(format!(
-                "{:>6} client {client} has {status} since {at}, {how}; {whole}",
-                self.now
-            ));
-        }
+        let (asked_at, resource) = (sent.at, sent.resource);
+        let may_be_stale = !sent.fresh;
+        self.tell(|| {
+            format!(
+                "client {} has {} since {}, {}; {}",
+                reply.client,
+                reply.status,
+                reply.at,
+                reply.how,
+                reply.body.is_ok()
+            )
+        });
         let wrong = |what: &str| {
-            Err(format!(
-                "{what}: client {} asked for {resource} at {} and got {} at {} ({})",
-                reply.client, sent.at, reply.status, reply.at, reply.how
-            ))
+            format!(
+                "{what}: client {} requested {resource} at {asked_at} and got {} at {} ({})",
+                reply.client, reply.status, reply.at, reply.how
+            )
         };
-        let fails = self.weather.failures > 0 || self.weather.breaks > 0;
-        let Ok(body) = &reply.body else {
-            // Only what the origin broke off, or was too slow to read, ends so.
-            return match fails || self.weather.pace > 1_000 || kind.length > 1024 {
-                true => Ok(()),
-                false => wrong("broken off"),
-            };
+        let Some(version) = self.version(&reply).map_err(wrong)? else {
+            return Ok(());
         };
-        let version: usize = match reply.status {
-            StatusCode::NOT_MODIFIED => {
-                if sent.held.is_none() || sent.held != reply.etag {
-                    return wrong("not its tag");
-                }
-                let tag = sent.held.as_deref().unwrap();
-                tag.trim_matches('"')
-                    .split('-')
-                    .nth(1)
-                    .unwrap()
-                    .parse()
-                    .unwrap()
-            }
-            StatusCode::OK => {
-                let text = std::str::from_utf8(body).unwrap();
-                if body.len() != kind.length {
-                    return wrong("not whole");
-                }
-                let parts: Vec<&str> = text.splitn(5, ' ').collect();
-                if parts[0] != resource.to_string() || kind.varies && parts[2] != sent.accept {
-                    return wrong("another's answer");
-                }
-                if kind.lasts.is_none() && !self.own.insert(parts[3].parse::<usize>().unwrap()) {
-                    return wrong("an answer that was one client's own");
-                }
-                if let Some(tag) = &reply.etag {
-                    self.tags.insert(resource, tag.clone());
-                }
-                parts[1].parse().unwrap()
-            }
-            _ if reply.status.is_server_error() && fails => return Ok(()),
-            _ => return wrong("a status"),
-        };
-        // It must have been the truth at some time that is recent enough.
-        let mut slack = if sent.fresh {
-            0
-        } else {
-            kind.lasts.unwrap_or(0)
-        };
-        if fails && kind.lasts.is_some() && reply.how.contains("stale-if-error") {
+        // It must have been current recently enough.
+        let lasts = KINDS[resource].lasts;
+        let mut slack = lasts.filter(|_| may_be_stale).unwrap_or(0);
+        if self.weather.fails() && lasts.is_some() && reply.how.contains("stale-if-error") {
             slack += IF_ERROR;
         }
         let versions = &self.versions[resource];
         let until: Time = versions.get(version + 1).copied().unwrap_or(Time::MAX);
-        if until.saturating_add(slack) < sent.at || versions[version] > reply.at {
-            return wrong(&format!("version {version} was over at {until}"));
+        if until.saturating_add(slack) < asked_at || versions[version] > reply.at {
+            return Err(wrong(&format!("version {version} was over at {until}")));
         }
         self.answers += 1;
         Ok(())
+    }
+
+    /// The version of the resource that a reply has; `None` for a failure that may
+    /// happen, else what is wrong.
+    fn version(&mut self, reply: &Reply) -> Result<Option<usize>, &'static str> {
+        let sent = &self.sent[reply.client];
+        let (resource, kind) = (sent.resource, KINDS[sent.resource]);
+        let fails = self.weather.fails();
+        let Ok(body) = &reply.body else {
+            // Only what the origin broke off, or was read too slowly, ends so.
+            return match fails || self.weather.pace > 1_000 || kind.length > 1024 {
+                true => Ok(None),
+                false => Err("broken off"),
+            };
+        };
+        match reply.status {
+            StatusCode::NOT_MODIFIED => {
+                let held = sent.held.as_ref().filter(|_| sent.held == reply.etag);
+                let tag = held.ok_or("not its tag")?.trim_matches('"');
+                Ok(Some(tag.split('-').nth(1).unwrap().parse().unwrap()))
+            }
+            StatusCode::OK => {
+                if body.len() != kind.length {
+                    return Err("not whole");
+                }
+                let text = std::str::from_utf8(body).unwrap();
+                let parts: Vec<&str> = text.splitn(5, ' ').collect();
+                if parts[0] != resource.to_string() || kind.varies && parts[2] != sent.accept {
+                    return Err("another's answer");
+                }
+                if kind.lasts.is_none() && !self.own.insert(parts[3].parse::<usize>().unwrap()) {
+                    return Err("an answer that was one client's own");
+                }
+                if let Some(tag) = &reply.etag {
+                    self.tags.insert(resource, tag.clone());
+                }
+                Ok(Some(parts[1].parse().unwrap()))
+            }
+            status if status.is_server_error() && fails => Ok(None),
+            _ => Err("a status"),
+        }
     }
 }
 

@@ -252,40 +252,16 @@ impl Play {
     async fn happen(&mut self, event: Event) -> Result<(), String> {
         let over = self.now >= self.weather.length;
         match event {
-            Event::Client if over => {}
-            Event::Client => {
-                // Several at once now and then: they meet on their way.
-                let several = if self.dice.percent(15) { 4 } else { 1 };
-                for _ in 0..several {
-                    self.ask();
-                }
-                let next = self.dice.around(self.weather.client_every);
-                self.plan(next, Event::Client);
+            // What drives the play ends with it.
+            Event::Client | Event::Chain | Event::Purge if over => {}
+            Event::Client => self.clients_come(),
+            Event::Chain => self.chain_changes(),
+            Event::Purge => {
+                self.purge();
+                let next = self.dice.around(self.weather.purge_every);
+                self.plan(next, Event::Purge);
             }
-            Event::Chain if over => {}
-            Event::Chain => {
-                let what = match self.dice.percent(self.weather.reorgs) {
-                    true => self.world.reorganise(&mut self.dice, self.weather.deep),
-                    false => {
-                        self.world.mine(&mut self.dice);
-                        format!("a block: {}", self.world.tip())
-                    }
-                };
-                self.tell(|| what);
-                let next = self.dice.around(self.weather.block_every);
-                self.plan(next, Event::Chain);
-            }
-            Event::Index(tip) => {
-                let leaps = self.weather.deep;
-                let (now, dice) = (self.now, &mut self.dice);
-                if let Some(what) = self.world.index(tip, now, dice, leaps) {
-                    self.tell(|| what);
-                }
-                let next = 1 + self.dice.around(self.weather.lag);
-                if !over || !self.world.is_level(tip) {
-                    self.plan(next, Event::Index(tip));
-                }
-            }
+            Event::Index(tip) => self.index(tip, over),
             Event::Tag(id) => {
                 let version = self.world.at(self.judge.asked_of(id).target.tip());
                 self.judge.tagged(id, version);
@@ -299,24 +275,7 @@ impl Play {
                 self.plan(next, Event::Deliver(id));
             }
             Event::Deliver(id) => self.deliver(id),
-            Event::Fail(id) => {
-                self.tell(|| format!("upstream {id} fails"));
-                let failure = match self.dice.percent(50) {
-                    true => Failure::Terminated,
-                    false => Failure::ServerError {
-                        status: StatusCode::INTERNAL_SERVER_ERROR,
-                        retry_after: None,
-                    },
-                };
-                self.judge.failed(id);
-                self.reply(id, Err(failure));
-            }
-            Event::Purge if over => {}
-            Event::Purge => {
-                self.purge();
-                let next = self.dice.around(self.weather.purge_every);
-                self.plan(next, Event::Purge);
-            }
+            Event::Fail(id) => self.fail(id),
             Event::Leave(client) => {
                 if self.judge.leaves(client) {
                     self.tell(|| format!("client {client} goes away"));
@@ -334,19 +293,72 @@ impl Play {
         }
         self.settle().await?;
         if let Event::Deliver(id) = event {
-            let nth = self.tick();
-            let chain = &self.gateway.fill.chain;
-            let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
-            let height = |tip: usize| chain.tip_height(tip as u16);
-            let epoch = chain.epoch(ORDINALS as u16);
-            let seen = self
-                .judge
-                .learned(&self.world, id, nth, epoch, hash, height);
-            if let Some(seen) = seen {
-                self.tell(|| seen);
-            }
+            self.record_delivery(id);
         }
         Ok(())
+    }
+
+    fn clients_come(&mut self) {
+        // Now and then several at once, so that their requests meet.
+        let several = if self.dice.percent(15) { 4 } else { 1 };
+        for _ in 0..several {
+            self.ask();
+        }
+        let next = self.dice.around(self.weather.client_every);
+        self.plan(next, Event::Client);
+    }
+
+    fn chain_changes(&mut self) {
+        let what = match self.dice.percent(self.weather.reorgs) {
+            true => self.world.reorganise(&mut self.dice, self.weather.deep),
+            false => {
+                self.world.mine(&mut self.dice);
+                format!("a block: {}", self.world.tip())
+            }
+        };
+        self.tell(|| what);
+        let next = self.dice.around(self.weather.block_every);
+        self.plan(next, Event::Chain);
+    }
+
+    fn index(&mut self, tip: usize, over: bool) {
+        let leaps = self.weather.deep;
+        let (now, dice) = (self.now, &mut self.dice);
+        if let Some(what) = self.world.index(tip, now, dice, leaps) {
+            self.tell(|| what);
+        }
+        let next = 1 + self.dice.around(self.weather.lag);
+        if !over || !self.world.is_level(tip) {
+            self.plan(next, Event::Index(tip));
+        }
+    }
+
+    fn fail(&mut self, id: usize) {
+        self.tell(|| format!("upstream {id} fails"));
+        let failure = match self.dice.percent(50) {
+            true => Failure::Terminated,
+            false => Failure::ServerError {
+                status: StatusCode::INTERNAL_SERVER_ERROR,
+                retry_after: None,
+            },
+        };
+        self.judge.failed(id);
+        self.reply(id, Err(failure));
+    }
+
+    /// Records what ordgate knows of the chain after an answer of the upstream.
+    fn record_delivery(&mut self, id: usize) {
+        let nth = self.tick();
+        let chain = &self.gateway.fill.chain;
+        let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
+        let height = |tip: usize| chain.tip_height(tip as u16);
+        let epoch = chain.epoch(ORDINALS as u16);
+        let seen = self
+            .judge
+            .learned(&self.world, id, nth, epoch, hash, height);
+        if let Some(seen) = seen {
+            self.tell(|| seen);
+        }
     }
 }
 

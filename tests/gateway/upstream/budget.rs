@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use ordgate::clock::Moment;
 use ordgate::sandbox::{Sandbox, Settings};
 use tokio::time::MissedTickBehavior;
 
@@ -57,7 +58,7 @@ fn failing(sandbox: &Sandbox) -> (Upstream, Arc<AtomicBool>) {
 }
 
 /// When each key was used, by the upstream's clock.
-fn uses(seen: &[Seen]) -> BTreeMap<String, Vec<ordgate::clock::Moment>> {
+fn uses(seen: &[Seen]) -> BTreeMap<String, Vec<Moment>> {
     let mut uses: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for seen in seen {
         let key = seen.field("x-api-key").unwrap_or_default();
@@ -93,36 +94,62 @@ async fn whatever_happens_no_key_is_asked_for_more() {
     assert_eq!(gateway.get(&token(5000)).await.status, 404);
     fails.store(true, SeqCst);
 
-    // Ten times what both keys together may ask, for eight seconds.
-    let (mut asking, mut probed) = (Vec::new(), Vec::new());
+    let (served, probed) = demand(&gateway, &sandbox, &final_block).await;
+
+    let seen = upstream.seen();
+    let uses = uses(&seen);
+    assert_eq!(uses.len(), 2, "{:?}", uses.keys());
+    for (key, times) in &uses {
+        check_uses(key, times);
+    }
+    assert!(served > 80 + 20, "{served}");
+    let growing = probed.windows(2).all(|pair| pair[0] < pair[1]);
+    assert!(growing, "probes of the tip go on: {probed:?}");
+    let is_warm = |seen: &&Seen| seen.target().starts_with(&final_block);
+    assert_eq!(seen.iter().filter(is_warm).count(), 1, "hits use no budget");
+    let metrics = gateway.admin("/metrics").await;
+    for reason in ["miss", "probe", "retry"] {
+        let none = format!(
+            "ordgate_upstream_requests_total{{reason=\"{reason}\",upstream=\"default\"}} 0\n"
+        );
+        assert!(!metrics.text().contains(&none), "{reason}");
+    }
+}
+
+/// Requests ten times what both keys together allow, for eight seconds, with reloads
+/// and new blocks meanwhile. Returns how many requests were served, and the number of
+/// probes every two seconds.
+async fn demand(gateway: &Gateway, sandbox: &Sandbox, warm: &str) -> (usize, Vec<u64>) {
+    let tip = sandbox.tip().height;
+    let (mut requests, mut probed) = (Vec::new(), Vec::new());
     let mut tick = tokio::time::interval(Duration::from_millis(10));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     for number in 0..800_usize {
         tick.tick().await;
         let target = match number % 10 {
-            0 => final_block.clone(),
+            0 => warm.to_owned(),
             1..=3 => format!("/runes/v1/blocks/{}/activity", tip - (number as u32 % 90)),
             _ => token(number),
         };
         let (public, client_address) = (gateway.public, format!("198.51.100.{}", number % 7));
-        asking.push(tokio::spawn(async move {
+        requests.push(tokio::spawn(async move {
             let mut client = Client::connect(public).await;
             let fields = [("x-forwarded-for", &*client_address)];
             (number, client.request("GET", &target, &fields).await)
         }));
         if number % 50 == 25 {
-            reload(&gateway, number / 50).await;
+            reload(gateway, number / 50).await;
         }
         if number % 100 == 99 {
             sandbox.advance(1);
         }
         if number % 200 == 199 {
-            probed.push(probes(&gateway));
+            probed.push(probes(gateway));
         }
     }
     let mut served = 0;
-    for task in asking {
-        let (number, answer) = task.await.unwrap();
+    for request in requests {
+        let (number, answer) = request.await.unwrap();
         match answer.status {
             200 | 404 => served += 1,
             502 => assert_ne!(number % 10, 0, "a hit: {answer:?}"),
@@ -134,33 +161,18 @@ async fn whatever_happens_no_key_is_asked_for_more() {
             other => panic!("{other}: {}", answer.text()),
         }
     }
+    (served, probed)
+}
 
-    let seen = upstream.seen();
-    let uses = uses(&seen);
-    assert_eq!(uses.len(), 2, "{:?}", uses.keys());
-    for (key, times) in &uses {
-        // All of it took less than a minute, so that this is one window.
-        assert!(times.len() <= MINUTE, "{} of {key}", times.len());
-        assert!(times.len() > MINUTE / 2, "what there is is used: {times:?}");
-        for window in times.windows(SECOND + 1) {
-            let span = window[SECOND].since(window[0]);
-            assert!(
-                span >= Duration::from_secs(1),
-                "{span:?} of {key}: {window:?}"
-            );
-        }
-    }
-    assert!(served > 80 + 20, "{served}");
-    let growing = probed.windows(2).all(|pair| pair[0] < pair[1]);
-    assert!(growing, "probes of the tip go on: {probed:?}");
-    let is_warm = |seen: &&Seen| seen.target().starts_with(&final_block);
-    assert_eq!(seen.iter().filter(is_warm).count(), 1, "hits cost nothing");
-    let metrics = gateway.admin("/metrics").await;
-    for reason in ["miss", "probe", "retry"] {
-        let none = format!(
-            "ordgate_upstream_requests_total{{reason=\"{reason}\",upstream=\"default\"}} 0\n"
-        );
-        assert!(!metrics.text().contains(&none), "{reason}");
+/// A key is used as often as it may be, and no more often.
+fn check_uses(key: &str, times: &[Moment]) {
+    // All of them came within a minute, so that this is one window.
+    assert!(times.len() <= MINUTE, "{} of {key}", times.len());
+    assert!(times.len() > MINUTE / 2, "the budget is used: {times:?}");
+    for window in times.windows(SECOND + 1) {
+        let span = window[SECOND].since(window[0]);
+        let second = Duration::from_secs(1);
+        assert!(span >= second, "{span:?} of {key}: {window:?}");
     }
 }
 

@@ -1,0 +1,235 @@
+//! The checks of one answer.
+
+use http::StatusCode;
+
+use super::records::{Asked, Reply, Sent};
+use super::{FINAL_DEPTH, Judge, MOST_CHECKED, Seen, covers, named};
+use crate::play::brief;
+use crate::world::{BlockId, Subject, Thing, Time, Version, World};
+
+/// An answer with a body, and where it is from.
+pub(super) struct Judged<'j> {
+    pub(super) world: &'j World,
+    /// The client's request.
+    pub(super) at: &'j Sent,
+    /// The upstream request that brought the body.
+    pub(super) from: &'j Asked,
+    pub(super) reply: &'j Reply,
+    pub(super) text: &'j str,
+    /// The versions in which the upstream had this answer, and what it was about.
+    pub(super) times: Vec<(usize, Thing)>,
+    pub(super) is_immutable: bool,
+    pub(super) is_stale: bool,
+}
+
+/// The versions of its indexer in which a request's answer had this text.
+pub(super) fn times(world: &World, at: &Sent, text: &str) -> Vec<(usize, Thing)> {
+    let mut times = Vec::new();
+    let mut last: Option<(Thing, bool)> = None;
+    for (index, version) in world.history[at.target.tip()].iter().enumerate() {
+        let thing = world.thing(&at.target, version);
+        let same = match last {
+            Some((before, same)) if before == thing => same,
+            _ => world.render(thing, &at.target).1 == text,
+        };
+        last = Some((thing, same));
+        if same {
+            times.push((index, thing));
+        }
+    }
+    times
+}
+
+impl<'j> Judged<'j> {
+    fn tip(&self) -> usize {
+        self.at.target.tip()
+    }
+
+    fn history(&self) -> &'j [Version] {
+        &self.world.history[self.tip()]
+    }
+
+    /// The first block that it names. A page that is the same on several branches
+    /// names one block only.
+    fn block(&self) -> Option<BlockId> {
+        let mut things = self.times.iter().map(|(_, thing)| *thing);
+        things.find_map(|thing| named(self.text, thing))
+    }
+
+    /// When the upstream's answer changed that a version had. Changes that its
+    /// status does not show cannot be known, and do not count.
+    fn until(&self, index: usize) -> Option<Time> {
+        let status = |version: &'j Version| (version.height, &*version.tag);
+        let own = status(&self.history()[index]);
+        let mut after = self.history()[index + 1..].iter();
+        let changed = after.find(|later| status(later) != own);
+        changed.map(|later| later.begin)
+    }
+
+    /// The time since a token's answer was delivered that is served as fresh.
+    pub(super) fn token_age(&self) -> Option<Time> {
+        let is_token = matches!(self.from.thing, Some(Thing::Token(..)));
+        let is_fresh = self.reply.says("; hit") && !self.reply.says("ttl=-");
+        (is_token && is_fresh).then(|| self.at.at - self.from.delivered.unwrap())
+    }
+
+    /// The height that it is about.
+    fn height(&self, thing: Thing) -> Option<u32> {
+        let blocks = &self.world.blocks;
+        match (thing.block(), &self.at.target.subject) {
+            (Some(block), _) => Some(blocks[block].height),
+            (None, Subject::Height(height)) => Some(*height),
+            // The absence of an orphan is as final as the block that is in its
+            // place.
+            (None, Subject::Hash(hash)) => {
+                let block = blocks.iter().find(|block| block.hash == *hash);
+                block.map(|block| block.height)
+            }
+            (None, _) => None,
+        }
+    }
+
+    /// A fault that is about a block.
+    fn names_orphan(&self, what: &str, block: BlockId) -> String {
+        let block = brief(self.world, Thing::List(block, None));
+        format!("{what}, {block}: {} {}", self.reply.cache_status, self.text)
+    }
+}
+
+impl Judge {
+    /// Checks an answer.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check(&self, answer: &Judged<'_>) -> Result<(), String> {
+        if answer.times.is_empty() {
+            return Err(format!("this was never true: {}", answer.text));
+        }
+        self.check_refusal(answer)?;
+        self.check_token(answer)?;
+        self.check_age(answer)?;
+        self.check_orphans(answer)?;
+        self.check_lifetime(answer)?;
+        self.check_purges(answer)
+    }
+
+    /// A block that the upstream refuses is refused for every page of its list, and
+    /// needs no second request for the page itself.
+    fn check_refusal(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let mut things = answer.times.iter().map(|(_, thing)| *thing);
+        let refused = things.any(|thing| thing == Thing::Refused);
+        let status = answer.reply.status;
+        let is_refusal = status == StatusCode::BAD_REQUEST;
+        if is_refusal && !refused || refused && status == StatusCode::OK {
+            return Err(format!("status {status}: {}", answer.text));
+        }
+        if refused && answer.from.target.limit != self.weather.setup.window {
+            let text = &answer.from.text;
+            return Err(format!("the page is requested as well: {text}"));
+        }
+        Ok(())
+    }
+
+    /// A token may change without its tip, so only time and checks bound how long
+    /// its answer is used.
+    fn check_token(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let Some(age) = answer.token_age() else {
+            return Ok(());
+        };
+        let times = match self.is_checked(answer.from, answer.at.at) {
+            true => MOST_CHECKED,
+            false => 1,
+        };
+        match age > times * self.weather.setup.live_ttl {
+            true => Err(format!("{age} ms old, and not checked: {}", answer.text)),
+            false => Ok(()),
+        }
+    }
+
+    /// It must have been true recently enough.
+    fn check_age(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let (at, reply) = (answer.at, answer.reply);
+        let oldest = self.oldest(at, answer.from, reply, answer.is_immutable, answer.is_stale);
+        let ends = answer.times.iter().map(|(index, _)| answer.until(*index));
+        let ends: Vec<_> = ends.collect();
+        if ends.iter().any(|end| end.is_none_or(|end| end >= oldest)) {
+            return Ok(());
+        }
+        Err(format!(
+            "too old: true until {:?}, requested at {}, must be true at {oldest} or later: {} {} {}",
+            ends.iter().flatten().max(),
+            at.at,
+            reply.cache_status,
+            reply.cache_control,
+            answer.text
+        ))
+    }
+
+    /// It names no block that a reorg which ordgate has seen has undone.
+    fn check_orphans(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let Some(block) = answer.block() else {
+            return Ok(());
+        };
+        let (at, tip, history) = (answer.at, answer.tip(), answer.history());
+        let height = answer.world.blocks[block].height;
+        let is_orphaned_by = |seen: &Seen| {
+            let mut before = history[..seen.version].iter();
+            let again = self
+                .named
+                .get(&block)
+                .is_some_and(|named| *named > seen.nth);
+            height >= seen.from
+                && !history[seen.version].data.contains(&block)
+                && before.any(|version| version.data.contains(&block))
+                && !again
+        };
+        let mut known = self.seen.iter();
+        if known.any(|seen| seen.tip == tip && seen.nth < at.nth && is_orphaned_by(seen)) {
+            return Err(answer.names_orphan("it names an orphan", block));
+        }
+        let is_final = answer.is_immutable && self.weather.deep;
+        if is_final && self.is_undone(answer.world, tip, block, at.at) {
+            return Err(answer.names_orphan("final, and it names an orphan", block));
+        }
+        Ok(())
+    }
+
+    /// Only what is deep below the tip is immutable, and clients may keep other
+    /// answers for a short time only.
+    fn check_lifetime(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let text = answer.text;
+        if !answer.is_immutable {
+            let most = self.most_age(answer.at, text);
+            let age = answer.reply.max_age().map(|seconds| seconds * 1000);
+            return match age.zip(most).filter(|(age, most)| age > most) {
+                Some((age, most)) => Err(format!("max-age {age} ms beyond {most} ms: {text}")),
+                None => Ok(()),
+            };
+        }
+        let peak = answer.at.peak.max(self.peak[answer.tip()]);
+        let mut heights = answer.times.iter().map(|(_, thing)| answer.height(*thing));
+        match heights.any(|height| height.is_some_and(|height| height + FINAL_DEPTH <= peak)) {
+            true => Ok(()),
+            false => Err(format!("immutable, and not deep below {peak}: {text}")),
+        }
+    }
+
+    /// No purge before the request matches what it is from.
+    fn check_purges(&self, answer: &Judged<'_>) -> Result<(), String> {
+        let (at, from, text) = (answer.at, answer.from, answer.text);
+        let block = answer.block();
+        let height = block.map(|block| answer.world.blocks[block].height);
+        let since = self.purges.iter();
+        for (purge, _) in since.filter(|(_, purge)| from.nth < *purge && *purge < at.nth) {
+            // Of a page that was cut from several answers, this is the first.
+            let source = answer.world.render(from.thing.unwrap(), &from.target).1;
+            if covers(purge, &at.target, &from.target, [text, &source], height) {
+                return Err(format!(
+                    "{purge:?} was before, but it is from upstream {}: {} {text}",
+                    from.text, answer.reply.cache_status
+                ));
+            }
+        }
+        Ok(())
+    }
+}
