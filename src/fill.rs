@@ -185,7 +185,7 @@ impl Fill {
     /// The client of the upstream of a key's route.
     fn upstream_of(&self, key: &Key) -> &Arc<dyn UpstreamClient> {
         let number = self.route(key).map_or(0, |route| route.upstream.number);
-        self.upstreams.asked(number)
+        self.upstreams.client(number)
     }
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
@@ -275,7 +275,7 @@ impl Fill {
 
     /// Sends a request to the upstream, and reports a failure.
     async fn ask(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
-        let answer = self.upstream_of(key).ask(key.target(), priority).await;
+        let answer = self.upstream_of(key).fetch(key.target(), priority).await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),
             Err(failure) => {

@@ -133,8 +133,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     let sent = fill.clock.now();
     // Any later, the tip counts as lost.
     let timeout = source.patience().max(LEAST_PATIENCE);
-    let upstream = fill.upstreams.asked(source.upstream);
-    let asked = upstream.ask(path, RequestPriority::own(Priority::Probe));
+    let upstream = fill.upstreams.client(source.upstream);
+    let asked = upstream.fetch(path, RequestPriority::own(Priority::Probe));
     let answered = match tokio::time::timeout(timeout, asked).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err((

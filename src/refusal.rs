@@ -14,8 +14,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
 use crate::limit::{TooManyMisses, TooManyRequests};
+use crate::upstream::BodyFault;
 use crate::upstream::Failure;
-use crate::upstream::client::upload::BodyFault;
 use crate::validate::Invalid;
 use crate::wire::head::HeadFault;
 use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};

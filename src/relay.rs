@@ -97,7 +97,7 @@ impl Relay {
     fn patience(&self, key: &Key) -> Duration {
         let route = self.routes.get(key.route());
         let number = route.map_or(0, |route| route.upstream.number);
-        self.upstreams.asked(number).patience() + Duration::from_secs(1)
+        self.upstreams.client(number).patience() + Duration::from_secs(1)
     }
 
     /// The most bytes of a body that is stored.

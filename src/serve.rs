@@ -51,7 +51,7 @@ pub struct Options {
     /// An upstream to run in this process, instead of the configured one.
     pub sandbox: Option<Sandbox>,
     /// Resolves the upstreams' names.
-    pub names: Resolver,
+    pub resolver: Resolver,
     /// The clock.
     pub clock: Clock,
     /// Inherited listening sockets.
@@ -136,7 +136,7 @@ impl Server {
             keys,
             admin_token,
         } = options.loaded;
-        let (clock, names) = (options.clock, options.names);
+        let (clock, resolver) = (options.clock, options.resolver);
         let since = clock.now();
         for warning in config.warnings(&keys) {
             tracing::warn!("{warning}");
@@ -155,7 +155,7 @@ impl Server {
         let drain_timeout = SharedDuration::new(config.server.drain_timeout);
         let hosts = Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone()));
         let ready_needs_tips = Arc::new(AtomicBool::new(config.admin.ready_needs_tips));
-        let first = gateway(config, &keys, &names, clock.clone(), None)?;
+        let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections);
         let token = Arc::new(Mutex::new(admin_token));
@@ -166,7 +166,7 @@ impl Server {
             restart_settings,
             admin: sockets.admin_address,
             sandbox: sandbox_url,
-            names,
+            resolver,
             current: current.clone(),
             acceptor: acceptor.clone(),
             token: token.clone(),

@@ -1,10 +1,14 @@
 //! One upstream: the base URLs of one API, and everything that requests to it
 //! need.
 //!
+//! From the lowest to the highest; each uses only those before it:
+//! - [`failure`]: how a request fails;
+//! - [`latency`]: quantiles of response times;
+//! - [`connection`]: the state of a connection, and given-up requests on it;
+//! - [`admission`]: the queue, and the budget of requests;
 //! - [`endpoint`]: the base URLs, their health, and the limit of requests in
 //!   flight at each;
-//! - [`admission`]: the queue, and the budget of requests;
-//! - [`keys`]: the API keys, their budget permits and cooldowns;
+//! - [`keys`]: the API keys, their budget permits and suspensions;
 //! - [`client`]: the exchange with the server.
 //!
 //! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
@@ -21,11 +25,13 @@ mod admission;
 mod admit;
 pub mod answer;
 pub mod client;
+mod connection;
 pub mod counters;
 pub mod endpoint;
 mod failover;
-mod failure;
+pub(crate) mod failure;
 pub mod keys;
+mod latency;
 mod missing_routes;
 mod reload;
 mod settings;
@@ -55,9 +61,10 @@ pub use client::{RequestBody, ResponseBody, no_body};
 use counters::Counters;
 use endpoint::Endpoint;
 use endpoint::selection::EndpointSelection;
-pub use failure::{Failure, TimedOut, Unreachable};
+pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use keys::{ApiKey, Keys};
+pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
     AdmissionSettings, DEFAULT, EndpointSettings, Hedge, KeySettings, PoolSettings, Retry,
@@ -71,7 +78,7 @@ use crate::clock::Clock;
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
     /// Fetches a canonical target ([`Upstream::fetch`]).
-    fn ask<'a>(
+    fn fetch<'a>(
         &'a self,
         target: &'a str,
         priority: RequestPriority,
@@ -100,7 +107,7 @@ pub trait UpstreamClient: Send + Sync {
 }
 
 impl UpstreamClient for Upstream {
-    fn ask<'a>(
+    fn fetch<'a>(
         &'a self,
         target: &'a str,
         priority: RequestPriority,

@@ -9,12 +9,12 @@ use super::Admin;
 use crate::cache::date;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
+use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
-use crate::upstream::client::upload::BodyFault;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::breaker::BreakerState;
-use crate::upstream::endpoint::{EndpointSnapshot, LastFailure};
-use crate::upstream::keys::{Host, KeySnapshotAtHost};
+use crate::upstream::endpoint::{EndpointSnapshot, Host, LastFailure};
+use crate::upstream::keys::KeySnapshotAtHost;
 use crate::upstream::{Priority, Upstream};
 
 /// The most clients that are listed, by their use of the budget.

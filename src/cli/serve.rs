@@ -34,7 +34,7 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         config_name,
         load: Box::new(move || reread(&flags)),
         sandbox,
-        names: Resolver::default(),
+        resolver: Resolver::default(),
         clock: Clock::machine(),
         sockets,
         supervisor: supervisor.clone(),

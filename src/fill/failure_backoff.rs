@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::cache::key::Key;
 use crate::clock::Moment;
 use crate::upstream::Failure;
-use crate::upstream::endpoint::breaker::RequestOutcome;
+use crate::upstream::failure::RequestOutcome;
 
 /// How long a key is not requested again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

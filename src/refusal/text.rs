@@ -1,7 +1,7 @@
 //! The texts of refusals.
 
 use super::Refusal;
-use crate::upstream::client::upload::BodyFault;
+use crate::upstream::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::wire::head::HeadFault;
 

@@ -93,7 +93,7 @@ impl Fetch {
         let target = self.request.key.target();
         let exchanged = relay
             .upstreams
-            .asked(route.upstream.number)
+            .client(route.upstream.number)
             .exchange(method, target, fields, body, priority, max_body)
             .await;
         let times = ExchangeRecord {

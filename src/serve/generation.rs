@@ -76,14 +76,14 @@ fn random() -> Result<u64, StartError> {
 pub fn gateway(
     config: Config,
     keys: &ProviderKeys,
-    names: &Resolver,
+    resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
 ) -> Result<Arc<Gateway>, StartError> {
     let identity = Identity::new()?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstreams = Upstreams::new(&config.upstreams, keys, names, &clock, stand_in)?;
+    let upstreams = Upstreams::new(&config.upstreams, keys, resolver, &clock, stand_in)?;
     let limit = Limit::new(&config.limit, clock.clone());
     let routes = Arc::new(config.routes.clone());
     let fill = Fill::new(
@@ -109,10 +109,10 @@ pub(super) fn after(
     before: &Gateway,
     mut config: Config,
     keys: &ProviderKeys,
-    names: &Resolver,
+    resolver: &Resolver,
 ) -> Result<(Arc<Gateway>, ReloadReport), String> {
     let known = &before.fill.upstreams;
-    let upstreams = Upstreams::after(known, &config.upstreams, keys, names, &before.clock);
+    let upstreams = Upstreams::after(known, &config.upstreams, keys, resolver, &before.clock);
     let upstreams = upstreams.map_err(|error| error.to_string())?;
     let chain = Arc::new(Chain::after(&before.fill.chain, &config.chain));
     let mut done = ReloadReport::default();

@@ -94,7 +94,7 @@ pub(super) struct Reloader {
     /// The sandbox's URL, where it is the upstream.
     pub(super) sandbox: Option<Uri>,
     /// Resolves the upstreams' names.
-    pub(super) names: Resolver,
+    pub(super) resolver: Resolver,
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
@@ -129,7 +129,7 @@ impl Reloader {
         let (connections, drain_timeout) = (config.server.connections, config.server.drain_timeout);
         let (hosts, ready_needs_tips) = (config.admin.hosts.clone(), config.admin.ready_needs_tips);
         let before = self.current.load_full();
-        let made = generation::after(&before, config, &keys, &self.names);
+        let made = generation::after(&before, config, &keys, &self.resolver);
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
         report.notes.extend(notes);
         self.current.store(gateway.clone());

@@ -6,6 +6,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod budgets;
+mod denied;
 pub(crate) mod fair_order;
 pub(crate) mod limit_report;
 pub(crate) mod queue;
@@ -15,6 +16,7 @@ mod reserve;
 pub(crate) mod shared_budget;
 mod unreadable;
 
+pub(crate) use denied::Denied;
 pub(crate) use fair_order::{ClientUsage, MIN_SHARED_SLOTS};
 pub use rates::{Rate, Rates};
 pub use request_priority::{Priority, RequestPriority};

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::admission::queue::{AdmissionRetry, ClientSlot, NotAdmitted};
+use super::admission::Denied;
+use super::admission::queue::{ClientSlot, NotAdmitted};
 use super::client::attempts::Attempts;
 use super::endpoint::EndpointPermit;
-use super::keys::{BudgetPermit, Denied};
+use super::keys::BudgetPermit;
 use super::{Failure, Priority, RequestPriority, Upstream};
 
 impl Upstream {
@@ -23,11 +24,11 @@ impl Upstream {
                 self.try_admit_in(slot, priority, attempts)
             })
             .await;
-        if let Err(failure) = &admitted {
-            self.counters.refuse(failure);
-            self.count_over_share(priority, failure);
-        }
-        admitted
+        admitted.map_err(|denied| {
+            self.counters.count_denied(denied);
+            self.count_over_share(priority, denied);
+            denied.into()
+        })
     }
 
     /// Admits a request without queueing, if that is possible now.
@@ -48,58 +49,46 @@ impl Upstream {
         let selected = self.select_endpoint();
         let at = attempts.next_endpoint().unwrap_or(selected);
         let endpoint = &self.endpoints[at];
-        let admitted = endpoint.admit_in(priority.priority, slot);
-        let permit = admitted.map_err(|hold| match at == selected {
-            true => hold,
+        let permit = endpoint.admit_in(priority.priority, slot);
+        let permit = permit.map_err(|denied| NotAdmitted {
+            denied,
             // The requests behind it wait for the selected endpoint: a request that
             // waited at their head for another one would block them.
-            false => NotAdmitted {
-                retry: AdmissionRetry::Never,
-                ..hold
-            },
+            may_wait: at == selected,
         })?;
         match self.keys.take_at(endpoint.host(), priority) {
             Ok(budget) => Ok((permit, budget)),
             Err(denied) => {
                 permit.back_out();
-                Err(hold(denied))
+                Err(denied.into())
             }
         }
     }
 
-    /// Counts a refusal as one for the client's share, if another client would
-    /// have been admitted.
-    fn count_over_share(&self, priority: RequestPriority, failure: &Failure) {
+    /// Counts a denied request as one beyond the client's share, if another client
+    /// would have been admitted.
+    fn count_over_share(&self, priority: RequestPriority, denied: Denied) {
         if priority.client.is_none() {
             return;
         }
-        let is_spent = matches!(failure, Failure::Spent { .. });
+        let is_spent = denied.budget_after().is_some();
         let host = self.endpoints[self.select_endpoint()].host();
         if is_spent && self.keys.denied_at(host, Priority::Miss).is_none() {
             self.counters.count_over_budget_share();
         }
-        if *failure == Failure::TooManyInFlight && !self.queue.may_take_slot(priority.client) {
+        if denied == Denied::NoSlot && !self.queue.may_take_slot(priority.client) {
             self.counters.count_over_slot_share();
         }
     }
 }
 
-/// Why a request is not admitted for want of a key, and how long it waits.
-pub(super) fn hold(denied: Denied) -> NotAdmitted {
-    match denied {
-        Denied::For(retry_after) => NotAdmitted {
-            failure: Failure::Spent { retry_after },
-            retry: AdmissionRetry::After(retry_after),
-        },
-        Denied::UntilRequestEnds => NotAdmitted {
-            failure: Failure::Spent {
-                retry_after: Duration::from_secs(1),
-            },
-            retry: AdmissionRetry::WhenRequestEnds,
-        },
-        Denied::Refused(status) => NotAdmitted {
-            failure: Failure::KeyRefused(status),
-            retry: AdmissionRetry::Never,
-        },
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        match (denied, denied.budget_after()) {
+            (_, Some(retry_after)) => Self::Spent { retry_after },
+            (Denied::BreakerOpen(retry_after), None) => Self::BreakerOpen { retry_after },
+            (Denied::KeyRefused(status), None) => Self::KeyRefused(status),
+            (_, None) => Self::TooManyInFlight,
+        }
     }
 }

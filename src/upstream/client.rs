@@ -12,7 +12,6 @@ mod attempt;
 pub(super) mod attempts;
 pub(super) mod body_permit;
 pub(super) mod cause;
-pub(super) mod connection;
 mod connector;
 pub(super) mod exchange;
 mod fetch;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::{Failure, Priority};
+use super::Priority;
+use super::admission::Denied;
 
 /// Why a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,26 +90,23 @@ impl Counters {
         self.sent.iter().map(|sent| sent.load(Relaxed)).sum()
     }
 
-    /// Counts a request that is not sent, by its failure.
-    pub(super) fn refuse(&self, why: &Failure) {
-        let spent = matches!(why, Failure::Spent { .. });
-        let broken = matches!(why, Failure::BreakerOpen { .. });
-        let counts = [
-            (&self.spent, spent),
-            (&self.broken, broken),
-            (&self.crowded, *why == Failure::TooManyInFlight),
-        ];
-        for (count, _) in counts.into_iter().filter(|(_, is_it)| *is_it) {
-            count.fetch_add(1, Relaxed);
-        }
+    /// Counts a request that is not admitted.
+    pub(super) fn count_denied(&self, denied: Denied) {
+        let count = match denied {
+            Denied::NoSlot => &self.crowded,
+            Denied::SpentFor(_) | Denied::SpentUntilRequestEnds => &self.spent,
+            Denied::BreakerOpen(_) => &self.broken,
+            Denied::KeyRefused(_) => return,
+        };
+        count.fetch_add(1, Relaxed);
     }
 
-    /// Counts a refusal because of the client's share of the budget.
+    /// Counts a denied request that is beyond the client's share of the budget.
     pub(super) fn count_over_budget_share(&self) {
         self.over_budget_share.fetch_add(1, Relaxed);
     }
 
-    /// Counts a refusal because of the client's share of the slots.
+    /// Counts a denied request that is beyond the client's share of the slots.
     pub(super) fn count_over_slot_share(&self) {
         self.over_slot_share.fetch_add(1, Relaxed);
     }

@@ -14,13 +14,10 @@
 pub mod breaker;
 mod concurrency;
 mod failures;
-pub(crate) mod given_up;
 pub(crate) mod heights;
-pub(crate) mod latency;
 mod permit;
 pub mod selection;
 mod send_order;
-mod sketch;
 mod snapshot;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,24 +25,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
-pub use latency::Histogram;
 pub(crate) use permit::{EndpointPermit, InFlightSlot};
 pub use snapshot::EndpointSnapshot;
 
-use super::keys::Host;
-use super::{Failure, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
-use crate::upstream::admission::queue::{AdmissionQueue, AdmissionRetry, ClientSlot, NotAdmitted};
-use crate::upstream::client::cause::Cause;
-use breaker::{Breaker, BreakerState, RequestOutcome};
+use crate::upstream::admission::queue::{AdmissionQueue, ClientSlot};
+use crate::upstream::admission::{Denied, Priority, RequestPriority};
+use crate::upstream::connection::given_up::GivenUpRequests;
+use crate::upstream::failure::{Cause, Failure, RequestOutcome};
+use crate::upstream::latency::Latency;
+use breaker::{Breaker, BreakerState};
 use concurrency::Concurrency;
 use failures::Failures;
 pub use failures::LastFailure;
-use given_up::GivenUpRequests;
 use heights::Height;
-use latency::Latency;
 use selection::Condition;
 use send_order::SendOrder;
+
+/// Scheme, host and port of a base URL.
+pub(crate) type Host = Arc<str>;
 
 /// A base URL, and the health of the server behind it.
 pub(crate) struct Endpoint {
@@ -179,10 +177,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the breaker is open, or no slot is free.
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        priority: Priority,
-    ) -> Result<EndpointPermit, NotAdmitted> {
+    pub(crate) fn admit(self: &Arc<Self>, priority: Priority) -> Result<EndpointPermit, Denied> {
         self.admit_in(
             priority,
             self.queue.client_slot(RequestPriority::own(priority)),
@@ -200,20 +195,14 @@ impl Endpoint {
         self: &Arc<Self>,
         priority: Priority,
         slot: Option<ClientSlot>,
-    ) -> Result<EndpointPermit, NotAdmitted> {
+    ) -> Result<EndpointPermit, Denied> {
         let now = self.clock.now();
         let is_capped = self.state().concurrency.is_capped();
         let slot = slot.or_else(|| is_capped.then(|| self.queue.probe_slot()));
         let mut state = self.state();
         let is_spare = priority == Priority::LookAhead;
-        let breaker_permit =
-            state
-                .breaker
-                .admit(now, is_spare)
-                .map_err(|retry_after| NotAdmitted {
-                    failure: Failure::BreakerOpen { retry_after },
-                    retry: AdmissionRetry::Never,
-                })?;
+        let breaker_permit = state.breaker.admit(now, is_spare);
+        let breaker_permit = breaker_permit.map_err(Denied::BreakerOpen)?;
         if slot.is_some() && state.in_flight >= state.concurrency.limit() {
             state.concurrency.wanted(now);
         }
@@ -225,10 +214,7 @@ impl Endpoint {
             state
                 .breaker
                 .end(breaker_permit, RequestOutcome::Unknown, now);
-            return Err(NotAdmitted {
-                failure: Failure::TooManyInFlight,
-                retry: AdmissionRetry::WhenRequestEnds,
-            });
+            return Err(Denied::NoSlot);
         }
         let slot = slot.map(|slot| {
             state.in_flight += 1;

@@ -3,13 +3,14 @@
 //!
 //! Deliberately absent: what a client is answered (`refusal`).
 
+mod cause;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 
-use crate::upstream::client::upload::BodyFault;
-use crate::upstream::endpoint::breaker::RequestOutcome;
+pub(crate) use cause::Cause;
 
 /// How a request to the upstream has failed, or why it was not sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +121,53 @@ pub enum TimedOut {
     Body,
     /// The whole exchange.
     Whole,
+}
+
+/// A fault of a request body. None is the upstream's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BodyFault {
+    /// It is truncated, or its framing is malformed.
+    #[error("the request's body broke off or is malformed")]
+    Broken,
+    /// It was below the minimum rate, or took too long in total.
+    #[error("the request's body came too slowly")]
+    TooSlow,
+    /// It is longer than `request_body.max_bytes`.
+    #[error("the request's body is too long")]
+    TooLarge,
+    /// The buffers of this client, or of all, are full.
+    #[error("there is no room to buffer the request's body")]
+    NoRoom,
+}
+
+impl BodyFault {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Broken, Self::TooSlow, Self::TooLarge, Self::NoRoom];
+
+    /// Its name in metrics and in `/status`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Broken => "broken",
+            Self::TooSlow => "too-slow",
+            Self::TooLarge => "too-large",
+            Self::NoRoom => "no-room",
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// The outcome of a request, as evidence of the endpoint's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    /// The endpoint has answered, whatever the answer.
+    Success,
+    /// The endpoint has failed.
+    Failure,
+    /// The request was not sent, or was given up.
+    Unknown,
 }
 
 impl Failure {

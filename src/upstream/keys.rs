@@ -5,13 +5,12 @@
 
 mod api_key;
 mod budget_permit;
-mod cooldown;
-mod denied;
 mod key_check;
 mod key_patterns;
 mod pool;
 mod refusals;
 mod snapshot;
+mod suspension;
 mod unanswered;
 
 use std::cmp::Reverse;
@@ -22,25 +21,24 @@ use std::time::Duration;
 
 pub use api_key::{ApiKey, BadKeys};
 pub(crate) use budget_permit::BudgetPermit;
-use cooldown::CooldownReason;
-pub(crate) use denied::Denied;
 pub(super) use key_check::{RefusalCause, RefusalCheck};
 pub(crate) use key_patterns::KeyPatterns;
 use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
 pub(crate) use refusals::KeyCheckResult;
 pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
+use suspension::SuspensionReason;
 use unanswered::Unanswered;
 
-use super::admission::Reserve;
 use super::admission::budgets::{BudgetOwner, Budgets};
 use super::admission::queue::AdmissionQueue;
 use super::admission::shared_budget::BudgetDemand;
-use super::{Priority, Rates, RequestPriority};
+use super::admission::{Denied, Priority, Rates, RequestPriority, Reserve};
+use super::endpoint::Host;
 use crate::clock::Clock;
 
 /// The keys of one upstream, or one entry for requests without a key. A reload may
 /// replace them; requests that wait for budget then use the new keys. The state of a
-/// key at a host (cooldown, quarantine) belongs to this upstream and host; the use of
+/// key at a host (throttled, suspended) belongs to this upstream and host; the use of
 /// its budget counts for all upstreams that have the key
 /// (`upstream::admission::budgets`).
 pub(crate) struct Keys {
@@ -58,9 +56,6 @@ pub(crate) struct Keys {
     /// Whether connections carry several requests at once (HTTP/2).
     shares_connections: AtomicBool,
 }
-
-/// Scheme, host and port of a base URL.
-pub(crate) type Host = Arc<str>;
 
 impl Keys {
     /// The keys of an upstream, each with a budget of these rates. Without keys,
@@ -106,9 +101,9 @@ impl Keys {
             let stays = pool.keys.iter().any(|before| before.owner == slot.owner);
             for at_host in slot.hosts().iter().filter(|_| !stays) {
                 let mut state = at_host.state();
-                if matches!(state.cooldown, Some(cooldown) if matches!(cooldown.reason, CooldownReason::Refused(_)))
+                if matches!(state.suspension, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)))
                 {
-                    state.cooldown = None;
+                    state.suspension = None;
                 }
             }
         }
@@ -192,10 +187,10 @@ impl Keys {
         self.queue.set_budget_per_second(pool.max_per_second());
         let at_hosts: Vec<_> = pool.keys.iter().map(|slot| slot.at(host)).collect();
         let rank = |(at, slot): (usize, &Arc<PooledKey>)| {
-            // A key whose cooldown is over goes first, or its trial would never
+            // A key whose suspension is over goes first, or its trial would never
             // come.
-            let cooldown = at_hosts[at].state().cooldown;
-            let is_due = cooldown.is_some_and(|cooldown| cooldown.is_trial_due(now));
+            let suspension = at_hosts[at].state().suspension;
+            let is_due = suspension.is_some_and(|suspension| suspension.is_trial_due(now));
             let left = slot.budget.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
@@ -205,7 +200,7 @@ impl Keys {
         for (.., at) in order {
             let (slot, at_host) = (&pool.keys[at], &at_hosts[at]);
             let taken = match self.is_held_up(slot, at_host) {
-                true => Err(Denied::UntilRequestEnds),
+                true => Err(Denied::SpentUntilRequestEnds),
                 false => slot.take(at_host, now, reserve),
             };
             let unfit = match taken {
@@ -228,7 +223,7 @@ impl Keys {
             };
             best = Some(best.map_or(unfit, |best: Denied| best.better(unfit)));
         }
-        Err(best.unwrap_or(Denied::UntilRequestEnds))
+        Err(best.unwrap_or(Denied::SpentUntilRequestEnds))
     }
 
     /// Why no request can be sent to a host now; `None` where one can.
@@ -244,7 +239,7 @@ impl Keys {
             let at_host = slot.at(host);
             let is_held_up = self.is_held_up(slot, &at_host);
             let denied = slot.check(&at_host.state(), now, reserve).err();
-            denied.or(is_held_up.then_some(Denied::UntilRequestEnds))
+            denied.or(is_held_up.then_some(Denied::SpentUntilRequestEnds))
         });
         // `None` if any key is usable.
         denied.reduce(|one, other| Some(one?.better(other?)))?
@@ -260,8 +255,8 @@ impl Keys {
             let at_host = slot.at(host);
             let state = at_host.state();
             let is_tried = state
-                .cooldown
-                .is_some_and(|cooldown| cooldown.is_in_trial());
+                .suspension
+                .is_some_and(|suspension| suspension.is_in_trial());
             let rests = is_tried || state.unusable_for(now) > longer_than;
             drop(state);
             rests || self.is_full(slot, &at_host, |at| &at.given_up)
@@ -297,7 +292,7 @@ impl Keys {
                 let state = at_host.state();
                 let at = KeySnapshotAtHost {
                     unusable_for: state.unusable_for(now),
-                    reason: state.cooldown.map(|cooldown| cooldown.reason),
+                    reason: state.suspension.map(|suspension| suspension.reason),
                 };
                 (at_host.host.clone(), at)
             });
@@ -314,7 +309,9 @@ impl Keys {
     /// The name of a key that these bytes contain, if any.
     pub(crate) fn find_key_in(&self, bytes: &[u8]) -> Option<Arc<str>> {
         let pool = self.pool();
-        pool.patterns.find(bytes).map(|trace| trace.name.clone())
+        pool.patterns
+            .find(bytes)
+            .map(|pattern| pattern.name.clone())
     }
 
     /// What to search for: the keys in service, and those withdrawn recently.

@@ -19,7 +19,7 @@ impl Upstream {
     /// The upstream that follows `before`: the same one with other settings, or
     /// another one of the same name. It keeps the connections if they are made in
     /// the same way, the state of each endpoint whose URL is kept, and the counts.
-    /// AdmissionRetry [`take_over`](Self::take_over) it has the keys of `before`, or none
+    /// Before [`take_over`](Self::take_over) it has the keys of `before`, or none
     /// if they must not be sent to its URLs, and the bounds of `before`.
     ///
     /// # Errors

@@ -46,9 +46,9 @@ pub struct Settings {
     /// The longest response body that is accepted, in bytes.
     pub max_body_bytes: u64,
     /// Sizes and rates of request bodies.
-    pub request_body: upload::Limits,
+    pub request_body: upload::RequestBodyLimits,
     /// Minimum rate of response bodies.
-    pub response_body: response_body::Limits,
+    pub response_body: response_body::ResponseBodyLimits,
     /// When and how often a failed request is sent again.
     pub retry: Retry,
     /// When a second request is sent before the first is answered.

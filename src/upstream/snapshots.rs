@@ -1,8 +1,8 @@
 //! Snapshots of keys and endpoints, for /status and /metrics.
 
 use super::Upstream;
-use super::endpoint::EndpointSnapshot;
-use super::keys::{Host, KeySnapshot, KeySnapshotAtHost};
+use super::endpoint::{EndpointSnapshot, Host};
+use super::keys::{KeySnapshot, KeySnapshotAtHost};
 
 impl Upstream {
     /// The state of each key.

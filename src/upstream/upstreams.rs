@@ -139,7 +139,7 @@ impl Upstreams {
     }
 
     /// What requests to the upstream with this number are sent through.
-    pub fn asked(&self, number: u16) -> &Arc<dyn UpstreamClient> {
+    pub fn client(&self, number: u16) -> &Arc<dyn UpstreamClient> {
         self.clients
             .get(usize::from(number))
             .unwrap_or(&self.clients[0])

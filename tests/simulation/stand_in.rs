@@ -33,7 +33,7 @@ impl StandIn {
 }
 
 impl UpstreamClient for StandIn {
-    fn ask<'a>(
+    fn fetch<'a>(
         &'a self,
         target: &'a str,
         request: RequestPriority,

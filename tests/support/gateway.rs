@@ -202,7 +202,7 @@ impl Setup {
             config_name: "test.toml".to_owned(),
             load: Box::new(move || again.lock().unwrap().fresh()),
             sandbox: self.sandbox,
-            names: self.names,
+            resolver: self.names,
             clock: self.clock.clone(),
             sockets: InheritedSockets::default(),
             supervisor: Supervisor::default(),

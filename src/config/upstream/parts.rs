@@ -168,8 +168,8 @@ impl RequestBodyKeys {
         }
     }
 
-    pub(super) fn limits(self) -> upload::Limits {
-        upload::Limits {
+    pub(super) fn limits(self) -> upload::RequestBodyLimits {
+        upload::RequestBodyLimits {
             buffer: *self.buffer,
             max_buffered: *self.max_buffered,
             max_buffered_per_client: *self.max_buffered_per_client,
@@ -182,8 +182,8 @@ impl RequestBodyKeys {
 }
 
 impl ResponseBodyKeys {
-    pub(super) fn limits(self) -> response_body::Limits {
-        response_body::Limits {
+    pub(super) fn limits(self) -> response_body::ResponseBodyLimits {
+        response_body::ResponseBodyLimits {
             min_rate: *self.min_rate,
             grace: *self.grace,
         }

@@ -10,13 +10,13 @@ use prometheus_client::metrics::MetricType;
 
 use super::{Cells, counter, family, gauge, labels, one};
 use crate::gateway::Gateway;
-use crate::upstream::client::upload::BodyFault;
+use crate::upstream::BodyFault;
 use crate::upstream::counters::SendReason;
+use crate::upstream::endpoint::EndpointSnapshot;
 use crate::upstream::endpoint::breaker::BreakerState;
 use crate::upstream::endpoint::selection::Condition;
-use crate::upstream::endpoint::{EndpointSnapshot, Histogram};
 use crate::upstream::keys::{KeySnapshot, KeySnapshotAtHost};
-use crate::upstream::{Priority, Upstream};
+use crate::upstream::{Histogram, Priority, Upstream};
 
 /// A histogram that another module counts.
 struct Counted(Histogram);

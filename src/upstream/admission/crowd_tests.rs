@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::budgets::{BudgetOwner, Budgets};
-use super::queue::AdmissionQueue;
+use super::queue::{AdmissionQueue, NotAdmitted};
 use super::{Priority, Rates, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
-use crate::upstream::admit::hold;
-use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::keys::{ApiKey, Keys};
 
 /// How long an answer takes.
@@ -77,7 +76,7 @@ impl CrowdSimulation {
     async fn request(self: Arc<Self>, priority: RequestPriority, client: Arc<QueuedClient>) {
         client.requests.fetch_add(1, Relaxed);
         let admitted = self.queue.admit(priority, MAX_WAIT, |slot| {
-            let permit = self.keys.take(priority).map_err(hold)?;
+            let permit = self.keys.take(priority).map_err(NotAdmitted::from)?;
             let slot = slot.map(|mut slot| {
                 slot.mark_used();
                 slot

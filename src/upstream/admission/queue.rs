@@ -17,11 +17,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::fair_order::{ClientUsage, FairOrder, MIN_SHARED_SLOTS, QueueFull, Ticket};
-use super::{Priority, RequestPriority};
+use super::{Denied, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
-use crate::upstream::Failure;
-use crate::upstream::endpoint::latency::Latency;
+use crate::upstream::latency::Latency;
 
 /// The admission queue of one upstream.
 pub struct AdmissionQueue {
@@ -47,7 +46,7 @@ struct QueueState {
     order: FairOrder,
     waiters: HashMap<Ticket, Arc<Waiter>>,
     /// Why the first request could last not proceed, and when.
-    last_failure: Option<(Instant, Failure)>,
+    last_denied: Option<(Instant, Denied)>,
 }
 
 #[derive(Default)]
@@ -58,23 +57,12 @@ struct Waiter {
 }
 
 /// A request cannot be admitted now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NotAdmitted {
-    /// The failure if the request does not wait longer.
-    pub(crate) failure: Failure,
-    /// When to try again.
-    pub(crate) retry: AdmissionRetry,
-}
-
-/// When to try again to admit a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AdmissionRetry {
-    /// After this time at the earliest.
-    After(Duration),
-    /// When a request in flight has ended.
-    WhenRequestEnds,
-    /// Waiting does not help.
-    Never,
+pub(crate) struct NotAdmitted {
+    /// Why.
+    pub(crate) denied: Denied,
+    /// Whether it may wait until the cause has ended.
+    pub(crate) may_wait: bool,
 }
 
 /// A position in the queue. Dropping it leaves the queue.
@@ -93,7 +81,7 @@ impl AdmissionQueue {
             state: Mutex::new(QueueState {
                 order: FairOrder::new(capacity),
                 waiters: HashMap::new(),
-                last_failure: None,
+                last_denied: None,
             }),
             wait_times: Mutex::default(),
             slots: AtomicU32::new(u32::MAX),
@@ -118,7 +106,7 @@ impl AdmissionQueue {
         request: RequestPriority,
         patience: Duration,
         mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Denied> {
         let came = self.clock.now();
         let deadline = Instant::now() + patience;
         let may_wait = request.priority != Priority::LookAhead;
@@ -138,13 +126,13 @@ impl AdmissionQueue {
                     self.record_wait(request.priority, came);
                     return Ok(admitted);
                 }
-                Err(refused) if !may_wait || !refused.may_end_within(patience) => {
-                    return Err(refused.failure);
+                Err(error) if !may_wait || !error.may_end_within(patience) => {
+                    return Err(error.denied);
                 }
                 Err(_) => {}
             }
         } else if !may_wait {
-            return Err(Failure::TooManyInFlight);
+            return Err(Denied::NoSlot);
         }
         let position = self.enter(request)?;
         let admitted = self.wait_for_admission(&position, deadline, attempt).await;
@@ -161,7 +149,7 @@ impl AdmissionQueue {
         position: &QueuePosition<'_>,
         deadline: Instant,
         mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, Denied> {
         let request = position.request;
         loop {
             let woken = position.waiter.woken.notified();
@@ -169,7 +157,7 @@ impl AdmissionQueue {
             // From here on no wake-up is missed.
             woken.as_mut().enable();
             if position.waiter.is_displaced.load(Ordering::Acquire) {
-                return Err(self.failure_for(request));
+                return Err(self.denied_for(request));
             }
             let mut until = deadline;
             let slot = {
@@ -181,19 +169,19 @@ impl AdmissionQueue {
             if let Some(slot) = slot {
                 match attempt(slot) {
                     Ok(admitted) => return Ok(admitted),
-                    Err(refused) => {
+                    Err(error) => {
                         let now = Instant::now();
-                        self.state().last_failure = Some((now, refused.failure.clone()));
-                        if now >= deadline || !refused.may_end_within(deadline - now) {
-                            return Err(refused.failure);
+                        self.state().last_denied = Some((now, error.denied));
+                        if now >= deadline || !error.may_end_within(deadline - now) {
+                            return Err(error.denied);
                         }
-                        if let AdmissionRetry::After(pause) = refused.retry {
+                        if let Denied::SpentFor(pause) = error.denied {
                             until = now + pause;
                         }
                     }
                 }
             } else if Instant::now() >= deadline {
-                return Err(self.failure_for(request));
+                return Err(self.denied_for(request));
             }
             let _woken = timeout_at(until, woken).await;
         }
@@ -340,13 +328,13 @@ impl AdmissionQueue {
         self.wait_times()[priority.index()].record(now.since(came), now);
     }
 
-    fn enter(&self, request: RequestPriority) -> Result<QueuePosition<'_>, Failure> {
+    fn enter(&self, request: RequestPriority) -> Result<QueuePosition<'_>, Denied> {
         let mut state = self.state();
         let (ticket, displaced) = match state.order.push(request) {
             Ok(pushed) => pushed,
             Err(QueueFull) => {
                 drop(state);
-                return Err(self.failure_for(request));
+                return Err(self.denied_for(request));
             }
         };
         let waiter = Arc::<Waiter>::default();
@@ -365,18 +353,20 @@ impl AdmissionQueue {
     }
 
     /// Why a request that was not served leaves the queue.
-    fn failure_for(&self, request: RequestPriority) -> Failure {
+    fn denied_for(&self, request: RequestPriority) -> Denied {
         let state = self.state();
-        let slots = self.shared_slots();
-        if !state.order.may_take_slot(request.client, slots) {
-            return Failure::TooManyInFlight;
+        if !state
+            .order
+            .may_take_slot(request.client, self.shared_slots())
+        {
+            return Denied::NoSlot;
         }
-        match &state.last_failure {
-            Some((at, Failure::Spent { retry_after })) => Failure::Spent {
-                retry_after: retry_after.saturating_sub(at.elapsed()),
-            },
-            Some((_, failure)) => failure.clone(),
-            None => Failure::TooManyInFlight,
+        let Some((at, denied)) = state.last_denied else {
+            return Denied::NoSlot;
+        };
+        match denied.budget_after() {
+            Some(after) => Denied::SpentFor(after.saturating_sub(at.elapsed())),
+            None => denied,
         }
     }
 
@@ -394,14 +384,19 @@ impl QueueState {
     }
 }
 
+impl From<Denied> for NotAdmitted {
+    fn from(denied: Denied) -> Self {
+        Self {
+            denied,
+            may_wait: true,
+        }
+    }
+}
+
 impl NotAdmitted {
     /// Whether the cause may end within this time.
     fn may_end_within(&self, patience: Duration) -> bool {
-        match self.retry {
-            AdmissionRetry::After(pause) => pause <= patience,
-            AdmissionRetry::WhenRequestEnds => !patience.is_zero(),
-            AdmissionRetry::Never => false,
-        }
+        self.may_wait && self.denied.may_end_within(patience)
     }
 }
 

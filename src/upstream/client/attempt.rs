@@ -7,16 +7,17 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::cause::{self, Cause, is_settled};
-use super::connection::{Connection, SendPath};
+use super::cause::{self, is_settled};
 use super::{RequestBody, no_body, response_body};
 use crate::clock::Moment;
+use crate::upstream::Upstream;
 use crate::upstream::admission::limit_report;
 use crate::upstream::answer::{self, Answer, is_no_such_route};
+use crate::upstream::connection::{Connection, SendPath};
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit};
+use crate::upstream::failure::{Cause, Failure, TimedOut};
 use crate::upstream::keys::BudgetPermit;
-use crate::upstream::{Failure, TimedOut, Upstream};
 
 /// A canonical request that is sent.
 #[derive(Clone, Copy)]
@@ -88,7 +89,7 @@ impl Upstream {
         self.log_unreadable(permit.endpoint(), &reported);
         budget.apply_report(&reported);
         match &checked {
-            // A spent quota has its own cooldown.
+            // A spent quota has its own suspension.
             Ok(()) | Err(Failure::Throttled { .. } | Failure::KeyRefused(_))
                 if reported.quota_spent.is_some() => {}
             // This is no status path: the answer means nothing for the key.

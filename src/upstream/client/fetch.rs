@@ -8,10 +8,11 @@ use tokio::time::{Instant, timeout};
 
 use super::attempt::{Failed, Request};
 use super::attempts::Attempts;
+use crate::upstream::admission::Denied;
 use crate::upstream::answer::Answer;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::{Endpoint, EndpointPermit};
-use crate::upstream::keys::{BudgetPermit, Denied};
+use crate::upstream::keys::BudgetPermit;
 use crate::upstream::{Failure, Priority, RequestPriority, TimedOut, Upstream};
 
 /// The delay of a hedge is computed from this many recent answers, at least.
@@ -108,7 +109,7 @@ impl Upstream {
     fn with_retry_after(&self, failure: Failure, priority: RequestPriority) -> Failure {
         let host = self.endpoints[self.select_endpoint()].host();
         match (&failure, self.keys.denied_at(host, priority)) {
-            (Failure::Throttled { .. }, Some(Denied::For(retry_after))) => {
+            (Failure::Throttled { .. }, Some(Denied::SpentFor(retry_after))) => {
                 Failure::Throttled { retry_after }
             }
             _ => failure,

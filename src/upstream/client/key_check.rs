@@ -8,9 +8,10 @@ use http::StatusCode;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::Request;
+use crate::upstream::admission::Denied;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::Endpoint;
-use crate::upstream::keys::{BudgetPermit, Denied, KeyCheckResult, RefusalCause, RefusalCheck};
+use crate::upstream::keys::{BudgetPermit, KeyCheckResult, RefusalCause, RefusalCheck};
 use crate::upstream::{Failure, Priority, TimedOut, Upstream};
 
 /// How long a key check may take: a client waits for it.
@@ -68,7 +69,7 @@ impl Upstream {
         let budget = loop {
             match refused.renew(Priority::Miss) {
                 Ok(budget) => break budget,
-                Err(Denied::For(wait)) if Instant::now() + wait < deadline => {
+                Err(Denied::SpentFor(wait)) if Instant::now() + wait < deadline => {
                     tokio::time::sleep(wait).await;
                 }
                 Err(_) => return KeyCheckResult::NotSent,

@@ -52,16 +52,16 @@ impl Upstream {
         let (mut head, body) = answer.into_parts();
         // They include the reason phrase, which HTTP/2 does not have.
         head.extensions.clear();
-        let traces = self.keys.patterns();
-        search_fields(&traces, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
-        if !traces.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
+        let patterns = self.keys.patterns();
+        search_fields(&patterns, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
+        if !patterns.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
             tracing::error!(
                 "the upstream compresses a response that was requested without, so that it cannot be searched for API keys and is not passed on: have the upstream obey accept-encoding: identity"
             );
             return Err(Failure::KeyEchoed);
         }
         let body = Framed::new(body, head.version);
-        Ok((head, SearchedBody::new(body, traces)))
+        Ok((head, SearchedBody::new(body, patterns)))
     }
 
     /// Logs the limit fields of a response that cannot be read, without keys.
@@ -103,19 +103,23 @@ fn is_coded(fields: &HeaderMap) -> bool {
 }
 
 /// Searches field names, which are in lower case, and values.
-fn search_fields(traces: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEchoed> {
-    if traces.is_empty() {
+fn search_fields(patterns: &KeyPatterns, fields: &HeaderMap) -> Result<(), KeyEchoed> {
+    if patterns.is_empty() {
         return Ok(());
     }
-    let is_named = |name: &HeaderName| traces.iter().find(|trace| trace.is_in_name(name.as_str()));
+    let is_named = |name: &HeaderName| {
+        patterns
+            .iter()
+            .find(|pattern| pattern.is_in_name(name.as_str()))
+    };
     let mut fields = fields.iter();
     let found = fields.find_map(|(name, value)| {
-        let in_value = traces.find(value.as_bytes());
+        let in_value = patterns.find(value.as_bytes());
         in_value.or_else(|| is_named(name))
     });
     match found {
         None => Ok(()),
-        Some(trace) => Err(echoed(&trace.name)),
+        Some(pattern) => Err(echoed(&pattern.name)),
     }
 }
 
@@ -132,10 +136,10 @@ fn echoed(name: &str) -> KeyEchoed {
 /// before any byte of a key is handed on.
 pub struct SearchedBody<B = Framed<Incoming>> {
     body: B,
-    /// What is searched for; without traces the body is unchanged.
-    traces: Arc<KeyPatterns>,
+    /// What is searched for; without patterns, the body is unchanged.
+    patterns: Arc<KeyPatterns>,
     /// The end of the received data if it may be the beginning of a key; shorter than
-    /// the longest trace.
+    /// the longest pattern.
     held: Bytes,
     /// Trailers that follow the held data.
     trailers: Option<Frame<Bytes>>,
@@ -145,14 +149,14 @@ pub struct SearchedBody<B = Framed<Incoming>> {
 impl<B> SearchedBody<B> {
     /// A body that is searched for these keys.
     pub fn of(body: B, keys: &[ApiKey]) -> Self {
-        let traces = keys.iter().flat_map(ApiKey::patterns).collect();
-        Self::new(body, Arc::new(traces))
+        let patterns = keys.iter().flat_map(ApiKey::patterns).collect();
+        Self::new(body, Arc::new(patterns))
     }
 
-    fn new(body: B, traces: Arc<KeyPatterns>) -> Self {
+    fn new(body: B, patterns: Arc<KeyPatterns>) -> Self {
         Self {
             body,
-            traces,
+            patterns,
             held: Bytes::new(),
             trailers: None,
             has_ended: false,
@@ -170,13 +174,13 @@ impl<B> SearchedBody<B> {
                 both.freeze()
             }
         };
-        if let Some(trace) = self.traces.find(&whole) {
-            return Err(echoed(&trace.name));
+        if let Some(pattern) = self.patterns.find(&whole) {
+            return Err(echoed(&pattern.name));
         }
         let begun = self
-            .traces
+            .patterns
             .iter()
-            .map(|trace| trace.prefix_at_end_of(&whole));
+            .map(|pattern| pattern.prefix_at_end_of(&whole));
         let passed = whole.len() - begun.max().unwrap_or(0);
         // A copy: a slice would keep the whole frame in memory.
         self.held = Bytes::copy_from_slice(&whole[passed..]);
@@ -216,7 +220,7 @@ where
                     this.has_ended = true;
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                Some(Ok(frame)) if this.traces.is_empty() => return Poll::Ready(Some(Ok(frame))),
+                Some(Ok(frame)) if this.patterns.is_empty() => return Poll::Ready(Some(Ok(frame))),
                 Some(Ok(frame)) => frame,
             };
             let searched = match frame.into_data() {
@@ -224,7 +228,7 @@ where
                 Err(frame) => {
                     let fields = frame
                         .trailers_ref()
-                        .map_or(Ok(()), |fields| search_fields(&this.traces, fields));
+                        .map_or(Ok(()), |fields| search_fields(&this.patterns, fields));
                     this.trailers = Some(frame);
                     fields.map(|()| std::mem::take(&mut this.held))
                 }

@@ -29,10 +29,10 @@ use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
 use crate::upstream::client::RequestBody;
-use crate::upstream::client::connection::TrackingConnector;
 use crate::upstream::client::connector::TimedConnector;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::client::tls;
+use crate::upstream::connection::TrackingConnector;
 use crate::upstream::settings::{Settings, SetupError};
 
 /// The largest head of a response, in bytes.

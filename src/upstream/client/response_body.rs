@@ -23,7 +23,7 @@ use crate::wire::body::BodyError;
 
 /// The minimum rate of response bodies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub struct ResponseBodyLimits {
     /// Bytes per second that the upstream must send while it is waited for.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub min_rate: u64,
@@ -33,7 +33,7 @@ pub struct Limits {
     pub grace: Duration,
 }
 
-impl Limits {
+impl ResponseBodyLimits {
     /// The state of a body of which nothing has been received.
     pub fn min_rate(&self) -> MinRate {
         MinRate::new(self.min_rate, self.grace)
@@ -94,7 +94,11 @@ where
 ///
 /// # Errors
 /// If it is truncated, too slow, contains an API key, or is larger than `most` bytes.
-pub(crate) async fn read<B>(mut body: B, most: u64, limits: &Limits) -> Result<Bytes, Failure>
+pub(crate) async fn read<B>(
+    mut body: B,
+    most: u64,
+    limits: &ResponseBodyLimits,
+) -> Result<Bytes, Failure>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,
@@ -139,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: ResponseBodyLimits = ResponseBodyLimits {
         min_rate: 1024,
         grace: Duration::from_secs(10),
     };

@@ -34,12 +34,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::identify::Client;
+use crate::upstream::BodyFault;
 use crate::upstream::client::RequestBody;
 use crate::wire::body::BodyError;
 
 /// Limits of request bodies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Limits {
+pub struct RequestBodyLimits {
     /// Bytes of a body that are buffered before the request takes a slot.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub buffer: u64,
@@ -62,42 +63,6 @@ pub struct Limits {
     /// The longest body, in bytes.
     #[serde(serialize_with = "crate::units::serialize_size")]
     pub max_bytes: u64,
-}
-
-/// A fault of a request body. None is the upstream's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BodyFault {
-    /// It is truncated, or its framing is malformed.
-    #[error("the request's body broke off or is malformed")]
-    Broken,
-    /// It was below the minimum rate, or took too long in total.
-    #[error("the request's body came too slowly")]
-    TooSlow,
-    /// It is longer than [`Limits::max_bytes`].
-    #[error("the request's body is too long")]
-    TooLarge,
-    /// The buffers of this client, or of all, are full.
-    #[error("there is no room to buffer the request's body")]
-    NoRoom,
-}
-
-impl BodyFault {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Broken, Self::TooSlow, Self::TooLarge, Self::NoRoom];
-
-    /// Its name in metrics and in `/status`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Broken => "broken",
-            Self::TooSlow => "too-slow",
-            Self::TooLarge => "too-large",
-            Self::NoRoom => "no-room",
-        }
-    }
-
-    const fn index(self) -> usize {
-        self as usize
-    }
 }
 
 /// The request bodies of one upstream: how much is buffered, and how many were
@@ -139,7 +104,7 @@ impl Uploads {
         body: RequestBody,
         declared: Option<u64>,
         client: Option<Client>,
-        limits: &Limits,
+        limits: &RequestBodyLimits,
     ) -> Result<Upload, BodyFault> {
         let received = self.read(body, declared, client, limits).await;
         if let Err(fault) = &received {
@@ -153,7 +118,7 @@ impl Uploads {
         body: RequestBody,
         declared: Option<u64>,
         client: Option<Client>,
-        limits: &Limits,
+        limits: &RequestBodyLimits,
     ) -> Result<Upload, BodyFault> {
         if declared.is_some_and(|declared| declared > limits.max_bytes) {
             return Err(BodyFault::TooLarge);

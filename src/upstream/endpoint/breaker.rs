@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::clock::Moment;
+use crate::upstream::failure::RequestOutcome;
 
 /// When a breaker opens, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -41,17 +42,6 @@ pub struct Settings {
     /// The longest pause.
     #[serde(serialize_with = "crate::units::serialize")]
     pub max_pause: Duration,
-}
-
-/// The outcome of a request, as evidence of the endpoint's health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RequestOutcome {
-    /// The endpoint has answered, whatever the answer.
-    Success,
-    /// The endpoint has failed.
-    Failure,
-    /// The request was not sent, or was given up.
-    Unknown,
 }
 
 /// The permission to send a request. [`Breaker::end`] must follow.

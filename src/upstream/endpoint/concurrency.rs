@@ -55,8 +55,8 @@ use std::time::Duration;
 
 use cap::{Cap, NoCap};
 
-use super::sketch::Sketch;
 use crate::clock::Moment;
+use crate::upstream::latency::sketch::Sketch;
 
 /// The least number of responses in a window.
 const SAMPLES: u64 = 10;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::clock::Moment;
-use crate::upstream::client::cause::Cause;
+use crate::upstream::failure::Cause;
 
 /// The failures of an endpoint.
 #[derive(Debug, Default)]

@@ -8,13 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use http::StatusCode;
 
-use super::breaker::{BreakerPermit, Change, RequestOutcome};
+use super::breaker::{BreakerPermit, Change};
 use super::{Endpoint, OVERDUE};
 use crate::clock::Moment;
 use crate::upstream::admission::queue::ClientSlot;
-use crate::upstream::client::cause::Cause;
-use crate::upstream::client::connection::{Connection, SendPath};
-use crate::upstream::{Failure, TimedOut};
+use crate::upstream::connection::{Connection, SendPath};
+use crate::upstream::failure::{Cause, Failure, RequestOutcome, TimedOut};
 
 /// A slot among the requests in flight. The queue is woken when the inner slot is
 /// dropped, which is after this.
@@ -111,7 +110,7 @@ impl EndpointPermit {
     }
 
     /// Records that it is sent on this path.
-    pub(in crate::upstream) fn send(&mut self, path: SendPath) {
+    pub(crate) fn send(&mut self, path: SendPath) {
         self.path = Some(path);
         let at = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
@@ -160,18 +159,18 @@ impl EndpointPermit {
     }
 
     /// The connection on which it was sent, if it was.
-    pub(in crate::upstream) fn connection(&self) -> Option<Connection> {
+    pub(crate) fn connection(&self) -> Option<Connection> {
         self.path.as_ref()?.connection()
     }
 
     /// Whether the server has closed its connection, or there is none.
-    pub(in crate::upstream) fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         let connection = self.connection();
         connection.is_none_or(|connection| connection.has_ended())
     }
 
     /// Records that it fails because its connection has failed.
-    pub(in crate::upstream) fn lose_connection(&mut self) {
+    pub(crate) fn lose_connection(&mut self) {
         if self.lost.is_none()
             && let Some(connection) = self.connection()
         {
@@ -181,25 +180,25 @@ impl EndpointPermit {
     }
 
     /// Its connection, if that has failed.
-    pub(in crate::upstream) fn lost(&self) -> Option<Connection> {
+    pub(crate) fn lost(&self) -> Option<Connection> {
         let (connection, _) = self.lost.as_ref()?;
         Some(connection.clone())
     }
 
     /// Marks it as the last resend: it counts as a failure if the server does not
     /// process it.
-    pub(in crate::upstream) fn set_last_resend(&mut self) {
+    pub(crate) fn set_last_resend(&mut self) {
         self.is_last_resend = true;
     }
 
     /// Whether it counts as a failure if the server does not process it.
-    pub(in crate::upstream) fn is_last_resend(&self) -> bool {
+    pub(crate) fn is_last_resend(&self) -> bool {
         self.is_last_resend
     }
 
     /// Gives up its connection if the request has timed out and the connection is
     /// silent.
-    pub(in crate::upstream) fn overdue(&mut self, failure: Option<&Failure>) {
+    pub(crate) fn overdue(&mut self, failure: Option<&Failure>) {
         let is_overdue = matches!(
             failure,
             Some(Failure::TimedOut(
@@ -212,7 +211,7 @@ impl EndpointPermit {
     }
 
     /// Records the cause of its failure, for the log.
-    pub(in crate::upstream) fn failed_by(&mut self, cause: Cause) {
+    pub(crate) fn failed_by(&mut self, cause: Cause) {
         self.cause = Some(cause);
     }
 
@@ -235,8 +234,8 @@ impl EndpointPermit {
         }
         let now = self.endpoint.clock.now();
         let mut state = self.endpoint.state();
-        // AdmissionRetry a cap is known a probe has no slot but needs a connection, besides those
-        // of the others.
+        // Until a cap is known, a probe has no slot but needs a connection besides
+        // those of the others.
         let others = state.in_flight.saturating_sub(1);
         if !state.order.answers_others(sent.number, is_alone)
             || !state.concurrency.rejected(others, sent.at, now)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::Endpoint;
 use super::breaker::BreakerState;
 use super::failures::LastFailure;
-use super::latency::Histogram;
 use super::selection::Condition;
+use crate::upstream::latency::Histogram;
 
 /// A snapshot of an endpoint.
 #[derive(Clone, Debug)]

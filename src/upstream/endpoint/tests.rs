@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::*;
-use crate::upstream::client::connection::{Connection, SendPath};
+use crate::upstream::connection::{Connection, SendPath};
 
 fn endpoint() -> Arc<Endpoint> {
     let number = |n| NonZeroU32::new(n).unwrap();
@@ -22,7 +22,7 @@ fn endpoint() -> Arc<Endpoint> {
 }
 
 /// Sends a request of this priority, if it is admitted.
-fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, NotAdmitted> {
+fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, Denied> {
     let mut permit = endpoint.admit(priority)?;
     permit.send(SendPath::known(Connection::default()));
     Ok(permit)
@@ -40,10 +40,8 @@ fn a_probe_takes_a_slot_if_a_cap_is_known() {
     assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
     drop(second.end(Some(&failure)));
     // The server accepts one request.
-    let hold = send(&endpoint, Priority::Probe)
-        .err()
-        .map(|hold| hold.retry);
-    assert_eq!(hold, Some(AdmissionRetry::WhenRequestEnds));
+    let denied = send(&endpoint, Priority::Probe).err();
+    assert_eq!(denied, Some(Denied::NoSlot));
     drop(first.end(None));
     let probe = send(&endpoint, Priority::Probe).unwrap();
     assert_eq!(endpoint.in_flight(), 1);

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use super::cooldown::{Cooldown, CooldownReason};
-use super::{Denied, KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
+use super::suspension::{Suspension, SuspensionReason};
+use super::{KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
 use crate::clock::Moment;
 use crate::identify::Client;
 use crate::units;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
-use crate::upstream::client::connection::SendPath;
-use crate::upstream::endpoint::given_up::{GivenUpRequest, GivenUpRequests, Gone};
-use crate::upstream::{Priority, RequestPriority};
+use crate::upstream::admission::{Denied, Priority, RequestPriority};
+use crate::upstream::connection::SendPath;
+use crate::upstream::connection::given_up::{GivenUpRequest, GivenUpRequests, Gone};
 
 /// The permission to send one request, with a key or without. The request counts
 /// against the budget as in flight until this is dropped.
@@ -55,11 +55,7 @@ impl BudgetPermit {
 
     /// The request is sent on this path. `given_up` are the requests to its endpoint
     /// that were given up.
-    pub(in crate::upstream) fn mark_sent(
-        &mut self,
-        path: SendPath,
-        given_up: &Arc<GivenUpRequests>,
-    ) {
+    pub(crate) fn mark_sent(&mut self, path: SendPath, given_up: &Arc<GivenUpRequests>) {
         self.sent = Some(SentRequest {
             at: self.keys.clock.now(),
             path,
@@ -68,7 +64,7 @@ impl BudgetPermit {
     }
 
     /// From now on the client is not charged a slot if the request is given up.
-    pub(in crate::upstream) fn detach_client(&mut self) {
+    pub(crate) fn detach_client(&mut self) {
         self.client = None;
     }
 
@@ -137,10 +133,10 @@ impl BudgetPermit {
         let Some(lasts) = report.quota_spent else {
             return;
         };
-        // A request sent before the cooldown began does not extend it.
-        let is_new = state.cooldown.is_none();
+        // A request sent before the suspension began does not extend it.
+        let is_new = state.suspension.is_none();
         if is_new || self.is_trial(&state) {
-            state.cooldown = Some(Cooldown::quota_spent(lasts, now));
+            state.suspension = Some(Suspension::quota_spent(lasts, now));
         }
         drop(state);
         if is_new {
@@ -167,16 +163,16 @@ impl BudgetPermit {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let before = state.cooldown;
-        state.cooldown = Some(match before {
-            None => Cooldown::refused(status, now),
-            Some(cooldown) if self.is_trial(&state) => cooldown.refused_again(status, now),
-            // The request was sent before the cooldown began.
-            Some(cooldown) => cooldown,
+        let before = state.suspension;
+        state.suspension = Some(match before {
+            None => Suspension::refused(status, now),
+            Some(suspension) if self.is_trial(&state) => suspension.refused_again(status, now),
+            // The request was sent before the suspension began.
+            Some(suspension) => suspension,
         });
         let pause = state.unusable_for(now);
-        let is_new = !matches!(before, Some(cooldown) if matches!(cooldown.reason, CooldownReason::Refused(_)))
-            && state.cooldown != before;
+        let is_new = !matches!(before, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)))
+            && state.suspension != before;
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
         if is_new {
@@ -197,7 +193,7 @@ impl BudgetPermit {
     ///
     /// # Errors
     /// Why the key cannot be used now.
-    pub(in crate::upstream) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
+    pub(crate) fn renew(&mut self, priority: Priority) -> Result<Self, Denied> {
         let (now, reserve) = (
             self.keys.clock.now(),
             self.keys.reserve(RequestPriority::own(priority)),
@@ -209,13 +205,13 @@ impl BudgetPermit {
         }
         let throttled_for = state.throttled_until.since(now);
         if !throttled_for.is_zero() {
-            return Err(Denied::For(throttled_for));
+            return Err(Denied::SpentFor(throttled_for));
         }
         let entry = slot.budget.take(now, reserve)?;
         let unanswered = Some(Unanswered::new(&at_host));
         let is_trial = self.is_trial(&state);
-        if let Some(cooldown) = state.cooldown.as_mut().filter(|_| is_trial) {
-            cooldown.begin_trial(entry.number());
+        if let Some(suspension) = state.suspension.as_mut().filter(|_| is_trial) {
+            suspension.begin_trial(entry.number());
         }
         drop(state);
         Ok(Self {
@@ -230,13 +226,13 @@ impl BudgetPermit {
         })
     }
 
-    /// The upstream has accepted the key: ends its cooldown if this was the trial.
+    /// The upstream has accepted the key: ends its suspension if this was the trial.
     pub(crate) fn mark_accepted(&self) {
         let mut state = self.at_host.state();
         state.refusals.record_acceptance();
         let is_back = self.is_trial(&state);
         if is_back {
-            state.cooldown = None;
+            state.suspension = None;
         }
         drop(state);
         if is_back {
@@ -257,8 +253,8 @@ impl BudgetPermit {
     pub(super) fn is_trial(&self, state: &KeyState) -> bool {
         let number = self.entry.number();
         state
-            .cooldown
-            .is_some_and(|cooldown| cooldown.is_trial(number))
+            .suspension
+            .is_some_and(|suspension| suspension.is_trial(number))
     }
 
     /// The upstream asks for no request for this time (429).
@@ -281,8 +277,8 @@ impl Drop for BudgetPermit {
         self.unanswered = None;
         let mut state = self.at_host.state();
         let is_trial = self.is_trial(&state);
-        if let Some(cooldown) = state.cooldown.as_mut().filter(|_| is_trial) {
-            cooldown.end_trial_without_result(now);
+        if let Some(suspension) = state.suspension.as_mut().filter(|_| is_trial) {
+            suspension.end_trial_without_result(now);
         }
         drop(state);
         self.keys.queue.wake();

@@ -8,14 +8,14 @@ use http::StatusCode;
 use tokio::sync::watch;
 
 use super::BudgetPermit;
-use super::cooldown::CooldownReason;
 use super::pool::KeyAtHost;
 use super::refusals::KeyCheckResult;
+use super::suspension::SuspensionReason;
 use crate::clock::Clock;
 
 /// What a 401 or 403 refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::upstream) enum RefusalCause {
+pub(crate) enum RefusalCause {
     /// The key, which is now in quarantine.
     Key,
     /// The target.
@@ -23,7 +23,7 @@ pub(in crate::upstream) enum RefusalCause {
 }
 
 /// How to find out what was refused.
-pub(in crate::upstream) enum RefusalCheck {
+pub(crate) enum RefusalCheck {
     /// It is known.
     Decided(RefusalCause),
     /// By sending this key check.
@@ -33,7 +33,7 @@ pub(in crate::upstream) enum RefusalCheck {
 }
 
 /// A key check. Each key has at most one at a time.
-pub(in crate::upstream) struct KeyCheck {
+pub(crate) struct KeyCheck {
     at_host: Arc<KeyAtHost>,
     clock: Clock,
     result: watch::Sender<Option<KeyCheckResult>>,
@@ -42,7 +42,7 @@ pub(in crate::upstream) struct KeyCheck {
 impl BudgetPermit {
     /// How to find out what a refusal with this status refuses. `decides`: whether
     /// there is a status path to check the key with.
-    pub(in crate::upstream) fn check_refusal(
+    pub(crate) fn check_refusal(
         &self,
         target: &str,
         status: StatusCode,
@@ -54,7 +54,7 @@ impl BudgetPermit {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let is_quarantined = matches!(state.cooldown, Some(cooldown) if matches!(cooldown.reason, CooldownReason::Refused(_)));
+        let is_quarantined = matches!(state.suspension, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)));
         if is_quarantined && !self.is_trial(&state) {
             // The key was refused after this request was sent.
             return RefusalCheck::Decided(RefusalCause::Key);
@@ -79,7 +79,7 @@ impl BudgetPermit {
     }
 
     /// What was refused, by the result of a key check.
-    pub(in crate::upstream) fn refusal_cause(
+    pub(crate) fn refusal_cause(
         &self,
         result: KeyCheckResult,
         target: &str,
@@ -111,7 +111,7 @@ impl BudgetPermit {
 
 impl KeyCheck {
     /// Publishes the result to the requests that wait for it.
-    pub(in crate::upstream) fn finish(self, result: KeyCheckResult) {
+    pub(crate) fn finish(self, result: KeyCheckResult) {
         self.result.send_replace(Some(result));
     }
 }

@@ -7,15 +7,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::api_key::ApiKey;
-use super::cooldown::{Cooldown, CooldownReason};
 use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
-use super::{Denied, Host};
+use super::suspension::{Suspension, SuspensionReason};
 use crate::clock::Moment;
-use crate::upstream::admission::Reserve;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
+use crate::upstream::admission::{Denied, Reserve};
+use crate::upstream::endpoint::Host;
 
 /// The keys as of the last reload.
 #[derive(Default)]
@@ -55,7 +55,7 @@ pub(super) struct KeyState {
     /// The host has asked for no request before this moment.
     pub(super) throttled_until: Moment,
     /// Set while the key is out of service.
-    pub(super) cooldown: Option<Cooldown>,
+    pub(super) suspension: Option<Suspension>,
     pub(super) refusals: Refusals,
     /// Receives the result of the key check in flight.
     pub(super) checking: Option<watch::Receiver<Option<KeyCheckResult>>>,
@@ -109,11 +109,11 @@ impl KeyPool {
         let mut withdrawn = before;
         withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.owner == gone.owner));
         let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
-        let traces = known
+        let patterns = known
             .filter_map(|slot| slot.key.as_ref())
             .flat_map(ApiKey::patterns);
         Self {
-            patterns: Arc::new(traces.collect()),
+            patterns: Arc::new(patterns.collect()),
             keys: slots,
             withdrawn,
         }
@@ -123,10 +123,10 @@ impl KeyPool {
 impl KeyState {
     /// How long no request may use the key.
     pub(super) fn unusable_for(&self, now: Moment) -> Duration {
-        let cooldown = self
-            .cooldown
-            .map_or(Duration::ZERO, |cooldown| cooldown.remaining(now));
-        cooldown.max(self.throttled_until.since(now))
+        let suspension = self
+            .suspension
+            .map_or(Duration::ZERO, |suspension| suspension.remaining(now));
+        suspension.max(self.throttled_until.since(now))
     }
 }
 
@@ -140,12 +140,12 @@ impl PooledKey {
         reserve: Reserve,
     ) -> Result<BudgetEntry, Denied> {
         let mut state = at_host.state();
-        if state.cooldown.is_some() || state.throttled_until > now {
+        if state.suspension.is_some() || state.throttled_until > now {
             self.check(&state, now, reserve)?;
         }
         let entry = self.budget.take(now, reserve)?;
-        if let Some(cooldown) = &mut state.cooldown {
-            cooldown.begin_trial(entry.number());
+        if let Some(suspension) = &mut state.suspension {
+            suspension.begin_trial(entry.number());
         }
         Ok(entry)
     }
@@ -160,22 +160,22 @@ impl PooledKey {
         now: Moment,
         reserve: Reserve,
     ) -> Result<(), Denied> {
-        if let Some(cooldown) = &state.cooldown {
-            match cooldown.reason {
-                CooldownReason::Refused(status) if !cooldown.is_trial_due(now) => {
-                    return Err(Denied::Refused(status));
+        if let Some(suspension) = &state.suspension {
+            match suspension.reason {
+                SuspensionReason::Refused(status) if !suspension.is_trial_due(now) => {
+                    return Err(Denied::KeyRefused(status));
                 }
-                CooldownReason::QuotaSpent if cooldown.is_in_trial() => {
-                    return Err(Denied::UntilRequestEnds);
+                SuspensionReason::QuotaSpent if suspension.is_in_trial() => {
+                    return Err(Denied::SpentUntilRequestEnds);
                 }
-                CooldownReason::Refused(_) | CooldownReason::QuotaSpent => {}
+                SuspensionReason::Refused(_) | SuspensionReason::QuotaSpent => {}
             }
         }
         let unusable_for = state.unusable_for(now);
         match self.budget.wait(now, reserve) {
-            Some(BudgetWait::For(spent)) => Err(Denied::For(unusable_for.max(spent))),
-            _ if !unusable_for.is_zero() => Err(Denied::For(unusable_for)),
-            Some(BudgetWait::UntilRequestEnds) => Err(Denied::UntilRequestEnds),
+            Some(BudgetWait::For(spent)) => Err(Denied::SpentFor(unusable_for.max(spent))),
+            _ if !unusable_for.is_zero() => Err(Denied::SpentFor(unusable_for)),
+            Some(BudgetWait::UntilRequestEnds) => Err(Denied::SpentUntilRequestEnds),
             None => Ok(()),
         }
     }

@@ -30,7 +30,7 @@ use proptest::prelude::{Just, Strategy, any, prop_assert, prop_oneof, proptest};
 
 use crate::identify::Client;
 use crate::upstream::admission::limit_report::{LimitWindow, ReportedLimit};
-use crate::upstream::{Priority, RequestPriority};
+use crate::upstream::admission::{Priority, RequestPriority};
 
 /// One step of the model. Times are milliseconds.
 #[derive(Clone, Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Host;
-use super::cooldown::CooldownReason;
+use super::suspension::SuspensionReason;
+use crate::upstream::endpoint::Host;
 
 /// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct KeySnapshotAtHost {
     /// How long the key is unusable at this host.
     pub(crate) unusable_for: Duration,
     /// Why it is out of service, if it is.
-    pub(crate) reason: Option<CooldownReason>,
+    pub(crate) reason: Option<SuspensionReason>,
 }
 
 impl KeySnapshot {
@@ -44,8 +44,8 @@ impl KeySnapshotAtHost {
     pub(crate) fn state(&self) -> &'static str {
         let [ready, cooling, quota_spent, quarantined] = Self::STATES;
         match self.reason {
-            Some(CooldownReason::QuotaSpent) => quota_spent,
-            Some(CooldownReason::Refused(_)) => quarantined,
+            Some(SuspensionReason::QuotaSpent) => quota_spent,
+            Some(SuspensionReason::Refused(_)) => quarantined,
             None if self.unusable_for.is_zero() => ready,
             None => cooling,
         }

@@ -1,4 +1,4 @@
-//! Keys: lists, secrecy, selection and cooldown.
+//! Keys: lists, secrecy, selection and suspension.
 
 use std::num::NonZeroU32;
 
@@ -25,7 +25,7 @@ fn host(name: &str) -> Host {
 
 impl Keys {
     /// A permit for a request to the only host.
-    pub(in crate::upstream) fn take(
+    pub(crate) fn take(
         self: &Arc<Self>,
         priority: impl Into<RequestPriority>,
     ) -> Result<BudgetPermit, Denied> {
@@ -57,7 +57,7 @@ fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys
 }
 
 fn spent_for(millis: u64) -> Denied {
-    Denied::For(Duration::from_millis(millis))
+    Denied::SpentFor(Duration::from_millis(millis))
 }
 
 #[test]

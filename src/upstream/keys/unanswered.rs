@@ -46,13 +46,13 @@ impl Drop for Unanswered {
 impl Keys {
     /// Sets whether the upstream has several hosts. Then a host that does not answer
     /// leaves budget for another.
-    pub(in crate::upstream) fn set_several_hosts(&self, are_several: bool) {
+    pub(crate) fn set_several_hosts(&self, are_several: bool) {
         self.has_several_hosts.store(are_several, Ordering::Relaxed);
     }
 
     /// Sets whether connections carry several requests at once. Then a silent
     /// connection leaves budget for a request on another.
-    pub(in crate::upstream) fn set_shares_connections(&self, shares: bool) {
+    pub(crate) fn set_shares_connections(&self, shares: bool) {
         self.shares_connections.store(shares, Ordering::Relaxed);
     }
 

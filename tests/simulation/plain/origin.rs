@@ -28,7 +28,7 @@ pub(super) type Passed = (
 pub(super) struct Origin(pub(super) Arc<Mutex<Vec<Passed>>>);
 
 impl UpstreamClient for Origin {
-    fn ask<'a>(
+    fn fetch<'a>(
         &'a self,
         _target: &'a str,
         _wish: RequestPriority,

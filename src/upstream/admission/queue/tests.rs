@@ -2,6 +2,8 @@
 
 use std::sync::atomic::AtomicU32;
 
+use http::StatusCode;
+
 use super::*;
 use crate::identify::Client;
 
@@ -9,15 +11,6 @@ fn request(priority: Priority, client: u32) -> RequestPriority {
     RequestPriority {
         priority,
         client: Some(Client::V4(client)),
-    }
-}
-
-fn not_admitted(retry: AdmissionRetry) -> NotAdmitted {
-    NotAdmitted {
-        failure: Failure::Spent {
-            retry_after: Duration::from_secs(9),
-        },
-        retry,
     }
 }
 
@@ -34,7 +27,7 @@ impl Permits {
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
         taken
             .map(drop)
-            .map_err(|_none| not_admitted(AdmissionRetry::WhenRequestEnds))
+            .map_err(|_none| NotAdmitted::from(Denied::SpentUntilRequestEnds))
     }
 }
 
@@ -86,32 +79,34 @@ async fn requests_are_admitted_in_the_fair_order() {
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_beyond_its_deadline() {
     let queue = AdmissionQueue::new(100, Clock::manual());
-    let never = |_slot| Err::<(), _>(not_admitted(AdmissionRetry::WhenRequestEnds));
+    let never = |_slot| Err::<(), _>(NotAdmitted::from(Denied::SpentUntilRequestEnds));
     let began = Instant::now();
     let first = queue.admit(request(Priority::Miss, 1), LONG, never);
     let second = queue.admit(request(Priority::Miss, 2), LONG / 2, never);
     let (first, second) = tokio::join!(first, second);
-    let spent = |left| Failure::Spent {
-        retry_after: Duration::from_secs(left),
-    };
-    assert_eq!(first, Err(spent(9)));
-    assert!(matches!(second, Err(Failure::Spent { .. })));
+    assert_eq!(first, Err(Denied::SpentUntilRequestEnds));
+    assert!(matches!(second, Err(Denied::SpentFor(_))));
     assert_eq!(began.elapsed(), LONG);
     assert!(queue.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn useless_waits_are_refused_at_once() {
+async fn a_request_that_no_wait_helps_is_denied_at_once() {
     let queue = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
-    for retry in [AdmissionRetry::Never, AdmissionRetry::After(LONG * 2)] {
-        let refuse = |_slot| Err::<(), _>(not_admitted(retry));
-        let admitted = queue.admit(request(Priority::Miss, 1), LONG, refuse).await;
-        assert!(admitted.is_err(), "{retry:?}");
+    for (denied, may_wait) in [
+        (Denied::SpentUntilRequestEnds, false),
+        (Denied::BreakerOpen(LONG / 2), true),
+        (Denied::KeyRefused(StatusCode::FORBIDDEN), true),
+        (Denied::SpentFor(LONG * 2), true),
+    ] {
+        let deny = |_slot| Err::<(), _>(NotAdmitted { denied, may_wait });
+        let admitted = queue.admit(request(Priority::Miss, 1), LONG, deny).await;
+        assert_eq!(admitted, Err(denied));
     }
-    let refuse = |_slot| Err::<(), _>(not_admitted(AdmissionRetry::WhenRequestEnds));
+    let deny = |_slot| Err::<(), _>(NotAdmitted::from(Denied::SpentUntilRequestEnds));
     let ahead = queue
-        .admit(request(Priority::LookAhead, 1), LONG, refuse)
+        .admit(request(Priority::LookAhead, 1), LONG, deny)
         .await;
     assert!(ahead.is_err(), "it does not wait");
     assert_eq!(began.elapsed(), Duration::ZERO);
@@ -122,7 +117,7 @@ async fn a_known_pause_is_waited_for() {
     let queue = AdmissionQueue::new(100, Clock::manual());
     let began = Instant::now();
     let attempt = |_slot| match began.elapsed() < Duration::from_secs(2) {
-        true => Err(not_admitted(AdmissionRetry::After(
+        true => Err(NotAdmitted::from(Denied::SpentFor(
             Duration::from_secs(2) - began.elapsed(),
         ))),
         false => Ok(()),
@@ -135,7 +130,7 @@ async fn a_known_pause_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn a_displaced_request_fails_at_once() {
     let queue = AdmissionQueue::new(2, Clock::manual());
-    let never = |_slot| Err::<(), _>(not_admitted(AdmissionRetry::WhenRequestEnds));
+    let never = |_slot| Err::<(), _>(NotAdmitted::from(Denied::SpentUntilRequestEnds));
     let began = Instant::now();
     let greedy = request(Priority::Miss, 1);
     let (one, other) = (queue.admit(greedy, LONG, never), async {

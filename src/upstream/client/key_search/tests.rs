@@ -165,7 +165,7 @@ fn trailers_are_searched() {
 #[test]
 fn fields_are_searched() {
     let keys = keys("s3cret/Va\"l&ue,another-key");
-    let traces: KeyPatterns = keys.iter().flat_map(ApiKey::patterns).collect();
+    let patterns: KeyPatterns = keys.iter().flat_map(ApiKey::patterns).collect();
     for (name, value, passes) in [
         ("x-any", "value", true),
         ("x-any", "s3cret/Va\"l&ue", false),
@@ -182,7 +182,7 @@ fn fields_are_searched() {
     ] {
         let name: HeaderName = name.parse().unwrap();
         let fields = HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        let found = search_fields(&traces, &fields);
+        let found = search_fields(&patterns, &fields);
         assert_eq!(found.is_ok(), passes, "{fields:?}");
         assert_eq!(search_fields(&KeyPatterns::default(), &fields), Ok(()));
     }

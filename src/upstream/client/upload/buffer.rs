@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use foldhash::quality::RandomState;
 
-use super::{BodyFault, Limits, Uploads};
+use super::{RequestBodyLimits, Uploads};
 use crate::identify::Client;
+use crate::upstream::BodyFault;
 
 /// The buffered bytes of all bodies.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(super) struct BufferUse {
 
 impl BufferUse {
     /// Adds bytes of a client if both bounds allow it; returns whether they do.
-    fn add(&mut self, client: Option<Client>, more: u64, limits: &Limits) -> bool {
+    fn add(&mut self, client: Option<Client>, more: u64, limits: &RequestBodyLimits) -> bool {
         let own = self.clients.get(&client).copied().unwrap_or(0);
         let fits = own + more <= limits.max_buffered_per_client
             && self.bytes + more <= limits.max_buffered;
@@ -73,7 +74,11 @@ impl Buffer {
     ///
     /// # Errors
     /// [`BodyFault::NoRoom`] if a bound on buffered bytes would be exceeded.
-    pub(super) fn extend(&mut self, data: &[u8], limits: &Limits) -> Result<(), BodyFault> {
+    pub(super) fn extend(
+        &mut self,
+        data: &[u8],
+        limits: &RequestBodyLimits,
+    ) -> Result<(), BodyFault> {
         let length = self.bytes.len() + data.len();
         if length > self.bytes.capacity() {
             let most = usize::try_from(limits.buffer).unwrap_or(usize::MAX);

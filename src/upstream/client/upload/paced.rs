@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame};
 use tokio::time::{Instant, Sleep};
 
-use super::{BodyFault, Limits};
+use super::RequestBodyLimits;
+use crate::upstream::BodyFault;
 use crate::upstream::client::RequestBody;
 use crate::upstream::client::min_rate::MinRate;
 
@@ -25,7 +26,7 @@ pub(super) struct Paced {
 
 impl Paced {
     /// A body of which nothing has been received.
-    pub(super) fn new(body: RequestBody, limits: &Limits) -> Self {
+    pub(super) fn new(body: RequestBody, limits: &RequestBodyLimits) -> Self {
         let deadline = Instant::now() + limits.timeout;
         Self {
             body,

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-const LIMITS: Limits = Limits {
+const LIMITS: RequestBodyLimits = RequestBodyLimits {
     buffer: 4096,
     max_buffered: 12 * 1024,
     max_buffered_per_client: 8 * 1024,
@@ -182,7 +182,7 @@ async fn a_client_below_the_minimum_rate_is_given_up() {
         ("longer than any body may take", &long, Some(100)),
     ] {
         let (sender, body) = body();
-        let limits = Limits {
+        let limits = RequestBodyLimits {
             buffer: 1 << 20,
             max_buffered: 1 << 20,
             max_buffered_per_client: 1 << 20,

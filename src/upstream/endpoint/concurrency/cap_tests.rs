@@ -8,8 +8,9 @@ use std::num::NonZeroU32;
 use proptest::prelude::{any, prop_assert, proptest};
 
 use super::*;
-use crate::upstream::endpoint::breaker::{self, Breaker, BreakerPermit, Change, RequestOutcome};
+use crate::upstream::endpoint::breaker::{self, Breaker, BreakerPermit, Change};
 use crate::upstream::endpoint::send_order::SendOrder;
+use crate::upstream::failure::RequestOutcome;
 
 fn at(micros: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_micros(micros)

@@ -16,13 +16,14 @@ use proptest::test_runner::TestCaseError;
 use super::Step;
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::upstream::admission::Denied;
 use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::admission::budgets::{BudgetOwner, Budgets, REMEMBERED};
 use crate::upstream::admission::limit_report::LimitWindow;
-use crate::upstream::client::connection::Connection;
-use crate::upstream::endpoint::given_up::GivenUpRequests;
-use crate::upstream::keys::{ApiKey, BudgetPermit, Denied, Keys};
-use crate::upstream::{Priority, Rate, Rates, RequestPriority};
+use crate::upstream::admission::{Priority, Rate, Rates, RequestPriority};
+use crate::upstream::connection::Connection;
+use crate::upstream::connection::given_up::GivenUpRequests;
+use crate::upstream::keys::{ApiKey, BudgetPermit, Keys};
 
 /// The keys that an upstream may have.
 const KEYS: [&str; 3] = ["first-key-of-ours", "second-key", "third-key"];
@@ -262,7 +263,7 @@ impl BudgetModel {
                     Ok(_dropped) => Some(None),
                     Err(denied) => Some(Some(denied)),
                 });
-                let Some(Denied::For(wait)) = denied.find_map(|denied| denied) else {
+                let Some(Denied::SpentFor(wait)) = denied.find_map(|denied| denied) else {
                     continue;
                 };
                 prop_assert!(!wait.is_zero());

@@ -3,11 +3,12 @@
 use std::num::NonZeroU32;
 
 use super::super::*;
+use crate::upstream::Rate;
 use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::admission::budgets::REMEMBERED;
-use crate::upstream::client::connection::{Connection, SendPath};
-use crate::upstream::endpoint::given_up::GivenUpRequests;
-use crate::upstream::{Failure, Rate, admit::hold};
+use crate::upstream::admission::queue::NotAdmitted;
+use crate::upstream::connection::given_up::GivenUpRequests;
+use crate::upstream::connection::{Connection, SendPath};
 
 const MINUTE: Duration = Duration::from_millis(60_050);
 /// Far longer than any window.
@@ -236,7 +237,7 @@ async fn a_waiting_request_is_woken_when_the_connections_end() {
     clock.advance(FREEZE);
     assert_eq!(
         upstream.keys.take(Priority::Probe).err(),
-        Some(Denied::UntilRequestEnds)
+        Some(Denied::SpentUntilRequestEnds)
     );
     let keys = upstream.keys.clone();
     let (queue, priority) = (
@@ -245,7 +246,7 @@ async fn a_waiting_request_is_woken_when_the_connections_end() {
     );
     let waiting = tokio::spawn(async move {
         let admitted = queue.admit(priority, Duration::from_secs(30), |_slot| {
-            keys.take(priority).map_err(hold)
+            keys.take(priority).map_err(NotAdmitted::from)
         });
         admitted.await.map(|_permit| tokio::time::Instant::now())
     });
@@ -262,7 +263,7 @@ async fn a_waiting_request_is_woken_when_the_connections_end() {
     clock.advance(ARRIVAL_LIMIT + SECOND_WINDOW);
     upstream.queue.wake();
     let admitted = waiting.await.unwrap();
-    assert_eq!(admitted, Ok::<_, Failure>(begun));
+    assert_eq!(admitted, Ok(begun));
 }
 
 /// A request given up counts for its key, even if a reload removes key or upstream.
@@ -312,7 +313,7 @@ fn a_host_that_hangs_leaves_budget_to_others() {
             let take = || upstream.keys.take_at(&host, Priority::Probe);
             let sent: Vec<_> = std::iter::from_fn(|| take().ok()).collect();
             assert_eq!(sent.len(), part, "{host} of {per_second}");
-            let is_full = take().err() == Some(Denied::UntilRequestEnds);
+            let is_full = take().err() == Some(Denied::SpentUntilRequestEnds);
             assert_eq!(is_full, part > 0, "{host} of {per_second}");
             assert!(
                 !upstream.keys.all_unusable_at(&host, Duration::ZERO),

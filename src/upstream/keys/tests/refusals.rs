@@ -11,7 +11,7 @@ fn one_request_at_a_time_tries_a_refused_key() {
     let take = || keys.take(Priority::Miss);
     let (early, late) = (take().ok().unwrap(), take().ok().unwrap());
     early.mark_refused(StatusCode::UNAUTHORIZED);
-    let refused = |status| Some(Denied::Refused(status));
+    let refused = |status| Some(Denied::KeyRefused(status));
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     // A request that was under way then changes nothing.
     late.mark_accepted();
@@ -169,7 +169,7 @@ fn a_key_is_refused_and_throttled_per_host() {
     let denied = |host: &Host| take(host).err();
     assert_eq!(
         denied(&one),
-        Some(Denied::Refused(StatusCode::UNAUTHORIZED))
+        Some(Denied::KeyRefused(StatusCode::UNAUTHORIZED))
     );
     assert_eq!(denied(&other), Some(spent_for(5_000)));
     for (host, seconds, is_unusable) in [(&one, 59, true), (&one, 60, false), (&other, 4, true)] {
@@ -189,10 +189,10 @@ fn a_key_is_refused_and_throttled_per_host() {
     for _ in 0..2 {
         take(&other).ok().unwrap();
     }
-    assert!(matches!(denied(&other), Some(Denied::For(_))));
+    assert!(matches!(denied(&other), Some(Denied::SpentFor(_))));
     assert!(matches!(
         denied(&host("http://third")),
-        Some(Denied::For(_))
+        Some(Denied::SpentFor(_))
     ));
     // A key that is removed and configured again is tried at each host.
     for list in ["another", "a-key"] {

@@ -4,7 +4,7 @@ use http::StatusCode;
 
 use super::*;
 use crate::upstream::admission::limit_report::{LimitReport, LimitWindow, ReportedLimit};
-use crate::upstream::{Failure, admit::hold};
+use crate::upstream::admission::queue::NotAdmitted;
 
 /// Upstreams with the same key share its budget, but not refusals of the key.
 #[test]
@@ -150,7 +150,7 @@ async fn more_budget_at_one_upstream_wakes_requests_at_another() {
         let max_wait = Duration::from_secs(5);
         tokio::spawn(async move {
             let admitted = queue.admit(priority, max_wait, |_slot| {
-                keys.take(priority).map_err(hold)
+                keys.take(priority).map_err(NotAdmitted::from)
             });
             admitted.await.map(|_permit| begun.elapsed())
         })
@@ -160,7 +160,7 @@ async fn more_budget_at_one_upstream_wakes_requests_at_another() {
             tokio::task::yield_now().await;
         }
     };
-    let at_once = Ok::<_, Failure>(Duration::ZERO);
+    let at_once = Ok(Duration::ZERO);
 
     let (one, queue) = upstream(rates(500, 20));
     let (other, _) = upstream(rates(500, 20));
@@ -180,7 +180,10 @@ async fn more_budget_at_one_upstream_wakes_requests_at_another() {
     while let Ok(permit) = one.take(Priority::Probe) {
         hanging.push(permit);
     }
-    assert_eq!(one.take(priority).err(), Some(Denied::UntilRequestEnds));
+    assert_eq!(
+        one.take(priority).err(),
+        Some(Denied::SpentUntilRequestEnds)
+    );
     let waiting = admit(one.clone(), queue.clone());
     waits(&queue).await;
     other.retire();

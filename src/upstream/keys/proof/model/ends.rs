@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{BudgetModel, KeyQuarantine, PendingArrival, unanswered_after_end};
 use crate::upstream::admission::budget::ARRIVAL_LIMIT;
-use crate::upstream::client::connection::Connection;
+use crate::upstream::connection::Connection;
 
 impl BudgetModel {
     /// Advances the clock; requests that are due meanwhile end at their moment.

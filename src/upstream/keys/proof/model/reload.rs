@@ -1,6 +1,6 @@
 //! Reloads: upstreams that come, change and go.
 
-use crate::upstream::Rates;
+use crate::upstream::admission::Rates;
 use crate::upstream::admission::budgets::{Budgets, REMEMBERED};
 use crate::upstream::admission::queue::AdmissionQueue;
 use crate::upstream::keys::Keys;

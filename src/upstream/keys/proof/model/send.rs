@@ -6,8 +6,8 @@ use proptest::prelude::prop_assert;
 use proptest::test_runner::TestCaseError;
 
 use super::{BudgetModel, KEYS, ModelRequest, Outcome, PROBES, RequestUnderWay, rates};
-use crate::upstream::client::connection::{Connection, SendPath};
-use crate::upstream::{Priority, Rate, Rates, RequestPriority};
+use crate::upstream::admission::{Priority, Rate, Rates, RequestPriority};
+use crate::upstream::connection::{Connection, SendPath};
 
 impl BudgetModel {
     /// Sends a request that takes `duration` milliseconds, if [`Keys`] permits it.

@@ -38,15 +38,12 @@ const FITS: usize = 32 * 1024;
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// A byte stream on a socket.
-pub(in crate::upstream) trait Stream:
-    AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static
-{
-}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static {}
 
 impl<S: AsyncRead + AsyncWrite + AsFd + Send + Unpin + 'static> Stream for S {}
 
 /// The byte stream of a connection; with TLS, the encrypted one.
-pub(in crate::upstream) struct TrackedStream<S>
+pub(crate) struct TrackedStream<S>
 where
     S: Stream,
 {
@@ -245,7 +242,7 @@ where
 
 /// A connector whose connections record their activity.
 #[derive(Clone)]
-pub(in crate::upstream) struct TrackingConnector<C>(pub(in crate::upstream) C);
+pub(crate) struct TrackingConnector<C>(pub(crate) C);
 
 impl<C, S> Service<Uri> for TrackingConnector<C>
 where

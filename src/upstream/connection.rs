@@ -10,6 +10,7 @@
 //! Deliberately absent: the budget of a given-up request (`upstream::keys`), and why
 //! a connection fails (`cause`).
 
+pub(crate) mod given_up;
 mod stream;
 
 use std::fmt;
@@ -18,13 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
+use given_up::{GivenUpRequest, Gone};
 use http::uri::Scheme;
 use http::{Extensions, Request};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
 pub(super) use stream::TrackingConnector;
 use tokio::time::Instant;
-
-use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
 
 /// The state of a connection, shared by the requests on it.
 #[derive(Clone)]

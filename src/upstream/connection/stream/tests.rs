@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::clock::Moment;
-use crate::upstream::endpoint::given_up::{GivenUpRequest, Gone};
+use crate::upstream::connection::given_up::{GivenUpRequest, Gone};
 
 /// The test fails if an operation takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -23,7 +23,7 @@ const BUCKETS: usize = (LAST - FIRST + 1) as usize * STEPS;
 
 /// A histogram of durations.
 #[derive(Clone, Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     counts: [u32; BUCKETS],
 }
 
@@ -37,32 +37,32 @@ impl Default for Sketch {
 
 impl Sketch {
     /// Adds a duration.
-    pub(super) fn record(&mut self, took: Duration) {
+    pub(crate) fn record(&mut self, took: Duration) {
         let count = &mut self.counts[bucket(took)];
         *count = count.saturating_add(1);
     }
 
     /// Adds all durations of another.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts) {
             *count = count.saturating_add(more);
         }
     }
 
     /// Removes all durations.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.counts = [0; BUCKETS];
     }
 
     /// The number of durations.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.counts.iter().copied().map(u64::from).sum()
     }
 
     /// The quantile `q`, 0 to 1, by the nearest rank: the least duration that at least
     /// `q` of all do not exceed. Its error is at most a sixteenth, and it is within
     /// [`LEAST`] and [`MOST`]. `None` if there are no durations.
-    pub(super) fn quantile(&self, q: f64) -> Option<Duration> {
+    pub(crate) fn quantile(&self, q: f64) -> Option<Duration> {
         let count = self.count();
         let rank = (q.clamp(0.0, 1.0) * count as f64).ceil() as u64;
         let rank = rank.clamp(1, count.max(1));

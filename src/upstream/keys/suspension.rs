@@ -1,4 +1,4 @@
-//! The cooldown of a key that is out of service: its reason, its end, and the trial
+//! The suspension of a key that is out of service: its reason, its end, and the trial
 //! after it. Pure: `now` is an argument.
 //!
 //! A long-term quota is renewed after days, at an unknown hour; a refused key works
@@ -21,37 +21,37 @@ const QUARANTINE: Duration = Duration::from_secs(60);
 
 /// Why a key is out of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CooldownReason {
+pub(crate) enum SuspensionReason {
     /// A quota of a day or a month is exhausted.
     QuotaSpent,
     /// The upstream has refused the key with this status (quarantine).
     Refused(StatusCode),
 }
 
-/// The cooldown of a key.
+/// The suspension of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cooldown {
+pub(crate) struct Suspension {
     /// Why the key is out of service.
-    pub(crate) reason: CooldownReason,
-    /// The length of this cooldown.
+    pub(crate) reason: SuspensionReason,
+    /// The length of this suspension.
     pause: Duration,
     until: Moment,
     /// The number of the request that tries the key.
     trial: Option<u64>,
 }
 
-impl Cooldown {
+impl Suspension {
     /// The quota is exhausted for this time, or an hour if that is shorter.
     pub(crate) fn quota_spent(lasts: Duration, now: Moment) -> Self {
-        Self::new(CooldownReason::QuotaSpent, lasts.min(MAX_WAIT), now)
+        Self::new(SuspensionReason::QuotaSpent, lasts.min(MAX_WAIT), now)
     }
 
     /// The first quarantine of a refused key.
     pub(crate) fn refused(status: StatusCode, now: Moment) -> Self {
-        Self::new(CooldownReason::Refused(status), QUARANTINE, now)
+        Self::new(SuspensionReason::Refused(status), QUARANTINE, now)
     }
 
-    fn new(why: CooldownReason, pause: Duration, now: Moment) -> Self {
+    fn new(why: SuspensionReason, pause: Duration, now: Moment) -> Self {
         Self {
             reason: why,
             pause,
@@ -60,15 +60,15 @@ impl Cooldown {
         }
     }
 
-    /// The cooldown after a trial was refused: twice as long, up to an hour.
+    /// The suspension after a trial was refused: twice as long, up to an hour.
     #[must_use]
     pub(crate) fn refused_again(self, status: StatusCode, now: Moment) -> Self {
         match self.reason {
-            CooldownReason::Refused(_) => {
+            SuspensionReason::Refused(_) => {
                 let pause = self.pause.saturating_mul(2).min(MAX_WAIT);
-                Self::new(CooldownReason::Refused(status), pause, now)
+                Self::new(SuspensionReason::Refused(status), pause, now)
             }
-            CooldownReason::QuotaSpent => Self::refused(status, now),
+            SuspensionReason::QuotaSpent => Self::refused(status, now),
         }
     }
 
@@ -83,7 +83,7 @@ impl Cooldown {
     }
 
     /// Whether the request of this number is the trial. The trial of an earlier
-    /// cooldown may still be in flight.
+    /// suspension may still be in flight.
     pub(crate) fn is_trial(&self, number: u64) -> bool {
         self.trial == Some(number)
     }
@@ -115,35 +115,35 @@ mod tests {
 
     #[test]
     fn one_request_tries_a_key_after_its_quota_was_spent() {
-        let mut cooldown = Cooldown::quota_spent(Duration::from_secs(1 << 30), at(0));
-        assert_eq!(cooldown.remaining(at(0)), MAX_WAIT);
-        assert!(!cooldown.is_trial_due(at(3599)));
-        assert!(cooldown.is_trial_due(at(3600)));
-        cooldown.begin_trial(7);
-        assert!(cooldown.is_trial(7) && !cooldown.is_trial(6));
-        assert!(cooldown.is_in_trial() && !cooldown.is_trial_due(at(3601)));
-        cooldown.end_trial_without_result(at(3610));
-        assert!(!cooldown.is_in_trial() && !cooldown.is_trial_due(at(3669)));
-        assert!(cooldown.is_trial_due(at(3670)));
+        let mut suspension = Suspension::quota_spent(Duration::from_secs(1 << 30), at(0));
+        assert_eq!(suspension.remaining(at(0)), MAX_WAIT);
+        assert!(!suspension.is_trial_due(at(3599)));
+        assert!(suspension.is_trial_due(at(3600)));
+        suspension.begin_trial(7);
+        assert!(suspension.is_trial(7) && !suspension.is_trial(6));
+        assert!(suspension.is_in_trial() && !suspension.is_trial_due(at(3601)));
+        suspension.end_trial_without_result(at(3610));
+        assert!(!suspension.is_in_trial() && !suspension.is_trial_due(at(3669)));
+        assert!(suspension.is_trial_due(at(3670)));
     }
 
     #[test]
     fn each_refused_trial_doubles_the_quarantine() {
         let (unauthorized, forbidden) = (StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN);
-        let mut cooldown = Cooldown::refused(unauthorized, at(0));
+        let mut suspension = Suspension::refused(unauthorized, at(0));
         let mut now = 0;
         for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
-            assert_eq!(cooldown.remaining(at(now)), Duration::from_secs(pause));
+            assert_eq!(suspension.remaining(at(now)), Duration::from_secs(pause));
             now += pause;
-            assert!(cooldown.is_trial_due(at(now)) && !cooldown.is_trial_due(at(now - 1)));
-            cooldown.begin_trial(1);
-            cooldown = cooldown.refused_again(forbidden, at(now));
+            assert!(suspension.is_trial_due(at(now)) && !suspension.is_trial_due(at(now - 1)));
+            suspension.begin_trial(1);
+            suspension = suspension.refused_again(forbidden, at(now));
         }
-        assert_eq!(cooldown.reason, CooldownReason::Refused(forbidden));
+        assert_eq!(suspension.reason, SuspensionReason::Refused(forbidden));
         // A trial without a result does not lengthen it.
-        cooldown.end_trial_without_result(at(now));
-        assert!(cooldown.is_trial_due(at(now + 60)));
-        let cooldown = Cooldown::quota_spent(MAX_WAIT, at(0)).refused_again(forbidden, at(5));
-        assert_eq!(cooldown, Cooldown::refused(forbidden, at(5)));
+        suspension.end_trial_without_result(at(now));
+        assert!(suspension.is_trial_due(at(now + 60)));
+        let suspension = Suspension::quota_spent(MAX_WAIT, at(0)).refused_again(forbidden, at(5));
+        assert_eq!(suspension, Suspension::refused(forbidden, at(5)));
     }
 }

@@ -7,9 +7,12 @@
 //! Invariants: memory is constant, below 4 KiB; times older than two minutes do not
 //! affect a quantile; the counts since the start never decrease.
 
+pub(crate) mod sketch;
+
 use std::time::Duration;
 
-use super::sketch::Sketch;
+use sketch::Sketch;
+
 use crate::clock::Moment;
 
 /// The length of a part.

@@ -5,7 +5,7 @@
 //! endpoint answers a request that was sent later: then the server is running, and
 //! has read what it will read.
 //!
-//! Deliberately absent: connections (`client::connection`), and the budget that such
+//! Deliberately absent: connections (`upstream::connection`), and the budget that such
 //! a request counts in (`upstream::keys`).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

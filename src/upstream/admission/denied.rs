@@ -1,0 +1,64 @@
+//! Why a request is not admitted.
+
+use std::time::Duration;
+
+use http::StatusCode;
+
+use super::shared_budget::BudgetWait;
+
+/// Why a request is not admitted now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied {
+    /// No slot is free, or too many requests wait.
+    NoSlot,
+    /// No budget is left, or the key is throttled: for at least this time.
+    SpentFor(Duration),
+    /// No budget is left until a request in flight has ended: it is the trial of the
+    /// only key, or too many requests of this upstream are unanswered.
+    SpentUntilRequestEnds,
+    /// The breaker is open for this time.
+    BreakerOpen(Duration),
+    /// The upstream has refused every key, the last with this status.
+    KeyRefused(StatusCode),
+}
+
+impl From<BudgetWait> for Denied {
+    fn from(wait: BudgetWait) -> Self {
+        match wait {
+            BudgetWait::For(time) => Self::SpentFor(time),
+            BudgetWait::UntilRequestEnds => Self::SpentUntilRequestEnds,
+        }
+    }
+}
+
+impl Denied {
+    /// When there may be budget again, if none is left.
+    pub(crate) fn budget_after(self) -> Option<Duration> {
+        match self {
+            Self::SpentFor(time) => Some(time),
+            Self::SpentUntilRequestEnds => Some(Duration::from_secs(1)),
+            Self::NoSlot | Self::BreakerOpen(_) | Self::KeyRefused(_) => None,
+        }
+    }
+
+    /// Whether the cause may end within this time.
+    pub(super) fn may_end_within(self, patience: Duration) -> bool {
+        match self {
+            Self::SpentFor(time) => time <= patience,
+            Self::NoSlot | Self::SpentUntilRequestEnds => !patience.is_zero(),
+            Self::BreakerOpen(_) | Self::KeyRefused(_) => false,
+        }
+    }
+
+    /// Of the reasons of two keys, the one that ends earlier. Waiting for a refused
+    /// key does not help.
+    pub(crate) fn better(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::SpentFor(one), Self::SpentFor(other)) => Self::SpentFor(one.min(other)),
+            (one @ Self::SpentFor(_), _) => one,
+            (_, other @ Self::SpentFor(_)) => other,
+            (one @ Self::SpentUntilRequestEnds, _) => one,
+            (_, other) => other,
+        }
+    }
+}
