@@ -10,10 +10,10 @@ pub mod decision;
 pub mod delta;
 pub mod directives;
 pub mod etag;
-pub mod freshen;
-pub mod freshness;
-pub mod hop;
-pub mod invalidate;
+pub(crate) mod freshen;
+pub(crate) mod freshness;
+pub(crate) mod hop;
+pub(crate) mod invalidate;
 pub mod key;
 mod list;
 pub mod metadata;
@@ -35,6 +35,8 @@ pub mod vary;
 
 #[cfg(test)]
 mod tests_model;
+#[cfg(test)]
+mod tests_table;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,14 +55,14 @@ use crate::clock::Moment;
 #[derive(Clone, Debug)]
 pub struct JudgedResponse {
     /// The response.
-    pub stored: Arc<StoredResponse>,
+    pub(crate) stored: Arc<StoredResponse>,
     /// How fresh it is.
-    pub freshness: Freshness,
+    pub(crate) freshness: Freshness,
 }
 
 impl JudgedResponse {
     /// How long ago it ceased to be fresh; zero where it is fresh.
-    pub const fn staleness(&self) -> Duration {
+    pub(crate) const fn staleness(&self) -> Duration {
         match self.freshness {
             Freshness::Fresh { .. } | Freshness::BecameFinal { .. } => Duration::ZERO,
             Freshness::Stale { by } => by,
@@ -70,7 +72,7 @@ impl JudgedResponse {
     /// Whole seconds of freshness left, below zero where it is stale: the `ttl`
     /// of `cache-status` (RFC 9211 §2.4).
     #[inline]
-    pub fn ttl(&self) -> i64 {
+    pub(crate) fn ttl(&self) -> i64 {
         let seconds = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
         match self.freshness {
             Freshness::Fresh { ttl } | Freshness::BecameFinal { ttl } => seconds(ttl),
@@ -98,7 +100,7 @@ impl Cache {
     /// The cache after a reload: the same store, of at most `max_bytes`, with the
     /// new configuration's view of the chain.
     #[must_use]
-    pub fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
+    pub(crate) fn after(&self, max_bytes: u64, chain: Arc<Chain>) -> Self {
         Self {
             store: self.store.resized(max_bytes),
             chain,
@@ -129,7 +131,7 @@ impl Cache {
 
     /// The response that is stored under a key, fresh or stale.
     #[inline]
-    pub fn get(&self, key: &Key, now: Moment) -> Option<JudgedResponse> {
+    pub(crate) fn get(&self, key: &Key, now: Moment) -> Option<JudgedResponse> {
         let stored = self.store.get(key)?;
         let freshness = self.judge(&stored, now);
         Some(JudgedResponse { stored, freshness })
@@ -138,7 +140,7 @@ impl Cache {
     /// How fresh a stored response is: by the chain where it has a chain stamp, by
     /// its lifetime otherwise.
     #[inline]
-    pub fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
+    pub(crate) fn judge(&self, stored: &StoredResponse, now: Moment) -> Freshness {
         match stored.stamp() {
             Some(stamp) => self
                 .chain
@@ -149,7 +151,12 @@ impl Cache {
 
     /// The `age` of a stored response, given its freshness: the time since the
     /// upstream's answer was received or shown to be unchanged.
-    pub fn age(&self, stored: &StoredResponse, freshness: Freshness, now: Moment) -> Duration {
+    pub(crate) fn age(
+        &self,
+        stored: &StoredResponse,
+        freshness: Freshness,
+        now: Moment,
+    ) -> Duration {
         match stored.stamp() {
             Some(stamp) => self.chain.age(stamp, stored.received, freshness, now),
             None => now.since(stored.received),

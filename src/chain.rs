@@ -12,7 +12,7 @@
 //! Deliberately absent: the store (the fill purges after a reorg), and when
 //! upstream requests are sent.
 
-pub mod finality;
+pub(crate) mod finality;
 mod freshness;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
@@ -27,16 +27,16 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::pages::Hash;
 use finality::FinalitySettings;
-pub use freshness::Freshness;
+pub(crate) use freshness::Freshness;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };
 pub use settings::{LookAhead, Settings, TipSource};
-pub use stamp::ChainStamp;
-pub use tip::TipSnapshot;
+pub(crate) use stamp::ChainStamp;
+pub(crate) use tip::TipSnapshot;
 use tip::{Tip, TipState};
 use transaction_index::TransactionIndex;
-pub use transaction_index::TransactionLocation;
+pub(crate) use transaction_index::TransactionLocation;
 
 /// The chain as each indexer reports it.
 pub struct Chain {
@@ -124,13 +124,8 @@ impl Chain {
     }
 
     /// The number of tips.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.tips.len()
-    }
-
-    /// Whether there is no tip.
-    pub fn is_empty(&self) -> bool {
-        self.tips.is_empty()
     }
 
     fn tip_of(&self, stamp: &ChainStamp) -> Option<&Tip> {
@@ -336,7 +331,7 @@ impl Chain {
     }
 
     /// A snapshot of each tip.
-    pub fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
+    pub(crate) fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
         self.tips.iter().map(|tip| tip.snapshot(now)).collect()
     }
 }

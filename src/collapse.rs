@@ -29,18 +29,18 @@ const SHARDS: usize = 16;
 type Flights<V> = HashMap<Box<[u8]>, Follow<V>, RandomState>;
 
 /// The level of a fetch: it may wait only for those of a lower one.
-pub trait Level: Send + Sync + 'static {
+pub(crate) trait Level: Send + Sync + 'static {
     /// Its index in [`Collapse`].
     const INDEX: usize;
 }
 
 /// Fetches for clients, each made of one or more exchanges.
 #[derive(Clone, Copy, Debug)]
-pub struct AnswerLevel;
+pub(crate) struct AnswerLevel;
 
 /// Single requests to the upstream.
 #[derive(Clone, Copy, Debug)]
-pub struct ExchangeLevel;
+pub(crate) struct ExchangeLevel;
 
 impl Level for AnswerLevel {
     const INDEX: usize = 0;
@@ -54,17 +54,17 @@ const LEVELS: usize = 2;
 
 /// Proof that a waiter may wait for fetches of a level. [`ClientLevel`], [`WatchLevel`]
 /// and leaders of [`AnswerLevel`] have it, and nothing else.
-pub trait Below<L: Level> {}
+pub(crate) trait Below<L: Level> {}
 
 /// A client, which waits for answers; no fetch waits for it.
 #[derive(Clone, Copy, Debug)]
-pub struct ClientLevel;
+pub(crate) struct ClientLevel;
 
 impl Below<AnswerLevel> for ClientLevel {}
 
 /// A task that watches a tip; no fetch waits for it either.
 #[derive(Clone, Copy, Debug)]
-pub struct WatchLevel;
+pub(crate) struct WatchLevel;
 
 impl Below<ExchangeLevel> for WatchLevel {}
 
@@ -86,7 +86,7 @@ enum Role<V, L: Level> {
 
 /// The duty to fetch a key. If it is dropped before it has announced a value, its
 /// followers stop waiting at once.
-pub struct Lead<V, L: Level = AnswerLevel> {
+pub(crate) struct Lead<V, L: Level = AnswerLevel> {
     key: Box<[u8]>,
     sender: watch::Sender<Option<V>>,
     began: Instant,
@@ -105,17 +105,17 @@ struct Follow<V> {
 
 /// How long a request waits for a leader.
 #[derive(Clone, Copy, Debug)]
-pub struct Wait {
+pub(crate) struct Wait {
     /// Until this, whenever the leader began.
-    pub deadline: Instant,
+    pub(crate) deadline: Instant,
     /// And no longer than this after the leader began, if there is another answer to
     /// give.
-    pub since_began: Option<Duration>,
+    pub(crate) since_began: Option<Duration>,
 }
 
 impl Wait {
     /// A wait until a deadline.
-    pub const fn until(deadline: Instant) -> Self {
+    pub(crate) const fn until(deadline: Instant) -> Self {
         Self {
             deadline,
             since_began: None,
@@ -130,16 +130,16 @@ impl Wait {
 
 /// The result of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fetched<V> {
+pub(crate) struct Fetched<V> {
     /// The leader's value.
-    pub value: V,
+    pub(crate) value: V,
     /// Whether another request led.
-    pub collapsed: bool,
+    pub(crate) collapsed: bool,
 }
 
 /// Why there is no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FetchError {
+pub(crate) enum FetchError {
     /// The leader was dropped or panicked before it announced one.
     Abandoned,
     /// The wait was over first.
@@ -148,7 +148,7 @@ pub enum FetchError {
 
 impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// No fetches.
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             levels: std::array::from_fn(|_| std::array::from_fn(|_| Mutex::default())),
             hasher: RandomState::default(),
@@ -162,7 +162,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     /// # Errors
     /// Where the wait is over first, or the fetch that this request led ended without
     /// a value.
-    pub async fn fetch<L: Level, F>(
+    pub(crate) async fn fetch<L: Level, F>(
         self: &Arc<Self>,
         _waiter: &impl Below<L>,
         key: &[u8],
@@ -198,7 +198,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     ///
     /// # Errors
     /// Where the wait is over first, or the leader ended without a value.
-    pub async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
+    pub(crate) async fn follow(&self, key: &[u8], wait: Wait) -> Option<Result<V, FetchError>> {
         let follow = self.shard::<AnswerLevel>(key).get(key).cloned();
         match follow {
             Some(follow) => Some(follow.wait(wait).await),
@@ -207,7 +207,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 
     /// Leads a key for which no client waits; `None` where a fetch is under way.
-    pub fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, AnswerLevel>> {
+    pub(crate) fn lead(self: &Arc<Self>, key: &[u8]) -> Option<Lead<V, AnswerLevel>> {
         match self.join(key) {
             Role::Lead(lead) => Some(lead),
             Role::Follow(_) => None,
@@ -216,7 +216,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
 
     /// Closes the fetch of a key for clients to later requests, if it has announced a
     /// value for which `announced` is true. Present followers keep it.
-    pub fn retire(&self, key: &[u8], announced: impl FnOnce(&V) -> bool) {
+    pub(crate) fn retire(&self, key: &[u8], announced: impl FnOnce(&V) -> bool) {
         let mut flights = self.shard::<AnswerLevel>(key);
         let is_it = |follow: &Follow<V>| follow.announced.borrow().as_ref().is_some_and(announced);
         if flights.get(key).is_some_and(is_it) {
@@ -244,7 +244,7 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     }
 
     /// Whether a key is being fetched for clients.
-    pub fn has(&self, key: &[u8]) -> bool {
+    pub(crate) fn has(&self, key: &[u8]) -> bool {
         self.shard::<AnswerLevel>(key).contains_key(key)
     }
 
@@ -280,12 +280,12 @@ impl<V: Clone, L: Level> Lead<V, L> {
 
     /// Gives a value to all followers, and to those that join until the leader has
     /// finished.
-    pub fn announce(&self, value: V) {
+    pub(crate) fn announce(&self, value: V) {
         self.sender.send_replace(Some(value));
     }
 
     /// Gives a value to all followers; later requests fetch again.
-    pub fn finish(mut self, value: V) {
+    pub(crate) fn finish(mut self, value: V) {
         // A follower for which the value is too old must not get it again.
         self.close();
         self.announce(value);

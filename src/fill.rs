@@ -54,25 +54,25 @@ use crate::upstream::{
 };
 use failure_backoff::FailureBackoff;
 use live_check::CheckKeys;
-pub use lookup::LookupKey;
-pub use plan::Plan;
+pub(crate) use lookup::LookupKey;
+pub(crate) use plan::Plan;
 use window_support::WindowSupport;
 use windows::List;
 
 /// Obtains what memory does not have.
 pub struct Fill {
     /// The routes.
-    pub routes: Arc<RouteTable>,
+    pub(crate) routes: Arc<RouteTable>,
     /// The responses in memory.
-    pub cache: Cache,
+    pub(crate) cache: Cache,
     /// What is known of the chain.
     pub chain: Arc<Chain>,
     /// The fetches under way.
     pub collapse: Arc<Collapse<FillResult>>,
     /// The upstreams of routes and tips.
-    pub upstreams: Arc<Upstreams>,
+    pub(crate) upstreams: Arc<Upstreams>,
     /// The clock.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// Which routes' pages are sliced from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
@@ -84,20 +84,20 @@ pub struct Fill {
 }
 
 /// What a leader obtains for all who wait.
-pub type FillResult = Result<FillAnswer, Failure>;
+pub(crate) type FillResult = Result<FillAnswer, Failure>;
 
 /// An answer, and where it is from.
 #[derive(Clone)]
 pub struct FillAnswer {
     /// The answer.
-    pub stored: Arc<StoredResponse>,
+    pub(crate) stored: Arc<StoredResponse>,
     /// Where it is from.
-    pub from: AnswerSource,
+    pub(crate) from: AnswerSource,
 }
 
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerSource {
+pub(crate) enum AnswerSource {
     /// Stored responses, though it may have been assembled from them only now.
     Memory,
     /// An upstream request.

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
-pub use document::Document;
+pub(crate) use document::Document;
 use exchange::RequestContext;
 pub use exchange::{ResponseFuture, Session};
 use foldhash::quality::FixedState;
@@ -71,7 +71,7 @@ use crate::wire::body::BodyError;
 /// Everything that answering needs. It is made at start and at each reload.
 pub struct Gateway {
     /// The routes that requests are matched with.
-    pub routes: Arc<RouteTable>,
+    pub(crate) routes: Arc<RouteTable>,
     /// The stored responses.
     pub cache: Cache,
     /// Fetches what memory does not have, but for plain routes.
@@ -79,7 +79,7 @@ pub struct Gateway {
     /// Fetches for plain routes.
     pub relay: Arc<Relay>,
     /// The upstreams of all routes and tips.
-    pub upstreams: Arc<Upstreams>,
+    pub(crate) upstreams: Arc<Upstreams>,
     /// The time.
     pub clock: Clock,
     /// Whose limits a request counts against.
@@ -353,12 +353,12 @@ impl Gateway {
     }
 
     /// The limits of clients, where they are enabled.
-    pub fn limit(&self) -> Option<&Limit> {
+    pub(crate) fn limit(&self) -> Option<&Limit> {
         self.clients.limit.as_ref()
     }
 
     /// The counts of requests and connections.
-    pub fn meter(&self) -> &Meter {
+    pub(crate) fn meter(&self) -> &Meter {
         &self.records.meter
     }
 

@@ -14,11 +14,11 @@ use crate::route::canonical::{page as page_of, with_page};
 use crate::upstream::{Priority, RequestPriority};
 
 /// One hit in this many is counted as a use.
-pub const SAMPLE: u64 = 8;
+pub(crate) const SAMPLE: u64 = 8;
 
 /// Fetches the most used responses of a tip again, in descending order of uses.
 /// Called when an epoch begins.
-pub fn refresh(fill: &Arc<Fill>, tip: u16) {
+pub(crate) fn refresh(fill: &Arc<Fill>, tip: u16) {
     let most = fill.chain.look_ahead().refresh as usize;
     if most == 0 {
         return;
@@ -44,7 +44,7 @@ pub fn refresh(fill: &Arc<Fill>, tip: u16) {
 
 /// Fetches the window after a page that was just served, if the list continues
 /// and the page is not its first: the client probably reads on.
-pub fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
+pub(crate) fn next_window(fill: &Arc<Fill>, key: &Key, stored: &StoredResponse) {
     if !fill.chain.look_ahead().next_window {
         return;
     }

@@ -8,7 +8,7 @@ use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
 use crate::validate::{HASH_DIGITS, ParameterType};
 
 /// The path of the document.
-pub const PATH: &str = "/openapi.json";
+pub(crate) const PATH: &str = "/openapi.json";
 
 /// The document.
 pub fn document(routes: &RouteTable) -> Value {

@@ -19,14 +19,11 @@ mod page;
 mod transaction;
 mod window;
 
-pub use assemble::assemble;
+pub(crate) use assemble::assemble;
 pub use body::BodyIndex;
-pub use page::{Page, Run};
-pub use transaction::{Edges, open_edges, transaction_page};
-pub use window::{
-    MOST_OFFSET, Unsliceable, Window, are_consistent, check_window, ends_before, of_one_block,
-    windows,
-};
+pub(crate) use page::Page;
+pub(crate) use transaction::{open_edges, transaction_page};
+pub(crate) use window::{Window, are_consistent, check_window, ends_before, of_one_block, windows};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in
 /// which the API writes them (the reverse of Bitcoin's internal order).
@@ -34,11 +31,11 @@ pub type Hash = [u8; 32];
 
 /// A block that a body mentions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Block {
+pub(crate) struct Block {
     /// Its height; the genesis block's is 0.
-    pub height: u32,
+    pub(crate) height: u32,
     /// Its hash.
-    pub hash: Hash,
+    pub(crate) hash: Hash,
 }
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -57,7 +54,7 @@ pub fn hash(text: &str) -> Option<Hash> {
 }
 
 /// A hash's 64 hex digits, in lower case.
-pub fn hex(hash: &Hash) -> String {
+pub(crate) fn hex(hash: &Hash) -> String {
     let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
     let pairs = hash
         .iter()

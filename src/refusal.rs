@@ -22,7 +22,7 @@ use crate::wire::{PROXY_STATUS, RATELIMIT, RATELIMIT_POLICY};
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The head of the request is malformed, too large or too slow.
     Head(HeadFault),
     /// The target is in authority or asterisk form, or in an absolute form with
@@ -60,7 +60,7 @@ pub enum Refusal {
 /// The body of a refusal: the members of RFC 9457, and `error`, which clients of
 /// the API read.
 #[derive(Debug, Serialize)]
-pub struct Problem<'a> {
+pub(crate) struct Problem<'a> {
     r#type: &'static str,
     title: &'a str,
     status: u16,

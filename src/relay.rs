@@ -59,32 +59,32 @@ const NAME: &str = "ordgate";
 /// What relaying needs.
 pub struct Relay {
     /// The routes.
-    pub routes: Arc<RouteTable>,
+    pub(crate) routes: Arc<RouteTable>,
     /// The cache.
-    pub cache: Cache,
+    pub(crate) cache: Cache,
     /// What survives reloads.
     pub state: RelayState,
     /// The upstreams of the routes.
-    pub upstreams: Arc<Upstreams>,
+    pub(crate) upstreams: Arc<Upstreams>,
     /// The routes that their upstreams say they do not have.
-    pub missing_routes: MissingRoutes,
+    pub(crate) missing_routes: MissingRoutes,
     /// How long a request waits for a fresh response when it could be answered
     /// with a stale one.
-    pub stale_wait: Duration,
+    pub(crate) stale_wait: Duration,
     /// Renders responses.
-    pub responder: Arc<Responder>,
+    pub(crate) responder: Arc<Responder>,
     /// The proxies whose forwarding fields are believed.
-    pub trust: TrustedProxies,
+    pub(crate) trust: TrustedProxies,
     /// The caches whose targeted cache-control fields apply here (RFC 9213).
-    pub targeted_fields: TargetList,
+    pub(crate) targeted_fields: TargetList,
     /// The clock.
-    pub clock: Clock,
+    pub(crate) clock: Clock,
     /// The name of this process in the `via` of requests, by which it recognises
     /// requests that have already passed it. No other process has it, so two
     /// ordgates in a row are no loop.
-    pub pseudonym: Arc<str>,
+    pub(crate) pseudonym: Arc<str>,
     /// Makes multipart boundaries unpredictable.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Relay {

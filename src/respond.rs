@@ -34,11 +34,11 @@ use template::{FieldRole, Template, Templates};
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Settings {
     /// The origins whose pages may read responses; empty for any.
-    pub cors_origins: Vec<String>,
+    pub(crate) cors_origins: Vec<String>,
     /// Whether `cache-status` carries `key`.
-    pub cache_status_key: bool,
+    pub(crate) cache_status_key: bool,
     /// Whether responses carry `server-timing`.
-    pub server_timing: bool,
+    pub(crate) server_timing: bool,
 }
 
 /// The fields that browsers let scripts read beside the safelisted ones.
@@ -48,7 +48,7 @@ const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimi
 const EMPTY: HeaderValue = HeaderValue::from_static("");
 
 /// Renders responses under one configuration.
-pub struct Responder {
+pub(crate) struct Responder {
     /// The allowed origins; `None` for any.
     origins: Option<Vec<HeaderValue>>,
     cache_status_key: bool,
@@ -59,19 +59,19 @@ pub struct Responder {
 }
 
 /// The parts of a request that its response depends on.
-pub struct ResponseContext<'a> {
+pub(crate) struct ResponseContext<'a> {
     /// The request's fields.
-    pub fields: &'a HeaderMap,
+    pub(crate) fields: &'a HeaderMap,
     /// Its id.
-    pub request_id: RequestId,
+    pub(crate) request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
-    pub permit: Option<RequestAllowance>,
+    pub(crate) permit: Option<RequestAllowance>,
 }
 
 impl Responder {
     /// A responder for a configuration. `limit_policy` is the value of
     /// `ratelimit-policy`, where clients are limited.
-    pub fn new(settings: &Settings, limit_policy: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(settings: &Settings, limit_policy: Option<HeaderValue>) -> Self {
         let origins = settings.cors_origins.iter();
         let origins: Vec<_> = origins
             .filter_map(|o| HeaderValue::from_str(o).ok())
@@ -125,7 +125,7 @@ impl Responder {
 
     /// A stored response of a given age: whole, or 304 if the client has it.
     /// hyper omits the body for HEAD, and sets `content-length` from it.
-    pub fn stored(
+    pub(crate) fn stored(
         &self,
         stored: Arc<StoredResponse>,
         key: &Key,

@@ -19,8 +19,8 @@ use http::{HeaderValue, Method};
 pub use request::Captures;
 pub(crate) use request::MAX_QUERY_PARAMETERS;
 pub use table::{RouteMatch, RouteTable, TableError};
+pub(crate) use template::Template;
 pub(crate) use template::parameter_names;
-pub use template::{Template, TemplateError};
 
 use crate::cache::policy::Policy;
 use crate::validate::ParameterType;
@@ -33,93 +33,93 @@ pub struct Route {
     /// have the same number in a process.
     pub number: u16,
     /// Its name in logs, metrics and the OpenAPI document.
-    pub name: Box<str>,
+    pub(crate) name: Box<str>,
     /// Which requests it accepts.
-    pub request: RequestRules,
+    pub(crate) request: RequestRules,
     /// Where it forwards them.
-    pub upstream: UpstreamTarget,
+    pub(crate) upstream: UpstreamTarget,
     /// Which header fields pass.
-    pub headers: HeaderMode,
+    pub(crate) headers: HeaderMode,
     /// Which of its responses are stored, and for how long they are fresh.
-    pub cache: Policy,
+    pub(crate) cache: Policy,
     /// How its responses relate to blocks.
-    pub chain: ChainRules,
+    pub(crate) chain: ChainRules,
     /// What only the OpenAPI document needs.
-    pub docs: RouteDocs,
+    pub(crate) docs: RouteDocs,
 }
 
 /// Which requests a route accepts.
 #[derive(Clone, Debug)]
-pub struct RequestRules {
+pub(crate) struct RequestRules {
     /// The path template, with `{parameter}` as a whole segment.
-    pub path: Box<str>,
+    pub(crate) path: Box<str>,
     /// Its methods. OPTIONS is answered on every route that lists methods.
-    pub methods: Methods,
+    pub(crate) methods: Methods,
     /// The parameters of the path, in its order.
-    pub params: Vec<Parameter>,
+    pub(crate) params: Vec<Parameter>,
     /// The parameters of the query, in canonical order.
-    pub query: Vec<Parameter>,
+    pub(crate) query: Vec<Parameter>,
     /// Whether an unknown query parameter is refused rather than dropped.
-    pub strict_query: bool,
+    pub(crate) strict_query: bool,
     /// Whether the query is forwarded as it is, without validation.
-    pub any_query: bool,
+    pub(crate) any_query: bool,
 }
 
 /// A parameter of a route.
 #[derive(Clone, Debug)]
-pub struct Parameter {
+pub(crate) struct Parameter {
     /// Its name in the path template or the query.
-    pub name: Box<str>,
+    pub(crate) name: Box<str>,
     /// Its type.
-    pub kind: ParameterType,
+    pub(crate) kind: ParameterType,
     /// Its canonical value where the request has none. Path parameters always have
     /// a value.
-    pub default: Option<Box<str>>,
+    pub(crate) default: Option<Box<str>>,
     /// For the OpenAPI document.
-    pub description: Option<Box<str>>,
+    pub(crate) description: Option<Box<str>>,
 }
 
 /// Where a route forwards requests.
 #[derive(Clone, Debug)]
-pub struct UpstreamTarget {
+pub(crate) struct UpstreamTarget {
     /// The upstream's number.
-    pub number: u16,
+    pub(crate) number: u16,
     /// The path at the upstream.
-    pub path: Template,
+    pub(crate) path: Template,
 }
 
 /// How a route's responses relate to blocks.
 #[derive(Clone, Debug, Default)]
-pub struct ChainRules {
+pub(crate) struct ChainRules {
     /// Where responses are pages of a list that are cut from stored windows: the
     /// number of items of a window (`upstream_page`).
-    pub window: Option<NonZeroU32>,
+    pub(crate) window: Option<NonZeroU32>,
     /// The path segments that name a block, a transaction or a ticker.
-    pub segments: ChainSegments,
+    pub(crate) segments: ChainSegments,
     /// Where a transaction's activity is derived from stored windows of its block:
     /// the number of the route with those windows.
-    pub derived_from: Option<u16>,
+    pub(crate) derived_from: Option<u16>,
 }
 
 /// What only the OpenAPI document needs of a route.
 #[derive(Clone, Debug, Default)]
-pub struct RouteDocs {
+pub(crate) struct RouteDocs {
     /// A one-line description.
-    pub summary: Option<Box<str>>,
+    pub(crate) summary: Option<Box<str>>,
     /// The schema of its responses.
-    pub response: ResponseSchema,
+    pub(crate) response: ResponseSchema,
 }
 
 /// The segments of the upstream's path with the first parameter of each type,
 /// counted from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChainSegments {
+pub(crate) struct ChainSegments {
     /// A block.
-    pub block: Option<usize>,
+    pub(crate) block: Option<usize>,
     /// 64 hexadecimal digits, such as a transaction.
-    pub hex64: Option<usize>,
+    pub(crate) hex64: Option<usize>,
     /// A ticker.
-    pub ticker: Option<usize>,
+    pub(crate) ticker: Option<usize>,
 }
 
 impl ChainSegments {
@@ -139,7 +139,7 @@ impl ChainSegments {
 
 /// The methods of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Methods {
+pub(crate) enum Methods {
     /// These.
     Listed(Vec<Method>),
     /// Every method but CONNECT and TRACE, including unknown ones and OPTIONS, with
@@ -169,7 +169,7 @@ impl Methods {
 
 /// Which header fields pass a route, in both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HeaderMode {
+pub(crate) enum HeaderMode {
     /// None of the client's fields are forwarded, and responses have ordgate's own
     /// fields.
     #[default]
@@ -186,7 +186,7 @@ impl HeaderMode {
 
 /// The schema of a route's responses in the OpenAPI document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ResponseSchema {
+pub(crate) enum ResponseSchema {
     /// Any JSON value.
     #[default]
     Json,

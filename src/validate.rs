@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_e
 use regex_lite::Regex;
 
 /// The number of digits of a hash.
-pub const HASH_DIGITS: usize = 64;
+pub(crate) const HASH_DIGITS: usize = 64;
 /// The most digits of a block height as sent, leading zeros included.
 const HEIGHT_DIGITS: usize = 10;
 /// The most UTF-16 code units of a ticker. The reference upstream answers a longer
@@ -40,7 +40,7 @@ static PLAIN: [bool; 256] = {
 
 /// The type of a parameter.
 #[derive(Clone, Debug)]
-pub enum ParameterType {
+pub(crate) enum ParameterType {
     /// 64 hexadecimal digits; canonical in lower case.
     Hex64,
     /// A block: a height (at most 10 digits, within u32; canonical without leading
@@ -78,7 +78,7 @@ pub enum ParameterType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The parameter's name.
-    pub parameter: Box<str>,
+    pub(crate) parameter: Box<str>,
     /// Its value, shortened.
     pub received: Box<str>,
     /// The allowed values.
@@ -87,7 +87,7 @@ pub struct Invalid {
 
 impl Invalid {
     /// A parameter with the value `received`, where only `allowed` is valid.
-    pub fn new(parameter: &str, received: &str, allowed: impl Into<Box<str>>) -> Self {
+    pub(crate) fn new(parameter: &str, received: &str, allowed: impl Into<Box<str>>) -> Self {
         const MAX_CHARACTERS: usize = 80;
         let received = match received.char_indices().nth(MAX_CHARACTERS) {
             Some((end, _)) => format!("{}…", &received[..end]).into(),
@@ -117,7 +117,7 @@ impl ParameterType {
     ///
     /// # Errors
     /// Where the value is invalid; nothing is appended then.
-    pub fn write_canonical(
+    pub(crate) fn write_canonical(
         &self,
         name: &str,
         raw: &str,
@@ -253,7 +253,7 @@ impl fmt::Display for ParameterType {
 /// Percent-decodes once; `None` for a bad escape, for text that is not ASCII before
 /// or not UTF-8 after. A `+` is a space only in a query, as for the reference
 /// upstream.
-pub fn decode(raw: &str, from_query: bool) -> Option<Cow<'_, str>> {
+pub(crate) fn decode(raw: &str, from_query: bool) -> Option<Cow<'_, str>> {
     let bytes = raw.as_bytes();
     let escapes_are_whole = bytes
         .iter()

@@ -59,122 +59,58 @@ pub fn value(time: SystemTime) -> HeaderValue {
 
 /// How much later `later` is than `earlier`; zero if it is not later.
 #[must_use]
-pub fn since(earlier: SystemTime, later: SystemTime) -> Duration {
+pub(crate) fn since(earlier: SystemTime, later: SystemTime) -> Duration {
     later.duration_since(earlier).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    //! Sections are of RFC 9110 where no other is named.
+
     use http::header::{DATE, EXPIRES};
 
     use super::*;
+    use crate::cache::tests_table::{fields, rows};
 
     const WHEN: u64 = 784_111_777;
 
     #[test]
     fn dates_are_read_in_three_formats_and_any_case() {
-        let table = [
-            (
-                "Sun, 06 Nov 1994 08:49:37 GMT",
-                true,
-                "RFC 9110 §5.6.7 IMF-fixdate",
-            ),
-            (
-                "Sunday, 06-Nov-94 08:49:37 GMT",
-                true,
-                "RFC 9110 §5.6.7 rfc850-date",
-            ),
-            (
-                "Sun Nov  6 08:49:37 1994",
-                true,
-                "RFC 9110 §5.6.7 asctime-date",
-            ),
-            (
-                "SUN, 06 Nov 1994 08:49:37 GMT",
-                true,
-                "RFC 9111 §4.2 case-insensitive",
-            ),
-            (
-                "Sun, 06 NOV 1994 08:49:37 GMT",
-                true,
-                "RFC 9111 §4.2 case-insensitive",
-            ),
-            (
-                "Sun, 06 Nov 1994 08:49:37 gMT",
-                true,
-                "RFC 9111 §4.2 case-insensitive",
-            ),
-            (
-                "Sun, 06 Nov 1994 08:49:37 UTC",
-                false,
-                "RFC 9111 §4.2 no zone but GMT",
-            ),
-            (
-                "Sun, 06 Nov 1994 08:49:37 AEST",
-                false,
-                "RFC 9111 §4.2 no zone but GMT",
-            ),
-            (
-                "Sun, 06 Nov 1994 08:49:37 +0000",
-                false,
-                "RFC 9111 §4.2 no zone but GMT",
-            ),
-            (
-                "Sun 06 Nov 1994 08:49:37 GMT",
-                false,
-                "RFC 9110 §5.6.7 grammar",
-            ),
-            (
-                "Sun, 06  Nov  1994 08:49:37 GMT",
-                false,
-                "RFC 9110 §5.6.7 grammar",
-            ),
-            (
-                "Sun, 06 Nov 1994 8:49:37 GMT",
-                false,
-                "RFC 9110 §5.6.7 grammar",
-            ),
-            (
-                "Sun, 06 Nov 1994 08.49.37 GMT",
-                false,
-                "RFC 9110 §5.6.7 grammar",
-            ),
-            ("0", false, "RFC 9111 §5.3"),
-            ("", false, "RFC 9111 §5.3"),
-            (
-                "Sun, 06 Nov 1994 08:49:37 GMT and a good deal more",
-                false,
-                "RFC 9110 §5.6.7",
-            ),
-        ];
-        for (text, valid, section) in table {
-            let expected = valid.then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(WHEN));
+        let table = "
+            date                                               | valid | section
+            Sun, 06 Nov 1994 08:49:37 GMT                      | true  | §5.6.7 IMF-fixdate
+            Sunday, 06-Nov-94 08:49:37 GMT                     | true  | §5.6.7 rfc850-date
+            Sun Nov  6 08:49:37 1994                           | true  | §5.6.7 asctime-date
+            SUN, 06 Nov 1994 08:49:37 GMT                      | true  | RFC 9111 §4.2 case-insensitive
+            Sun, 06 NOV 1994 08:49:37 GMT                      | true  | RFC 9111 §4.2 case-insensitive
+            Sun, 06 Nov 1994 08:49:37 gMT                      | true  | RFC 9111 §4.2 case-insensitive
+            Sun, 06 Nov 1994 08:49:37 UTC                      | false | RFC 9111 §4.2 no zone but GMT
+            Sun, 06 Nov 1994 08:49:37 AEST                     | false | RFC 9111 §4.2 no zone but GMT
+            Sun, 06 Nov 1994 08:49:37 +0000                    | false | RFC 9111 §4.2 no zone but GMT
+            Sun 06 Nov 1994 08:49:37 GMT                       | false | §5.6.7 grammar
+            Sun, 06  Nov  1994 08:49:37 GMT                    | false | §5.6.7 grammar
+            Sun, 06 Nov 1994 8:49:37 GMT                       | false | §5.6.7 grammar
+            Sun, 06 Nov 1994 08.49.37 GMT                      | false | §5.6.7 grammar
+            0                                                  | false | RFC 9111 §5.3
+                                                               | false | RFC 9111 §5.3
+            Sun, 06 Nov 1994 08:49:37 GMT and a good deal more | false | §5.6.7
+        ";
+        for [text, valid, section] in rows(table) {
+            let expected =
+                (valid == "true").then(|| SystemTime::UNIX_EPOCH + Duration::from_secs(WHEN));
             assert_eq!(parse(text.as_bytes()), expected, "{text:?}: {section}");
         }
     }
 
     #[test]
     fn lines_with_different_dates_are_no_date() {
-        let mut headers = HeaderMap::new();
-        headers.append(
-            DATE,
-            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"),
-        );
-        assert!(field(&headers, &DATE).is_some(), "RFC 9110 §6.6.1");
-        headers.append(
-            DATE,
-            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"),
-        );
-        assert!(
-            field(&headers, &DATE).is_some(),
-            "the same twice disputes nothing"
-        );
-        headers.append(
-            DATE,
-            HeaderValue::from_static("Sun, 06 Nov 1994 08:49:38 GMT"),
-        );
-        assert!(field(&headers, &DATE).is_none(), "RFC 9110 §5.3");
-        assert!(field(&headers, &EXPIRES).is_none());
+        const ONE: &str = "date: Sun, 06 Nov 1994 08:49:37 GMT";
+        let has_date = |text: &str| field(&fields(text), &DATE).is_some();
+        assert!(has_date(ONE), "§6.6.1");
+        assert!(has_date(&format!("{ONE} & {ONE}")), "the same twice");
+        let two = format!("{ONE} & date: Sun, 06 Nov 1994 08:49:38 GMT");
+        assert!(!has_date(&two), "§5.3");
+        assert!(field(&fields(ONE), &EXPIRES).is_none());
     }
 
     #[test]

@@ -49,23 +49,23 @@ impl<S> Decision<S> {
 
 /// What of a request takes part in the decision.
 #[derive(Clone, Copy, Debug)]
-pub struct RequestFacts<'r> {
+pub(crate) struct RequestFacts<'r> {
     /// Why no stored response may answer it, whatever is stored
     /// ([`applies`](super::reuse::applies)).
-    pub not_reusable: Option<Forward>,
+    pub(crate) not_reusable: Option<Forward>,
     /// Its cache directives.
-    pub directives: &'r RequestDirectives,
+    pub(crate) directives: &'r RequestDirectives,
     /// Whether it has preconditions that only the origin evaluates (RFC 9111
     /// §4.3.2).
-    pub for_the_origin: bool,
+    pub(crate) for_the_origin: bool,
     /// What is known of the origin.
-    pub origin: Origin,
+    pub(crate) origin: Origin,
 }
 
 impl RequestFacts<'static> {
     /// A request on a route in mode `chain`, `override` or `off`: its fields do
     /// not take part.
-    pub const IGNORED: Self = Self {
+    pub(crate) const IGNORED: Self = Self {
         not_reusable: None,
         directives: &RequestDirectives {
             no_cache: false,
@@ -84,7 +84,7 @@ impl RequestFacts<'static> {
 
 /// By what a stored response is judged.
 #[derive(Clone, Copy, Debug)]
-pub enum Basis<'s> {
+pub(crate) enum Basis<'s> {
     /// Modes `chain` and `override`.
     Route {
         /// How fresh it is now.
@@ -106,7 +106,7 @@ pub enum Basis<'s> {
 /// matches it, or why there is none; it is not called where none may answer.
 /// `basis` returns what decides whether that response may answer.
 #[inline]
-pub fn decide<S>(
+pub(crate) fn decide<S>(
     policy: &Policy,
     request: &RequestFacts<'_>,
     select: impl FnOnce() -> Result<S, Forward>,
@@ -172,7 +172,7 @@ fn by_route(
 
 /// How stale a response may be on a route in mode `respect` whose origin is in
 /// trouble.
-pub const fn stale_bounds(policy: &Policy) -> StaleBounds {
+pub(crate) const fn stale_bounds(policy: &Policy) -> StaleBounds {
     StaleBounds {
         failed: policy.stale_if_error,
         disconnected: policy.stale_if_error,
@@ -183,7 +183,7 @@ pub const fn stale_bounds(policy: &Policy) -> StaleBounds {
 /// alone. Its age is the time since then: RFC 9111 §4.2.3 with an `age` of zero,
 /// since in mode `override` the lifetime counts from the receipt.
 #[inline]
-pub fn freshness_by_time(received: Moment, lifetime: Duration, now: Moment) -> Freshness {
+pub(crate) fn freshness_by_time(received: Moment, lifetime: Duration, now: Moment) -> Freshness {
     let age = now.since(received);
     match lifetime.checked_sub(age) {
         Some(ttl) if !ttl.is_zero() => Freshness::Fresh { ttl },

@@ -10,13 +10,13 @@ pub struct Delta(u32);
 
 impl Delta {
     /// Zero.
-    pub const ZERO: Self = Self(0);
+    pub(crate) const ZERO: Self = Self(0);
     /// The greatest value, 2^31, for all greater numbers (§1.2.2).
-    pub const MAX: Self = Self(1 << 31);
+    pub(crate) const MAX: Self = Self(1 << 31);
 
     /// Reads decimal digits. A number that is too great becomes [`Delta::MAX`].
     #[must_use]
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
             return None;
         }
@@ -29,7 +29,7 @@ impl Delta {
 
     /// From seconds, at most 2^31.
     #[must_use]
-    pub fn from_secs(seconds: u64) -> Self {
+    pub(crate) fn from_secs(seconds: u64) -> Self {
         u32::try_from(seconds).map_or(Self::MAX, |seconds| Self(seconds.min(Self::MAX.0)))
     }
 
@@ -41,7 +41,7 @@ impl Delta {
 
     /// As a duration.
     #[must_use]
-    pub fn duration(self) -> Duration {
+    pub(crate) fn duration(self) -> Duration {
         Duration::from_secs(u64::from(self.0))
     }
 }

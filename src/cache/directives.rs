@@ -33,7 +33,7 @@ pub enum MaxStale {
 impl MaxStale {
     /// Whether a response with this staleness is accepted.
     #[must_use]
-    pub fn accepts(self, staleness: Duration) -> bool {
+    pub(crate) fn accepts(self, staleness: Duration) -> bool {
         match self {
             Self::Any => true,
             Self::Within(limit) => staleness <= limit.duration(),
@@ -137,7 +137,7 @@ pub enum Scope {
 impl Scope {
     /// The fields of the qualified form.
     #[must_use]
-    pub fn fields(&self) -> &[HeaderName] {
+    pub(crate) fn fields(&self) -> &[HeaderName] {
         match self {
             Self::Fields(fields) => fields,
             Self::Absent | Self::Whole => &[],
@@ -172,17 +172,17 @@ pub struct ResponseDirectives {
     /// `no-store` (§5.2.2.5).
     pub no_store: bool,
     /// `no-transform` (§5.2.2.6).
-    pub no_transform: bool,
+    pub(crate) no_transform: bool,
     /// `must-understand` (§5.2.2.3).
-    pub must_understand: bool,
+    pub(crate) must_understand: bool,
     /// `must-revalidate` (§5.2.2.2).
     pub must_revalidate: bool,
     /// `proxy-revalidate` (§5.2.2.8).
-    pub proxy_revalidate: bool,
+    pub(crate) proxy_revalidate: bool,
     /// `public` (§5.2.2.9).
     pub public: bool,
     /// `immutable` (RFC 8246), which has no effect on a shared cache.
-    pub immutable: bool,
+    pub(crate) immutable: bool,
     /// `no-cache` (§5.2.2.4).
     pub no_cache: Scope,
     /// `private` (§5.2.2.7).

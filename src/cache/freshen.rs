@@ -28,7 +28,7 @@ const OF_THE_BYTES: [HeaderName; 7] = [
 
 /// The stored responses that a 304 applies to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Identified {
+pub(crate) enum Identified {
     /// These, by index: [`freshen`] each.
     Stored(Vec<usize>),
     /// The one stored response that was validated, though the 304 names none of
@@ -42,7 +42,7 @@ pub enum Identified {
 /// Identifies the stored responses that a 304 applies to, among those that
 /// matched the request or whose validators it carried (§4.3.4).
 #[must_use]
-pub fn identify(not_modified: &HeaderMap, initial: &[&HeaderMap]) -> Identified {
+pub(crate) fn identify(not_modified: &HeaderMap, initial: &[&HeaderMap]) -> Identified {
     let tag = EntityTag::of(not_modified);
     let modified = date::field(not_modified, &header::LAST_MODIFIED);
     let found = match (tag, modified) {
@@ -97,7 +97,7 @@ fn most_recent(initial: &[&HeaderMap], found: Vec<usize>) -> Vec<usize> {
 /// HEAD, received at the given time (§3.2). Each field of the update replaces
 /// all lines of its name, except hop-by-hop fields and those that describe the
 /// stored bytes. `Date` and `Age` become those of the update.
-pub fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime) {
+pub(crate) fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime) {
     let replaces = |name: &HeaderName| {
         !OF_THE_BYTES.contains(name) && *name != header::TRAILER && !hop::ends_here(name, update)
     };
@@ -114,7 +114,7 @@ pub fn freshen(stored: &mut HeaderMap, update: &HeaderMap, received: SystemTime)
 
 /// What the 200 to a HEAD means for a stored response to GET (§4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeadEffect {
+pub(crate) enum HeadEffect {
     /// It has the same representation: [`freshen`] it.
     Freshen,
     /// Its representation has changed: treat it as stale.
@@ -123,7 +123,7 @@ pub enum HeadEffect {
 
 /// Compares a stored response with the 200 to a HEAD.
 #[must_use]
-pub fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEffect {
+pub(crate) fn head_effect(stored: &HeaderMap, length: u64, head: &HeaderMap) -> HeadEffect {
     let same = |name: HeaderName| match head.get(&name) {
         Some(received) => stored.get(&name) == Some(received),
         None => true,
@@ -155,7 +155,7 @@ const OF_THE_REPRESENTATION: [HeaderName; 8] = [
 /// metadata of the representation, which the client has. `Last-Modified` stays
 /// if it is the only validator.
 #[must_use]
-pub fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
+pub(crate) fn not_modified_fields(stored: &HeaderMap) -> HeaderMap {
     let mut fields = stored.clone();
     for name in &OF_THE_REPRESENTATION {
         fields.remove(name);

@@ -15,11 +15,11 @@ use super::{date, delta::Delta, directives::ResponseDirectives, list::plain, tar
 
 /// How a lifetime is computed where the response states none (§4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heuristic {
+pub(crate) struct Heuristic {
     /// Its share of the time since the last modification, in percent.
-    pub percent: u8,
+    pub(crate) percent: u8,
     /// The longest heuristic lifetime; zero disables it.
-    pub cap: Duration,
+    pub(crate) cap: Duration,
 }
 
 impl Default for Heuristic {
@@ -33,7 +33,7 @@ impl Default for Heuristic {
 
 /// Where a lifetime comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LifetimeSource {
+pub(crate) enum LifetimeSource {
     /// `s-maxage`.
     SMaxage,
     /// `max-age`.
@@ -48,17 +48,17 @@ pub enum LifetimeSource {
 
 /// How long a response is fresh, counted from its generation (§4.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
+pub(crate) struct Lifetime {
     /// Its length.
-    pub duration: Duration,
+    pub(crate) duration: Duration,
     /// Where it comes from.
-    pub source: LifetimeSource,
+    pub(crate) source: LifetimeSource,
 }
 
 impl Lifetime {
     /// The lifetime of a response, for a shared cache.
     #[must_use]
-    pub fn of(
+    pub(crate) fn of(
         status: StatusCode,
         headers: &HeaderMap,
         governing: &Governing,
@@ -120,13 +120,13 @@ fn earliest_expiry(headers: &HeaderMap) -> Option<SystemTime> {
 /// Whether a heuristic lifetime is allowed: the status code is heuristically cacheable, or the response
 /// is marked as cacheable (§4.2.2).
 #[must_use]
-pub fn may_guess(status: StatusCode, directives: &ResponseDirectives) -> bool {
+pub(crate) fn may_guess(status: StatusCode, directives: &ResponseDirectives) -> bool {
     directives.public || heuristically_cacheable(status)
 }
 
 /// The status codes that are heuristically cacheable: RFC 9110 §15.1, and 451 (RFC 7725 §3).
 #[must_use]
-pub fn heuristically_cacheable(status: StatusCode) -> bool {
+pub(crate) fn heuristically_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),
         200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501
@@ -135,7 +135,7 @@ pub fn heuristically_cacheable(status: StatusCode) -> bool {
 
 /// What the age of a stored response is computed from (§4.2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Aging {
+pub(crate) struct Aging {
     corrected_initial_age: Duration,
     response_time: SystemTime,
 }
@@ -143,7 +143,11 @@ pub struct Aging {
 impl Aging {
     /// The age that a response has on arrival.
     #[must_use]
-    pub fn of(headers: &HeaderMap, request_time: SystemTime, response_time: SystemTime) -> Self {
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        request_time: SystemTime,
+        response_time: SystemTime,
+    ) -> Self {
         let generated = date::field(headers, &header::DATE).unwrap_or(response_time);
         // apparent_age = max(0, response_time - date_value), in the seconds that a Date has.
         let apparent_age = Duration::from_secs(date::since(generated, response_time).as_secs());
@@ -157,20 +161,14 @@ impl Aging {
 
     /// The time since the response was generated or validated by its origin.
     #[must_use]
-    pub fn current_age(&self, now: SystemTime) -> Duration {
+    pub(crate) fn current_age(&self, now: SystemTime) -> Duration {
         let resident_time = date::since(self.response_time, now);
         self.corrected_initial_age.saturating_add(resident_time)
     }
 
-    /// When the response arrived.
-    #[must_use]
-    pub fn response_time(&self) -> SystemTime {
-        self.response_time
-    }
-
     /// The value of `Age` in a response made from the stored one (§5.1).
     #[must_use]
-    pub fn field(&self, now: SystemTime) -> HeaderValue {
+    pub(crate) fn field(&self, now: SystemTime) -> HeaderValue {
         HeaderValue::from(Delta::from_secs(self.current_age(now).as_secs()).as_secs())
     }
 }

@@ -36,7 +36,7 @@ const KEPT: [HeaderName; 3] = [header::CACHE_CONTROL, header::CONTENT_LENGTH, he
 
 /// Whether the field is hop-by-hop.
 #[must_use]
-pub fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
+pub(crate) fn ends_here(name: &HeaderName, headers: &HeaderMap) -> bool {
     ALWAYS.contains(name) || PROXY.contains(name) || listed(name, headers)
 }
 
@@ -50,7 +50,7 @@ fn listed(name: &HeaderName, headers: &HeaderMap) -> bool {
 }
 
 /// Removes all hop-by-hop fields.
-pub fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let options: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()
@@ -65,7 +65,7 @@ pub fn strip(headers: &mut HeaderMap) {
 
 /// Adds this hop to `Via` (RFC 9110 §7.6.3), with the version of the received
 /// message and a pseudonym.
-pub fn add_via(headers: &mut HeaderMap, received: Version, pseudonym: &str) {
+pub(crate) fn add_via(headers: &mut HeaderMap, received: Version, pseudonym: &str) {
     let mut value = BytesMut::with_capacity(16);
     value.put_slice(version(received).as_bytes());
     value.put_u8(b' ');
@@ -87,7 +87,7 @@ fn version(version: Version) -> &'static str {
 
 /// Whether the message has already passed this hop (RFC 9110 §7.6.3).
 #[must_use]
-pub fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
+pub(crate) fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
     headers
         .get_all(header::VIA)
         .iter()
@@ -104,6 +104,8 @@ pub fn has_passed(headers: &HeaderMap, pseudonym: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    //! Sections are of RFC 9110 where no other is named.
+
     use super::*;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -117,27 +119,22 @@ mod tests {
     #[test]
     fn hop_by_hop_fields_are_removed() {
         let table: &[(&str, &str, bool, &str)] = &[
-            ("connection", "a, B", false, "RFC 9110 §7.6.1"),
-            ("a", "1", false, "RFC 9110 §7.6.1, listed"),
-            ("b", "1", false, "RFC 9110 §7.6.1, listed in another case"),
-            ("c", "1", true, "RFC 9110 §7.6.1"),
-            ("keep-alive", "5", false, "RFC 9110 §7.6.1"),
-            ("proxy-connection", "close", false, "RFC 9110 §7.6.1"),
-            ("te", "trailers", false, "RFC 9110 §7.6.1"),
-            ("transfer-encoding", "chunked", false, "RFC 9110 §7.6.1"),
-            ("upgrade", "h2c", false, "RFC 9110 §7.6.1"),
-            ("proxy-authenticate", "Basic", false, "RFC 9110 §11.7.1"),
-            ("proxy-authorization", "Basic x", false, "RFC 9110 §11.7.2"),
-            ("proxy-authentication-info", "x", false, "RFC 9110 §11.7.3"),
-            (
-                "cache-control",
-                "no-store",
-                true,
-                "RFC 9110 §7.6.1, never an option",
-            ),
-            ("content-length", "5", true, "RFC 9110 §8.6, framing"),
-            ("host", "a", true, "RFC 9110 §7.2, routing"),
-            ("trailer", "x", true, "RFC 9110 §6.6.2, end-to-end"),
+            ("connection", "a, B", false, "§7.6.1"),
+            ("a", "1", false, "§7.6.1, listed"),
+            ("b", "1", false, "§7.6.1, listed in another case"),
+            ("c", "1", true, "§7.6.1"),
+            ("keep-alive", "5", false, "§7.6.1"),
+            ("proxy-connection", "close", false, "§7.6.1"),
+            ("te", "trailers", false, "§7.6.1"),
+            ("transfer-encoding", "chunked", false, "§7.6.1"),
+            ("upgrade", "h2c", false, "§7.6.1"),
+            ("proxy-authenticate", "Basic", false, "§11.7.1"),
+            ("proxy-authorization", "Basic x", false, "§11.7.2"),
+            ("proxy-authentication-info", "x", false, "§11.7.3"),
+            ("cache-control", "no-store", true, "§7.6.1, never an option"),
+            ("content-length", "5", true, "§8.6, framing"),
+            ("host", "a", true, "§7.2, routing"),
+            ("trailer", "x", true, "§6.6.2, end-to-end"),
         ];
         let mut message = headers(&[("connection", "cache-control,content-length, host, c d, \"")]);
         for (name, value, ..) in table {
@@ -159,11 +156,11 @@ mod tests {
     fn via_gets_one_entry_for_each_hop() {
         let mut message = headers(&[("via", "1.0 fred, HTTP/1.1 p.example.net (x y)")]);
         assert!(!has_passed(&message, "ordgate"));
-        assert!(has_passed(&message, "P.example.net"), "RFC 9110 §7.6.3");
+        assert!(has_passed(&message, "P.example.net"), "§7.6.3");
         add_via(&mut message, Version::HTTP_11, "ordgate");
         add_via(&mut message, Version::HTTP_2, "other");
         let lines: Vec<_> = message.get_all(header::VIA).iter().skip(1).collect();
-        assert_eq!(lines, ["1.1 ordgate", "2 other"], "RFC 9110 §7.6.3");
-        assert!(has_passed(&message, "ordgate"), "RFC 9110 §7.6.3");
+        assert_eq!(lines, ["1.1 ordgate", "2 other"], "§7.6.3");
+        assert!(has_passed(&message, "ordgate"), "§7.6.3");
     }
 }

@@ -13,14 +13,14 @@ use http::{
 /// Whether a method is known to be safe (RFC 9110 §9.2.1, and the IANA registry
 /// for WebDAV's). An unknown method is not.
 #[must_use]
-pub fn is_safe(method: &Method) -> bool {
+pub(crate) fn is_safe(method: &Method) -> bool {
     method.is_safe() || matches!(method.as_str(), "PROPFIND" | "REPORT" | "SEARCH")
 }
 
 /// The path and query of every target to invalidate, the request's own first.
 /// Empty for a safe method or an error.
 #[must_use]
-pub fn targets(
+pub(crate) fn targets(
     method: &Method,
     target: &Uri,
     status: StatusCode,
@@ -44,7 +44,11 @@ pub fn targets(
 /// The target in `Location` or `Content-Location`, if it has the origin of the
 /// request's target. Targets of other origins must not be invalidated (§4.4).
 #[must_use]
-pub fn named_target(target: &Uri, response: &HeaderMap, name: &HeaderName) -> Option<String> {
+pub(crate) fn named_target(
+    target: &Uri,
+    response: &HeaderMap,
+    name: &HeaderName,
+) -> Option<String> {
     let mut lines = response.get_all(name).iter();
     let reference = lines.next()?.to_str().ok()?;
     if lines.next().is_some() {
@@ -55,7 +59,7 @@ pub fn named_target(target: &Uri, response: &HeaderMap, name: &HeaderName) -> Op
 
 /// The path and query of a target.
 #[must_use]
-pub fn path_and_query(target: &Uri) -> String {
+pub(crate) fn path_and_query(target: &Uri) -> String {
     let path = if target.path().is_empty() {
         "/"
     } else {

@@ -38,18 +38,18 @@ impl Key {
     }
 
     /// The whole key, without spare capacity.
-    pub fn into_boxed(self) -> Box<[u8]> {
+    pub(crate) fn into_boxed(self) -> Box<[u8]> {
         self.0.into_boxed_slice()
     }
 
     /// The whole key.
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 }
 
 /// The route's number in a whole key.
-pub fn route_of(key: &[u8]) -> u16 {
+pub(crate) fn route_of(key: &[u8]) -> u16 {
     match key {
         [high, low, ..] => u16::from_be_bytes([*high, *low]),
         _ => 0,
@@ -57,7 +57,7 @@ pub fn route_of(key: &[u8]) -> u16 {
 }
 
 /// The canonical target in a whole key.
-pub fn target_of(key: &[u8]) -> &str {
+pub(crate) fn target_of(key: &[u8]) -> &str {
     let target = key.get(ROUTE..).unwrap_or_default();
     std::str::from_utf8(target).unwrap_or("")
 }

@@ -41,7 +41,7 @@ pub const OUTCOMES: [&str; 5] = ["hit", "stale", "miss", "collapsed", "bypass"];
 
 impl Outcome {
     /// The position of its name in [`OUTCOMES`].
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         match self {
             Self::Hit { ttl } if ttl >= 0 => 0,
             Self::Hit { .. } | Self::StaleIfError { .. } => 1,
@@ -58,7 +58,7 @@ impl Outcome {
 
     /// The value of `cache-status`, with the cache key and a detail where they are
     /// given.
-    pub fn field(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
+    pub(crate) fn field(self, key: Option<&str>, detail: Option<&str>) -> HeaderValue {
         match (self, key, detail) {
             (Self::Hit { ttl }, None, None) => hit(ttl),
             _ => self.write(key, detail),
@@ -134,7 +134,7 @@ static DIGITS: [[u8; 3]; 1000] = {
 };
 
 /// The value of `age`, in whole seconds (RFC 9111 §5.1).
-pub fn age(age: Duration) -> HeaderValue {
+pub(crate) fn age(age: Duration) -> HeaderValue {
     let seconds = age.as_secs();
     // Most ages are small, and a static text has no reference count.
     if seconds < 1000 {
@@ -184,16 +184,12 @@ mod tests {
             stored: false,
             collapsed: true,
         };
+        let beyond_memo = Outcome::Hit {
+            ttl: 7 + MEMO as i64,
+        };
         let rows = [
             (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
-            (
-                Outcome::Hit {
-                    ttl: 7 + MEMO as i64,
-                },
-                None,
-                None,
-                "ordgate; hit; ttl=1031",
-            ),
+            (beyond_memo, None, None, "ordgate; hit; ttl=1031"),
             (Outcome::Hit { ttl: 7 }, None, None, "ordgate; hit; ttl=7"),
             (Outcome::Hit { ttl: -3 }, None, None, "ordgate; hit; ttl=-3"),
             (

@@ -44,7 +44,7 @@ pub enum Mode {
 
 impl Mode {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 4] = [
+    pub(crate) const NAMES: [(&'static str, Self); 4] = [
         ("chain", Self::Chain),
         ("override", Self::Override),
         ("respect", Self::Respect),
@@ -56,16 +56,16 @@ impl Mode {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatusLifetimes {
     /// For one status, such as 404.
-    pub exact: Vec<(StatusCode, Duration)>,
+    pub(crate) exact: Vec<(StatusCode, Duration)>,
     /// For a class: `[1]` is 2xx, `[3]` is 4xx.
-    pub classes: [Option<Duration>; 5],
+    pub(crate) classes: [Option<Duration>; 5],
     /// For a 200 whose `results` is an empty list, which may change at any time.
-    pub empty: Option<Duration>,
+    pub(crate) empty: Option<Duration>,
 }
 
 impl StatusLifetimes {
     /// The freshness lifetime of a response; `None` where it is not stored.
-    pub fn lifetime(&self, status: StatusCode, empty: bool) -> Option<Duration> {
+    pub(crate) fn lifetime(&self, status: StatusCode, empty: bool) -> Option<Duration> {
         if empty && status == StatusCode::OK && self.empty.is_some() {
             return self.empty;
         }

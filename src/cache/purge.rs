@@ -65,11 +65,11 @@ pub enum Purge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// The tip by which it was fetched.
-    pub tip: u16,
+    pub(crate) tip: u16,
     /// The lowest height.
-    pub lowest: u32,
+    pub(crate) lowest: u32,
     /// The highest height.
-    pub highest: u32,
+    pub(crate) highest: u32,
 }
 
 /// The parts of a stored response that purges match.

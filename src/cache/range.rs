@@ -232,13 +232,13 @@ fn coalesce(spans: Vec<ByteRange>) -> Vec<ByteRange> {
 
 /// The `Content-Range` of a single range (§14.4).
 #[must_use]
-pub fn content_range(span: ByteRange, length: u64) -> HeaderValue {
+pub(crate) fn content_range(span: ByteRange, length: u64) -> HeaderValue {
     ascii(format!("bytes {}-{}/{length}", span.first, span.last))
 }
 
 /// The `Content-Range` of a 416 (§15.5.17).
 #[must_use]
-pub fn unsatisfied_range(length: u64) -> HeaderValue {
+pub(crate) fn unsatisfied_range(length: u64) -> HeaderValue {
     ascii(format!("bytes */{length}"))
 }
 
@@ -260,7 +260,7 @@ pub fn single_fields(stored: &HeaderMap, span: ByteRange, length: u64) -> Header
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipart {
     /// `multipart/byteranges` with its boundary.
-    pub content_type: HeaderValue,
+    pub(crate) content_type: HeaderValue,
     /// The length of the whole content.
     pub length: u64,
     /// The parts in order: the text before the bytes of a range, and the range.

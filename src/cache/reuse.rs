@@ -21,18 +21,17 @@ use super::{
 
 /// What of a stored response decides whether it may be reused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredFacts {
+pub(crate) struct StoredFacts {
     directives: ResponseDirectives,
     lifetime: Lifetime,
     aging: Aging,
-    invalidated: bool,
 }
 
 impl StoredFacts {
     /// Reads a response that was requested, or freshened, at `request_time` and arrived at
     /// `response_time`.
     #[must_use]
-    pub fn of(
+    pub(crate) fn of(
         status: StatusCode,
         headers: &HeaderMap,
         targets: &TargetList,
@@ -45,48 +44,42 @@ impl StoredFacts {
             lifetime: Lifetime::of(status, headers, &governing, response_time, heuristic),
             aging: Aging::of(headers, request_time, response_time),
             directives: governing.directives,
-            invalidated: false,
         }
     }
 
     /// The cache directives that govern it.
     #[must_use]
-    pub fn directives(&self) -> &ResponseDirectives {
+    pub(crate) fn directives(&self) -> &ResponseDirectives {
         &self.directives
     }
 
     /// How long it is fresh.
     #[must_use]
-    pub fn lifetime(&self) -> Lifetime {
+    pub(crate) fn lifetime(&self) -> Lifetime {
         self.lifetime
     }
 
     /// What its age is computed from.
     #[must_use]
-    pub fn aging(&self) -> Aging {
+    pub(crate) fn aging(&self) -> Aging {
         self.aging
     }
 
     /// Whether it is fresh (§4.2): its lifetime exceeds its age.
     #[must_use]
-    pub fn is_fresh(&self, now: SystemTime) -> bool {
+    pub(crate) fn is_fresh(&self, now: SystemTime) -> bool {
         self.lifetime.duration > self.aging.current_age(now)
     }
 
     /// Seconds of freshness left, negative when it is stale: the `ttl` of `Cache-Status`.
     #[must_use]
-    pub fn ttl(&self, now: SystemTime) -> i64 {
+    pub(crate) fn ttl(&self, now: SystemTime) -> i64 {
         let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
         whole(self.lifetime.duration).saturating_sub(whole(self.aging.current_age(now)))
     }
 
-    /// Marks it as invalid: it must be validated before any further use (§4.4).
-    pub fn invalidate(&mut self) {
-        self.invalidated = true;
-    }
-
     /// Makes it stale from now on (§4.3.5: a response to HEAD describes another representation).
-    pub fn make_stale(&mut self) {
+    pub(crate) fn make_stale(&mut self) {
         self.lifetime.duration = Duration::ZERO;
     }
 }
@@ -105,7 +98,7 @@ pub enum Origin {
 impl Origin {
     /// The state of an origin that answered with this status code (RFC 5861 §4).
     #[must_use]
-    pub fn after(status: StatusCode) -> Self {
+    pub(crate) fn after(status: StatusCode) -> Self {
         if matches!(status.as_u16(), 500 | 502 | 503 | 504) {
             Self::Failed
         } else {
@@ -117,11 +110,11 @@ impl Origin {
 /// How stale a response may be when the origin is in trouble and no directive sets a bound: the route's
 /// `stale_if_error`, which §4.2.4 accepts as permission. Zero forbids it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StaleBounds {
+pub(crate) struct StaleBounds {
     /// When the origin answers with a server error.
-    pub failed: Duration,
+    pub(crate) failed: Duration,
     /// When it does not answer.
-    pub disconnected: Duration,
+    pub(crate) disconnected: Duration,
 }
 
 /// Why a stored response may answer a request.
@@ -141,7 +134,7 @@ pub enum Reuse {
 ///
 /// # Errors
 /// Why not: its method is neither GET nor HEAD, or it has content, which is not part of the cache key.
-pub fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forward> {
+pub(crate) fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forward> {
     if !matches!(*method, Method::GET | Method::HEAD) {
         return Err(Forward::Method);
     }
@@ -155,7 +148,7 @@ pub fn applies(method: &Method, request: &HeaderMap) -> Result<(), Forward> {
 /// Whether a request announces content. Content of a GET has no defined meaning (RFC 9110 §9.3.1), but
 /// an origin may answer differently because of it.
 #[must_use]
-pub fn has_content(request: &HeaderMap) -> bool {
+pub(crate) fn has_content(request: &HeaderMap) -> bool {
     request.contains_key(header::TRANSFER_ENCODING)
         || request
             .get(header::CONTENT_LENGTH)
@@ -166,7 +159,7 @@ pub fn has_content(request: &HeaderMap) -> bool {
 ///
 /// # Errors
 /// Why it may not before it has been validated.
-pub fn may_reuse(
+pub(crate) fn may_reuse(
     request: &RequestDirectives,
     stored: &StoredFacts,
     now: SystemTime,
@@ -177,7 +170,7 @@ pub fn may_reuse(
     let lifetime = stored.lifetime.duration;
     // §4: no-cache demands successful validation even of a fresh response; so does an invalidation
     // (§4.4).
-    if stored.directives.no_cache == Scope::Whole || stored.invalidated {
+    if stored.directives.no_cache == Scope::Whole {
         return Err(Forward::Stale);
     }
     let is_fresh = lifetime > age;

@@ -71,7 +71,7 @@ pub struct CacheStatus<'a> {
 
 impl CacheStatus<'_> {
     /// Writes the list member, for the cache called `name`.
-    pub fn write(&self, name: &str, out: &mut BytesMut) {
+    pub(crate) fn write(&self, name: &str, out: &mut BytesMut) {
         bare(name, out);
         match (self.hit, self.forward) {
             (true, _) => out.put_slice(b"; hit"),
@@ -112,7 +112,7 @@ impl CacheStatus<'_> {
 
     /// The list member as a field value.
     #[must_use]
-    pub fn value(&self, name: &str) -> HeaderValue {
+    pub(crate) fn value(&self, name: &str) -> HeaderValue {
         let mut out = BytesMut::with_capacity(64);
         self.write(name, &mut out);
         shared(out.freeze())
@@ -181,6 +181,8 @@ fn integer(number: i64, out: &mut BytesMut) {
 
 #[cfg(test)]
 mod tests {
+    //! Sections are of RFC 9211 where no other is named.
+
     use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
     use sfv::{FieldType, List, Parser};
 
@@ -189,47 +191,27 @@ mod tests {
     #[test]
     fn members_of_the_list() {
         let none = CacheStatus::default();
+        let hit = CacheStatus { hit: true, ..none };
+        let hit_for = |seconds| CacheStatus {
+            ttl: Some(seconds),
+            ..hit
+        };
         let forward = |reason| CacheStatus {
             forward: Some(reason),
             ..none
         };
         let table = [
+            (hit_for(376), "ordgate; hit; ttl=376", "§2.1"),
+            (hit_for(-412), "ordgate; hit; ttl=-412", "§2.4"),
+            (hit_for(0), "ordgate; hit; ttl=0", "§2.4"),
             (
                 CacheStatus {
-                    hit: true,
-                    ttl: Some(376),
-                    ..none
-                },
-                "ordgate; hit; ttl=376",
-                "RFC 9211 §2.1",
-            ),
-            (
-                CacheStatus {
-                    hit: true,
-                    ttl: Some(-412),
-                    ..none
-                },
-                "ordgate; hit; ttl=-412",
-                "RFC 9211 §2.4",
-            ),
-            (
-                CacheStatus {
-                    hit: true,
-                    ttl: Some(0),
-                    ..none
-                },
-                "ordgate; hit; ttl=0",
-                "RFC 9211 §2.4",
-            ),
-            (
-                CacheStatus {
-                    hit: true,
                     forward: Some(Forward::Stale),
                     stored: true,
-                    ..none
+                    ..hit
                 },
                 "ordgate; hit",
-                "RFC 9211 §2.2, never beside hit",
+                "§2.2, never beside hit",
             ),
             (
                 CacheStatus {
@@ -238,7 +220,7 @@ mod tests {
                     ..forward(Forward::UriMiss)
                 },
                 "ordgate; fwd=uri-miss; stored; collapsed",
-                "RFC 9211 §2.5, §2.6",
+                "§2.5, §2.6",
             ),
             (
                 CacheStatus {
@@ -247,61 +229,44 @@ mod tests {
                     ..forward(Forward::Stale)
                 },
                 "ordgate; fwd=stale; fwd-status=304; ttl=9",
-                "RFC 9211 §2.3",
-            ),
-            (
-                forward(Forward::VaryMiss),
-                "ordgate; fwd=vary-miss",
-                "RFC 9211 §2.2",
-            ),
-            (
-                forward(Forward::Request),
-                "ordgate; fwd=request",
-                "RFC 9211 §2.2",
-            ),
-            (
-                forward(Forward::Method),
-                "ordgate; fwd=method",
-                "RFC 9211 §2.2",
-            ),
-            (
-                forward(Forward::Bypass),
-                "ordgate; fwd=bypass",
-                "RFC 9211 §2.2",
-            ),
-            (
-                forward(Forward::Partial),
-                "ordgate; fwd=partial",
-                "RFC 9211 §2.2",
+                "§2.3",
             ),
             (
                 CacheStatus {
                     key: Some("/a?b=\"c\""),
                     detail: Some("MEMORY"),
-                    hit: true,
-                    ..none
+                    ..hit
                 },
                 "ordgate; hit; key=\"/a?b=\\\"c\\\"\"; detail=MEMORY",
-                "RFC 9211 §2.7, §2.8",
+                "§2.7, §2.8",
             ),
             (
                 CacheStatus {
                     key: Some("abc"),
-                    hit: true,
-                    ..none
+                    ..hit
                 },
                 "ordgate; hit; key=\"abc\"",
-                "RFC 9211 §2.7, a String always",
+                "§2.7, a String always",
             ),
-            (none, "ordgate", "RFC 9211 §2"),
+            (none, "ordgate", "§2"),
         ];
         for (status, expected, section) in table {
             assert_eq!(status.value("ordgate"), expected, "{section}");
         }
+        for (reason, name) in [
+            (Forward::VaryMiss, "vary-miss"),
+            (Forward::Request, "request"),
+            (Forward::Method, "method"),
+            (Forward::Bypass, "bypass"),
+            (Forward::Partial, "partial"),
+        ] {
+            let expected = format!("ordgate; fwd={name}");
+            assert_eq!(forward(reason).value("ordgate"), expected, "§2.2");
+        }
         assert_eq!(
             none.value("edge cache 1"),
             "\"edge cache 1\"",
-            "RFC 9211 §2, a String"
+            "§2, a String"
         );
     }
 
@@ -315,7 +280,7 @@ mod tests {
         }
         .append("ordgate", &mut headers);
         let lines: Vec<_> = headers.get_all(CACHE_STATUS).iter().collect();
-        assert_eq!(lines, ["origin; hit", "ordgate; hit"], "RFC 9211 §2");
+        assert_eq!(lines, ["origin; hit", "ordgate; hit"], "§2");
     }
 
     proptest! {

@@ -21,7 +21,7 @@ use super::{
 
 /// Why a response is not stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum NotStored {
+pub(crate) enum NotStored {
     /// Responses to this method are not stored (§3).
     Method,
     /// The request was a GET with content, which is part of no cache key (RFC
@@ -72,31 +72,31 @@ pub enum SetCookie {
 
 impl SetCookie {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 2] =
+    pub(crate) const NAMES: [(&'static str, Self); 2] =
         [("explicit", Self::Explicit), ("never", Self::Never)];
 }
 
 /// A request and its answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Exchange<'a> {
+pub(crate) struct Exchange<'a> {
     /// The request's method.
-    pub method: &'a Method,
+    pub(crate) method: &'a Method,
     /// The request's target URI, with scheme and authority.
-    pub target: &'a Uri,
+    pub(crate) target: &'a Uri,
     /// The request's fields, as the origin received them.
-    pub request: &'a HeaderMap,
+    pub(crate) request: &'a HeaderMap,
     /// The request's directives.
-    pub directives: &'a RequestDirectives,
+    pub(crate) directives: &'a RequestDirectives,
     /// The answer's status code.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The answer's fields.
-    pub response: &'a HeaderMap,
+    pub(crate) response: &'a HeaderMap,
     /// The directives that govern the answer.
-    pub governing: &'a Governing,
+    pub(crate) governing: &'a Governing,
     /// When the answer was received.
-    pub received: SystemTime,
+    pub(crate) received: SystemTime,
     /// How `Set-Cookie` is treated.
-    pub set_cookie: SetCookie,
+    pub(crate) set_cookie: SetCookie,
 }
 
 /// Whether the response may be stored, for later GET and HEAD requests for the
@@ -105,7 +105,7 @@ pub struct Exchange<'a> {
 /// # Errors
 ///
 /// The first reason against it, in the order of the RFC.
-pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
+pub(crate) fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
     let directives = &exchange.governing.directives;
     let explicit = explicit_expiration(exchange);
     // §3: the request method is understood by the cache.
@@ -158,7 +158,7 @@ pub fn storable(exchange: &Exchange<'_>) -> Result<(), NotStored> {
 /// explicit freshness or by `public`. One that must always be validated is
 /// validated for each client.
 #[must_use]
-pub fn is_for_everyone(
+pub(crate) fn is_for_everyone(
     status: StatusCode,
     response: &HeaderMap,
     governing: &Governing,
@@ -239,7 +239,7 @@ fn understood(status: StatusCode) -> bool {
 /// proxy fields, the fields that `private` and `no-cache` name, and `Trailer`,
 /// because trailers are not stored.
 #[must_use]
-pub fn stored_fields(response: &HeaderMap, directives: &ResponseDirectives) -> HeaderMap {
+pub(crate) fn stored_fields(response: &HeaderMap, directives: &ResponseDirectives) -> HeaderMap {
     let mut stored = response.clone();
     hop::strip(&mut stored);
     stored.remove(header::TRAILER);

@@ -266,7 +266,7 @@ impl<A: Attachment> Store<A> {
     }
 
     /// How many purges there have been.
-    pub fn purges(&self) -> u64 {
+    pub(crate) fn purges(&self) -> u64 {
         self.purges.last()
     }
 
@@ -447,7 +447,7 @@ pub struct Size {
     /// Their weight, in bytes.
     pub bytes: u64,
     /// The bound on `bytes`.
-    pub max_bytes: u64,
+    pub(crate) max_bytes: u64,
 }
 
 #[cfg(test)]

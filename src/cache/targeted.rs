@@ -21,7 +21,7 @@ pub struct TargetList(Box<[HeaderName]>);
 impl TargetList {
     /// The field of this deployment, if any, then `CDN-Cache-Control`.
     #[must_use]
-    pub fn new(own: Option<HeaderName>) -> Self {
+    pub(crate) fn new(own: Option<HeaderName>) -> Self {
         let cdn = HeaderName::from_static("cdn-cache-control");
         Self(
             own.into_iter()
@@ -113,207 +113,76 @@ fn apply(directives: &mut ResponseDirectives, name: &str, entry: &ListEntry) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::cache::{delta::Delta, directives::Scope};
+    //! Sections are of RFC 9213 where no other is named.
 
-    fn response(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        fields
-            .iter()
-            .map(|(name, value)| {
-                (
-                    HeaderName::from_static(name),
-                    HeaderValue::from_static(value),
-                )
-            })
-            .collect()
-    }
+    use super::*;
+    use crate::cache::tests_table::{fields, rows};
+    use crate::cache::{delta::Delta, directives::Scope};
 
     #[test]
     fn the_first_valid_target_governs() {
-        const CC: &str = "cache-control";
-        const CDN: &str = "cdn-cache-control";
-        const OWN: &str = "ordgate-cache-control";
-        // What governs: max-age in seconds, and whether it was targeted.
-        type Row = (
-            &'static [(&'static str, &'static str)],
-            Option<u32>,
-            bool,
-            &'static str,
-        );
-        let table: &[Row] = &[
-            (
-                &[(CC, "max-age=1"), (CDN, "max-age=60")],
-                Some(60),
-                true,
-                "RFC 9213 §2.2",
-            ),
-            (
-                &[(CC, "no-store"), (CDN, "max-age=60")],
-                Some(60),
-                true,
-                "RFC 9213 §2.2",
-            ),
-            (
-                &[(OWN, "max-age=5"), (CDN, "max-age=60")],
-                Some(5),
-                true,
-                "RFC 9213 §2.2 order",
-            ),
-            (
-                &[(OWN, "max-age=&"), (CDN, "max-age=60")],
-                Some(60),
-                true,
-                "RFC 9213 §2.2 invalid",
-            ),
-            (
-                &[(OWN, ""), (CDN, "max-age=60")],
-                Some(60),
-                true,
-                "RFC 9213 §2.2 empty",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "")],
-                Some(1),
-                false,
-                "RFC 9213 §2.2 empty",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "max-age=60, &&&")],
-                Some(1),
-                false,
-                "RFC 9213 §2.2 invalid",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "max-age =60")],
-                Some(1),
-                false,
-                "RFC 9651 §4.2.2",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "max-age= 60")],
-                Some(1),
-                false,
-                "RFC 9651 §4.2.2",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "MAX-AGE=60")],
-                Some(1),
-                false,
-                "RFC 9651 §3.1.2, keys are lower-case",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "max-age=60,")],
-                Some(1),
-                false,
-                "RFC 9651 §4.2.2, trailing comma",
-            ),
-            (
-                &[(CC, "max-age=1"), (CDN, "none")],
-                None,
-                true,
-                "RFC 9213 §3.1, unknown is not empty",
-            ),
-            (
-                &[(CDN, "max-age=60;foo=bar")],
-                Some(60),
-                true,
-                "RFC 9213 §2.1, parameters are ignored",
-            ),
-            (
-                &[(CDN, "max-age=60, max-age=5")],
-                Some(5),
-                true,
-                "RFC 9651 §4.2.2, the last wins",
-            ),
-            (
-                &[(CDN, "max-age=5, max-age=60")],
-                Some(60),
-                true,
-                "RFC 9651 §4.2.2, the last wins",
-            ),
-            (
-                &[(CDN, "max-age=\"60\"")],
-                Some(0),
-                true,
-                "RFC 9213 §2.1, another type",
-            ),
-            (
-                &[(CDN, "max-age=60.5")],
-                Some(0),
-                true,
-                "RFC 9213 §2.1, another type",
-            ),
-            (&[(CDN, "max-age=-1")], Some(0), true, "RFC 9111 §4.2.1"),
-            (&[(CDN, "max-age")], Some(0), true, "RFC 9111 §4.2.1"),
-            (
-                &[(CDN, "max-age=(60)")],
-                Some(0),
-                true,
-                "RFC 9213 §2.1, another type",
-            ),
-            (
-                &[(CDN, "max-age=99999999999")],
-                Some(1 << 31),
-                true,
-                "RFC 9111 §1.2.2",
-            ),
-            (
-                &[(CDN, "foo"), (CDN, "max-age=60")],
-                Some(60),
-                true,
-                "RFC 9651 §4.2, several lines",
-            ),
-        ];
-        let targets = TargetList::new(Some(HeaderName::from_static(OWN)));
-        for (fields, max_age, targeted, section) in table {
-            let mut headers = HeaderMap::new();
-            for (name, value) in *fields {
-                headers.append(*name, HeaderValue::from_static(value));
-            }
-            let governing = targets.governing(&headers);
+        // What governs: its max-age, and whether it was targeted.
+        let table = r#"
+            fields                                                           | max-age    | targeted | section
+            cache-control: max-age=1 & cdn-cache-control: max-age=60         | 60         | true     | §2.2
+            cache-control: no-store & cdn-cache-control: max-age=60          | 60         | true     | §2.2
+            ordgate-cache-control: max-age=5 & cdn-cache-control: max-age=60 | 5          | true     | §2.2 order
+            ordgate-cache-control: max-age=& & cdn-cache-control: max-age=60 | 60         | true     | §2.2 invalid
+            ordgate-cache-control: & cdn-cache-control: max-age=60           | 60         | true     | §2.2 empty
+            cache-control: max-age=1 & cdn-cache-control:                    | 1          | false    | §2.2 empty
+            cache-control: max-age=1 & cdn-cache-control: max-age=60, &&&    | 1          | false    | §2.2 invalid
+            cache-control: max-age=1 & cdn-cache-control: max-age =60        | 1          | false    | RFC 9651 §4.2.2
+            cache-control: max-age=1 & cdn-cache-control: max-age= 60        | 1          | false    | RFC 9651 §4.2.2
+            cache-control: max-age=1 & cdn-cache-control: MAX-AGE=60         | 1          | false    | RFC 9651 §3.1.2, keys are lower-case
+            cache-control: max-age=1 & cdn-cache-control: max-age=60,        | 1          | false    | RFC 9651 §4.2.2, trailing comma
+            cache-control: max-age=1 & cdn-cache-control: none               | none       | true     | §3.1, unknown is not empty
+            cdn-cache-control: max-age=60;foo=bar                            | 60         | true     | §2.1, parameters are ignored
+            cdn-cache-control: max-age=60, max-age=5                         | 5          | true     | RFC 9651 §4.2.2, the last wins
+            cdn-cache-control: max-age=5, max-age=60                         | 60         | true     | RFC 9651 §4.2.2, the last wins
+            cdn-cache-control: max-age="60"                                  | 0          | true     | §2.1, another type
+            cdn-cache-control: max-age=60.5                                  | 0          | true     | §2.1, another type
+            cdn-cache-control: max-age=-1                                    | 0          | true     | RFC 9111 §4.2.1
+            cdn-cache-control: max-age                                       | 0          | true     | RFC 9111 §4.2.1
+            cdn-cache-control: max-age=(60)                                  | 0          | true     | §2.1, another type
+            cdn-cache-control: max-age=99999999999                           | 2147483648 | true     | RFC 9111 §1.2.2
+            cdn-cache-control: foo & cdn-cache-control: max-age=60           | 60         | true     | RFC 9651 §4.2, several lines
+        "#;
+        let own = HeaderName::from_static("ordgate-cache-control");
+        let targets = TargetList::new(Some(own));
+        for [text, max_age, targeted, section] in rows(table) {
+            let governing = targets.governing(&fields(text));
             let found = governing.directives.max_age.map(Delta::as_secs);
-            assert_eq!(
-                (found, governing.targeted),
-                (*max_age, *targeted),
-                "{fields:?}: {section}"
-            );
+            assert_eq!(found, max_age.parse().ok(), "{text}: {section}");
+            let is_targeted = targeted == "true";
+            assert_eq!(governing.targeted, is_targeted, "{text}: {section}");
         }
     }
 
     #[test]
     fn restrictions_of_another_type_still_restrict() {
-        let of = |value| {
-            TargetList::default()
-                .governing(&response(&[("cdn-cache-control", value)]))
-                .directives
+        let of = |value: &str| {
+            let response = fields(&format!("cdn-cache-control: {value}"));
+            TargetList::default().governing(&response).directives
         };
         assert!(of("no-store").no_store, "RFC 9111 §5.2.2.5");
-        assert!(of("no-store=?0").no_store, "RFC 9213 §2.1");
-        assert!(!of("public=?0").public, "RFC 9213 §2.1");
-        assert!(!of("public=1").public, "RFC 9213 §2.1");
+        assert!(of("no-store=?0").no_store, "§2.1");
+        assert!(!of("public=?0").public, "§2.1");
+        assert!(!of("public=1").public, "§2.1");
         assert_eq!(of("private").private, Scope::Whole, "RFC 9111 §5.2.2.7");
         assert_eq!(
             of("private=a").private,
             Scope::Whole,
-            "RFC 9213 §2.1: a Token is no String"
+            "§2.1: a Token is no String"
         );
-        assert_eq!(of("private=\"a\"").private.fields(), ["a"], "RFC 9213 §2.1");
-        assert_eq!(of("no-cache=5").no_cache, Scope::Whole, "RFC 9213 §2.1");
+        assert_eq!(of("private=\"a\"").private.fields(), ["a"], "§2.1");
+        assert_eq!(of("no-cache=5").no_cache, Scope::Whole, "§2.1");
     }
 
     #[test]
     fn without_targets_cache_control_governs() {
-        let headers = response(&[
-            ("cache-control", "max-age=1"),
-            ("cdn-cache-control", "max-age=60"),
-        ]);
+        let headers = fields("cache-control: max-age=1 & cdn-cache-control: max-age=60");
         let governing = TargetList::none().governing(&headers);
-        assert_eq!(
-            (
-                governing.directives.max_age.map(Delta::as_secs),
-                governing.targeted
-            ),
-            (Some(1), false)
-        );
+        let max_age = governing.directives.max_age.map(Delta::as_secs);
+        assert_eq!((max_age, governing.targeted), (Some(1), false));
     }
 }

@@ -13,19 +13,19 @@ use super::vary::{Nominated, SecondaryKey};
 #[derive(Clone, Debug)]
 pub struct Variant {
     /// The upstream's status.
-    pub status: StatusCode,
+    pub(crate) status: StatusCode,
     /// The stored fields, without those of the connection.
-    pub fields: HeaderMap,
+    pub(crate) fields: HeaderMap,
     /// The whole body.
-    pub body: Bytes,
+    pub(crate) body: Bytes,
     /// The request fields that its `Vary` nominates.
-    pub nominated: Nominated,
+    pub(crate) nominated: Nominated,
     /// The values that its request had in those fields.
-    pub secondary: SecondaryKey,
+    pub(crate) secondary: SecondaryKey,
     /// The facts that decide its reuse.
-    pub reuse: reuse::StoredFacts,
+    pub(crate) reuse: reuse::StoredFacts,
     /// When it was received.
-    pub received: SystemTime,
+    pub(crate) received: SystemTime,
 }
 
 impl Variant {

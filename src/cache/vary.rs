@@ -92,7 +92,7 @@ impl Nominated {
     /// Whether a request has the same value in one field as the key's request,
     /// or the field is not nominated.
     #[must_use]
-    pub fn agrees_on(
+    pub(crate) fn agrees_on(
         &self,
         name: &HeaderName,
         key: &SecondaryKey,
@@ -118,7 +118,7 @@ impl SecondaryKey {
     /// The bytes of the key, which contain only the values of the nominated
     /// fields.
     #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 

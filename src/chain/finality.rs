@@ -14,7 +14,7 @@ use serde::Serialize;
 /// A finality class. Ascending: a response made of others has the lowest of their
 /// classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub(crate) enum Class {
     /// An empty list or any 4xx: a result may appear at any moment.
     Absent,
     /// Any block may change it.
@@ -28,7 +28,7 @@ pub enum Class {
 
 impl Class {
     /// Its name in logs, metrics and documents.
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Absent => "absent",
             Self::Live => "live",
@@ -38,7 +38,7 @@ impl Class {
     }
 
     /// Whether its freshness ends with the epoch in which it was fetched.
-    pub const fn ends_with_epoch(self) -> bool {
+    pub(crate) const fn ends_with_epoch(self) -> bool {
         match self {
             Self::Absent | Self::Live | Self::Recent => true,
             Self::Final => false,
@@ -48,31 +48,31 @@ impl Class {
 
 /// When blocks are final, and how long answers are fresh.
 #[derive(Clone, Debug, Serialize)]
-pub struct FinalitySettings {
+pub(crate) struct FinalitySettings {
     /// A block this far below the tip is final.
-    pub final_depth: u32,
+    pub(crate) final_depth: u32,
     /// Freshness lifetime of `final`.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub final_ttl: Duration,
+    pub(crate) final_ttl: Duration,
     /// Freshness lifetime of `recent` and `live` where no tip is known.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub recent_ttl: Duration,
+    pub(crate) recent_ttl: Duration,
     /// Freshness lifetime of `live`, whatever the epoch: the reference upstream
     /// changes a token's body before its tip moves. Once this time has passed after
     /// a new tip, one check may extend the freshness of all live answers of a tip
     /// ([`LiveChecks`](super::live_checks::LiveChecks)), up to
     /// [`MOST_LIVE_TTLS`](super::live_checks::MOST_LIVE_TTLS) times this.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub live_ttl: Duration,
+    pub(crate) live_ttl: Duration,
     /// Freshness lifetime of `absent`: clients poll for what is not indexed yet.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub absent_ttl: Duration,
+    pub(crate) absent_ttl: Duration,
 }
 
 impl FinalitySettings {
     /// Whether responses stored under other settings may be kept under these:
     /// nothing would be final later, or be fresh for a shorter time.
-    pub fn keep(&self, before: &Self) -> bool {
+    pub(crate) fn keep(&self, before: &Self) -> bool {
         self.final_depth <= before.final_depth
             && self.final_ttl >= before.final_ttl
             && self.recent_ttl >= before.recent_ttl
@@ -82,7 +82,7 @@ impl FinalitySettings {
 
     /// The longest freshness lifetime of a class. `recent` is fresh until its epoch
     /// ends.
-    pub const fn lifetime(&self, class: Class) -> Duration {
+    pub(crate) const fn lifetime(&self, class: Class) -> Duration {
         match class {
             Class::Absent => self.absent_ttl,
             Class::Live => self.live_ttl,
@@ -105,7 +105,7 @@ impl Default for FinalitySettings {
 
 /// What an answer contains, as far as finality depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// Items of one transaction or block, which do not change while that block is in
     /// the chain.
     Confirmed {
@@ -122,7 +122,7 @@ pub enum Content {
 }
 
 /// The class of an answer; `tip` is the height of the tip where it is certain.
-pub const fn classify(content: Content, tip: Option<u32>, final_depth: u32) -> Class {
+pub(crate) const fn classify(content: Content, tip: Option<u32>, final_depth: u32) -> Class {
     match content {
         Content::Confirmed { height } if is_deep(height, tip, final_depth) => Class::Final,
         Content::Confirmed { .. } => Class::Recent,
@@ -135,7 +135,7 @@ pub const fn classify(content: Content, tip: Option<u32>, final_depth: u32) -> C
 }
 
 /// Whether a height is `final_depth` or more below the tip.
-pub const fn is_deep(height: u32, tip: Option<u32>, final_depth: u32) -> bool {
+pub(crate) const fn is_deep(height: u32, tip: Option<u32>, final_depth: u32) -> bool {
     match tip {
         Some(tip) => match tip.checked_sub(height) {
             Some(depth) => depth >= final_depth,

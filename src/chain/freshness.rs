@@ -11,7 +11,7 @@ use crate::clock::Moment;
 
 /// Whether a stored response may be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Freshness {
+pub(crate) enum Freshness {
     /// It is fresh.
     Fresh {
         /// The freshness that is left, as far as clients can rely on it.

@@ -12,13 +12,13 @@ use super::finality::FinalitySettings;
 pub struct Settings {
     /// Final depth and freshness lifetimes.
     #[serde(flatten)]
-    pub times: FinalitySettings,
+    pub(crate) times: FinalitySettings,
     /// The most heights whose hash is remembered, for each tip.
-    pub index_blocks: usize,
+    pub(crate) index_blocks: usize,
     /// The fewest leading zeros of a block hash that clients may request; 0 to 64.
-    pub hash_zeros: u8,
+    pub(crate) hash_zeros: u8,
     /// What is fetched before clients request it.
-    pub look_ahead: LookAhead,
+    pub(crate) look_ahead: LookAhead,
     /// How tips are probed. The last ones have no status path: they are for routes
     /// whose indexer has none, one for each upstream.
     #[serde(skip)]
@@ -29,14 +29,14 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LookAhead {
     /// Whether the next window is fetched for a client that pages through a list.
-    pub next_window: bool,
+    pub(crate) next_window: bool,
     /// How many frequently used responses are fetched again when an epoch begins.
-    pub refresh: u32,
+    pub(crate) refresh: u32,
 }
 
 impl LookAhead {
     /// Whether anything is fetched ahead.
-    pub const fn is_on(self) -> bool {
+    pub(crate) const fn is_on(self) -> bool {
         self.next_window || self.refresh > 0
     }
 }
@@ -52,22 +52,22 @@ pub struct TipSource {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<Box<str>>,
     /// The member of the status (a JSON object) that is the tip's height.
-    pub height: Box<str>,
+    pub(crate) height: Box<str>,
     /// The time from one probe to the next.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub every: Duration,
+    pub(crate) every: Duration,
     /// The number of its upstream.
     #[serde(skip)]
-    pub upstream: u16,
+    pub(crate) upstream: u16,
     /// The upstream's name.
     #[serde(rename = "upstream")]
-    pub upstream_name: Box<str>,
+    pub(crate) upstream_name: Box<str>,
 }
 
 impl TipSource {
     /// How long a tip counts as known after the last successful probe was sent: one
     /// probe may fail.
-    pub const fn patience(&self) -> Duration {
+    pub(crate) const fn patience(&self) -> Duration {
         self.every.saturating_mul(2)
     }
 

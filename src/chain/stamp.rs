@@ -10,15 +10,15 @@ use crate::clock::Moment;
 
 /// The relation of a stored response to the chain.
 #[derive(Debug)]
-pub struct ChainStamp {
+pub(crate) struct ChainStamp {
     /// Its class.
-    pub class: Class,
+    pub(crate) class: Class,
     /// The number of its indexer's tip.
-    pub tip: u16,
+    pub(crate) tip: u16,
     /// The lowest height that it mentions; above `highest` where it mentions none.
-    pub lowest: u32,
+    pub(crate) lowest: u32,
     /// The highest height that it mentions.
-    pub highest: u32,
+    pub(crate) highest: u32,
     epoch: AtomicU64,
     /// When the first of several equal answers was received, of which this is the
     /// last; the clock's end where it is the first.

@@ -50,35 +50,35 @@ pub(super) struct TipState {
 
 /// A snapshot of a tip for /status and /metrics.
 #[derive(Clone, Debug, Serialize)]
-pub struct TipSnapshot {
+pub(crate) struct TipSnapshot {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its upstream.
-    pub upstream: String,
+    pub(crate) upstream: String,
     /// Its status path.
-    pub path: Option<String>,
+    pub(crate) path: Option<String>,
     /// Whether a probe has confirmed it lately; else freshness goes by time.
-    pub known: bool,
+    pub(crate) known: bool,
     /// Whether it has ever been known.
-    pub known_once: bool,
+    pub(crate) known_once: bool,
     /// Its height.
-    pub height: Option<u32>,
+    pub(crate) height: Option<u32>,
     /// The hash of the block there.
-    pub hash: Option<String>,
+    pub(crate) hash: Option<String>,
     /// The present epoch.
-    pub epoch: Epoch,
+    pub(crate) epoch: Epoch,
     /// Seconds since the last successful probe was sent.
-    pub confirmed_seconds_ago: Option<f64>,
+    pub(crate) confirmed_seconds_ago: Option<f64>,
     /// Probes sent.
-    pub probes: u64,
+    pub(crate) probes: u64,
     /// Probes that failed.
-    pub failures: u64,
+    pub(crate) failures: u64,
     /// Reorgs seen.
-    pub reorgs: u64,
+    pub(crate) reorgs: u64,
     /// Heights whose hash is known.
-    pub blocks: usize,
+    pub(crate) blocks: usize,
     /// Why the last probe failed.
-    pub trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
 }
 
 impl TipState {

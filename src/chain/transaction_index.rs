@@ -13,13 +13,13 @@ use crate::pages::Hash;
 
 /// Where a transaction was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransactionLocation {
+pub(crate) struct TransactionLocation {
     /// The route of its block's activity.
-    pub route: u16,
+    pub(crate) route: u16,
     /// The block's height.
-    pub height: u32,
+    pub(crate) height: u32,
     /// The window's offset.
-    pub offset: u64,
+    pub(crate) offset: u64,
 }
 
 /// Where transactions were seen.

@@ -25,10 +25,10 @@ use crate::upstream::failure::RequestOutcome;
 pub struct Settings {
     /// After its fourth failure in a row.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub error_ttl: Duration,
+    pub(crate) error_ttl: Duration,
     /// At most, after further ones.
     #[serde(serialize_with = "crate::units::serialize")]
-    pub max_error_ttl: Duration,
+    pub(crate) max_error_ttl: Duration,
 }
 
 /// The keys that failed recently.

@@ -10,12 +10,12 @@ use crate::route::canonical::{BlockReference, block, with_segment};
 
 /// The key by which a client's request is looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookupKey {
+pub(crate) struct LookupKey {
     /// The key.
-    pub key: Key,
+    pub(crate) key: Key,
     /// The block's key by its hash, where the client requested it by hash and its
     /// height is known.
-    pub by_hash: Option<Key>,
+    pub(crate) by_hash: Option<Key>,
 }
 
 /// The hex digits of a hash.

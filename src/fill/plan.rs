@@ -14,7 +14,7 @@ use crate::upstream::{Priority, RequestPriority};
 
 /// How a key would be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub(crate) enum Plan {
     /// The upstream is asked for another key of the same tip. If that response is
     /// unchanged, the stored one is too.
     Check(Key),
@@ -40,7 +40,7 @@ pub enum Plan {
 
 impl Plan {
     /// Whether a request goes to the upstream.
-    pub fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         match self {
             Self::Derive | Self::Cut => false,
             Self::Check(_) | Self::Revalidate(_) | Self::Windows { .. } | Self::Plain => true,
@@ -50,7 +50,7 @@ impl Plan {
 
 impl Fill {
     /// How a key would be fetched now, if its stored response is not fresh.
-    pub fn plan(&self, key: &Key) -> Plan {
+    pub(crate) fn plan(&self, key: &Key) -> Plan {
         let Some(route) = self.route(key).filter(|r| r.cache.mode == Mode::Chain) else {
             return Plan::Plain;
         };
@@ -93,7 +93,7 @@ impl Fill {
     }
 
     /// The keys of the windows that a page is cut from; none where it is not cut.
-    pub fn windows_of(&self, key: &Key) -> Vec<Key> {
+    pub(crate) fn windows_of(&self, key: &Key) -> Vec<Key> {
         let list = self
             .route(key)
             .and_then(|route| List::of(key, route, RequestPriority::own(Priority::Miss)));
@@ -102,7 +102,7 @@ impl Fill {
 
     /// Where a transaction was last seen among its block's windows, and that
     /// window's key.
-    pub fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
+    pub(crate) fn seen_in(&self, key: &Key) -> Option<(TransactionLocation, Key)> {
         let (_, location, window) = self.transaction_window(key, self.route(key)?)?;
         Some((location, window))
     }

@@ -104,7 +104,7 @@ impl<'k> List<'k> {
 
 impl Fill {
     /// Whether a route's pages are sliced from windows at present.
-    pub fn is_sliceable(&self, route: u16) -> bool {
+    pub(crate) fn is_sliceable(&self, route: u16) -> bool {
         self.window_support.is_active(route, self.clock.now())
     }
 

@@ -9,15 +9,15 @@ use crate::refusal::Refusal;
 
 /// A document of ordgate's own.
 #[derive(Clone, Debug)]
-pub struct Document {
+pub(crate) struct Document {
     /// Its path.
-    pub path: &'static str,
+    pub(crate) path: &'static str,
     /// Its media type.
-    pub media: &'static str,
+    pub(crate) media: &'static str,
     /// Its text.
-    pub text: Bytes,
+    pub(crate) text: Bytes,
     /// Its ETag.
-    pub etag: HeaderValue,
+    pub(crate) etag: HeaderValue,
 }
 
 impl Gateway {

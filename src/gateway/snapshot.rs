@@ -9,7 +9,7 @@ use crate::route::Route;
 impl Gateway {
     /// The numbers of the tips that are probed: a route uses them, and they have a
     /// status path.
-    pub fn tips(&self) -> Vec<u16> {
+    pub(crate) fn tips(&self) -> Vec<u16> {
         let chain = &self.fill.chain;
         let has_path = |tip: &u16| chain.source(*tip).is_some_and(|tip| tip.path.is_some());
         let mut tips: Vec<_> = self.used_tips().filter(has_path).collect();
@@ -19,7 +19,7 @@ impl Gateway {
     }
 
     /// The numbers of the probed tips of an upstream.
-    pub fn tips_of(&self, upstream: u16) -> Vec<u16> {
+    pub(crate) fn tips_of(&self, upstream: u16) -> Vec<u16> {
         let mut tips = self.tips();
         let chain = &self.fill.chain;
         tips.retain(|tip| {
@@ -30,26 +30,26 @@ impl Gateway {
     }
 
     /// The tips that have a status path or that a route uses.
-    pub fn tip_snapshots(&self) -> Vec<TipSnapshot> {
+    pub(crate) fn tip_snapshots(&self) -> Vec<TipSnapshot> {
         let is_used = |tip| self.used_tips().any(|used| used == tip);
         self.snapshots_where(|number, tip| tip.path.is_some() || is_used(number))
     }
 
     /// The tips that are probed.
-    pub fn probed_tips(&self) -> Vec<TipSnapshot> {
+    pub(crate) fn probed_tips(&self) -> Vec<TipSnapshot> {
         let probed = self.tips();
         self.snapshots_where(|number, _| probed.contains(&number))
     }
 
     /// The probed tips of which nothing has been known since the start.
-    pub fn unknown_tips(&self) -> Vec<TipSnapshot> {
+    pub(crate) fn unknown_tips(&self) -> Vec<TipSnapshot> {
         let mut tips = self.probed_tips();
         tips.retain(|tip| !tip.known_once);
         tips
     }
 
     /// The paged routes, and whether their pages are cut from windows at present.
-    pub fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
+    pub(crate) fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
         let routes = self.routes.routes().iter();
         let paged = routes.filter(|route| route.chain.window.is_some());
         paged.map(|route| (route, self.fill.is_sliceable(route.number)))

@@ -15,7 +15,7 @@ use super::{Window, are_consistent, ends_before};
 ///
 /// `None` where the windows are inconsistent or do not contain the whole page, and
 /// where `limit` is 0, which the upstream refuses.
-pub fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u8>> {
+pub(crate) fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u8>> {
     if limit == 0 || !are_consistent(windows) {
         return None;
     }

@@ -22,12 +22,12 @@ pub struct BodyIndex {
     /// The body's index as an activity page, if it is one: an object in which
     /// `limit`, `offset` and `total` are each once a `u64`, and `results` is once
     /// a list, of anything.
-    pub page: Option<Box<Page>>,
+    pub(crate) page: Option<Box<Page>>,
     /// Whether the body is an object whose `results` is an empty list.
-    pub empty: bool,
+    pub(crate) empty: bool,
     /// The height of a token's deploy: `block_height` of the object `token` (the
     /// API's section 2.2).
-    pub deploy_height: Option<u32>,
+    pub(crate) deploy_height: Option<u32>,
 }
 
 impl BodyIndex {

@@ -17,26 +17,26 @@ use super::{Block, Hash};
 
 /// Neighbouring items of one transaction within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub(crate) struct Run {
     /// The transaction.
-    pub tx: Hash,
+    pub(crate) tx: Hash,
     /// Its block: an index into [`Page::blocks`].
-    pub block: u32,
+    pub(crate) block: u32,
     /// The first item: an index into the page's items, not into the list's.
-    pub first: u32,
+    pub(crate) first: u32,
     /// How many items it has in this page; at least 1.
-    pub len: u32,
+    pub(crate) len: u32,
 }
 
 /// The index of an activity page.
 #[derive(Clone, Debug)]
-pub struct Page {
+pub(crate) struct Page {
     /// The most items that it may have, as the upstream echoes it.
-    pub limit: u64,
+    pub(crate) limit: u64,
     /// How many of the list's items come before it, as the upstream echoes it.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// How many items the list has; 0 past the end of the list.
-    pub total: u64,
+    pub(crate) total: u64,
     /// The envelope's values, in the order in which the body has them.
     envelope: [(EnvelopeMember, BodySpan); 4],
     items: Box<[BodySpan]>,
@@ -72,7 +72,7 @@ pub(super) enum EnvelopeMember {
 
 impl Page {
     /// The index of a body; `None` where it is no activity page.
-    pub fn read(body: &[u8]) -> Option<Box<Self>> {
+    pub(crate) fn read(body: &[u8]) -> Option<Box<Self>> {
         BodyIndex::read(body)?.page
     }
 
@@ -96,46 +96,40 @@ impl Page {
     }
 
     /// How many items it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
     /// Whether it has no items.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
-    }
-
-    /// An item's bytes; `None` where the page has no such item, or the body is
-    /// too short to be its own.
-    pub fn item<'b>(&self, body: &'b [u8], at: usize) -> Option<&'b [u8]> {
-        self.items(body, at..at.checked_add(1)?)
     }
 
     /// The blocks that the items' locations name, each once, in order of
     /// appearance.
-    pub fn blocks(&self) -> &[Block] {
+    pub(crate) fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
     /// The runs of the items that have a location, in their order.
-    pub fn runs(&self) -> &[Run] {
+    pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
     /// Whether every item has a location with a well-formed block hash, height and
     /// transaction ID; true of an empty page.
-    pub fn is_located(&self) -> bool {
+    pub(crate) fn is_located(&self) -> bool {
         self.located
     }
 
     /// Whether its envelope has the four members alone. The value that another
     /// member would have on another page is not known.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
     /// The heap memory that it uses, in bytes.
-    pub fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         size_of_val(&*self.items) + size_of_val(&*self.blocks) + size_of_val(&*self.runs)
     }
 

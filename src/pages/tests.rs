@@ -15,6 +15,9 @@ use proptest::{
 };
 use serde_json::Value;
 
+use super::page::Run;
+use super::transaction::Edges;
+use super::window::{MOST_OFFSET, Unsliceable};
 use super::*;
 
 const BLOCK: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
@@ -32,6 +35,14 @@ const ETCHING_PAGE: &str = r#"{"limit":20,"offset":0,"total":2,"results":[{"rune
 
 /// `GET /runes/v1/blocks/840001/activity?offset=1000`, as recorded.
 const PAST_END: &str = r#"{"limit":20,"offset":1000,"total":0,"results":[]}"#;
+
+impl Page {
+    /// An item's bytes; `None` where the page has no such item, or the body is too
+    /// short to be its own.
+    fn item<'b>(&self, body: &'b [u8], at: usize) -> Option<&'b [u8]> {
+        self.items(body, at..at.checked_add(1)?)
+    }
+}
 
 fn read(body: &str) -> Box<Page> {
     Page::read(body.as_bytes()).unwrap_or_else(|| panic!("{body}"))

@@ -14,16 +14,16 @@ use super::{Hash, Window, are_consistent, of_one_block};
 
 /// The neighbours of a window into which a transaction's run may continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edges {
+pub(crate) struct Edges {
     /// The run begins at the window's first item, and the list has items before.
-    pub before: bool,
+    pub(crate) before: bool,
     /// The run ends at the window's last item, and the list has items after.
-    pub after: bool,
+    pub(crate) after: bool,
 }
 
 /// Which neighbours of a window are needed for a transaction's whole run; `None`
 /// where the transaction is not in the window.
-pub fn open_edges(window: Window<'_>, tx: &Hash) -> Option<Edges> {
+pub(crate) fn open_edges(window: Window<'_>, tx: &Hash) -> Option<Edges> {
     let page = window.page;
     let end = page.offset.saturating_add(page.len() as u64);
     let mut found = None;
@@ -48,7 +48,7 @@ pub fn open_edges(window: Window<'_>, tx: &Hash) -> Option<Edges> {
 /// absent, or in more than one place; where an item has no location; where the
 /// windows are of more than one block, inconsistent or no neighbours; and where
 /// `limit` is 0, which the upstream refuses.
-pub fn transaction_page(
+pub(crate) fn transaction_page(
     windows: &[Window<'_>],
     tx: &Hash,
     offset: u64,

@@ -9,15 +9,15 @@ use super::{Block, Page};
 
 /// The largest offset that is requested. Above it the upstream rounds (its numbers
 /// are doubles), and would answer for another offset.
-pub const MOST_OFFSET: u64 = (1 << 53) - 1;
+pub(crate) const MOST_OFFSET: u64 = (1 << 53) - 1;
 
 /// One stored window: its body and its index.
 #[derive(Clone, Copy, Debug)]
-pub struct Window<'a> {
+pub(crate) struct Window<'a> {
     /// The upstream's body.
-    pub body: &'a [u8],
+    pub(crate) body: &'a [u8],
     /// The index of that body.
-    pub page: &'a Page,
+    pub(crate) page: &'a Page,
 }
 
 impl Window<'_> {
@@ -30,7 +30,7 @@ impl Window<'_> {
 /// The offsets of the windows of `size` items that the `limit` items from `offset`
 /// on overlap, ascending and at most [`MOST_OFFSET`]. None where `limit` or `size`
 /// is 0.
-pub fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> {
     let within = offset.checked_rem(size).filter(|_| limit > 0);
     let first = within.map(|within| offset - within);
     let last = offset.saturating_add(limit.saturating_sub(1));
@@ -41,7 +41,7 @@ pub fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item = u64> 
 /// Why a page is not the window that was requested: the upstream's pages cannot be
 /// sliced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsliceable {
+pub(crate) enum Unsliceable {
     /// The upstream caps the limit, or rounds it.
     #[error("the upstream answered with limit {given} where {asked} was asked")]
     Limit {
@@ -81,7 +81,7 @@ pub enum Unsliceable {
 ///
 /// # Errors
 /// Why it is not.
-pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
+pub(crate) fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
     if !page.is_plain() {
         return Err(Unsliceable::Envelope);
     }
@@ -111,7 +111,7 @@ pub fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceab
 /// Whether windows of one list can be of one moment: they have the same total, and
 /// those past the end lie past the others' end. For the list of a single block,
 /// [`of_one_block`] has to hold as well.
-pub fn are_consistent(windows: &[Window<'_>]) -> bool {
+pub(crate) fn are_consistent(windows: &[Window<'_>]) -> bool {
     let mut total: Option<u64> = None;
     for window in windows.iter().filter(|window| !window.is_past_end()) {
         if *total.get_or_insert(window.page.total) != window.page.total {
@@ -124,14 +124,14 @@ pub fn are_consistent(windows: &[Window<'_>]) -> bool {
 
 /// Whether windows mention one block at most, as all windows of a block's or a
 /// transaction's list do that are of one moment.
-pub fn of_one_block(windows: &[Window<'_>]) -> bool {
+pub(crate) fn of_one_block(windows: &[Window<'_>]) -> bool {
     let mut blocks = windows.iter().flat_map(|window| window.page.blocks());
     let first: Option<&Block> = blocks.next();
     blocks.all(|block| Some(block) == first)
 }
 
 /// Whether a window proves that its list ends at `offset` or before.
-pub fn ends_before(window: Window<'_>, offset: u64) -> bool {
+pub(crate) fn ends_before(window: Window<'_>, offset: u64) -> bool {
     if window.is_past_end() {
         return window.page.offset <= offset;
     }

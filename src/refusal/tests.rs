@@ -6,28 +6,6 @@ use super::*;
 fn each_refusal_has_its_status_and_fields() {
     let seconds = Duration::from_secs;
     let rows = [
-        (Refusal::Head(HeadFault::BareLf), 400, "connection: close"),
-        (
-            Refusal::Head(HeadFault::TargetTooLong),
-            414,
-            "connection: close",
-        ),
-        (
-            Refusal::Head(HeadFault::HeadTooLarge),
-            431,
-            "connection: close",
-        ),
-        (
-            Refusal::Head(HeadFault::HeadTooSlow),
-            408,
-            "connection: close",
-        ),
-        (
-            Refusal::Head(HeadFault::BadVersion),
-            505,
-            "connection: close",
-        ),
-        (Refusal::Head(HeadFault::Upgrade), 501, "connection: close"),
         (
             Refusal::TooManyClientConnections,
             429,
@@ -123,27 +101,31 @@ fn each_refusal_has_its_status_and_fields() {
             "proxy-status: ordgate; error=proxy_internal_error",
         ),
         (
-            Refusal::Upstream(Failure::RequestBody(BodyFault::Broken)),
-            400,
-            "connection: close, proxy-status: ordgate; error=http_request_error",
-        ),
-        (
-            Refusal::Upstream(Failure::RequestBody(BodyFault::TooSlow)),
-            408,
-            "connection: close, proxy-status: ordgate; error=http_request_error",
-        ),
-        (
-            Refusal::Upstream(Failure::RequestBody(BodyFault::TooLarge)),
-            413,
-            "connection: close, proxy-status: ordgate; error=http_request_error",
-        ),
-        (
             Refusal::Upstream(Failure::RequestBody(BodyFault::NoRoom)),
             503,
             "connection: close, proxy-status: ordgate; error=proxy_internal_response, retry-after: 1",
         ),
     ];
-    for (refusal, status, expected) in rows {
+    let heads = [
+        (HeadFault::BareLf, 400),
+        (HeadFault::TargetTooLong, 414),
+        (HeadFault::HeadTooLarge, 431),
+        (HeadFault::HeadTooSlow, 408),
+        (HeadFault::BadVersion, 505),
+        (HeadFault::Upgrade, 501),
+    ];
+    let heads = heads.map(|(fault, status)| (Refusal::Head(fault), status, "connection: close"));
+    let bodies = [
+        (BodyFault::Broken, 400),
+        (BodyFault::TooSlow, 408),
+        (BodyFault::TooLarge, 413),
+    ];
+    let bodies = bodies.map(|(fault, status)| {
+        let expected = "connection: close, proxy-status: ordgate; error=http_request_error";
+        let refusal = Refusal::Upstream(Failure::RequestBody(fault));
+        (refusal, status, expected)
+    });
+    for (refusal, status, expected) in rows.into_iter().chain(heads).chain(bodies) {
         let mut fields = HeaderMap::new();
         refusal.fields(&mut fields);
         let text: Vec<_> = fields

@@ -9,7 +9,7 @@ pub struct RequestId([u8; 16]);
 
 impl RequestId {
     /// The id for a number that no other request has.
-    pub fn new(number: u64) -> Self {
+    pub(crate) fn new(number: u64) -> Self {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         // Stafford's 13th variant of the 64-bit finaliser. It is one to one, so
         // different numbers give different ids.

@@ -39,7 +39,7 @@ pub struct RouteMatch<'t, 'p> {
     /// The route.
     pub route: &'t Route,
     /// Its index in the table.
-    pub index: u16,
+    pub(crate) index: u16,
     /// The values of its path parameters.
     pub captures: Captures<'p>,
 }
@@ -117,7 +117,7 @@ impl RouteTable {
     }
 
     /// The route with a number; `None` where there is none, or no longer.
-    pub fn get(&self, number: u16) -> Option<&Route> {
+    pub(crate) fn get(&self, number: u16) -> Option<&Route> {
         let index = (*self.indices.get(usize::from(number))?)?;
         self.routes.get(usize::from(index))
     }

@@ -5,7 +5,7 @@ use super::Parameter;
 
 /// A path with parameters, in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template(pub(super) Vec<Piece>);
+pub(crate) struct Template(pub(super) Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
@@ -18,7 +18,7 @@ pub(super) enum Piece {
 
 /// Why a path template is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TemplateError {
+pub(crate) enum TemplateError {
     /// It does not begin with a slash, or has empty or dot segments.
     #[error("a path begins with / and has no empty, . or .. segments")]
     NotAPath,
@@ -83,7 +83,7 @@ impl Template {
     ///
     /// # Errors
     /// Where it is invalid or has a parameter that is not in `names`.
-    pub fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
+    pub(crate) fn new(path: &str, names: &[&str]) -> Result<Self, TemplateError> {
         parameter_names(path)?;
         let mut pieces = Vec::new();
         let mut literal = String::new();
@@ -110,7 +110,7 @@ impl Template {
     }
 
     /// The segment of a parameter, counted from 0.
-    pub fn segment_of(&self, parameter: usize) -> Option<usize> {
+    pub(crate) fn segment_of(&self, parameter: usize) -> Option<usize> {
         let at = self
             .0
             .iter()
@@ -127,7 +127,7 @@ impl Template {
     }
 
     /// The template as text, with the names of these parameters.
-    pub fn print(&self, params: &[Parameter]) -> String {
+    pub(crate) fn print(&self, params: &[Parameter]) -> String {
         let piece = |piece: &Piece| match piece {
             Piece::Literal(text) => text.to_string(),
             Piece::Tail => "{rest:*}".to_owned(),

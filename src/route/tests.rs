@@ -1,5 +1,6 @@
 //! Which route a table finds, and the canonical form of requests.
 
+use super::template::TemplateError;
 use super::*;
 use crate::cache::policy::Mode;
 

@@ -1,4 +1,4 @@
-//! Tables of `directives`: each row cites its section.
+//! Tables of `directives`.
 
 mod requests;
 mod responses;
@@ -46,4 +46,8 @@ proptest! {
             (true, Scope::Whole, true)
         );
     }
+}
+
+fn some(seconds: u64) -> Option<Delta> {
+    Some(Delta::from_secs(seconds))
 }

@@ -1,8 +1,9 @@
-//! Tables of `freshen`: each row cites its section.
+//! Tables of `freshen`. Sections are of RFC 9111 where no other is named.
 
 use http::HeaderValue;
 
 use super::*;
+use crate::cache::tests_table::{fields, rows};
 
 const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
 const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
@@ -16,230 +17,96 @@ fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
     headers
 }
 
+/// The fields of a table, in which names of days are dates.
+fn dated(text: &str) -> HeaderMap {
+    let text = text.replace("WEDNESDAY", WEDNESDAY);
+    fields(&text.replace("MONDAY", MONDAY).replace("TUESDAY", TUESDAY))
+}
+
 #[test]
 fn a_304_is_about_what_it_names() {
-    type Fields = &'static [(&'static str, &'static str)];
-    const A: Fields = &[("etag", "\"a\""), ("date", MONDAY)];
-    const A_LATER: Fields = &[("etag", "W/\"a\""), ("date", TUESDAY)];
-    const B: Fields = &[("etag", "\"b\""), ("date", TUESDAY)];
-    const OLD: Fields = &[("last-modified", MONDAY), ("date", TUESDAY)];
-    const BARE: Fields = &[("date", MONDAY)];
-    enum Expected {
-        These(&'static [usize]),
-        Unnamed,
-        Other,
-    }
-    type Row = (Fields, &'static [Fields], Expected, &'static str);
-    let table: &[Row] = &[
-        (
-            &[("etag", "\"a\"")],
-            &[A],
-            Expected::These(&[0]),
-            "RFC 9111 §4.3.4, strong",
-        ),
-        (
-            &[("etag", "\"a\"")],
-            &[B, A, A],
-            Expected::These(&[1, 2]),
-            "RFC 9111 §4.3.4, all with that strong validator",
-        ),
-        (
-            &[("etag", "\"c\"")],
-            &[A, B],
-            Expected::Other,
-            "RFC 9111 §4.3.4, none has it",
-        ),
-        (
-            &[("etag", "\"a\"")],
-            &[A_LATER],
-            Expected::Other,
-            "RFC 9111 §4.3.4, a weak one is not that strong one",
-        ),
-        (
-            &[("etag", "W/\"a\"")],
-            &[A_LATER, A, B],
-            Expected::These(&[0]),
-            "RFC 9111 §4.3.4, the most recent with that weak one",
-        ),
-        (
-            &[("etag", "W/\"c\"")],
-            &[A],
-            Expected::Other,
-            "RFC 9111 §4.3.4, none has it",
-        ),
-        (
-            &[("last-modified", MONDAY), ("date", WEDNESDAY)],
-            &[OLD, A, OLD],
-            Expected::These(&[0, 2]),
-            "RFC 9110 §8.8.2.2, strong",
-        ),
-        (
-            &[("last-modified", MONDAY)],
-            &[OLD],
-            Expected::These(&[0]),
-            "RFC 9111 §4.3.4, weak",
-        ),
-        (
-            &[("last-modified", TUESDAY)],
-            &[OLD],
-            Expected::Other,
-            "RFC 9111 §4.3.4, none has it",
-        ),
-        (
-            &[("etag", "\"c\""), ("last-modified", MONDAY)],
-            &[OLD],
-            Expected::Other,
-            "the tag is the better witness",
-        ),
-        (
-            &[],
-            &[BARE],
-            Expected::These(&[0]),
-            "RFC 9111 §4.3.4, no validator on either side",
-        ),
-        (
-            &[],
-            &[BARE, BARE],
-            Expected::Other,
-            "RFC 9111 §4.3.4, more than one",
-        ),
-        (
-            &[],
-            &[A],
-            Expected::Unnamed,
-            "RFC 9111 §4.3.3, the stored one has a validator",
-        ),
-        (&[], &[], Expected::Other, "RFC 9111 §4.3.4"),
-    ];
-    for (row, (update, initial, expected, section)) in table.iter().enumerate() {
-        let initial: Vec<_> = initial.iter().map(|fields| headers(fields)).collect();
-        let initial: Vec<_> = initial.iter().collect();
+    // What it means: the stored responses that it names by their positions, the one
+    // that was validated though it does not name it, or another.
+    let table = r#"
+        304                                     | stored          | means   | section
+        etag: "a"                               | A               | 0       | §4.3.4, strong
+        etag: "a"                               | B + A + A       | 1 2     | §4.3.4, all with that strong validator
+        etag: "c"                               | A + B           | other   | §4.3.4, none has it
+        etag: "a"                               | A_LATER         | other   | §4.3.4, a weak one is not that strong one
+        etag: W/"a"                             | A_LATER + A + B | 0       | §4.3.4, the most recent with that weak one
+        etag: W/"c"                             | A               | other   | §4.3.4, none has it
+        last-modified: MONDAY & date: WEDNESDAY | OLD + A + OLD   | 0 2     | RFC 9110 §8.8.2.2, strong
+        last-modified: MONDAY                   | OLD             | 0       | §4.3.4, weak
+        last-modified: TUESDAY                  | OLD             | other   | §4.3.4, none has it
+        etag: "c" & last-modified: MONDAY       | OLD             | other   | the tag is the better witness
+                                                | BARE            | 0       | §4.3.4, no validator on either side
+                                                | BARE + BARE     | other   | §4.3.4, more than one
+                                                | A               | unnamed | §4.3.3, the stored one has a validator
+                                                |                 | other   | §4.3.4
+    "#;
+    let read = |name| match name {
+        "A" => dated("etag: \"a\" & date: MONDAY"),
+        "A_LATER" => dated("etag: W/\"a\" & date: TUESDAY"),
+        "B" => dated("etag: \"b\" & date: TUESDAY"),
+        "OLD" => dated("last-modified: MONDAY & date: TUESDAY"),
+        "BARE" => dated("date: MONDAY"),
+        _ => panic!("{name}"),
+    };
+    for [update, initial, expected, section] in rows(table) {
+        let names = initial.split(" + ").filter(|name| !name.is_empty());
+        let stored: Vec<_> = names.map(read).collect();
+        let stored: Vec<_> = stored.iter().collect();
         let expected = match expected {
-            Expected::These(places) => Identified::Stored(places.to_vec()),
-            Expected::Unnamed => Identified::Unnamed,
-            Expected::Other => Identified::Other,
+            "unnamed" => Identified::Unnamed,
+            "other" => Identified::Other,
+            places => {
+                let places = places.split(' ').map(|place| place.parse().unwrap());
+                Identified::Stored(places.collect())
+            }
         };
-        assert_eq!(
-            identify(&headers(update), &initial),
-            expected,
-            "row {row}: {section}"
-        );
+        let found = identify(&dated(update), &stored);
+        assert_eq!(found, expected, "{update} | {initial}: {section}");
     }
 }
 
 #[test]
 fn an_update_replaces_fields() {
-    // name, stored, in the update, afterwards
-    type Row = (
-        &'static str,
-        &'static str,
-        Option<&'static str>,
-        Option<&'static str>,
-        &'static str,
-    );
-    let table: &[Row] = &[
-        ("x-test", "a", Some("b"), Some("b"), "RFC 9111 §3.2"),
-        ("x-kept", "a", None, Some("a"), "RFC 9111 §3.2, omitted"),
-        (
-            "cache-control",
-            "max-age=1",
-            Some("max-age=9"),
-            Some("max-age=9"),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "content-type",
-            "text/plain",
-            Some("text/html"),
-            Some("text/html"),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "content-location",
-            "/a",
-            Some("/b"),
-            Some("/b"),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "set-cookie",
-            "a=b",
-            Some("a=c"),
-            Some("a=c"),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "expires",
-            MONDAY,
-            Some(TUESDAY),
-            Some(TUESDAY),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "date",
-            MONDAY,
-            Some(TUESDAY),
-            Some(TUESDAY),
-            "RFC 9111 §3.2",
-        ),
-        (
-            "age",
-            "7",
-            None,
-            None,
-            "RFC 9111 §4.2.3, the age is that of the update",
-        ),
-        (
-            "etag",
-            "\"a\"",
-            Some("\"b\""),
-            Some("\"a\""),
-            "RFC 9111 §3.2, of the bytes",
-        ),
-        ("content-length", "5", Some("9"), Some("5"), "RFC 9111 §3.2"),
-        (
-            "content-encoding",
-            "gzip",
-            Some("br"),
-            Some("gzip"),
-            "RFC 9111 §3.2, of the bytes",
-        ),
-        (
-            "content-md5",
-            "a",
-            Some("b"),
-            Some("a"),
-            "RFC 9111 §3.2, of the bytes",
-        ),
-        ("content-range", "a", Some("b"), Some("a"), "RFC 9111 §3.2"),
-        (
-            "x-hop",
-            "a",
-            Some("b"),
-            Some("a"),
-            "RFC 9111 §3.1, listed in Connection",
-        ),
-    ];
+    let table = r#"
+        name             | stored     | in the update | afterwards | section
+        x-test           | a          | b             | b          | §3.2
+        x-kept           | a          | none          | a          | §3.2, omitted
+        cache-control    | max-age=1  | max-age=9     | max-age=9  | §3.2
+        content-type     | text/plain | text/html     | text/html  | §3.2
+        content-location | /a         | /b            | /b         | §3.2
+        set-cookie       | a=b        | a=c           | a=c        | §3.2
+        expires          | MONDAY     | TUESDAY       | TUESDAY    | §3.2
+        date             | MONDAY     | TUESDAY       | TUESDAY    | §3.2
+        age              | 7          | none          | none       | §4.2.3, the age is that of the update
+        etag             | "a"        | "b"           | "a"        | §3.2, of the bytes
+        content-length   | 5          | 9             | 5          | §3.2
+        content-encoding | gzip       | br            | gzip       | §3.2, of the bytes
+        content-md5      | a          | b             | a          | §3.2, of the bytes
+        content-range    | a          | b             | a          | §3.2
+        x-hop            | a          | b             | a          | §3.1, listed in Connection
+    "#;
     let mut stored = HeaderMap::new();
     let mut update = headers(&[("connection", "x-hop"), ("keep-alive", "5")]);
-    for (name, before, sent, ..) in table {
-        stored.append(*name, HeaderValue::from_static(before));
-        if let Some(sent) = sent {
-            update.append(*name, HeaderValue::from_static(sent));
+    for [name, before, sent, ..] in rows::<5>(table) {
+        stored.extend(dated(&format!("{name}: {before}")));
+        if sent != "none" {
+            update.extend(dated(&format!("{name}: {sent}")));
         }
     }
     let received = date::parse(WEDNESDAY.as_bytes()).unwrap();
     freshen(&mut stored, &update, received);
-    for (name, _, _, after, section) in table {
-        assert_eq!(
-            stored.get(*name).map(|value| value.to_str().unwrap()),
-            *after,
-            "{name}: {section}"
-        );
+    for [name, _, _, after, section] in rows(table) {
+        let expected = dated(&format!("{name}: {after}"));
+        let expected = expected.get(name).filter(|_| after != "none");
+        assert_eq!(stored.get(name), expected, "{name}: {section}");
     }
     assert!(
         !stored.contains_key("connection") && !stored.contains_key("keep-alive"),
-        "RFC 9111 §3.1"
+        "§3.1"
     );
 }
 
@@ -265,35 +132,22 @@ fn an_update_without_a_date_gets_that_of_its_receipt() {
 
 #[test]
 fn a_head_freshens_or_makes_stale() {
-    use HeadEffect::{Freshen, Stale};
-    type Fields = &'static [(&'static str, &'static str)];
-    const STORED: Fields = &[("etag", "\"a\""), ("last-modified", MONDAY)];
-    let table: &[(Fields, Fields, HeadEffect)] = &[
-        (STORED, &[], Freshen),
-        (
-            STORED,
-            &[("etag", "\"a\""), ("content-length", "5")],
-            Freshen,
-        ),
-        (
-            STORED,
-            &[("etag", "\"a\""), ("last-modified", MONDAY)],
-            Freshen,
-        ),
-        (STORED, &[("etag", "\"b\"")], Stale),
-        (
-            STORED,
-            &[("etag", "\"a\""), ("last-modified", TUESDAY)],
-            Stale,
-        ),
-        (STORED, &[("content-length", "6")], Stale),
-        (STORED, &[("content-length", "x")], Stale),
-        (&[], &[("etag", "\"a\"")], Stale),
-        (&[], &[], Freshen),
-    ];
-    for (row, (stored, head, expected)) in table.iter().enumerate() {
-        let effect = head_effect(&headers(stored), 5, &headers(head));
-        assert_eq!(effect, *expected, "row {row}: RFC 9111 §4.3.5");
+    let table = r#"
+        stored                            | head                               | effect
+        etag: "a" & last-modified: MONDAY |                                    | Freshen
+        etag: "a" & last-modified: MONDAY | etag: "a" & content-length: 5      | Freshen
+        etag: "a" & last-modified: MONDAY | etag: "a" & last-modified: MONDAY  | Freshen
+        etag: "a" & last-modified: MONDAY | etag: "b"                          | Stale
+        etag: "a" & last-modified: MONDAY | etag: "a" & last-modified: TUESDAY | Stale
+        etag: "a" & last-modified: MONDAY | content-length: 6                  | Stale
+        etag: "a" & last-modified: MONDAY | content-length: x                  | Stale
+                                          | etag: "a"                          | Stale
+                                          |                                    | Freshen
+    "#;
+    for [stored, head, expected] in rows(table) {
+        let effect = head_effect(&dated(stored), 5, &dated(head));
+        let case = format!("{stored} | {head}: §4.3.5");
+        assert_eq!(format!("{effect:?}"), expected, "{case}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! Tables of `freshness`: each row names the section that it is from.
+//! Tables of `freshness`. Sections are of RFC 9111 where no other is named.
 
-use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
 use crate::cache::targeted::TargetList;
+use crate::cache::tests_table::{fields_by, rows};
 
 /// The time of the tables: a whole second.
 fn noon() -> SystemTime {
@@ -20,386 +20,107 @@ fn at(offset: i64) -> SystemTime {
     }
 }
 
-/// A field of a table: text, or a date by its distance from noon.
-enum Value {
-    Text(&'static str),
-    Date(i64),
+/// The fields of a table, in which `noon+9` is a date.
+fn headers(fields: &str) -> HeaderMap {
+    fields_by(fields, |text| match text.strip_prefix("noon") {
+        Some(offset) => date::value(at(offset.parse().unwrap())),
+        None => HeaderValue::from_str(text).unwrap(),
+    })
 }
-use Value::{Date, Text};
-
-type Fields<'a> = &'a [(HeaderName, Value)];
-
-fn headers(fields: Fields<'_>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in fields {
-        let value = match value {
-            Text(text) => HeaderValue::from_static(text),
-            Date(offset) => date::value(at(*offset)),
-        };
-        headers.append(name, value);
-    }
-    headers
-}
-
-const CC: HeaderName = header::CACHE_CONTROL;
-const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
 
 #[test]
 fn lifetimes() {
-    let day = 86_400;
-    let table: &[(u16, Fields<'_>, u64, LifetimeSource, &str)] = &[
-        (200, &[], 0, LifetimeSource::Nothing, "RFC 9111 §4.2.1"),
-        (
-            200,
-            &[(CC, Text("max-age=60"))],
-            60,
-            LifetimeSource::MaxAge,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(CC, Text("max-age=60, s-maxage=5"))],
-            5,
-            LifetimeSource::SMaxage,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(CC, Text("s-maxage=60, max-age=0"))],
-            60,
-            LifetimeSource::SMaxage,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(CC, Text("max-age=60")), (header::EXPIRES, Date(-9))],
-            60,
-            LifetimeSource::MaxAge,
-            "RFC 9111 §5.3",
-        ),
-        (
-            200,
-            &[(CC, Text("max-age=60")), (header::EXPIRES, Text("0"))],
-            60,
-            LifetimeSource::MaxAge,
-            "RFC 9111 §5.3",
-        ),
-        (
-            200,
-            &[(CC, Text("max-age=0")), (header::EXPIRES, Date(9))],
-            0,
-            LifetimeSource::MaxAge,
-            "RFC 9111 §5.3",
-        ),
-        (
-            200,
-            &[(header::DATE, Date(0)), (header::EXPIRES, Date(9))],
-            9,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(header::DATE, Date(5)), (header::EXPIRES, Date(9))],
-            4,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(header::DATE, Date(9)), (header::EXPIRES, Date(5))],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(header::DATE, Date(0)), (header::EXPIRES, Date(0))],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(header::EXPIRES, Date(9))],
-            9,
-            LifetimeSource::Expires,
-            "RFC 9110 §6.6.1, no Date",
-        ),
-        (
-            200,
-            &[(header::DATE, Text("x")), (header::EXPIRES, Date(9))],
-            9,
-            LifetimeSource::Expires,
-            "RFC 9110 §6.6.1",
-        ),
-        (
-            200,
-            &[(header::EXPIRES, Text("0"))],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §5.3",
-        ),
-        (
-            200,
-            &[(header::EXPIRES, Text(""))],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §5.3",
-        ),
-        (
-            200,
-            &[(header::EXPIRES, Date(9)), (header::EXPIRES, Date(7))],
-            7,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[(header::EXPIRES, Date(9)), (header::EXPIRES, Text("0"))],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.1",
-        ),
-        (
-            200,
-            &[
-                (header::EXPIRES, Text("0")),
-                (header::LAST_MODIFIED, Date(-1000)),
-            ],
-            0,
-            LifetimeSource::Expires,
-            "RFC 9111 §4.2.2, no heuristic besides an explicit time",
-        ),
-        (
-            200,
-            &[(header::LAST_MODIFIED, Date(-1000))],
-            100,
-            LifetimeSource::Heuristic,
-            "RFC 9111 §4.2.2",
-        ),
-        (
-            200,
-            &[(header::LAST_MODIFIED, Date(1000))],
-            0,
-            LifetimeSource::Heuristic,
-            "RFC 9111 §4.2.2",
-        ),
-        (
-            200,
-            &[(header::LAST_MODIFIED, Text("x"))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9111 §4.2.2",
-        ),
-        (
-            200,
-            &[(header::LAST_MODIFIED, Date(-40 * day))],
-            86_400,
-            LifetimeSource::Heuristic,
-            "the cap",
-        ),
-        (
-            203,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 9110 §15.1",
-        ),
-        (
-            204,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 9110 §15.1",
-        ),
-        (
-            404,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 9110 §15.1",
-        ),
-        (
-            501,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 9110 §15.1",
-        ),
-        (
-            451,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 7725 §3",
-        ),
-        (
-            201,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9110 §15.1",
-        ),
-        (
-            302,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9110 §15.1",
-        ),
-        (
-            403,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9110 §15.1",
-        ),
-        (
-            503,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9110 §15.1",
-        ),
-        (
-            599,
-            &[(header::LAST_MODIFIED, Date(-day))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9110 §15.1",
-        ),
-        (
-            599,
-            &[(header::LAST_MODIFIED, Date(-day)), (CC, Text("public"))],
-            8640,
-            LifetimeSource::Heuristic,
-            "RFC 9111 §4.2.2, public",
-        ),
-        (
-            200,
-            &[(CDN, Text("max-age=7")), (CC, Text("max-age=60"))],
-            7,
-            LifetimeSource::MaxAge,
-            "RFC 9213 §2.2",
-        ),
-        (
-            200,
-            &[(CDN, Text("none")), (header::EXPIRES, Date(9))],
-            0,
-            LifetimeSource::Nothing,
-            "RFC 9213 §2.2",
-        ),
-        (
-            200,
-            &[(CDN, Text("")), (header::EXPIRES, Date(9))],
-            9,
-            LifetimeSource::Expires,
-            "RFC 9213 §2.2",
-        ),
-    ];
-    for (row, (status, fields, seconds, source, section)) in table.iter().enumerate() {
+    let table = r#"
+        status | fields                                                   | seconds | source    | section
+        200    |                                                          | 0       | Nothing   | §4.2.1
+        200    | cache-control: max-age=60                                | 60      | MaxAge    | §4.2.1
+        200    | cache-control: max-age=60, s-maxage=5                    | 5       | SMaxage   | §4.2.1
+        200    | cache-control: s-maxage=60, max-age=0                    | 60      | SMaxage   | §4.2.1
+        200    | cache-control: max-age=60 & expires: noon-9              | 60      | MaxAge    | §5.3
+        200    | cache-control: max-age=60 & expires: 0                   | 60      | MaxAge    | §5.3
+        200    | cache-control: max-age=0 & expires: noon+9               | 0       | MaxAge    | §5.3
+        200    | date: noon+0 & expires: noon+9                           | 9       | Expires   | §4.2.1
+        200    | date: noon+5 & expires: noon+9                           | 4       | Expires   | §4.2.1
+        200    | date: noon+9 & expires: noon+5                           | 0       | Expires   | §4.2.1
+        200    | date: noon+0 & expires: noon+0                           | 0       | Expires   | §4.2.1
+        200    | expires: noon+9                                          | 9       | Expires   | RFC 9110 §6.6.1, no Date
+        200    | date: x & expires: noon+9                                | 9       | Expires   | RFC 9110 §6.6.1
+        200    | expires: 0                                               | 0       | Expires   | §5.3
+        200    | expires:                                                 | 0       | Expires   | §5.3
+        200    | expires: noon+9 & expires: noon+7                        | 7       | Expires   | §4.2.1
+        200    | expires: noon+9 & expires: 0                             | 0       | Expires   | §4.2.1
+        200    | expires: 0 & last-modified: noon-1000                    | 0       | Expires   | §4.2.2, no heuristic besides an explicit time
+        200    | last-modified: noon-1000                                 | 100     | Heuristic | §4.2.2
+        200    | last-modified: noon+1000                                 | 0       | Heuristic | §4.2.2
+        200    | last-modified: x                                         | 0       | Nothing   | §4.2.2
+        200    | last-modified: noon-3456000                              | 86400   | Heuristic | the cap
+        203    | last-modified: noon-86400                                | 8640    | Heuristic | RFC 9110 §15.1
+        204    | last-modified: noon-86400                                | 8640    | Heuristic | RFC 9110 §15.1
+        404    | last-modified: noon-86400                                | 8640    | Heuristic | RFC 9110 §15.1
+        501    | last-modified: noon-86400                                | 8640    | Heuristic | RFC 9110 §15.1
+        451    | last-modified: noon-86400                                | 8640    | Heuristic | RFC 7725 §3
+        201    | last-modified: noon-86400                                | 0       | Nothing   | RFC 9110 §15.1
+        302    | last-modified: noon-86400                                | 0       | Nothing   | RFC 9110 §15.1
+        403    | last-modified: noon-86400                                | 0       | Nothing   | RFC 9110 §15.1
+        503    | last-modified: noon-86400                                | 0       | Nothing   | RFC 9110 §15.1
+        599    | last-modified: noon-86400                                | 0       | Nothing   | RFC 9110 §15.1
+        599    | last-modified: noon-86400 & cache-control: public        | 8640    | Heuristic | §4.2.2, public
+        200    | cdn-cache-control: max-age=7 & cache-control: max-age=60 | 7       | MaxAge    | RFC 9213 §2.2
+        200    | cdn-cache-control: none & expires: noon+9                | 0       | Nothing   | RFC 9213 §2.2
+        200    | cdn-cache-control: & expires: noon+9                     | 9       | Expires   | RFC 9213 §2.2
+    "#;
+    for [status, fields, seconds, source, section] in rows(table) {
         let headers = headers(fields);
         let governing = TargetList::default().governing(&headers);
-        let status = StatusCode::from_u16(*status).unwrap();
-        let lifetime = Lifetime::of(status, &headers, &governing, noon(), Heuristic::default());
-        let expected = Lifetime {
-            duration: Duration::from_secs(*seconds),
-            source: *source,
-        };
-        assert_eq!(lifetime, expected, "row {row}: {section}");
+        let code = status.parse().unwrap();
+        let lifetime = Lifetime::of(code, &headers, &governing, noon(), Heuristic::default());
+        let Lifetime {
+            duration,
+            source: found,
+        } = lifetime;
+        let found = (duration, format!("{found:?}"));
+        let expected = Duration::from_secs(seconds.parse().unwrap());
+        let case = format!("{status} | {fields}: {section}");
+        assert_eq!(found, (expected, source.to_owned()), "{case}");
     }
 }
 
 #[test]
 fn ages_on_arrival() {
     // Sent five seconds before noon, answered at noon.
-    let table: &[(Fields<'_>, u64, &str)] = &[
-        (&[], 5, "RFC 9111 §4.2.3, the delay"),
-        (&[(header::DATE, Date(0))], 5, "RFC 9111 §4.2.3"),
-        (
-            &[(header::DATE, Date(-9))],
-            9,
-            "RFC 9111 §4.2.3, the apparent age",
-        ),
-        (
-            &[(header::DATE, Date(100))],
-            5,
-            "RFC 9111 §4.2.3, a fast clock",
-        ),
-        (
-            &[(header::AGE, Text("30"))],
-            35,
-            "RFC 9111 §4.2.3, the corrected age value",
-        ),
-        (
-            &[(header::AGE, Text("3")), (header::DATE, Date(-90))],
-            90,
-            "RFC 9111 §4.2.3",
-        ),
-        (
-            &[(header::AGE, Text("30, 0"))],
-            35,
-            "RFC 9111 §5.1, the first member",
-        ),
-        (
-            &[(header::AGE, Text("0,30"))],
-            5,
-            "RFC 9111 §5.1, the first member",
-        ),
-        (
-            &[(header::AGE, Text("30")), (header::AGE, Text("0"))],
-            35,
-            "RFC 9111 §5.1, the first line",
-        ),
-        (
-            &[(header::AGE, Text("0")), (header::AGE, Text("30"))],
-            5,
-            "RFC 9111 §5.1, the first line",
-        ),
-        (&[(header::AGE, Text("abc"))], 5, "RFC 9111 §5.1, ignored"),
-        (&[(header::AGE, Text("-30"))], 5, "RFC 9111 §5.1, ignored"),
-        (&[(header::AGE, Text("30.0"))], 5, "RFC 9111 §5.1, ignored"),
-        (
-            &[(header::AGE, Text("30;x=1"))],
-            5,
-            "RFC 9111 §5.1, ignored",
-        ),
-        (
-            &[(header::AGE, Text("99999999999"))],
-            (1 << 31) + 5,
-            "RFC 9111 §1.2.2",
-        ),
-    ];
-    for (row, (fields, seconds, section)) in table.iter().enumerate() {
+    let table = r#"
+        fields                 | seconds    | section
+                               | 5          | §4.2.3, the delay
+        date: noon+0           | 5          | §4.2.3
+        date: noon-9           | 9          | §4.2.3, the apparent age
+        date: noon+100         | 5          | §4.2.3, a fast clock
+        age: 30                | 35         | §4.2.3, the corrected age value
+        age: 3 & date: noon-90 | 90         | §4.2.3
+        age: 30, 0             | 35         | §5.1, the first member
+        age: 0,30              | 5          | §5.1, the first member
+        age: 30 & age: 0       | 35         | §5.1, the first line
+        age: 0 & age: 30       | 5          | §5.1, the first line
+        age: abc               | 5          | §5.1, ignored
+        age: -30               | 5          | §5.1, ignored
+        age: 30.0              | 5          | §5.1, ignored
+        age: 30;x=1            | 5          | §5.1, ignored
+        age: 99999999999       | 2147483653 | §1.2.2
+    "#;
+    for [fields, seconds, section] in rows(table) {
+        let seconds: u64 = seconds.parse().unwrap();
         let aging = Aging::of(&headers(fields), at(-5), noon());
-        assert_eq!(
-            aging.current_age(noon()).as_secs(),
-            *seconds,
-            "row {row}: {section}"
-        );
-        assert_eq!(
-            aging.current_age(at(7)).as_secs(),
-            seconds + 7,
-            "row {row}: RFC 9111 §4.2.3"
-        );
-        assert_eq!(
-            aging.current_age(at(-700)).as_secs(),
-            *seconds,
-            "row {row}: a clock that went back"
-        );
+        let age = |now| aging.current_age(now).as_secs();
+        assert_eq!(age(noon()), seconds, "{fields}: {section}");
+        assert_eq!(age(at(7)), seconds + 7, "{fields}: §4.2.3");
+        assert_eq!(age(at(-700)), seconds, "{fields}: a clock that went back");
     }
 }
 
 #[test]
 fn a_date_of_this_second_has_no_apparent_age() {
     let received = noon() + Duration::from_millis(999);
-    let aging = Aging::of(&headers(&[(header::DATE, Date(0))]), received, received);
-    assert_eq!(
-        aging.current_age(received),
-        Duration::ZERO,
-        "RFC 9111 §4.2.3"
-    );
+    let aging = Aging::of(&headers("date: noon+0"), received, received);
+    assert_eq!(aging.current_age(received), Duration::ZERO, "§4.2.3");
 }
 
 proptest! {
@@ -430,7 +151,7 @@ proptest! {
         let (date, expires) = (i64::from(date), i64::from(expires));
         // Dates that HTTP can write.
         let (date, expires) = (date.max(-1_999_999_999), expires.max(-1_999_999_999));
-        let headers = headers(&[(header::DATE, Date(date)), (header::EXPIRES, Date(expires))]);
+        let headers = headers(&format!("date: noon{date:+} & expires: noon{expires:+}"));
         let lifetime =
             Lifetime::of(StatusCode::OK, &headers, &Governing::default(), noon(), Heuristic::default());
         prop_assert_eq!(i64::try_from(lifetime.duration.as_secs()).unwrap(), (expires - date).max(0));

@@ -1,9 +1,10 @@
-//! Tables of `range`: each row cites its section.
+//! Tables of `range`. Sections are of RFC 9110 where no other is named.
 
 use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
 use super::*;
+use crate::cache::tests_table::{fields, rows};
 
 fn headers(fields: &[(HeaderName, &str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
@@ -29,135 +30,56 @@ fn asked(range: &str, length: u64) -> Selection {
 
 #[test]
 fn satisfiable_ranges_are_selected() {
-    use Selection::{Many, One, Unsatisfiable, Whole};
-    let table = [
-        ("bytes=0-499", 10_000, One(span(0, 499)), "RFC 9110 §14.1.2"),
-        (
-            "bytes=500-999",
-            10_000,
-            One(span(500, 999)),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=-500",
-            10_000,
-            One(span(9500, 9999)),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=9500-",
-            10_000,
-            One(span(9500, 9999)),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=0-0,-1",
-            10_000,
-            Many(vec![span(0, 0), span(9999, 9999)]),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes= 0-999, 4500-5499, -1000",
-            10_000,
-            Many(vec![span(0, 999), span(4500, 5499), span(9000, 9999)]),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=500-600,601-999",
-            10_000,
-            One(span(500, 999)),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=500-700,601-999",
-            10_000,
-            One(span(500, 999)),
-            "RFC 9110 §14.1.2",
-        ),
-        (
-            "bytes=0-0,50-60",
-            10_000,
-            One(span(0, 60)),
-            "RFC 9110 §14.2, a small gap",
-        ),
-        (
-            "bytes=9000-9001,0-1,9002-9003",
-            10_000,
-            Many(vec![span(9000, 9003), span(0, 1)]),
-            "RFC 9110 §15.3.7.2, order",
-        ),
-        ("BYTES=0-1", 10, One(span(0, 1)), "RFC 9110 §14.1, any case"),
-        (
-            "bytes=0-99999999999999999999999",
-            10,
-            One(span(0, 9)),
-            "RFC 9110 §14.1.2, overflow",
-        ),
-        (
-            "bytes=-20",
-            10,
-            One(span(0, 9)),
-            "RFC 9110 §14.1.2, a long suffix",
-        ),
-        ("bytes=0-", 10, One(span(0, 9)), "RFC 9110 §14.1.2"),
-        ("bytes=10-", 10, Unsatisfiable, "RFC 9110 §14.1.2"),
-        ("bytes=10-20, -0", 10, Unsatisfiable, "RFC 9110 §14.1.2"),
-        (
-            "bytes=10-20, 3-4",
-            10,
-            One(span(3, 4)),
-            "RFC 9110 §14.2, one that exists",
-        ),
-        (
-            "bytes=0-",
-            0,
-            Unsatisfiable,
-            "RFC 9110 §14.1.2, nothing there",
-        ),
-        (
-            "bytes=-1",
-            0,
-            Whole,
-            "RFC 9110 §14.1.2, a suffix of nothing",
-        ),
-        ("bytes=5-4", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes=0-1, 5-4", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes=", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes=-", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes=a-b", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes=1 - 2", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes =0-1", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("bytes", 10, Whole, "RFC 9110 §14.1.1, invalid"),
-        ("items=0-1", 10, Whole, "RFC 9110 §14.2, another unit"),
-        (
-            "bytes=0-9,1-9,2-9",
-            10_000,
-            Whole,
-            "RFC 9110 §14.2, overlap",
-        ),
-        (
-            "bytes=0-,0-,0-,0-",
-            10_000,
-            Whole,
-            "RFC 9110 §14.2, overlap",
-        ),
-    ];
-    for (range, length, expected, section) in table {
-        assert_eq!(
-            asked(range, length),
-            expected,
-            "{range:?} of {length}: {section}"
-        );
+    let table = r#"
+        range                           | length | selection                        | section
+        bytes=0-499                     | 10000  | One 0-499                        | §14.1.2
+        bytes=500-999                   | 10000  | One 500-999                      | §14.1.2
+        bytes=-500                      | 10000  | One 9500-9999                    | §14.1.2
+        bytes=9500-                     | 10000  | One 9500-9999                    | §14.1.2
+        bytes=0-0,-1                    | 10000  | Many 0-0, 9999-9999              | §14.1.2
+        bytes= 0-999, 4500-5499, -1000  | 10000  | Many 0-999, 4500-5499, 9000-9999 | §14.1.2
+        bytes=500-600,601-999           | 10000  | One 500-999                      | §14.1.2
+        bytes=500-700,601-999           | 10000  | One 500-999                      | §14.1.2
+        bytes=0-0,50-60                 | 10000  | One 0-60                         | §14.2, a small gap
+        bytes=9000-9001,0-1,9002-9003   | 10000  | Many 9000-9003, 0-1              | §15.3.7.2, order
+        BYTES=0-1                       | 10     | One 0-1                          | §14.1, any case
+        bytes=0-99999999999999999999999 | 10     | One 0-9                          | §14.1.2, overflow
+        bytes=-20                       | 10     | One 0-9                          | §14.1.2, a long suffix
+        bytes=0-                        | 10     | One 0-9                          | §14.1.2
+        bytes=10-                       | 10     | Unsatisfiable                    | §14.1.2
+        bytes=10-20, -0                 | 10     | Unsatisfiable                    | §14.1.2
+        bytes=10-20, 3-4                | 10     | One 3-4                          | §14.2, one that exists
+        bytes=0-                        | 0      | Unsatisfiable                    | §14.1.2, nothing there
+        bytes=-1                        | 0      | Whole                            | §14.1.2, a suffix of nothing
+        bytes=5-4                       | 10     | Whole                            | §14.1.1, invalid
+        bytes=0-1, 5-4                  | 10     | Whole                            | §14.1.1, invalid
+        bytes=                          | 10     | Whole                            | §14.1.1, invalid
+        bytes=-                         | 10     | Whole                            | §14.1.1, invalid
+        bytes=a-b                       | 10     | Whole                            | §14.1.1, invalid
+        bytes=1 - 2                     | 10     | Whole                            | §14.1.1, invalid
+        bytes =0-1                      | 10     | Whole                            | §14.1.1, invalid
+        bytes                           | 10     | Whole                            | §14.1.1, invalid
+        items=0-1                       | 10     | Whole                            | §14.2, another unit
+        bytes=0-9,1-9,2-9               | 10000  | Whole                            | §14.2, overlap
+        bytes=0-,0-,0-,0-               | 10000  | Whole                            | §14.2, overlap
+    "#;
+    for [range, length, expected, section] in rows(table) {
+        let found = match asked(range, length.parse().unwrap()) {
+            Selection::One(one) => format!("One {}-{}", one.first, one.last),
+            Selection::Many(all) => {
+                let all = all.iter().map(|one| format!("{}-{}", one.first, one.last));
+                format!("Many {}", all.collect::<Vec<_>>().join(", "))
+            }
+            none @ (Selection::Whole | Selection::Unsatisfiable) => format!("{none:?}"),
+        };
+        assert_eq!(found, expected, "{range} of {length}: {section}");
     }
     let many = (0..17)
         .map(|at| format!("{0}-{0}", at * 1000))
         .collect::<Vec<_>>()
         .join(",");
-    assert_eq!(
-        asked(&format!("bytes={many}"), 100_000),
-        Whole,
-        "RFC 9110 §14.2, too many"
-    );
+    let found = asked(&format!("bytes={many}"), 100_000);
+    assert_eq!(found, Selection::Whole, "§14.2, too many");
 }
 
 #[test]
@@ -167,18 +89,18 @@ fn ranges_are_for_get_of_a_200() {
     assert_eq!(
         select(&Method::HEAD, &request, StatusCode::OK, &none, 9),
         Selection::Whole,
-        "RFC 9110 §14.2"
+        "§14.2"
     );
     assert_eq!(
         select(&Method::GET, &request, StatusCode::NOT_FOUND, &none, 9),
         Selection::Whole,
-        "RFC 9110 §14.2"
+        "§14.2"
     );
     let twice = headers(&[(header::RANGE, "bytes=0-1"), (header::RANGE, "bytes=2-3")]);
     assert_eq!(
         select(&Method::GET, &twice, StatusCode::OK, &none, 9),
         Selection::Whole,
-        "RFC 9110 §5.3"
+        "§5.3"
     );
 }
 
@@ -186,78 +108,29 @@ fn ranges_are_for_get_of_a_200() {
 fn if_range_needs_a_strong_validator_that_matches() {
     const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
     const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
-    type Fields = &'static [(HeaderName, &'static str)];
-    let table: &[(Fields, &str, bool, &str)] = &[
-        (
-            &[(header::ETAG, "\"a\"")],
-            "\"a\"",
-            true,
-            "RFC 9110 §13.1.5",
-        ),
-        (
-            &[(header::ETAG, "\"a\"")],
-            "\"b\"",
-            false,
-            "RFC 9110 §13.1.5",
-        ),
-        (
-            &[(header::ETAG, "W/\"a\"")],
-            "W/\"a\"",
-            false,
-            "RFC 9110 §13.1.5, strong comparison",
-        ),
-        (
-            &[(header::ETAG, "\"a\"")],
-            "W/\"a\"",
-            false,
-            "RFC 9110 §13.1.5, strong comparison",
-        ),
-        (
-            &[(header::ETAG, "\"a\"")],
-            "a",
-            false,
-            "RFC 9110 §13.1.5, neither",
-        ),
-        (&[], "\"a\"", false, "RFC 9110 §13.1.5"),
-        (
-            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, TUESDAY)],
-            MONDAY,
-            true,
-            "RFC 9110 §13.1.5",
-        ),
-        (
-            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, TUESDAY)],
-            TUESDAY,
-            false,
-            "RFC 9110 §13.1.5, exactly",
-        ),
-        (
-            &[(header::LAST_MODIFIED, MONDAY), (header::DATE, MONDAY)],
-            MONDAY,
-            false,
-            "RFC 9110 §8.8.2.2, weak",
-        ),
-        (
-            &[(header::LAST_MODIFIED, MONDAY)],
-            MONDAY,
-            false,
-            "RFC 9110 §8.8.2.2, weak",
-        ),
-    ];
-    for (row, (stored, value, holds, section)) in table.iter().enumerate() {
+    let table = r#"
+        stored                                | if-range | holds | section
+        etag: "a"                             | "a"      | true  | §13.1.5
+        etag: "a"                             | "b"      | false | §13.1.5
+        etag: W/"a"                           | W/"a"    | false | §13.1.5, strong comparison
+        etag: "a"                             | W/"a"    | false | §13.1.5, strong comparison
+        etag: "a"                             | a        | false | §13.1.5, neither
+                                              | "a"      | false | §13.1.5
+        last-modified: MONDAY & date: TUESDAY | MONDAY   | true  | §13.1.5
+        last-modified: MONDAY & date: TUESDAY | TUESDAY  | false | §13.1.5, exactly
+        last-modified: MONDAY & date: MONDAY  | MONDAY   | false | §8.8.2.2, weak
+        last-modified: MONDAY                 | MONDAY   | false | §8.8.2.2, weak
+    "#;
+    let dated = |text: &str| text.replace("MONDAY", MONDAY).replace("TUESDAY", TUESDAY);
+    for [stored, value, holds, section] in rows(table) {
+        let holds = holds == "true";
+        let case = format!("{stored} | {value}: {section}");
+        let value = &dated(value);
         let request = headers(&[(header::RANGE, "bytes=0-1"), (header::IF_RANGE, value)]);
-        let stored = headers(stored);
-        assert_eq!(
-            if_range_holds(&request, &stored),
-            *holds,
-            "row {row}: {section}"
-        );
+        let stored = fields(&dated(stored));
+        assert_eq!(if_range_holds(&request, &stored), holds, "{case}");
         let selection = select(&Method::GET, &request, StatusCode::OK, &stored, 9);
-        assert_eq!(
-            selection == Selection::One(span(0, 1)),
-            *holds,
-            "row {row}: {section}"
-        );
+        assert_eq!(selection == Selection::One(span(0, 1)), holds, "{case}");
     }
 }
 
@@ -269,14 +142,10 @@ fn a_206_says_what_it_holds() {
         (header::ETAG, "\"a\""),
     ]);
     let fields = single_fields(&stored, span(2, 4), 11);
-    assert_eq!(
-        fields[header::CONTENT_RANGE],
-        "bytes 2-4/11",
-        "RFC 9110 §14.4"
-    );
-    assert_eq!(fields[header::CONTENT_LENGTH], "3", "RFC 9110 §8.6");
-    assert_eq!(fields[header::ETAG], "\"a\"", "RFC 9110 §15.3.7");
-    assert_eq!(unsatisfied_range(11), "bytes */11", "RFC 9110 §15.5.17");
+    assert_eq!(fields[header::CONTENT_RANGE], "bytes 2-4/11", "§14.4");
+    assert_eq!(fields[header::CONTENT_LENGTH], "3", "§8.6");
+    assert_eq!(fields[header::ETAG], "\"a\"", "§15.3.7");
+    assert_eq!(unsatisfied_range(11), "bytes */11", "§15.5.17");
 }
 
 #[test]
@@ -299,12 +168,8 @@ fn several_ranges_become_a_multipart_body() {
     content.extend_from_slice(&multipart.tail);
     let expected = "--SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 0-1/200\r\n\r\nxx\r\n\
         --SEP\r\nContent-Type: text/plain\r\nContent-Range: bytes 100-102/200\r\n\r\nxxx\r\n--SEP--\r\n";
-    assert_eq!(
-        String::from_utf8(content).unwrap(),
-        expected,
-        "RFC 9110 §14.6"
-    );
-    assert_eq!(multipart.length, expected.len() as u64, "RFC 9110 §8.6");
+    assert_eq!(String::from_utf8(content).unwrap(), expected, "§14.6");
+    assert_eq!(multipart.length, expected.len() as u64, "§8.6");
     let fields = multipart.fields(&headers(&[
         (header::CONTENT_TYPE, "text/plain"),
         (header::CONTENT_RANGE, "x"),
@@ -312,12 +177,9 @@ fn several_ranges_become_a_multipart_body() {
     assert_eq!(
         fields[header::CONTENT_TYPE],
         "multipart/byteranges; boundary=SEP",
-        "RFC 9110 §14.6"
+        "§14.6"
     );
-    assert!(
-        !fields.contains_key(header::CONTENT_RANGE),
-        "RFC 9110 §15.3.7.2"
-    );
+    assert!(!fields.contains_key(header::CONTENT_RANGE), "§15.3.7.2");
 }
 
 proptest! {

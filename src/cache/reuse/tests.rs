@@ -1,9 +1,10 @@
-//! Tables of `reuse`. Sections without a document are RFC 9111's.
+//! Tables of `reuse`. Sections are of RFC 9111 where no other is named.
 
 use http::{HeaderValue, header};
 
 use super::*;
 use crate::cache::date;
+use crate::cache::tests_table::rows;
 
 fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(2_000_000_000)
@@ -37,336 +38,106 @@ fn directives(cache_control: &'static str) -> RequestDirectives {
     RequestDirectives::of(&headers)
 }
 
-type Expected = Result<Reuse, Forward>;
-
-const FRESH: Expected = Ok(Reuse::Fresh);
-const MAX_STALE: Expected = Ok(Reuse::MaxStale);
-const REVALIDATE: Expected = Ok(Reuse::WhileRevalidate);
-const IF_ERROR: Expected = Ok(Reuse::IfError);
-const STALE: Expected = Err(Forward::Stale);
-const REQUEST: Expected = Err(Forward::Request);
+fn text(decided: Result<Reuse, Forward>) -> String {
+    match decided {
+        Ok(reuse) => format!("{reuse:?}"),
+        Err(why) => why.as_str().to_owned(),
+    }
+}
 
 #[test]
 fn reuse_while_the_origin_is_reachable() {
-    // request, response, age, expected, section
-    let table = [
-        ("", "max-age=60", 0, FRESH, "§4.2"),
-        ("", "max-age=60", 59, FRESH, "§4.2"),
-        (
-            "",
-            "max-age=60",
-            60,
-            STALE,
-            "§4.2, the lifetime must exceed the age",
-        ),
-        ("", "max-age=0", 0, STALE, "§4.2"),
-        ("", "", 0, STALE, "§4.2"),
-        ("", "no-cache, max-age=60", 0, STALE, "§5.2.2.4"),
-        (
-            "",
-            "no-cache=\"a\", max-age=60",
-            0,
-            FRESH,
-            "§5.2.2.4, the fields were not stored",
-        ),
-        ("", "must-revalidate, max-age=60", 0, FRESH, "§5.2.2.2"),
-        ("", "must-revalidate, max-age=60", 60, STALE, "§5.2.2.2"),
-        ("", "immutable, max-age=60", 60, STALE, "RFC 8246 §2"),
-        ("no-cache", "max-age=60", 0, REQUEST, "§5.2.1.4"),
-        ("no-cache", "max-age=60", 60, STALE, "§5.2.1.4"),
-        (
-            "no-store",
-            "max-age=60",
-            0,
-            FRESH,
-            "§5.2.1.5, says nothing of what is stored",
-        ),
-        ("max-age=0", "max-age=60", 1, REQUEST, "§5.2.1.1"),
-        ("max-age=30", "max-age=60", 30, FRESH, "§5.2.1.1"),
-        ("max-age=30", "max-age=60", 31, REQUEST, "§5.2.1.1"),
-        ("min-fresh=30", "max-age=60", 30, FRESH, "§5.2.1.3"),
-        ("min-fresh=30", "max-age=60", 31, REQUEST, "§5.2.1.3"),
-        ("max-stale", "max-age=60", 9999, MAX_STALE, "§5.2.1.2"),
-        ("max-stale=10", "max-age=60", 70, MAX_STALE, "§5.2.1.2"),
-        ("max-stale=10", "max-age=60", 71, STALE, "§5.2.1.2"),
-        (
-            "max-stale=10, max-age=65",
-            "max-age=60",
-            66,
-            STALE,
-            "§5.2.1.1",
-        ),
-        (
-            "max-stale=10, max-age=65",
-            "max-age=60",
-            65,
-            MAX_STALE,
-            "§5.2.1.1",
-        ),
-        (
-            "max-stale, min-fresh=1",
-            "max-age=60",
-            70,
-            STALE,
-            "§5.2.1.3",
-        ),
-        ("max-stale, no-cache", "max-age=60", 70, STALE, "§5.2.1.4"),
-        (
-            "max-stale",
-            "max-age=60, must-revalidate",
-            61,
-            STALE,
-            "§4.2.4",
-        ),
-        (
-            "max-stale",
-            "max-age=60, proxy-revalidate",
-            61,
-            STALE,
-            "§4.2.4",
-        ),
-        ("max-stale", "s-maxage=60", 61, STALE, "§5.2.2.10"),
-        ("max-stale", "no-cache", 0, STALE, "§5.2.2.4"),
-        ("only-if-cached", "max-age=60", 0, FRESH, "§5.2.1.7"),
-        (
-            "only-if-cached, max-stale",
-            "max-age=60",
-            61,
-            MAX_STALE,
-            "§5.2.1.7",
-        ),
-        (
-            "",
-            "max-age=60, stale-while-revalidate=10",
-            70,
-            REVALIDATE,
-            "RFC 5861 §3",
-        ),
-        (
-            "",
-            "max-age=60, stale-while-revalidate=10",
-            71,
-            STALE,
-            "RFC 5861 §3",
-        ),
-        (
-            "",
-            "max-age=60, stale-while-revalidate=x",
-            61,
-            STALE,
-            "RFC 5861 §3",
-        ),
-        (
-            "",
-            "s-maxage=60, stale-while-revalidate=10",
-            61,
-            STALE,
-            "§4.2.4",
-        ),
-        (
-            "",
-            "max-age=60, must-revalidate, stale-while-revalidate=10",
-            61,
-            STALE,
-            "§4.2.4",
-        ),
-        (
-            "max-age=99",
-            "max-age=60, stale-while-revalidate=10",
-            61,
-            STALE,
-            "§5.2.1.1, nothing stale",
-        ),
-        (
-            "no-cache",
-            "max-age=60, stale-while-revalidate=10",
-            61,
-            STALE,
-            "§5.2.1.4",
-        ),
-        (
-            "",
-            "max-age=60, stale-if-error=10",
-            61,
-            STALE,
-            "RFC 5861 §4, there is no error",
-        ),
-    ];
+    let table = r#"
+        request                   | response                                               | age  | result          | section
+                                  | max-age=60                                             | 0    | Fresh           | §4.2
+                                  | max-age=60                                             | 59   | Fresh           | §4.2
+                                  | max-age=60                                             | 60   | stale           | §4.2, the lifetime must exceed the age
+                                  | max-age=0                                              | 0    | stale           | §4.2
+                                  |                                                        | 0    | stale           | §4.2
+                                  | no-cache, max-age=60                                   | 0    | stale           | §5.2.2.4
+                                  | no-cache="a", max-age=60                               | 0    | Fresh           | §5.2.2.4, the fields were not stored
+                                  | must-revalidate, max-age=60                            | 0    | Fresh           | §5.2.2.2
+                                  | must-revalidate, max-age=60                            | 60   | stale           | §5.2.2.2
+                                  | immutable, max-age=60                                  | 60   | stale           | RFC 8246 §2
+        no-cache                  | max-age=60                                             | 0    | request         | §5.2.1.4
+        no-cache                  | max-age=60                                             | 60   | stale           | §5.2.1.4
+        no-store                  | max-age=60                                             | 0    | Fresh           | §5.2.1.5, says nothing of what is stored
+        max-age=0                 | max-age=60                                             | 1    | request         | §5.2.1.1
+        max-age=30                | max-age=60                                             | 30   | Fresh           | §5.2.1.1
+        max-age=30                | max-age=60                                             | 31   | request         | §5.2.1.1
+        min-fresh=30              | max-age=60                                             | 30   | Fresh           | §5.2.1.3
+        min-fresh=30              | max-age=60                                             | 31   | request         | §5.2.1.3
+        max-stale                 | max-age=60                                             | 9999 | MaxStale        | §5.2.1.2
+        max-stale=10              | max-age=60                                             | 70   | MaxStale        | §5.2.1.2
+        max-stale=10              | max-age=60                                             | 71   | stale           | §5.2.1.2
+        max-stale=10, max-age=65  | max-age=60                                             | 66   | stale           | §5.2.1.1
+        max-stale=10, max-age=65  | max-age=60                                             | 65   | MaxStale        | §5.2.1.1
+        max-stale, min-fresh=1    | max-age=60                                             | 70   | stale           | §5.2.1.3
+        max-stale, no-cache       | max-age=60                                             | 70   | stale           | §5.2.1.4
+        max-stale                 | max-age=60, must-revalidate                            | 61   | stale           | §4.2.4
+        max-stale                 | max-age=60, proxy-revalidate                           | 61   | stale           | §4.2.4
+        max-stale                 | s-maxage=60                                            | 61   | stale           | §5.2.2.10
+        max-stale                 | no-cache                                               | 0    | stale           | §5.2.2.4
+        only-if-cached            | max-age=60                                             | 0    | Fresh           | §5.2.1.7
+        only-if-cached, max-stale | max-age=60                                             | 61   | MaxStale        | §5.2.1.7
+                                  | max-age=60, stale-while-revalidate=10                  | 70   | WhileRevalidate | RFC 5861 §3
+                                  | max-age=60, stale-while-revalidate=10                  | 71   | stale           | RFC 5861 §3
+                                  | max-age=60, stale-while-revalidate=x                   | 61   | stale           | RFC 5861 §3
+                                  | s-maxage=60, stale-while-revalidate=10                 | 61   | stale           | §4.2.4
+                                  | max-age=60, must-revalidate, stale-while-revalidate=10 | 61   | stale           | §4.2.4
+        max-age=99                | max-age=60, stale-while-revalidate=10                  | 61   | stale           | §5.2.1.1, nothing stale
+        no-cache                  | max-age=60, stale-while-revalidate=10                  | 61   | stale           | §5.2.1.4
+                                  | max-age=60, stale-if-error=10                          | 61   | stale           | RFC 5861 §4, there is no error
+    "#;
     let forbidding = StaleBounds::default();
-    for (request, response, age, expected, section) in table {
-        let request = directives(request);
-        let stored = stored(response, age);
-        let found = may_reuse(&request, &stored, noon(), Origin::Reachable, &forbidding);
-        assert_eq!(
-            found, expected,
-            "{request:?} {response:?} aged {age}: {section}"
-        );
+    for [request, response, age, expected, section] in rows(table) {
+        let stored = stored(response, age.parse().unwrap());
+        let directives = directives(request);
+        let found = may_reuse(&directives, &stored, noon(), Origin::Reachable, &forbidding);
+        let case = format!("{request} | {response} aged {age}: {section}");
+        assert_eq!(text(found), expected, "{case}");
     }
 }
 
 #[test]
 fn reuse_while_the_origin_is_in_trouble() {
-    use Origin::{Disconnected, Failed};
-    let table = [
-        ("", "max-age=60", 0, Failed, FRESH, "§4.2"),
-        (
-            "",
-            "max-age=60, stale-if-error=10",
-            70,
-            Failed,
-            IF_ERROR,
-            "RFC 5861 §4",
-        ),
-        (
-            "",
-            "max-age=60, stale-if-error=10",
-            71,
-            Failed,
-            STALE,
-            "RFC 5861 §4",
-        ),
-        (
-            "",
-            "max-age=60, stale-if-error=10",
-            71,
-            Disconnected,
-            STALE,
-            "the origin's bound, not the operator's",
-        ),
-        (
-            "stale-if-error=20",
-            "max-age=60, stale-if-error=10",
-            80,
-            Failed,
-            IF_ERROR,
-            "RFC 5861 §4",
-        ),
-        (
-            "stale-if-error=5",
-            "max-age=60, stale-if-error=10",
-            66,
-            Failed,
-            STALE,
-            "RFC 5861 §4",
-        ),
-        (
-            "stale-if-error=5",
-            "max-age=60",
-            65,
-            Failed,
-            IF_ERROR,
-            "RFC 5861 §4",
-        ),
-        ("", "max-age=60", 61, Failed, STALE, "§4.2.4, not permitted"),
-        (
-            "",
-            "max-age=60",
-            160,
-            Disconnected,
-            IF_ERROR,
-            "§4.2.4, disconnected",
-        ),
-        (
-            "",
-            "max-age=60",
-            161,
-            Disconnected,
-            STALE,
-            "the operator's bound",
-        ),
-        (
-            "",
-            "max-age=60, must-revalidate",
-            61,
-            Disconnected,
-            STALE,
-            "§5.2.2.2",
-        ),
-        (
-            "",
-            "max-age=60, proxy-revalidate",
-            61,
-            Disconnected,
-            STALE,
-            "§5.2.2.8",
-        ),
-        ("", "s-maxage=60", 61, Disconnected, STALE, "§5.2.2.10"),
-        (
-            "",
-            "max-age=60, no-cache",
-            0,
-            Disconnected,
-            STALE,
-            "§5.2.2.4",
-        ),
-        (
-            "",
-            "s-maxage=60, stale-if-error=10",
-            61,
-            Failed,
-            STALE,
-            "§4.2.4",
-        ),
-        (
-            "no-cache",
-            "max-age=60",
-            61,
-            Disconnected,
-            STALE,
-            "§5.2.1.4",
-        ),
-        (
-            "no-cache",
-            "max-age=60",
-            0,
-            Disconnected,
-            REQUEST,
-            "§5.2.1.4",
-        ),
-        (
-            "no-cache, stale-if-error=9",
-            "max-age=60",
-            61,
-            Disconnected,
-            IF_ERROR,
-            "RFC 5861 §4, the client's bound",
-        ),
-        (
-            "max-age=99",
-            "max-age=60",
-            61,
-            Disconnected,
-            STALE,
-            "§5.2.1.1",
-        ),
-        (
-            "only-if-cached",
-            "max-age=60",
-            61,
-            Disconnected,
-            IF_ERROR,
-            "§5.2.1.7",
-        ),
-        (
-            "",
-            "max-age=60, stale-while-revalidate=10",
-            61,
-            Failed,
-            REVALIDATE,
-            "RFC 5861 §3",
-        ),
-    ];
+    let table = r#"
+        request                    | response                              | age | origin       | result          | section
+                                   | max-age=60                            | 0   | Failed       | Fresh           | §4.2
+                                   | max-age=60, stale-if-error=10         | 70  | Failed       | IfError         | RFC 5861 §4
+                                   | max-age=60, stale-if-error=10         | 71  | Failed       | stale           | RFC 5861 §4
+                                   | max-age=60, stale-if-error=10         | 71  | Disconnected | stale           | the origin's bound, not the operator's
+        stale-if-error=20          | max-age=60, stale-if-error=10         | 80  | Failed       | IfError         | RFC 5861 §4
+        stale-if-error=5           | max-age=60, stale-if-error=10         | 66  | Failed       | stale           | RFC 5861 §4
+        stale-if-error=5           | max-age=60                            | 65  | Failed       | IfError         | RFC 5861 §4
+                                   | max-age=60                            | 61  | Failed       | stale           | §4.2.4, not permitted
+                                   | max-age=60                            | 160 | Disconnected | IfError         | §4.2.4, disconnected
+                                   | max-age=60                            | 161 | Disconnected | stale           | the operator's bound
+                                   | max-age=60, must-revalidate           | 61  | Disconnected | stale           | §5.2.2.2
+                                   | max-age=60, proxy-revalidate          | 61  | Disconnected | stale           | §5.2.2.8
+                                   | s-maxage=60                           | 61  | Disconnected | stale           | §5.2.2.10
+                                   | max-age=60, no-cache                  | 0   | Disconnected | stale           | §5.2.2.4
+                                   | s-maxage=60, stale-if-error=10        | 61  | Failed       | stale           | §4.2.4
+        no-cache                   | max-age=60                            | 61  | Disconnected | stale           | §5.2.1.4
+        no-cache                   | max-age=60                            | 0   | Disconnected | request         | §5.2.1.4
+        no-cache, stale-if-error=9 | max-age=60                            | 61  | Disconnected | IfError         | RFC 5861 §4, the client's bound
+        max-age=99                 | max-age=60                            | 61  | Disconnected | stale           | §5.2.1.1
+        only-if-cached             | max-age=60                            | 61  | Disconnected | IfError         | §5.2.1.7
+                                   | max-age=60, stale-while-revalidate=10 | 61  | Failed       | WhileRevalidate | RFC 5861 §3
+    "#;
     let bounds = StaleBounds {
         failed: Duration::ZERO,
         disconnected: Duration::from_secs(100),
     };
-    for (request, response, age, origin, expected, section) in table {
-        let request = directives(request);
-        let found = may_reuse(&request, &stored(response, age), noon(), origin, &bounds);
-        assert_eq!(
-            found, expected,
-            "{request:?} {response:?} aged {age} {origin:?}: {section}"
-        );
+    for [request, response, age, origin, expected, section] in rows(table) {
+        let stored = stored(response, age.parse().unwrap());
+        let is = match origin {
+            "Failed" => Origin::Failed,
+            _ => Origin::Disconnected,
+        };
+        let found = may_reuse(&directives(request), &stored, noon(), is, &bounds);
+        let case = format!("{request} | {response} aged {age} {origin}: {section}");
+        assert_eq!(text(found), expected, "{case}");
     }
 }
 
@@ -374,13 +145,9 @@ fn reuse_while_the_origin_is_in_trouble() {
 fn only_get_and_head_without_content_are_answered_from_memory() {
     let mut request = HeaderMap::new();
     request.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-    assert_eq!(applies(&Method::GET, &request), Ok(()), "RFC 9111 §4");
+    assert_eq!(applies(&Method::GET, &request), Ok(()), "§4");
     assert_eq!(applies(&Method::HEAD, &request), Ok(()), "RFC 9110 §9.3.2");
-    assert_eq!(
-        applies(&Method::POST, &request),
-        Err(Forward::Method),
-        "RFC 9111 §4"
-    );
+    assert_eq!(applies(&Method::POST, &request), Err(Forward::Method), "§4");
     request.insert(header::CONTENT_LENGTH, HeaderValue::from_static("5"));
     assert_eq!(
         applies(&Method::GET, &request),
@@ -390,7 +157,7 @@ fn only_get_and_head_without_content_are_answered_from_memory() {
 }
 
 #[test]
-fn an_invalidated_response_must_be_validated() {
+fn a_response_made_stale_must_be_validated() {
     let bounds = StaleBounds {
         failed: Duration::MAX,
         disconnected: Duration::MAX,
@@ -408,20 +175,13 @@ fn an_invalidated_response_must_be_validated() {
     response.make_stale();
     assert_eq!(
         decision(&response, Origin::Reachable),
-        STALE,
-        "RFC 9111 §4.3.5"
+        Err(Forward::Stale),
+        "§4.3.5"
     );
     assert_eq!(
         decision(&response, Origin::Disconnected),
-        IF_ERROR,
-        "RFC 9111 §4.2.4"
-    );
-    let mut response = stored("max-age=60", 0);
-    response.invalidate();
-    assert_eq!(
-        decision(&response, Origin::Disconnected),
-        STALE,
-        "RFC 9111 §4.4"
+        Ok(Reuse::IfError),
+        "§4.2.4"
     );
 }
 
@@ -431,11 +191,8 @@ fn a_response_ages() {
     assert_eq!(stored.ttl(noon()), 50, "RFC 9211 §2.4");
     let later = noon() + Duration::from_secs(70);
     assert_eq!(stored.ttl(later), -20, "RFC 9211 §2.4");
-    assert!(
-        stored.is_fresh(noon()) && !stored.is_fresh(later),
-        "RFC 9111 §4.2"
-    );
-    assert_eq!(stored.aging().field(later), "80", "RFC 9111 §5.1");
+    assert!(stored.is_fresh(noon()) && !stored.is_fresh(later), "§4.2");
+    assert_eq!(stored.aging().field(later), "80", "§5.1");
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Tables of `validator`: each row cites its section.
+//! Tables of `validator`. Sections are of RFC 9110 where no other is named.
 
 use http::header::HeaderName;
 use proptest::prelude::{ProptestConfig, prop_assert_eq, proptest};
 
 use super::*;
+use crate::cache::tests_table::{fields, rows};
 
 const MONDAY: &str = "Mon, 01 Jan 2024 00:00:00 GMT";
 const TUESDAY: &str = "Tue, 02 Jan 2024 00:00:00 GMT";
@@ -32,18 +33,18 @@ fn entity_tags_are_parsed_strictly() {
         })
     };
     let table = [
-        ("\"xyzzy\"", strong("xyzzy"), "RFC 9110 §8.8.3"),
-        ("W/\"xyzzy\"", weak("xyzzy"), "RFC 9110 §8.8.3"),
-        ("\"\"", strong(""), "RFC 9110 §8.8.3"),
-        ("\"a,b\\\"", strong("a,b\\"), "RFC 9110 §8.8.3, no escapes"),
-        ("\"\u{fc}\"", strong("\u{fc}"), "RFC 9110 §8.8.3, obs-text"),
-        ("w/\"xyzzy\"", None, "RFC 9110 §8.8.3, W has case"),
-        ("W\"xyzzy\"", None, "RFC 9110 §8.8.3"),
-        ("xyzzy", None, "RFC 9110 §8.8.3, unquoted"),
-        ("\"a b\"", None, "RFC 9110 §8.8.3, no space"),
-        ("\"a\", \"b\"", None, "RFC 9110 §8.8.3, one only"),
-        ("\"a", None, "RFC 9110 §8.8.3"),
-        ("", None, "RFC 9110 §8.8.3"),
+        ("\"xyzzy\"", strong("xyzzy"), "§8.8.3"),
+        ("W/\"xyzzy\"", weak("xyzzy"), "§8.8.3"),
+        ("\"\"", strong(""), "§8.8.3"),
+        ("\"a,b\\\"", strong("a,b\\"), "§8.8.3, no escapes"),
+        ("\"\u{fc}\"", strong("\u{fc}"), "§8.8.3, obs-text"),
+        ("w/\"xyzzy\"", None, "§8.8.3, W has case"),
+        ("W\"xyzzy\"", None, "§8.8.3"),
+        ("xyzzy", None, "§8.8.3, unquoted"),
+        ("\"a b\"", None, "§8.8.3, no space"),
+        ("\"a\", \"b\"", None, "§8.8.3, one only"),
+        ("\"a", None, "§8.8.3"),
+        ("", None, "§8.8.3"),
     ];
     for (value, expected, section) in table {
         assert_eq!(
@@ -68,191 +69,80 @@ fn strong_comparison_rejects_weak_tags() {
         assert_eq!(
             (one.equals_strongly(&two), one.equals_weakly(&two)),
             (strongly, weakly),
-            "RFC 9110 §8.8.3.2"
+            "§8.8.3.2"
         );
     }
 }
 
 #[test]
 fn preconditions_are_evaluated_in_order() {
-    const INM: HeaderName = header::IF_NONE_MATCH;
-    const IMS: HeaderName = header::IF_MODIFIED_SINCE;
-    type Fields = &'static [(HeaderName, &'static str)];
-    use PreconditionResult::{Forward, Full, NotModified};
-    const TAG: Fields = &[(header::ETAG, "\"a\""), (header::LAST_MODIFIED, TUESDAY)];
-    let table: &[(Fields, Fields, PreconditionResult, &str)] = &[
-        (&[], TAG, Full, "RFC 9110 §13.2.2"),
-        (&[(INM, "\"a\"")], TAG, NotModified, "RFC 9110 §13.1.2"),
-        (
-            &[(INM, "W/\"a\"")],
-            TAG,
-            NotModified,
-            "RFC 9110 §13.1.2, weak comparison",
-        ),
-        (
-            &[(INM, "\"a\"")],
-            &[(header::ETAG, "W/\"a\"")],
-            NotModified,
-            "RFC 9110 §13.1.2, weak comparison",
-        ),
-        (&[(INM, "\"b\"")], TAG, Full, "RFC 9110 §13.1.2"),
-        (
-            &[(INM, "\"b\", \"a\"")],
-            TAG,
-            NotModified,
-            "RFC 9110 §13.1.2, a list",
-        ),
-        (
-            &[(INM, "\"b\""), (INM, "\"a\"")],
-            TAG,
-            NotModified,
-            "RFC 9110 §5.3, lines",
-        ),
-        (
-            &[(INM, "\"x,\"a\"")],
-            TAG,
-            Full,
-            "RFC 9110 §8.8.3, commas are etagc",
-        ),
-        (
-            &[(INM, "\"x,y\",\"a\"")],
-            TAG,
-            NotModified,
-            "RFC 9110 §8.8.3, commas are etagc",
-        ),
-        (
-            &[(INM, "b, \"a\"")],
-            TAG,
-            NotModified,
-            "a member that is no tag is passed over",
-        ),
-        (
-            &[(INM, "\"a\"b")],
-            TAG,
-            Full,
-            "a member that is no tag is passed over",
-        ),
-        (&[(INM, "a")], TAG, Full, "RFC 9110 §8.8.3, unquoted"),
-        (
-            &[(INM, "a")],
-            &[(header::ETAG, "a")],
-            Full,
-            "RFC 9110 §8.8.3, unquoted",
-        ),
-        (&[(INM, "*")], TAG, NotModified, "RFC 9110 §13.1.2, any"),
-        (&[(INM, "*")], &[], NotModified, "RFC 9110 §13.1.2, any"),
-        (&[(INM, "")], TAG, Full, "RFC 9110 §13.1.2"),
-        (
-            &[(INM, "\"a\""), (IMS, MONDAY)],
-            TAG,
-            NotModified,
-            "RFC 9110 §13.2.2, precedence",
-        ),
-        (
-            &[(INM, "\"b\""), (IMS, WEDNESDAY)],
-            TAG,
-            Full,
-            "RFC 9110 §13.1.3, ignored",
-        ),
-        (
-            &[(INM, "b"), (IMS, WEDNESDAY)],
-            TAG,
-            Full,
-            "RFC 9110 §13.1.3, ignored",
-        ),
-        (
-            &[(INM, "\"a\"")],
-            &[(header::LAST_MODIFIED, TUESDAY)],
-            Full,
-            "RFC 9110 §13.1.2",
-        ),
-        (&[(IMS, TUESDAY)], TAG, NotModified, "RFC 9110 §13.1.3"),
-        (&[(IMS, WEDNESDAY)], TAG, NotModified, "RFC 9110 §13.1.3"),
-        (&[(IMS, MONDAY)], TAG, Full, "RFC 9110 §13.1.3"),
-        (
-            &[(IMS, "Tuesday, 02-Jan-24 00:00:00 GMT")],
-            TAG,
-            NotModified,
-            "RFC 9110 §5.6.7",
-        ),
-        (
-            &[(IMS, "yesterday")],
-            TAG,
-            Full,
-            "RFC 9110 §13.1.3, ignored",
-        ),
-        (
-            &[(IMS, TUESDAY), (IMS, TUESDAY)],
-            TAG,
-            Full,
-            "RFC 9110 §13.1.3, one member",
-        ),
-        (
-            &[(IMS, WEDNESDAY)],
-            &[(header::DATE, TUESDAY)],
-            NotModified,
-            "RFC 9111 §4.3.2, Date",
-        ),
-        (
-            &[(IMS, MONDAY)],
-            &[(header::DATE, TUESDAY)],
-            Full,
-            "RFC 9111 §4.3.2, Date",
-        ),
-        (
-            &[(IMS, TUESDAY)],
-            &[],
-            NotModified,
-            "RFC 9111 §4.3.2, receipt",
-        ),
-        (&[(IMS, MONDAY)], &[], Full, "RFC 9111 §4.3.2, receipt"),
-        (
-            &[(header::IF_MATCH, "\"a\"")],
-            TAG,
-            Forward,
-            "RFC 9111 §4.3.2",
-        ),
-        (
-            &[(header::IF_UNMODIFIED_SINCE, MONDAY)],
-            TAG,
-            Forward,
-            "RFC 9111 §4.3.2",
-        ),
-        (
-            &[(header::IF_MATCH, "\"a\""), (INM, "\"a\"")],
-            TAG,
-            Forward,
-            "RFC 9110 §13.2.2",
-        ),
-    ];
+    // TAG: an entity tag "a", and modified on TUESDAY.
+    let table = r#"
+        request                                                 | stored                 | result      | section
+                                                                | TAG                    | Full        | §13.2.2
+        if-none-match: "a"                                      | TAG                    | NotModified | §13.1.2
+        if-none-match: W/"a"                                    | TAG                    | NotModified | §13.1.2, weak comparison
+        if-none-match: "a"                                      | etag: W/"a"            | NotModified | §13.1.2, weak comparison
+        if-none-match: "b"                                      | TAG                    | Full        | §13.1.2
+        if-none-match: "b", "a"                                 | TAG                    | NotModified | §13.1.2, a list
+        if-none-match: "b" & if-none-match: "a"                 | TAG                    | NotModified | §5.3, lines
+        if-none-match: "x,"a"                                   | TAG                    | Full        | §8.8.3, commas are etagc
+        if-none-match: "x,y","a"                                | TAG                    | NotModified | §8.8.3, commas are etagc
+        if-none-match: b, "a"                                   | TAG                    | NotModified | a member that is no tag is passed over
+        if-none-match: "a"b                                     | TAG                    | Full        | a member that is no tag is passed over
+        if-none-match: a                                        | TAG                    | Full        | §8.8.3, unquoted
+        if-none-match: a                                        | etag: a                | Full        | §8.8.3, unquoted
+        if-none-match: *                                        | TAG                    | NotModified | §13.1.2, any
+        if-none-match: *                                        |                        | NotModified | §13.1.2, any
+        if-none-match:                                          | TAG                    | Full        | §13.1.2
+        if-none-match: "a" & if-modified-since: MONDAY          | TAG                    | NotModified | §13.2.2, precedence
+        if-none-match: "b" & if-modified-since: WEDNESDAY       | TAG                    | Full        | §13.1.3, ignored
+        if-none-match: b & if-modified-since: WEDNESDAY         | TAG                    | Full        | §13.1.3, ignored
+        if-none-match: "a"                                      | last-modified: TUESDAY | Full        | §13.1.2
+        if-modified-since: TUESDAY                              | TAG                    | NotModified | §13.1.3
+        if-modified-since: WEDNESDAY                            | TAG                    | NotModified | §13.1.3
+        if-modified-since: MONDAY                               | TAG                    | Full        | §13.1.3
+        if-modified-since: Tuesday, 02-Jan-24 00:00:00 GMT      | TAG                    | NotModified | §5.6.7
+        if-modified-since: yesterday                            | TAG                    | Full        | §13.1.3, ignored
+        if-modified-since: TUESDAY & if-modified-since: TUESDAY | TAG                    | Full        | §13.1.3, one member
+        if-modified-since: WEDNESDAY                            | date: TUESDAY          | NotModified | RFC 9111 §4.3.2, Date
+        if-modified-since: MONDAY                               | date: TUESDAY          | Full        | RFC 9111 §4.3.2, Date
+        if-modified-since: TUESDAY                              |                        | NotModified | RFC 9111 §4.3.2, receipt
+        if-modified-since: MONDAY                               |                        | Full        | RFC 9111 §4.3.2, receipt
+        if-match: "a"                                           | TAG                    | Forward     | RFC 9111 §4.3.2
+        if-unmodified-since: MONDAY                             | TAG                    | Forward     | RFC 9111 §4.3.2
+        if-match: "a" & if-none-match: "a"                      | TAG                    | Forward     | §13.2.2
+    "#;
+    let read = |text: &str| {
+        let dates = [
+            ("MONDAY", MONDAY),
+            ("TUESDAY", TUESDAY),
+            ("WEDNESDAY", WEDNESDAY),
+        ];
+        let text = text.replace("TAG", "etag: \"a\" & last-modified: TUESDAY");
+        let text = dates
+            .iter()
+            .rev()
+            .fold(text, |text, (day, date)| text.replace(day, date));
+        fields(&text)
+    };
     let received = date::parse(TUESDAY.as_bytes()).unwrap();
-    for (row, (request, stored, expected, section)) in table.iter().enumerate() {
-        let (request, stored) = (headers(request), headers(stored));
-        let stored = Representation {
-            status: StatusCode::OK,
-            headers: &stored,
-            received,
+    for [request, stored, expected, section] in rows(table) {
+        let case = format!("{request} | {stored}: {section}");
+        let (request, stored) = (read(request), read(stored));
+        let evaluated = |method, status| {
+            let stored = Representation {
+                status,
+                headers: &stored,
+                received,
+            };
+            format!("{:?}", evaluate(&method, &request, &stored))
         };
-        assert_eq!(
-            evaluate(&Method::GET, &request, &stored),
-            *expected,
-            "row {row}: {section}"
-        );
-        assert_eq!(
-            evaluate(&Method::HEAD, &request, &stored),
-            *expected,
-            "row {row}: {section}"
-        );
-        let missing = Representation {
-            status: StatusCode::NOT_FOUND,
-            ..stored
-        };
-        if *expected == NotModified {
-            assert_eq!(
-                evaluate(&Method::GET, &request, &missing),
-                Full,
-                "row {row}: RFC 9110 §13.2.1"
-            );
+        assert_eq!(evaluated(Method::GET, StatusCode::OK), expected, "{case}");
+        assert_eq!(evaluated(Method::HEAD, StatusCode::OK), expected, "{case}");
+        if expected == "NotModified" {
+            let missing = evaluated(Method::GET, StatusCode::NOT_FOUND);
+            assert_eq!(missing, "Full", "{case}, §13.2.1");
         }
     }
 }
@@ -311,12 +201,12 @@ fn stored_validators_replace_the_clients_conditions() {
     assert_eq!(
         asked(&[(header::ETAG, "a")], &[]),
         (None, None),
-        "RFC 9110 §8.8.3, no tag"
+        "§8.8.3, no tag"
     );
     assert_eq!(
         asked(&[(header::LAST_MODIFIED, "x")], &[]),
         (None, None),
-        "RFC 9110 §8.8.2, no date"
+        "§8.8.2, no date"
     );
     let others: &[&[(HeaderName, &str)]] =
         &[&[(header::ETAG, "\"b\"")], std::slice::from_ref(&tag)];
@@ -330,21 +220,11 @@ fn stored_validators_replace_the_clients_conditions() {
 #[test]
 fn a_date_is_strong_if_it_is_a_minute_older() {
     let table = [
-        (MONDAY, TUESDAY, true, "RFC 9110 §8.8.2.2"),
-        (TUESDAY, TUESDAY, false, "RFC 9110 §8.8.2.2"),
-        (WEDNESDAY, TUESDAY, false, "RFC 9110 §8.8.2.2"),
-        (
-            TUESDAY,
-            "Tue, 02 Jan 2024 00:00:59 GMT",
-            false,
-            "RFC 9110 §8.8.2.2",
-        ),
-        (
-            TUESDAY,
-            "Tue, 02 Jan 2024 00:01:00 GMT",
-            true,
-            "RFC 9110 §8.8.2.2",
-        ),
+        (MONDAY, TUESDAY, true, "§8.8.2.2"),
+        (TUESDAY, TUESDAY, false, "§8.8.2.2"),
+        (WEDNESDAY, TUESDAY, false, "§8.8.2.2"),
+        (TUESDAY, "Tue, 02 Jan 2024 00:00:59 GMT", false, "§8.8.2.2"),
+        (TUESDAY, "Tue, 02 Jan 2024 00:01:00 GMT", true, "§8.8.2.2"),
     ];
     for (modified, made, strong, section) in table {
         let headers = headers(&[(header::LAST_MODIFIED, modified), (header::DATE, made)]);
