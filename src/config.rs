@@ -32,15 +32,14 @@ mod warnings;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
-pub use problem::Problem;
+pub use problem::ConfigProblem;
 pub use schema::schema;
-pub use server::{Admin, Runtime, Server};
+pub use server::{AdminSettings, Runtime, ServerSettings};
 pub use shipped::shipped_text;
 use toml::de::DeTable;
 pub use upstream::{UrlOverrides, base_url, is_name as is_upstream_name};
 
 use self::chain::Tips;
-use self::containers::tables;
 use self::file::File;
 use self::key::KeyTable as _;
 use self::problem::{FileSpan, Path, Problems};
@@ -59,9 +58,9 @@ pub const SHIPPED_NAME: &str = "proxy.toml (built in)";
 #[derive(Clone)]
 pub struct Config {
     /// Sockets, threads and connections.
-    pub server: Server,
+    pub server: ServerSettings,
     /// The admin side.
-    pub admin: Admin,
+    pub admin: AdminSettings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
     /// What answers have beside the body.
@@ -91,6 +90,8 @@ pub struct Config {
     pub access_log: access_log::Settings,
     /// The requests that are answered.
     pub routes: RouteTable,
+    /// The keys that the file has by their old names.
+    pub old_names: Vec<ConfigProblem>,
 }
 
 impl Config {
@@ -98,7 +99,7 @@ impl Config {
     ///
     /// # Errors
     /// Never, as a test checks; the list is there for the caller's `?`.
-    pub fn shipped() -> Result<Self, Vec<Problem>> {
+    pub fn shipped() -> Result<Self, Vec<ConfigProblem>> {
         Self::parse(SHIPPED_NAME, SHIPPED)
     }
 
@@ -107,7 +108,7 @@ impl Config {
     ///
     /// # Errors
     /// Everything that is wrong with the file.
-    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<Problem>> {
+    pub fn parse(file: &str, text: &str) -> Result<Self, Vec<ConfigProblem>> {
         Self::parse_with(file, text, &[])
     }
 
@@ -121,7 +122,7 @@ impl Config {
         file: &str,
         text: &str,
         overrides: &UrlOverrides,
-    ) -> Result<Self, Vec<Problem>> {
+    ) -> Result<Self, Vec<ConfigProblem>> {
         let problems = Problems::new(file, text);
         let (root, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
@@ -133,11 +134,12 @@ impl Config {
         }
         let path = Path::root(&problems);
         let file = File::read(&path, &root.span(), root.get_ref());
-        let config = Self::of_file(file, &path, overrides);
-        match problems.is_empty() {
-            true => Ok(config),
-            false => Err(problems.into_list()),
+        let mut config = Self::of_file(file, &path, overrides);
+        if !problems.is_empty() {
+            return Err(problems.into_list());
         }
+        config.old_names = problems.into_warnings();
+        Ok(config)
     }
 
     fn of_file(mut file: File, root: &Path<'_>, overrides: &UrlOverrides) -> Self {
@@ -195,6 +197,7 @@ impl Config {
             access_log: file.log.access.settings(),
             log: file.log.settings(),
             routes,
+            old_names: Vec::new(),
         }
     }
 
@@ -222,8 +225,8 @@ fn shipped_routes(
     let problems = Problems::new(SHIPPED_NAME, SHIPPED);
     let (root, _errors) = DeTable::parse_recoverable(SHIPPED);
     let path = Path::root(&problems);
-    let read = key::read(&tables(), Vec::new(), &path, root.get_ref(), "route");
-    routes::table(read.value, &path, tips, upstreams, false)
+    let file = File::read(&path, &root.span(), root.get_ref());
+    routes::table(file.route.value, &path, tips, upstreams, false)
 }
 
 #[cfg(test)]

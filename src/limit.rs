@@ -34,7 +34,6 @@ pub struct Settings {
     pub misses_per_minute: u32,
     /// Clients with a bucket of their own. While there are as many, further
     /// clients share buckets.
-    #[serde(rename = "max_callers")]
     pub max_clients: NonZeroU32,
 }
 

@@ -2,6 +2,7 @@
 //! The schemas are those of the API's specification; what it leaves open is as
 //! the reference upstream does it.
 
+use http::Method;
 use serde_json::{Map, Value, json};
 
 use crate::route::{Methods, Parameter, ResponseSchema, Route, RouteTable};
@@ -9,6 +10,18 @@ use crate::validate::{HASH_DIGITS, ParameterType};
 
 /// The path of the document.
 pub(crate) const PATH: &str = "/openapi.json";
+
+/// The statuses of ordgate's own errors, and the names of their descriptions.
+const REFUSALS: [(&str, &str); 8] = [
+    ("400", "BadRequest"),
+    ("405", "MethodNotAllowed"),
+    ("414", "TargetTooLong"),
+    ("429", "TooManyRequests"),
+    ("431", "HeadTooLarge"),
+    ("502", "BadGateway"),
+    ("503", "ServiceUnavailable"),
+    ("504", "GatewayTimeout"),
+];
 
 /// The document.
 pub fn document(routes: &RouteTable) -> Value {
@@ -28,17 +41,7 @@ pub fn document(routes: &RouteTable) -> Value {
         "servers": [{ "url": "/" }],
         "paths": paths,
         "components": {
-            "schemas": {
-                "Brc20TokenResponse": brc20_token_response(),
-                "Brc20Token": brc20_token(),
-                "Brc20Supply": object(&[("max_supply", decimal()), ("minted_supply", decimal()), ("holders", integer())], &[]),
-                "RuneActivityPage": rune_activity_page(),
-                "RuneActivity": rune_activity(),
-                "Rune": rune(),
-                "Location": location(),
-                "NotFound": object(&[("error", json!({ "type": "string", "const": "Not found" }))], &[]),
-                "Problem": problem(),
-            },
+            "schemas": schemas(),
             "headers": headers(),
             "responses": refusals(),
         },
@@ -46,18 +49,13 @@ pub fn document(routes: &RouteTable) -> Value {
 }
 
 fn path(route: &Route) -> Value {
-    let mut operations = Map::new();
     let Methods::Listed(methods) = &route.request.methods else {
         // A route without a list of methods passes every request to the upstream.
         return json!({ "description": "Passed to the upstream unchanged" });
     };
-    for method in methods {
-        operations.insert(
-            method.as_str().to_lowercase(),
-            operation(route, method.as_str()),
-        );
-    }
-    Value::Object(operations)
+    let methods = methods.iter().map(Method::as_str);
+    let operations = methods.map(|method| (method.to_lowercase(), operation(route, method)));
+    Value::Object(operations.collect())
 }
 
 fn operation(route: &Route, method: &str) -> Value {
@@ -72,7 +70,6 @@ fn operation(route: &Route, method: &str) -> Value {
         ResponseSchema::Brc20Token => reference("schemas", "Brc20TokenResponse"),
         ResponseSchema::RuneActivity => reference("schemas", "RuneActivityPage"),
     };
-    let mut responses = Map::new();
     let fields = [
         "ETag",
         "Age",
@@ -81,26 +78,17 @@ fn operation(route: &Route, method: &str) -> Value {
         "RateLimit",
         "RateLimit-Policy",
     ];
-    let fields: Map<String, Value> = fields
-        .iter()
-        .map(|name| ((*name).to_owned(), reference("headers", name)))
-        .collect();
-    responses.insert(
-        "200".into(),
-        json!({ "description": "The requested resource", "headers": fields, "content": content(found) }),
-    );
-    responses.insert(
-        "304".into(),
-        json!({ "description": "The client's stored response is still valid" }),
-    );
+    let fields = fields.map(|name| (name.to_owned(), reference("headers", name)));
+    let mut responses = json!({
+        "200": { "description": "The requested resource", "headers": Map::from_iter(fields), "content": content(found) },
+        "304": { "description": "The client's stored response is still valid" },
+    });
     if route.docs.response == ResponseSchema::Brc20Token {
-        responses.insert(
-            "404".into(),
-            json!({ "description": "There is no such token", "content": content(reference("schemas", "NotFound")) }),
-        );
+        let content = content(reference("schemas", "NotFound"));
+        responses["404"] = json!({ "description": "There is no such token", "content": content });
     }
-    for status in ["400", "405", "414", "429", "431", "502", "503", "504"] {
-        responses.insert(status.into(), reference("responses", name_of(status)));
+    for (status, name) in REFUSALS {
+        responses[status] = reference("responses", name);
     }
     let id = match method {
         "GET" => route.name.to_string(),
@@ -111,8 +99,8 @@ fn operation(route: &Route, method: &str) -> Value {
         "parameters": parameters.collect::<Vec<_>>(),
         "responses": responses,
     });
-    if let (Some(summary), Some(operation)) = (&route.docs.summary, operation.as_object_mut()) {
-        operation.insert("summary".into(), json!(summary));
+    if let Some(summary) = &route.docs.summary {
+        operation["summary"] = json!(summary);
     }
     operation
 }
@@ -173,19 +161,6 @@ fn reference(kind: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{kind}/{name}") })
 }
 
-fn name_of(status: &str) -> &'static str {
-    match status {
-        "400" => "BadRequest",
-        "405" => "MethodNotAllowed",
-        "414" => "TargetTooLong",
-        "429" => "TooManyRequests",
-        "431" => "HeadTooLarge",
-        "502" => "BadGateway",
-        "503" => "ServiceUnavailable",
-        _ => "GatewayTimeout",
-    }
-}
-
 fn refusals() -> Value {
     let refusal = |description: &str, retry: bool| {
         let mut value = json!({
@@ -210,176 +185,103 @@ fn refusals() -> Value {
 }
 
 fn headers() -> Value {
-    let header =
-        |description: &str, schema: Value| json!({ "description": description, "schema": schema });
+    let header = |description: &str, kind: &str| json!({ "description": description, "schema": { "type": kind } });
     json!({
-        "ETag": header("A digest of the body", string()),
-        "Age": header("Seconds since the upstream's response was received", integer()),
-        "Cache-Status": header("How the cache handled the request (RFC 9211)", string()),
-        "X-Request-Id": header("The request's id in the logs", string()),
-        "RateLimit": header("The remainder of the client's rate limit", string()),
-        "RateLimit-Policy": header("The client's rate limit", string()),
-        "Retry-After": header("Seconds until the client should retry", integer()),
+        "ETag": header("A digest of the body", "string"),
+        "Age": header("Seconds since the upstream's response was received", "integer"),
+        "Cache-Status": header("How the cache handled the request (RFC 9211)", "string"),
+        "X-Request-Id": header("The request's id in the logs", "string"),
+        "RateLimit": header("The remainder of the client's rate limit", "string"),
+        "RateLimit-Policy": header("The client's rate limit", "string"),
+        "Retry-After": header("Seconds until the client should retry", "integer"),
     })
 }
 
-/// The schema of an object; the members of the second list are optional.
-fn object(members: &[(&str, Value)], optional: &[(&str, Value)]) -> Value {
-    let required: Vec<_> = members.iter().map(|(name, _)| *name).collect();
-    let all = members.iter().chain(optional);
-    let properties: Map<String, Value> = all
-        .map(|(name, schema)| ((*name).to_owned(), schema.clone()))
-        .collect();
+/// The schemas of bodies.
+fn schemas() -> Value {
+    let integer = json!({ "type": "integer" });
+    let string = json!({ "type": "string" });
+    let hex64 = json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" });
+    let decimal = json!({
+        "type": "string",
+        "pattern": "^-?[0-9]+(\\.[0-9]+)?$",
+        "description": "A decimal number, as a string for its precision",
+    });
+    json!({
+        "Brc20TokenResponse": object("token supply", json!({
+            "token": reference("schemas", "Brc20Token"),
+            "supply": reference("schemas", "Brc20Supply"),
+        })),
+        "Brc20Token": object("id number block_height tx_id address ticker max_supply mint_limit decimals deploy_timestamp minted_supply tx_count", json!({
+            "id": { "type": "string", "pattern": "^[0-9a-f]{64}i[0-9]+$" },
+            "number": { "type": "integer", "description": "The inscription's number; negative for cursed ones" },
+            "block_height": integer,
+            "tx_id": hex64,
+            "address": string,
+            "ticker": string,
+            "max_supply": decimal,
+            "mint_limit": { "type": ["string", "null"] },
+            "decimals": integer,
+            "deploy_timestamp": { "type": "integer", "description": "Milliseconds of Unix time" },
+            "minted_supply": decimal,
+            "tx_count": integer,
+            "self_mint": { "type": "boolean" },
+        })),
+        "Brc20Supply": object("max_supply minted_supply holders", json!({
+            "max_supply": decimal,
+            "minted_supply": decimal,
+            "holders": integer,
+        })),
+        "RuneActivityPage": object("limit offset total results", json!({
+            "limit": integer,
+            "offset": integer,
+            "total": { "type": "integer", "description": "The number of results; 0 if offset is past the last one" },
+            "results": { "type": "array", "items": reference("schemas", "RuneActivity") },
+        })),
+        "RuneActivity": object("rune operation location", json!({
+            "rune": reference("schemas", "Rune"),
+            "operation": { "type": "string", "enum": ["etching", "mint", "burn", "send", "receive"] },
+            "location": reference("schemas", "Location"),
+            "address": string,
+            "receiver_address": string,
+            "amount": decimal,
+        })),
+        "Rune": object("id number name spaced_name", json!({
+            "id": { "type": "string", "pattern": "^[0-9]+:[0-9]+$" },
+            "number": integer,
+            "name": string,
+            "spaced_name": string,
+        })),
+        "Location": object("block_hash block_height tx_id tx_index timestamp", json!({
+            "block_hash": hex64,
+            "block_height": integer,
+            "tx_id": hex64,
+            "tx_index": integer,
+            "timestamp": { "type": "integer", "description": "Seconds of Unix time" },
+            "vout": integer,
+            "output": { "type": "string", "pattern": "^[0-9a-f]{64}:[0-9]+$" },
+        })),
+        "NotFound": object("error", json!({
+            "error": { "type": "string", "const": "Not found" },
+        })),
+        "Problem": object("type title status detail error request_id", json!({
+            "type": string,
+            "title": string,
+            "status": integer,
+            "detail": string,
+            "error": { "type": "string", "description": "The same as detail, for clients of the upstream API" },
+            "request_id": string,
+            "parameter": string,
+            "received": string,
+            "allowed": string,
+        })),
+    })
+}
+
+/// The schema of an object with these properties, of which some are required.
+fn object(required: &str, properties: Value) -> Value {
+    let required: Vec<_> = required.split(' ').collect();
     json!({ "type": "object", "required": required, "properties": properties })
-}
-
-fn integer() -> Value {
-    json!({ "type": "integer" })
-}
-
-fn string() -> Value {
-    json!({ "type": "string" })
-}
-
-fn decimal() -> Value {
-    json!({ "type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$", "description": "A decimal number, as a string for its precision" })
-}
-
-fn hex64() -> Value {
-    json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
-}
-
-fn brc20_token_response() -> Value {
-    object(
-        &[
-            ("token", reference("schemas", "Brc20Token")),
-            ("supply", reference("schemas", "Brc20Supply")),
-        ],
-        &[],
-    )
-}
-
-fn brc20_token() -> Value {
-    object(
-        &[
-            (
-                "id",
-                json!({ "type": "string", "pattern": "^[0-9a-f]{64}i[0-9]+$" }),
-            ),
-            (
-                "number",
-                json!({ "type": "integer", "description": "The inscription's number; negative for cursed ones" }),
-            ),
-            ("block_height", integer()),
-            ("tx_id", hex64()),
-            ("address", string()),
-            ("ticker", string()),
-            ("max_supply", decimal()),
-            ("mint_limit", json!({ "type": ["string", "null"] })),
-            ("decimals", integer()),
-            (
-                "deploy_timestamp",
-                json!({ "type": "integer", "description": "Milliseconds of Unix time" }),
-            ),
-            ("minted_supply", decimal()),
-            ("tx_count", integer()),
-        ],
-        &[("self_mint", json!({ "type": "boolean" }))],
-    )
-}
-
-fn rune_activity_page() -> Value {
-    object(
-        &[
-            ("limit", integer()),
-            ("offset", integer()),
-            (
-                "total",
-                json!({ "type": "integer", "description": "The number of results; 0 if offset is past the last one" }),
-            ),
-            (
-                "results",
-                json!({ "type": "array", "items": reference("schemas", "RuneActivity") }),
-            ),
-        ],
-        &[],
-    )
-}
-
-fn rune_activity() -> Value {
-    object(
-        &[
-            ("rune", reference("schemas", "Rune")),
-            (
-                "operation",
-                json!({ "type": "string", "enum": ["etching", "mint", "burn", "send", "receive"] }),
-            ),
-            ("location", reference("schemas", "Location")),
-        ],
-        &[
-            ("address", string()),
-            ("receiver_address", string()),
-            ("amount", decimal()),
-        ],
-    )
-}
-
-fn rune() -> Value {
-    object(
-        &[
-            (
-                "id",
-                json!({ "type": "string", "pattern": "^[0-9]+:[0-9]+$" }),
-            ),
-            ("number", integer()),
-            ("name", string()),
-            ("spaced_name", string()),
-        ],
-        &[],
-    )
-}
-
-fn location() -> Value {
-    object(
-        &[
-            ("block_hash", hex64()),
-            ("block_height", integer()),
-            ("tx_id", hex64()),
-            ("tx_index", integer()),
-            (
-                "timestamp",
-                json!({ "type": "integer", "description": "Seconds of Unix time" }),
-            ),
-        ],
-        &[
-            ("vout", integer()),
-            (
-                "output",
-                json!({ "type": "string", "pattern": "^[0-9a-f]{64}:[0-9]+$" }),
-            ),
-        ],
-    )
-}
-
-fn problem() -> Value {
-    object(
-        &[
-            ("type", string()),
-            ("title", string()),
-            ("status", integer()),
-            ("detail", string()),
-            (
-                "error",
-                json!({ "type": "string", "description": "The same as detail, for clients of the upstream API" }),
-            ),
-            ("request_id", string()),
-        ],
-        &[
-            ("parameter", string()),
-            ("received", string()),
-            ("allowed", string()),
-        ],
-    )
 }
 
 #[cfg(test)]

@@ -166,13 +166,10 @@ impl Sandbox {
     #[must_use]
     pub fn transactions_at(&self, height: u32) -> Vec<String> {
         let model = self.model();
-        let placements = model
-            .chain
-            .at(height)
-            .map(|block| model.chain.placements(block))
-            .unwrap_or_default();
+        let block = model.chain.at(height);
+        let placements = block.map(|block| model.chain.placements(block));
+        let placements = placements.into_iter().flatten();
         placements
-            .into_iter()
             .map(|placed| model.chain.tx_id(placed.key))
             .collect()
     }
@@ -180,7 +177,8 @@ impl Sandbox {
     /// The upstream's present answer, without key check, rate limit, faults and counting. Tests compare with it.
     #[must_use]
     pub fn answer(&self, method: &Method, path_and_query: &str, headers: &HeaderMap) -> Answer {
-        self.model().answer(method, path_and_query, headers)
+        self.model()
+            .answer(Api::Both, method, path_and_query, headers)
     }
 
     /// Adds blocks. After a rollback, the first ones replace the deleted blocks.
@@ -230,12 +228,7 @@ impl Sandbox {
 
     /// Clears all queued faults.
     pub fn clear_faults(&self) {
-        self.clear_faults_at(Api::Both);
-    }
-
-    /// Clears the faults queued for the server of this API.
-    fn clear_faults_at(&self, api: Api) {
-        self.faults().clear(api);
+        self.faults().clear(Api::Both);
     }
 
     /// The counts of all servers together.
@@ -288,17 +281,13 @@ impl Sandbox {
     }
 
     fn model(&self) -> RwLockReadGuard<'_, Model> {
-        self.inner
-            .model
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
+        let model = self.inner.model.read();
+        model.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
-        self.inner
-            .model
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
+        let model = self.inner.model.write();
+        model.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn faults(&self) -> MutexGuard<'_, faults::Faults> {

@@ -56,6 +56,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "reset_unsent": totals.unsent.closed(),
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
+        "clients": totals.clients.load(Relaxed),
+        // The old name of `clients`, for one release.
         "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },

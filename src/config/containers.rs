@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::key::{Inner, KeyTable, Kind, Setting};
+use super::key::{Inner, KeyTable, Kind, Setting, nearest, report_unknown};
 use super::kinds::{received, report};
 use super::problem::{FileSpan, Path};
 use super::schema;
@@ -31,10 +31,6 @@ impl<K: KeyTable> Kind for Nested<K> {
         Some(K::read(path, &value.span(), table))
     }
 
-    fn print(&self, _value: &K) -> Option<String> {
-        None
-    }
-
     fn schema(&self) -> Json {
         schema::table(K::table())
     }
@@ -51,10 +47,7 @@ impl<K: KeyTable> Kind for Nested<K> {
 /// The table that a value is, or a report that it is none.
 fn as_table<'v, 't>(path: &Path<'_>, value: &'v Spanned<DeValue<'t>>) -> Option<&'v DeTable<'t>> {
     let table = value.get_ref().as_table();
-    if table.is_none() {
-        report(path, value, "a table");
-    }
-    table
+    table.or_else(|| report(path, value, "a table"))
 }
 
 /// A table whose name the user chooses.
@@ -118,7 +111,8 @@ impl<K: KeyTable> Kind for NamedTables<K> {
             {
                 let keys = K::table().keys.iter().map(|key| key.name);
                 let known: Vec<_> = keys.filter(|key| *key != unknown).collect();
-                super::key::report_unknown(&path, &at.0.span(), unknown, &known);
+                let meant = nearest(unknown, known.iter().copied());
+                report_unknown(&path, &at.0.span(), unknown, meant, &known);
             }
             NamedTable {
                 name: name.get_ref().to_string(),
@@ -128,10 +122,6 @@ impl<K: KeyTable> Kind for NamedTables<K> {
             }
         });
         Some(each.collect())
-    }
-
-    fn print(&self, _value: &Self::Value) -> Option<String> {
-        None
     }
 
     fn schema(&self) -> Json {
@@ -193,10 +183,6 @@ impl<K: KeyTable> Kind for Tables<K> {
         all_are_tables.then_some(tables)
     }
 
-    fn print(&self, _value: &Self::Value) -> Option<String> {
-        None
-    }
-
     fn schema(&self) -> Json {
         json!({"type": "array", "items": schema::table(K::table())})
     }
@@ -222,8 +208,7 @@ impl<K: Kind> Kind for ListOf<K> {
 
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value> {
         let Some(list) = value.get_ref().as_array() else {
-            report(path, value, &self.allowed());
-            return None;
+            return report(path, value, &self.allowed());
         };
         let path = path.element();
         let read: Vec<_> = list.iter().map(|each| self.0.read(&path, each)).collect();
@@ -295,16 +280,9 @@ impl<K: KeyTable> Kind for WordOr<K> {
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value> {
         match value.get_ref().as_str() {
             Some(text) if text == self.word => Some(None),
-            Some(_) => {
-                report(path, value, &self.allowed());
-                None
-            }
+            Some(_) => report(path, value, &self.allowed()),
             None => self.tables.read(path, value).map(Some),
         }
-    }
-
-    fn print(&self, _value: &Self::Value) -> Option<String> {
-        None
     }
 
     fn schema(&self) -> Json {
@@ -346,10 +324,6 @@ impl<K: Kind> Kind for Entries<K> {
             }
         }
         (!is_wrong).then_some(entries)
-    }
-
-    fn print(&self, _value: &Self::Value) -> Option<String> {
-        None
     }
 
     fn schema(&self) -> Json {

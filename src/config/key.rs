@@ -9,7 +9,7 @@
 use std::ops::Deref;
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeString, DeTable, DeValue};
 
 use super::problem::{FileSpan, Path};
 
@@ -65,8 +65,10 @@ pub(super) trait Kind {
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value>;
 
     /// The value as it is written in the file, as TOML; `None` for a key that is
-    /// not there.
-    fn print(&self, value: &Self::Value) -> Option<String>;
+    /// not there, and for tables.
+    fn print(&self, _value: &Self::Value) -> Option<String> {
+        None
+    }
 
     /// What is allowed, as JSON Schema.
     fn schema(&self) -> serde_json::Value;
@@ -106,15 +108,28 @@ pub(super) struct DeclaredTable {
 }
 
 impl DeclaredTable {
-    /// The declaration of a key.
+    /// The declaration of a key, by its name or its old one.
     pub(super) fn key(&self, name: &str) -> Option<&DeclaredKey> {
-        self.keys.iter().find(|key| key.name == name)
+        let mut keys = self.keys.iter();
+        keys.find(|key| key.name == name || key.old_name == Some(name))
+    }
+
+    /// The key that a misspelt name probably stands for.
+    fn nearest(&self, name: &str) -> Option<&'static str> {
+        let names = self
+            .keys
+            .iter()
+            .flat_map(|key| [Some(key.name), key.old_name]);
+        let known = self.key(nearest(name, names.flatten())?)?;
+        Some(known.name)
     }
 }
 
 /// A declared key.
 pub(super) struct DeclaredKey {
     pub(super) name: &'static str,
+    /// The name that it had in an earlier release, which is still read.
+    pub(super) old_name: Option<&'static str>,
     /// Paragraphs, without line breaks.
     pub(super) about: Vec<String>,
     /// The default as it is written in the file.
@@ -143,6 +158,7 @@ impl DeclaredKey {
     ) -> Self {
         Self {
             name,
+            old_name: None,
             about: paragraphs(about),
             default: kind.print(default),
             example: None,
@@ -166,6 +182,12 @@ impl DeclaredKey {
     pub(super) fn shown_set(mut self) -> Self {
         self.is_shown = true;
         self.is_shown_set = true;
+        self
+    }
+
+    /// It had this name in an earlier release. A file that uses it gets a warning.
+    pub(super) fn renamed_from(mut self, name: &'static str) -> Self {
+        self.old_name = Some(name);
         self
     }
 
@@ -213,15 +235,18 @@ pub(super) trait KeyTable: Clone + 'static {
     fn inherit(&mut self, from: &Self);
 }
 
-/// Reads one key of a table.
+/// Reads one key of a table, by its name or its old one.
 pub(super) fn read<K: Kind>(
     kind: &K,
     default: K::Value,
     path: &Path<'_>,
     table: &DeTable<'_>,
-    name: &str,
+    key: Option<&DeclaredKey>,
 ) -> Setting<K::Value> {
-    let Some(value) = table.get(name) else {
+    let names = key.map(|key| [Some(key.name), key.old_name]);
+    let mut names = names.into_iter().flatten().flatten();
+    let set = names.find_map(|name| Some((name, table.get(name)?)));
+    let Some((name, value)) = set else {
         return Setting::default(default);
     };
     let read = kind.read(&path.key(name), value);
@@ -233,19 +258,18 @@ pub(super) fn read<K: Kind>(
 }
 
 /// Reports the keys that a table must have and has not, and those that it may not
-/// have, at all or with its other keys.
+/// have, at all or with its other keys. Warns of old names.
 pub(super) fn check_names(
     path: &Path<'_>,
     at: &FileSpan,
     table: &DeTable<'_>,
     declared: &DeclaredTable,
 ) {
-    let names = || declared.keys.iter().map(|key| key.name);
     let unknown = table
         .keys()
         .filter(|name| declared.key(name.get_ref()).is_none());
     let meant: Vec<_> = unknown
-        .filter_map(|name| nearest(name.get_ref(), names()))
+        .filter_map(|name| declared.nearest(name.get_ref()))
         .collect();
     for key in declared.keys.iter().filter(|key| key.is_required) {
         // A misspelt one is reported as that.
@@ -255,11 +279,34 @@ pub(super) fn check_names(
     }
     for (name, value) in table {
         let Some(key) = declared.key(name.get_ref()) else {
-            let names: Vec<_> = names().collect();
-            report_unknown(path, &name.span(), name.get_ref(), &names);
+            let names: Vec<_> = declared.keys.iter().map(|key| key.name).collect();
+            let meant = declared.nearest(name.get_ref());
+            report_unknown(path, &name.span(), name.get_ref(), meant, &names);
             continue;
         };
+        if key.name != name.get_ref() {
+            check_old_name(path, name, key.name, table);
+        }
         check_dependence(path, key, &value.span(), table, declared);
+    }
+}
+
+/// Warns of a key's old name, or reports it if the table has the new name, too.
+fn check_old_name(path: &Path<'_>, old: &Spanned<DeString<'_>>, new: &str, table: &DeTable<'_>) {
+    let (at, path, new_path) = (old.span(), path.key(old.get_ref()), path.key(new));
+    let new_name = new_path.name();
+    match table.get_key_value(new) {
+        Some((new, _)) => {
+            let (line, column) = path.line_and_column(&new.span());
+            let message = format!(
+                "is the old name of {new_name}, which is set at {line}:{column}; remove one of them"
+            );
+            path.problem(&at, message);
+        }
+        None => path.warn(
+            &at,
+            format!("is the old name of {new_name}, and the next release does not know it"),
+        ),
     }
 }
 
@@ -301,10 +348,16 @@ fn check_dependence(
     }
 }
 
-/// Reports an unknown key, with the known one that is most like it.
-pub(super) fn report_unknown(path: &Path<'_>, at: &FileSpan, name: &str, known: &[&str]) {
+/// Reports an unknown key, with the known one that is probably meant.
+pub(super) fn report_unknown(
+    path: &Path<'_>,
+    at: &FileSpan,
+    name: &str,
+    meant: Option<&str>,
+    known: &[&str],
+) {
     let full = path.key(name);
-    let allowed = match nearest(name, known.iter().copied()) {
+    let allowed = match meant {
         Some(known) => format!("did you mean {}?", path.key(known).name()),
         None => format!("allowed are {}.", known.join(", ")),
     };
@@ -384,14 +437,15 @@ macro_rules! keys {
                 at: &$crate::config::problem::FileSpan,
                 table: &toml::de::DeTable<'_>,
             ) -> Self {
-                $crate::config::key::check_names(path, at, table, Self::table());
+                let declared = Self::table();
+                $crate::config::key::check_names(path, at, table, declared);
                 Self {
                     $( $key: $crate::config::key::read(
                         &$kind,
                         $default,
                         path,
                         table,
-                        $crate::config::key::name!($key $($name)?),
+                        declared.key($crate::config::key::name!($key $($name)?)),
                     ) ),*
                 }
             }

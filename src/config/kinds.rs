@@ -33,10 +33,11 @@ pub(super) const fn count(n: u32) -> NonZeroU32 {
     }
 }
 
-/// Reports a value that is not allowed.
-pub(super) fn report(path: &Path<'_>, value: &Spanned<DeValue<'_>>, allowed: &str) {
+/// Reports a value that is not allowed, and answers `None`.
+pub(super) fn report<T>(path: &Path<'_>, value: &Spanned<DeValue<'_>>, allowed: &str) -> Option<T> {
     let came = received(value.get_ref());
     path.wrong(&value.span(), &came, &format!("allowed is {allowed}"));
+    None
 }
 
 /// A value as messages show it: shortened, and without a password in a URL.
@@ -80,10 +81,7 @@ impl Kind for Flag {
 
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<bool> {
         let read = value.get_ref().as_bool();
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &bool) -> Option<String> {
@@ -143,10 +141,7 @@ impl<T: Whole> Kind for Integer<T> {
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<T> {
         let number = integer_of(value.get_ref()).filter(|number| self.0.contains(number));
         let read = number.and_then(T::of);
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &T) -> Option<String> {
@@ -178,10 +173,7 @@ impl Kind for Requests {
         }
         let number = integer_of(value.get_ref()).filter(|n| Self::BOUNDS.0.contains(n));
         let read = number.and_then(Whole::of).map(Rate::Limited);
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &Rate) -> Option<String> {
@@ -218,10 +210,7 @@ impl Kind for Time {
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Duration> {
         let read = value.get_ref().as_str().and_then(units::parse);
         let read = read.filter(|time| self.0.contains(time));
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &Duration) -> Option<String> {
@@ -258,10 +247,7 @@ impl Kind for ByteSize {
         let text = value.get_ref().as_str();
         let read = text.map_or_else(|| integer_of(value.get_ref()), units::parse_size);
         let read = read.filter(|bytes| self.0.contains(bytes));
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &u64) -> Option<String> {
@@ -357,20 +343,11 @@ impl<T: Clone + std::fmt::Display> Kind for ParsedText<T> {
     }
 
     fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<T> {
-        let Some(text) = value.get_ref().as_str() else {
-            report(path, value, self.allowed);
-            return None;
-        };
-        match (self.parse)(text) {
+        let text = value.get_ref().as_str();
+        match text.map_or(Err(String::new()), self.parse) {
             Ok(read) => Some(read),
-            Err(reason) if reason.is_empty() => {
-                report(path, value, self.allowed);
-                None
-            }
-            Err(reason) => {
-                report(path, value, &format!("{}: {reason}", self.allowed));
-                None
-            }
+            Err(reason) if reason.is_empty() => report(path, value, self.allowed),
+            Err(reason) => report(path, value, &format!("{}: {reason}", self.allowed)),
         }
     }
 

@@ -12,7 +12,7 @@ pub(super) type FileSpan = Range<usize>;
 
 /// Something that is wrong with a file, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub struct ConfigProblem {
     /// The file's name.
     pub file: String,
     /// From 1.
@@ -23,7 +23,7 @@ pub struct Problem {
     pub message: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -38,6 +38,8 @@ pub(super) struct Problems<'s> {
     file: &'s str,
     source: &'s str,
     found: RefCell<Vec<(usize, String)>>,
+    /// What is valid and should change.
+    warnings: RefCell<Vec<(usize, String)>>,
 }
 
 impl<'s> Problems<'s> {
@@ -47,6 +49,7 @@ impl<'s> Problems<'s> {
             file,
             source,
             found: RefCell::default(),
+            warnings: RefCell::default(),
         }
     }
 
@@ -61,21 +64,36 @@ impl<'s> Problems<'s> {
     }
 
     /// All problems, in the order of the file.
-    pub(super) fn into_list(self) -> Vec<Problem> {
-        let mut found = self.found.into_inner();
+    pub(super) fn into_list(self) -> Vec<ConfigProblem> {
+        self.located(self.found.take())
+    }
+
+    /// All warnings, in the order of the file.
+    pub(super) fn into_warnings(self) -> Vec<ConfigProblem> {
+        self.located(self.warnings.take())
+    }
+
+    fn located(&self, mut found: Vec<(usize, String)>) -> Vec<ConfigProblem> {
         found.sort();
         found.dedup();
         let located = |(offset, message): (usize, String)| {
-            let before = &self.source[..offset.min(self.source.len())];
-            let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-            Problem {
+            let (line, column) = self.line_and_column(offset);
+            ConfigProblem {
                 file: self.file.to_owned(),
-                line: before.matches('\n').count() + 1,
-                column: before[line_start..].chars().count() + 1,
+                line,
+                column,
                 message,
             }
         };
         found.into_iter().map(located).collect()
+    }
+
+    /// Both from 1, the column in characters.
+    fn line_and_column(&self, offset: usize) -> (usize, usize) {
+        let before = &self.source[..offset.min(self.source.len())];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let column = before[line_start..].chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
     }
 }
 
@@ -133,6 +151,17 @@ impl<'p> Path<'p> {
     /// Reports a problem. The message begins with the path.
     pub(super) fn problem(&self, at: &FileSpan, message: impl fmt::Display) {
         self.problems.add(at, format!("{} {message}", self.name));
+    }
+
+    /// Warns of something that is valid. The message begins with the path.
+    pub(super) fn warn(&self, at: &FileSpan, message: impl fmt::Display) {
+        let warning = (at.start, format!("{} {message}", self.name));
+        self.problems.warnings.borrow_mut().push(warning);
+    }
+
+    /// Where something stands in the file: line and column, from 1.
+    pub(super) fn line_and_column(&self, at: &FileSpan) -> (usize, usize) {
+        self.problems.line_and_column(at.start)
     }
 
     /// Reports a problem whose message names the key itself.

@@ -18,7 +18,7 @@ use crate::listener;
 
 /// Sockets, threads and connections.
 #[derive(Clone, Debug, Serialize)]
-pub struct Server {
+pub struct ServerSettings {
     /// The address that clients connect to.
     pub listen: SocketAddr,
     /// Threads that serve; 0 for one per core.
@@ -54,7 +54,7 @@ impl Runtime {
 
 /// The admin side.
 #[derive(Clone, Debug, Serialize)]
-pub struct Admin {
+pub struct AdminSettings {
     /// The address that the operator connects to.
     pub listen: SocketAddr,
     /// A file with the token that requests need, unless it comes from the
@@ -204,8 +204,8 @@ impl super::key::Kind for FilePath {
 
 impl ServerKeys {
     /// The settings, with what each client may hold.
-    pub(super) fn settings(self, per_client: Option<listener::PerClient>) -> Server {
-        Server {
+    pub(super) fn settings(self, per_client: Option<listener::PerClient>) -> ServerSettings {
+        ServerSettings {
             listen: *self.listen,
             workers: *self.workers,
             runtime: *self.runtime,
@@ -230,8 +230,8 @@ impl ServerKeys {
 }
 
 impl AdminKeys {
-    pub(super) fn settings(self) -> Admin {
-        Admin {
+    pub(super) fn settings(self) -> AdminSettings {
+        AdminSettings {
             listen: *self.listen,
             token_file: self.token_file.value,
             hosts: self.hosts.value,

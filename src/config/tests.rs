@@ -1,10 +1,8 @@
 //! What a file may have, and what is reported of one that has something else.
 
-mod chain;
 mod declared;
 mod printed;
 mod problems;
-mod routes;
 mod schema;
 mod upstreams;
 mod warned;
@@ -16,6 +14,20 @@ use crate::upstream::keys::ApiKey;
 fn problems(text: &str) -> Vec<String> {
     let problems = Config::parse("p.toml", text).err().unwrap_or_default();
     problems.iter().map(ToString::to_string).collect()
+}
+
+fn read(text: &str) -> Config {
+    Config::parse("p", text).unwrap()
+}
+
+/// The effective configuration without API keys.
+fn printed(config: &Config) -> String {
+    config.print(&ProviderKeys::default()).unwrap()
+}
+
+/// The warnings without API keys.
+fn warnings(text: &str) -> Vec<String> {
+    read(text).warnings(&ProviderKeys::default())
 }
 
 fn keys() -> ProviderKeys {

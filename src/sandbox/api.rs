@@ -43,6 +43,16 @@ impl Api {
             Route::Unknown => true,
         }
     }
+
+    /// True if a raw path is under the prefix of this API.
+    pub(super) fn has_path(self, path: &str) -> bool {
+        let first = path.split('/').nth(1);
+        match self {
+            Self::Both => true,
+            Self::Ordinals => first == Some("ordinals"),
+            Self::Runes => first == Some("runes"),
+        }
+    }
 }
 
 /// The state of the chain and of the two indexers, and the answers that follow from it.
@@ -77,11 +87,9 @@ impl Route {
         }
         let parameter = |text: &str, make: fn(String) -> Self| {
             let text = target::decode_segment(text);
-            let fits = text.encode_utf16().count() <= MAX_PARAMETER;
-            if fits {
-                make(text.into_owned())
-            } else {
-                Self::Unknown
+            match text.encode_utf16().count() <= MAX_PARAMETER {
+                true => make(text.into_owned()),
+                false => Self::Unknown,
             }
         };
         let route = match segments.as_slice() {
@@ -92,11 +100,11 @@ impl Route {
             ["ordinals", "brc-20", "tokens", ticker] => parameter(ticker, Self::Token),
             _ => Self::Unknown,
         };
-        Some(if api.has(&route) {
-            route
-        } else {
-            Self::Unknown
-        })
+        Some(
+            Some(route)
+                .filter(|route| api.has(route))
+                .unwrap_or(Self::Unknown),
+        )
     }
 }
 
@@ -124,20 +132,9 @@ impl Model {
         }
     }
 
-    /// The answer of a server with both APIs. `path_and_query` is the raw target in origin form.
+    /// The answer of a server of this API. `path_and_query` is the raw target in origin form.
     #[must_use]
     pub(super) fn answer(
-        &self,
-        method: &Method,
-        path_and_query: &str,
-        headers: &HeaderMap,
-    ) -> Answer {
-        self.answer_at(Api::Both, method, path_and_query, headers)
-    }
-
-    /// The answer of a server of this API.
-    #[must_use]
-    pub(super) fn answer_at(
         &self,
         api: Api,
         method: &Method,
@@ -175,13 +172,13 @@ impl Model {
             }),
         };
         // Only blocks have the filter, which is validated last; on transactions it is an unknown parameter.
-        let filter = match (&route, &page) {
-            (Route::Block(_), Ok(_)) => read_filter(query),
-            _ => Ok(None),
-        };
-        let (page, filter) = match (page, filter) {
-            (Ok(page), Ok(filter)) => (page, filter),
-            (Err(message), _) | (_, Err(message)) => return Answer::invalid(&message),
+        let valid = page.and_then(|page| match matches!(route, Route::Block(_)) {
+            true => Ok((page, read_filter(query)?)),
+            false => Ok((page, None)),
+        });
+        let (page, filter) = match valid {
+            Ok(valid) => valid,
+            Err(message) => return Answer::invalid(&message),
         };
         if matches {
             return Answer::not_modified(method);
@@ -225,8 +222,8 @@ impl Model {
 
     fn page(&self, query: &str) -> Result<Page, String> {
         let most = f64::from(self.max_limit);
-        let offset = read_integer(query, "offset", 0.0, 0.0, f64::INFINITY)?;
-        let limit = read_integer(query, "limit", 20.0, 1.0, most)?;
+        let offset = read_integer(query, "offset", 0.0, (0.0, f64::INFINITY))?;
+        let limit = read_integer(query, "limit", 20.0, (1.0, most))?;
         Ok(Page { offset, limit })
     }
 
@@ -257,32 +254,34 @@ impl Model {
         }
         match tokens::body(&self.chain, ticker, self.tokens_ahead) {
             Some(body) => Answer::tagged(StatusCode::OK, tag, body),
-            None => Answer::tagged(
-                StatusCode::NOT_FOUND,
-                tag,
-                "{\"error\":\"Not found\"}".to_owned(),
-            ),
+            None => {
+                let body = "{\"error\":\"Not found\"}".to_owned();
+                Answer::tagged(StatusCode::NOT_FOUND, tag, body)
+            }
         }
     }
 
     fn list(&self, tag: Option<&str>, page: &Page, rows: Option<Rows<'_>>) -> Answer {
         if page.offset >= OFFSET_OVERFLOW {
             let text = target::js_text(page.offset);
-            let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-            let (code, message) = if plain {
-                (
+            let error = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+                true => (
                     "22003",
-                    format!("value \"{text}\" is out of range for type bigint"),
-                )
-            } else {
-                (
+                    &*format!("value \"{text}\" is out of range for type bigint"),
+                ),
+                false => (
                     "22P02",
-                    format!("invalid input syntax for type bigint: \"{text}\""),
-                )
+                    &*format!("invalid input syntax for type bigint: \"{text}\""),
+                ),
             };
-            return Answer::database_error(tag, (code, &message));
+            return Answer::database_error(tag, error);
         }
-        let mut writer = PageWriter::new(page);
+        // Both are integers and not negative. The cast saturates at an offset past the end of every list.
+        let mut writer = PageWriter {
+            from: page.offset as usize,
+            limit: page.limit as usize,
+            ..PageWriter::default()
+        };
         match rows {
             None => {}
             Some(Rows::Block(block, filter)) => {
@@ -312,6 +311,7 @@ impl Model {
 }
 
 /// Collects the items of a page and counts those of the whole list.
+#[derive(Default)]
 struct PageWriter {
     out: String,
     events: Vec<runes::Event>,
@@ -322,19 +322,6 @@ struct PageWriter {
 }
 
 impl PageWriter {
-    fn new(page: &Page) -> Self {
-        // Both are integers and not negative. The cast saturates at an offset past the end of every list.
-        let (from, limit) = (page.offset as usize, page.limit as usize);
-        Self {
-            out: String::new(),
-            events: Vec::new(),
-            from,
-            limit,
-            seen: 0,
-            written: 0,
-        }
-    }
-
     /// Adds the events of a transaction in descending order.
     fn transaction(
         &mut self,
@@ -346,12 +333,8 @@ impl PageWriter {
     ) {
         runes::events(chain, placed, &mut self.events);
         let mut tx_id = None;
-        for event in self
-            .events
-            .iter()
-            .rev()
-            .filter(|event| filter.is_none_or(|only| only == event.operation))
-        {
+        let is_listed = |event: &&runes::Event| filter.is_none_or(|only| only == event.operation);
+        for event in self.events.iter().rev().filter(is_listed) {
             let wanted = self.seen >= self.from && self.written < self.limit;
             self.seen += 1;
             if !wanted {
@@ -362,17 +345,14 @@ impl PageWriter {
             }
             self.written += 1;
             let tx_id = tx_id.get_or_insert_with(|| chain.tx_id(placed.key));
-            runes::push_item(
-                &mut self.out,
-                &Site {
-                    chain,
-                    block,
-                    block_hash,
-                    tx_id,
-                    placed,
-                },
-                event,
-            );
+            let site = Site {
+                chain,
+                block,
+                block_hash,
+                tx_id,
+                placed,
+            };
+            runes::push_item(&mut self.out, &site, event);
         }
     }
 }
@@ -400,8 +380,7 @@ fn read_integer(
     query: &str,
     name: &str,
     default: f64,
-    least: f64,
-    most: f64,
+    (least, most): (f64, f64),
 ) -> Result<f64, String> {
     let mut values = target::values(query, name);
     let (first, second) = (values.next(), values.next());

@@ -71,7 +71,7 @@ pub(super) fn answer(
             json!({ "ordered": ordered })
         }),
         ("DELETE", "/sandbox/fault") => {
-            sandbox.clear_faults_at(api);
+            sandbox.faults().clear(api);
             Ok(json!({ "faults": 0 }))
         }
         _ => {
@@ -131,20 +131,12 @@ fn fault(query: &str) -> Result<Fault, String> {
             declared: false,
         },
         other => {
-            let status = other
-                .parse()
-                .ok()
-                .filter(|status| (400..600).contains(status));
-            let status = status.and_then(|status| StatusCode::from_u16(status).ok());
-            let Some(status) = status else {
+            let status = other.parse().ok().filter(|code| (400..600).contains(code));
+            let Some(status) = status.and_then(|code| StatusCode::from_u16(code).ok()) else {
                 return Err(format!("kind is {other:?}; allowed is {KINDS}"));
             };
             // A 429 has `retry-after` unless the query sets it to zero.
-            let default = if status == StatusCode::TOO_MANY_REQUESTS {
-                1
-            } else {
-                0
-            };
+            let default = u32::from(status == StatusCode::TOO_MANY_REQUESTS);
             let seconds = number(query, "retry-after", default, (0, 86_400))?;
             FaultKind::Status {
                 status,
@@ -182,8 +174,6 @@ fn number(query: &str, name: &str, default: u32, (least, most): (u32, u32)) -> R
 
 #[cfg(test)]
 mod tests {
-    use http::Method;
-
     use super::{Api, answer, is_control};
     use crate::sandbox::{Sandbox, Settings};
 
@@ -193,68 +183,46 @@ mod tests {
             blocks: 10,
             ..Settings::default()
         });
-        for (method, target, status, says) in [
+        for (request, status, says) in [
+            ("POST /sandbox/advance?blocks=0", 400, "from 1 to 10000"),
             (
-                Method::POST,
-                "/sandbox/advance?blocks=0",
-                400,
-                "from 1 to 10000",
-            ),
-            (
-                Method::POST,
-                "/sandbox/advance?blocks=1&blocks=1",
+                "POST /sandbox/advance?blocks=1&blocks=1",
                 400,
                 "one whole number",
             ),
+            ("POST /sandbox/reorg?depth=x", 400, "depth is \\\"x\\\""),
+            ("POST /sandbox/fault", 400, "oversize-chunked"),
+            ("POST /sandbox/fault?kind=200", 400, "400 to 599"),
             (
-                Method::POST,
-                "/sandbox/reorg?depth=x",
-                400,
-                "depth is \\\"x\\\"",
-            ),
-            (Method::POST, "/sandbox/fault", 400, "oversize-chunked"),
-            (Method::POST, "/sandbox/fault?kind=200", 400, "400 to 599"),
-            (
-                Method::POST,
-                "/sandbox/fault?kind=stall&delay=-1",
+                "POST /sandbox/fault?kind=stall&delay=-1",
                 400,
                 "from 0 to 600000",
             ),
             (
-                Method::POST,
-                "/sandbox/fault?kind=429&times=2&path=/runes",
+                "POST /sandbox/fault?kind=429&times=2&path=/runes",
                 200,
                 "retry_after: Some(1)",
             ),
+            ("GET /sandbox/advance", 404, "POST /sandbox/advance"),
+            ("GET /sandbox", 404, "GET /sandbox/examples"),
+            ("GET /sandbox/counts", 200, "busiest_minute"),
             (
-                Method::GET,
-                "/sandbox/advance",
-                404,
-                "POST /sandbox/advance",
-            ),
-            (Method::GET, "/sandbox", 404, "GET /sandbox/examples"),
-            (Method::GET, "/sandbox/counts", 200, "busiest_minute"),
-            (
-                Method::GET,
-                "/sandbox/examples",
+                "GET /sandbox/examples",
                 200,
                 "/ordinals/v1/brc-20/tokens/ordi",
             ),
-            (Method::POST, "/sandbox/advance", 200, "\"height\":840010"),
-            (
-                Method::POST,
-                "/sandbox/reorg?depth=2",
-                200,
-                "\"replaced\":2",
-            ),
-            (Method::POST, "/sandbox/rollback", 200, "\"height\":840009"),
-            (Method::POST, "/sandbox/apply", 200, "\"height\":840010"),
-            (Method::POST, "/sandbox/tokens-ahead", 200, "840010"),
-            (Method::DELETE, "/sandbox/fault", 200, "faults"),
+            ("POST /sandbox/advance", 200, "\"height\":840010"),
+            ("POST /sandbox/reorg?depth=2", 200, "\"replaced\":2"),
+            ("POST /sandbox/rollback", 200, "\"height\":840009"),
+            ("POST /sandbox/apply", 200, "\"height\":840010"),
+            ("POST /sandbox/tokens-ahead", 200, "840010"),
+            ("DELETE /sandbox/fault", 200, "faults"),
         ] {
+            let (method, target) = request.split_once(' ').unwrap();
+            let method = method.parse().unwrap();
             let (code, body) = answer(&sandbox, Api::Both, &method, target);
-            assert_eq!(code.as_u16(), status, "{target}: {body}");
-            assert!(body.to_string().contains(says), "{target}: {body}");
+            assert_eq!(code.as_u16(), status, "{request}: {body}");
+            assert!(body.to_string().contains(says), "{request}: {body}");
         }
     }
 

@@ -3,6 +3,8 @@
 //! Invariant: while the index is not empty, no list is empty, and every path is answered 200 with content. (The lowest
 //! block is never empty, and at most one block in ten is.)
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
 use super::chain::Chain;
 use super::mix::mix2;
 use super::tokens;
@@ -45,42 +47,28 @@ impl Examples {
         if chain.tip().is_none() {
             return examples;
         }
-        examples.tokens.extend(
-            tokens::tickers()
-                .map(|ticker| format!("/ordinals/v1/brc-20/tokens/{}", encode(ticker))),
-        );
+        let tickers = tokens::tickers().map(|ticker| utf8_percent_encode(ticker, RESERVED));
+        let paths = tickers.map(|ticker| format!("/ordinals/v1/brc-20/tokens/{ticker}"));
+        examples.tokens.extend(paths);
         let count = chain.blocks().count();
         for block in chain.blocks().skip(count.saturating_sub(BLOCKS)) {
             let placements = chain.placements(block);
             if placements.is_empty() {
                 continue;
             }
-            let any =
-                placements[mix2(chain.seed(), u64::from(block.height)) as usize % placements.len()];
-            let pick = placements
-                .iter()
-                .find(|placed| chain.is_wide(placed.key))
-                .unwrap_or(&any);
-            examples.transactions.push(format!(
-                "/runes/v1/transactions/{}/activity",
-                chain.tx_id(pick.key)
-            ));
-            if block.height % 4 == 0 {
-                let offset = if placements.len() > 30 {
-                    "&offset=25"
-                } else {
-                    ""
-                };
-                examples.blocks.push(format!(
-                    "/runes/v1/blocks/{}/activity?limit=5{offset}",
-                    chain.hash(block)
-                ));
-            } else {
-                examples.blocks.push(format!(
-                    "/runes/v1/blocks/{}/activity?limit=5",
-                    block.height
-                ));
-            }
+            let any = mix2(chain.seed(), u64::from(block.height)) as usize % placements.len();
+            let wide = placements.iter().find(|placed| chain.is_wide(placed.key));
+            let id = chain.tx_id(wide.unwrap_or(&placements[any]).key);
+            let path = format!("/runes/v1/transactions/{id}/activity");
+            examples.transactions.push(path);
+            let by_hash = block.height % 4 == 0;
+            let (name, offset) = match by_hash {
+                true if placements.len() > 30 => (chain.hash(block), "&offset=25"),
+                true => (chain.hash(block), ""),
+                false => (block.height.to_string(), ""),
+            };
+            let path = format!("/runes/v1/blocks/{name}/activity?limit=5{offset}");
+            examples.blocks.push(path);
         }
         examples
     }
@@ -94,18 +82,12 @@ impl Examples {
     }
 }
 
-/// Percent-encodes all but the unreserved characters (RFC 3986, section 2.3).
-fn encode(ticker: &str) -> String {
-    let mut out = String::new();
-    for byte in ticker.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
-}
+/// All but the unreserved characters (RFC 3986, section 2.3), which are percent-encoded.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 #[cfg(test)]
 mod tests {

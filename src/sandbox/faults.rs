@@ -25,7 +25,7 @@ pub struct Fault {
     pub times: u32,
     /// The prefix of the raw path; without it the fault applies to all paths.
     pub path: Option<String>,
-    /// The server's API; [`Api::Both`] applies to all servers.
+    /// The API; [`Api::Both`] applies to all requests.
     pub api: Api,
 }
 
@@ -55,7 +55,8 @@ impl Fault {
         self
     }
 
-    /// The same fault for the server of this API only. A server of both APIs never takes it; use a path there.
+    /// The same fault for requests of this API only: those that the server of this API gets, and on a server of both
+    /// APIs those whose path is under `/ordinals` or `/runes`.
     #[must_use]
     pub const fn at(mut self, api: Api) -> Self {
         self.api = api;
@@ -115,11 +116,8 @@ impl FaultKind {
                 } else {
                     Answer::provider(*status, status.canonical_reason().unwrap_or("Fault"))
                 };
-                if let Some(seconds) = retry_after {
-                    answer
-                        .headers
-                        .insert(RETRY_AFTER, HeaderValue::from(*seconds));
-                }
+                let seconds = retry_after.map(|seconds| (RETRY_AFTER, seconds.into()));
+                answer.headers.extend(seconds);
                 Some(answer)
             }
             Self::Redirect => {
@@ -142,11 +140,8 @@ impl FaultKind {
             Self::Oversize { bytes, declared } => {
                 let mut answer = success("", JSON);
                 answer.headers.remove(CONTENT_LENGTH);
-                if *declared {
-                    answer
-                        .headers
-                        .insert(CONTENT_LENGTH, HeaderValue::from(oversize_length(*bytes)));
-                }
+                let length = declared.then(|| (CONTENT_LENGTH, oversize_length(*bytes).into()));
+                answer.headers.extend(length);
                 Some(answer)
             }
             Self::Truncate | Self::Close | Self::Stall(_) | Self::Drip(_) => None,
@@ -182,7 +177,9 @@ impl Faults {
     /// Takes the first fault that applies to this raw path at the server of this API.
     pub(super) fn take(&mut self, api: Api, path: &str) -> Option<FaultKind> {
         let applies = |fault: &Fault| {
-            let here = fault.api == Api::Both || fault.api == api;
+            let here = fault.api == Api::Both
+                || fault.api == api
+                || (api == Api::Both && fault.api.has_path(path));
             let prefix = fault.path.as_deref();
             here && prefix.is_none_or(|prefix| path.starts_with(prefix))
         };
@@ -223,14 +220,14 @@ mod tests {
         faults.push(Fault::once(FaultKind::Close).at(Api::Ordinals));
         faults.push(Fault::once(FaultKind::Garbage));
         for (api, expected) in [
-            (Api::Both, Some(FaultKind::Garbage)),
-            (Api::Both, None),
             (Api::Ordinals, Some(FaultKind::Close)),
+            (Api::Ordinals, Some(FaultKind::Garbage)),
             (Api::Ordinals, None),
             (Api::Runes, Some(FaultKind::Html)),
         ] {
             assert_eq!(faults.take(api, "/runes/v1/"), expected, "{api:?}");
         }
+        faults.push(Fault::once(FaultKind::Close).at(Api::Ordinals));
         faults.clear(Api::Ordinals);
         assert_eq!(faults.0.len(), 1);
         faults.clear(Api::Runes);

@@ -44,24 +44,18 @@ pub(super) fn check(
     }
     let mut answer =
         Answer::provider(StatusCode::TOO_MANY_REQUESTS, "Too Many Requests").for_method(method);
-    answer
-        .headers
-        .insert(RETRY_AFTER, HeaderValue::from(decision.reset));
+    let wait = HeaderValue::from(decision.reset);
+    answer.headers.insert(RETRY_AFTER, wait);
     add_limit_fields(&mut answer, decision);
     Err(Box::new(answer))
 }
 
 /// Adds the rate limit's fields to an answer; `ratelimit-reset` is in seconds from now.
 pub(super) fn add_limit_fields(answer: &mut Answer, decision: RateDecision) {
-    answer
-        .headers
-        .insert(LIMIT, HeaderValue::from(decision.limit));
-    answer
-        .headers
-        .insert(REMAINING, HeaderValue::from(decision.remaining));
-    answer
-        .headers
-        .insert(RESET, HeaderValue::from(decision.reset));
+    let headers = &mut answer.headers;
+    headers.insert(LIMIT, decision.limit.into());
+    headers.insert(REMAINING, decision.remaining.into());
+    headers.insert(RESET, decision.reset.into());
 }
 
 #[cfg(test)]

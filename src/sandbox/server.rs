@@ -185,7 +185,7 @@ fn right_answer(
     };
     let mut answer = sandbox
         .model()
-        .answer_at(api, request.method(), target, request.headers());
+        .answer(api, request.method(), target, request.headers());
     if answer.database && sandbox.inner.settings.is_error(number) {
         // In half of the cases the query for the tag succeeds, and the answer has one.
         answer = sandbox

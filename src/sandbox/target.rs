@@ -21,31 +21,12 @@ pub(super) fn split(target: &str) -> (&str, &str) {
 /// Decodes a path once except for encoded delimiters, so that `%2F` does not split segments; [`decode_segment`] decodes
 /// those. None if the path is malformed or not UTF-8.
 pub(super) fn decode_path(path: &str) -> Option<String> {
-    let mut decoded = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        if *first != b'%' {
-            decoded.push(*first);
-            continue;
-        }
-        let [high, low, tail @ ..] = rest else {
-            return None;
-        };
-        rest = tail;
-        match hex_pair(*high, *low)? {
-            b'#' | b'$' | b'&' | b'+' | b',' | b'/' | b':' | b';' | b'=' | b'?' | b'@' | b'%' => {
-                decoded.extend([b'%', *high, *low]);
-            }
-            byte => decoded.push(byte),
-        }
-    }
-    String::from_utf8(decoded).ok()
+    decode(path, b"#$&+,/:;=?@%")
 }
 
 /// Decodes the delimiters that [`decode_path`] kept.
 pub(super) fn decode_segment(segment: &str) -> Cow<'_, str> {
-    decode(segment).unwrap_or(Cow::Borrowed(segment))
+    decode(segment, b"").map_or(Cow::Borrowed(segment), Cow::Owned)
 }
 
 /// The values of a query parameter, in order. Names and values are decoded; malformed ones stay raw.
@@ -58,28 +39,29 @@ pub(super) fn values<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = 
 
 fn form_decoded(text: &str) -> String {
     let spaced = text.replace('+', " ");
-    decode(&spaced).map_or_else(|| spaced.clone(), Cow::into_owned)
+    decode(&spaced, b"").unwrap_or(spaced)
 }
 
-fn decode(text: &str) -> Option<Cow<'_, str>> {
-    if !text.contains('%') {
-        return Some(Cow::Borrowed(text));
-    }
+/// Decodes all but some characters. None if the text is malformed or not UTF-8.
+fn decode(text: &str, kept: &[u8]) -> Option<String> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
         rest = tail;
-        if *first == b'%' {
-            let [high, low, tail @ ..] = rest else {
-                return None;
-            };
-            decoded.push(hex_pair(*high, *low)?);
-            rest = tail;
-        } else {
+        if *first != b'%' {
             decoded.push(*first);
+            continue;
+        }
+        let [high, low, tail @ ..] = rest else {
+            return None;
+        };
+        rest = tail;
+        match hex_pair(*high, *low)? {
+            byte if kept.contains(&byte) => decoded.extend([b'%', *high, *low]),
+            byte => decoded.push(byte),
         }
     }
-    String::from_utf8(decoded).ok().map(Cow::Owned)
+    String::from_utf8(decoded).ok()
 }
 
 fn hex_pair(high: u8, low: u8) -> Option<u8> {
@@ -144,17 +126,11 @@ fn radix_number(digits: &str, radix: u32) -> Option<f64> {
 
 /// Formats a number like JavaScript: digits below 1e21, then the exponent form.
 pub(super) fn js_text(number: f64) -> String {
-    if number.is_infinite() {
-        return if number > 0.0 {
-            "Infinity".to_owned()
-        } else {
-            "-Infinity".to_owned()
-        };
-    }
-    if number.abs() < 1e21 {
-        format!("{number}")
-    } else {
-        format!("{number:e}").replace('e', "e+")
+    match number.abs() {
+        f64::INFINITY if number > 0.0 => "Infinity".to_owned(),
+        f64::INFINITY => "-Infinity".to_owned(),
+        ..1e21 => format!("{number}"),
+        _ => format!("{number:e}").replace('e', "e+"),
     }
 }
 

@@ -11,7 +11,7 @@ use super::runes::push_decimal;
 
 /// How often a token's figures change.
 #[derive(Clone, Copy)]
-enum Activity {
+enum Schedule {
     /// Every this many blocks, counted from the first block.
     Every(u32),
     /// Never.
@@ -24,21 +24,21 @@ struct Token {
     max: u64,
     limit: Option<u64>,
     decimals: u8,
-    activity: Activity,
+    schedule: Schedule,
     /// A cursed inscription: its number is negative.
     cursed: bool,
     self_mint: bool,
     minted_out: bool,
 }
 
-const fn token(ticker: &'static str, max: u64, limit: u64, activity: Activity) -> Token {
+const fn token(ticker: &'static str, max: u64, limit: u64, schedule: Schedule) -> Token {
     let limit = Some(limit);
     Token {
         ticker,
         max,
         limit,
         decimals: 18,
-        activity,
+        schedule,
         cursed: false,
         self_mint: false,
         minted_out: false,
@@ -49,7 +49,7 @@ const fn token(ticker: &'static str, max: u64, limit: u64, activity: Activity) -
 const NOTABLE: [Token; 13] = [
     Token {
         minted_out: true,
-        ..token("ordi", 21_000_000, 1_000, Activity::Every(1))
+        ..token("ordi", 21_000_000, 1_000, Schedule::Every(1))
     },
     Token {
         minted_out: true,
@@ -57,46 +57,46 @@ const NOTABLE: [Token; 13] = [
             "sats",
             2_100_000_000_000_000,
             100_000_000,
-            Activity::Every(2),
+            Schedule::Every(2),
         )
     },
     token(
         "pepe",
         420_690_000_000_000,
         1_000_000_000,
-        Activity::Every(1),
+        Schedule::Every(1),
     ),
-    token("🐸", 1_000_000, 10, Activity::Every(1)),
+    token("🐸", 1_000_000, 10, Schedule::Every(1)),
     Token {
         self_mint: true,
-        ..token("smint", u64::MAX, 10, Activity::Every(5))
+        ..token("smint", u64::MAX, 10, Schedule::Every(5))
     },
     Token {
         limit: None,
-        ..token("free", 5_000_000, 0, Activity::Every(3))
+        ..token("free", 5_000_000, 0, Schedule::Every(3))
     },
     Token {
         cursed: true,
         decimals: 0,
-        ..token("zero", u64::MAX, 10, Activity::Every(7))
+        ..token("zero", u64::MAX, 10, Schedule::Every(7))
     },
     Token {
         decimals: 8,
-        ..token("àé", 1_000, 1, Activity::Dormant)
+        ..token("àé", 1_000, 1, Schedule::Dormant)
     },
-    token("a/b?", 1_000, 10, Activity::Dormant),
-    token("a b%", 1_000, 10, Activity::Every(4)),
+    token("a/b?", 1_000, 10, Schedule::Dormant),
+    token("a b%", 1_000, 10, Schedule::Every(4)),
     Token {
         minted_out: true,
-        ..token("rats", 1_000_000_000_000, 1_000_000, Activity::Every(1))
+        ..token("rats", 1_000_000_000_000, 1_000_000, Schedule::Every(1))
     },
     Token {
         minted_out: true,
-        ..token("done", 21_000_000, 500, Activity::Dormant)
+        ..token("done", 21_000_000, 500, Schedule::Dormant)
     },
     Token {
         decimals: 2,
-        ..token("cent", 99_999_999, 250, Activity::Every(10))
+        ..token("cent", 99_999_999, 250, Schedule::Every(10))
     },
 ];
 
@@ -125,7 +125,7 @@ pub(super) fn body(chain: &Chain, ticker: &str, ahead: bool) -> Option<String> {
                 PLAIN[index - NOTABLE.len()],
                 21_000_000,
                 1_000,
-                plain_activity(index),
+                plain_schedule(index),
             );
             &plain
         }
@@ -133,11 +133,11 @@ pub(super) fn body(chain: &Chain, ticker: &str, ahead: bool) -> Option<String> {
     Some(write(chain, token, index, ahead))
 }
 
-const fn plain_activity(index: usize) -> Activity {
+const fn plain_schedule(index: usize) -> Schedule {
     match index % 4 {
-        0 => Activity::Dormant,
-        1 => Activity::Every(1),
-        _ => Activity::Every(index as u32 % 9 + 2),
+        0 => Schedule::Dormant,
+        1 => Schedule::Every(1),
+        _ => Schedule::Every(index as u32 % 9 + 2),
     }
 }
 
@@ -147,12 +147,12 @@ struct Progress {
     chance: u64,
 }
 
-fn progress(chain: &Chain, activity: Activity, index: usize, ahead: bool) -> Progress {
+fn progress(chain: &Chain, schedule: Schedule, index: usize, ahead: bool) -> Progress {
     let none = Progress {
         steps: 0,
         chance: 0,
     };
-    let (Activity::Every(every), Some(tip)) = (activity, chain.tip()) else {
+    let (Schedule::Every(every), Some(tip)) = (schedule, chain.tip()) else {
         return none;
     };
     let height = if ahead {
@@ -176,7 +176,7 @@ fn progress(chain: &Chain, activity: Activity, index: usize, ahead: bool) -> Pro
 
 fn write(chain: &Chain, token: &Token, index: usize, ahead: bool) -> String {
     let mut fixed = Stream::new(mix2(chain.seed() ^ 0x74_6f6b_656e, index as u64));
-    let Progress { steps, chance } = progress(chain, token.activity, index, ahead);
+    let Progress { steps, chance } = progress(chain, token.schedule, index, ahead);
     let unit = 10u128.pow(u32::from(token.decimals));
     let max = u128::from(token.max) * unit;
     let minted = if token.minted_out {

@@ -46,8 +46,8 @@ impl fmt::Debug for Reading {
 }
 
 impl Collector for Reading {
-    fn encode(&self, mut to: DescriptorEncoder<'_>) -> fmt::Result {
-        let gateway = &*self.gateway;
+    fn encode(&self, to: DescriptorEncoder<'_>) -> fmt::Result {
+        let (gateway, mut to) = (&*self.gateway, Metrics(to));
         requests(gateway, &mut to)?;
         connections(gateway, &mut to)?;
         limits(gateway, &mut to)?;
@@ -55,8 +55,7 @@ impl Collector for Reading {
         cache(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
-        gauge(
-            &mut to,
+        to.gauge(
             "ordgate_build_info",
             "The version of ordgate",
             vec![(build, 1.0)],
@@ -65,7 +64,7 @@ impl Collector for Reading {
     }
 }
 
-fn requests(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn requests(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let routes = gateway.routes.routes();
     let requests = gateway.meter().counts().into_iter().map(|count| {
         let route = count
@@ -79,25 +78,22 @@ fn requests(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         ];
         (labels(&pairs), count.requests)
     });
-    counter(
-        to,
+    to.counter(
         "ordgate_requests",
         "Requests answered, by route, by outcome (a fresh or stale stored response, an answer of the upstream, or a refusal), and by class of status code",
         requests.collect(),
     )
 }
 
-fn connections(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn connections(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let totals = &gateway.meter().totals;
     let read = |n: &AtomicU64| n.load(Relaxed);
-    counter(
-        to,
+    to.counter(
         "ordgate_connections_accepted",
         "Client connections accepted",
         one(read(&totals.accepted)),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_connections_turned_away",
         "Client connections turned away because there were too many in total, or too many of one client",
         by(
@@ -108,8 +104,7 @@ fn connections(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result
             ],
         ),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_connections_reset",
         "Client connections reset because the client read its response too slowly, or because unread responses held too much memory",
         by(
@@ -120,31 +115,27 @@ fn connections(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result
             ],
         ),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_connections",
         "Client connections open",
         one(read(&totals.connections) as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_unsent_bytes",
         "Memory held by responses that clients have not read yet",
         one(totals.unsent.held() as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_unsent_max_bytes",
         "The bound on that memory",
         one(totals.unsent.bound() as f64),
     )
 }
 
-fn limits(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let refused = gateway.limit().map(Limit::refused);
     let read = |of: fn(&MissRefusals) -> &AtomicU64| refused.map_or(0, |all| of(all).load(Relaxed));
-    counter(
-        to,
+    to.counter(
         "ordgate_misses_limited",
         "Requests over their client's limit on misses: refused with 429, or answered with a stale response",
         by(
@@ -155,52 +146,45 @@ fn limits(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
             ],
         ),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_callers",
         "Clients in the limiter's table after its last pruning",
         one(gateway.meter().totals.clients.load(Relaxed) as f64),
     )
 }
 
-fn reloads((done, refused): (u64, u64), to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    counter(
-        to,
+fn reloads((done, refused): (u64, u64), to: &mut Metrics<'_>) -> fmt::Result {
+    to.counter(
         "ordgate_reloads",
         "Reloads of the configuration: done, or refused because it was invalid",
         by("result", [("done", done), ("refused", refused)]),
     )
 }
 
-fn cache(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let store = gateway.cache.store();
-    counter(
-        to,
+    to.counter(
         "ordgate_purges",
         "Purges, by the operator and by reorgs",
         one(store.purges()),
     )?;
     let size = store.size();
-    gauge(
-        to,
+    to.gauge(
         "ordgate_cache_entries",
         "Stored responses",
         one(size.entries as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_cache_bytes",
         "Memory held by stored responses",
         one(size.bytes as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_cache_max_bytes",
         "The bound on that memory",
         one(size.max_bytes as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_collapse_keys",
         "Cache keys that are being fetched",
         one(gateway.fill.collapse.len() as f64),
@@ -209,36 +193,31 @@ fn cache(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let labels = labels(&[("route", &*route.name)]);
         (labels, f64::from(u8::from(is_sliceable)))
     });
-    gauge(
-        to,
+    to.gauge(
         "ordgate_route_sliceable",
         "Whether a route's pages are cut from windows at present",
         sliceable.collect(),
     )
 }
 
-fn tips(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn tips(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let all = gateway.tip_snapshots();
-    counter(
-        to,
+    to.counter(
         "ordgate_tip_probes",
         "Probes of a tip that have ended",
         by_tip(&all, |tip| tip.probes),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_tip_probe_failures",
         "Probes of a tip that have failed",
         by_tip(&all, |tip| tip.failures),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_tip_reorgs",
         "Reorgs seen in the answers of an indexer",
         by_tip(&all, |tip| tip.reorgs),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_tip_epoch",
         "The current epoch of a tip",
         by_tip(&all, |tip| tip.epoch as f64),
@@ -247,22 +226,19 @@ fn tips(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let height = f64::from(tip.height?);
         Some((labels(&[("tip", &tip.name)]), height))
     });
-    gauge(
-        to,
+    to.gauge(
         "ordgate_tip_height",
         "The height of a tip, where one is known",
         heights.collect(),
     )?;
     // An alert about a tip that is not probed would be false.
     let probed = gateway.probed_tips();
-    gauge(
-        to,
+    to.gauge(
         "ordgate_tip_known",
         "Whether a probe has confirmed a tip recently; otherwise only times decide on freshness",
         by_tip(&probed, |tip| f64::from(u8::from(tip.known))),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_tip_known_once",
         "Whether a tip has been known at any time since the start",
         by_tip(&probed, |tip| f64::from(u8::from(tip.known_once))),
@@ -295,38 +271,38 @@ fn labels(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     pairs.iter().map(owned).collect()
 }
 
-fn counter(
-    to: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    cells: Cells<u64>,
-) -> fmt::Result {
-    let cells = cells.into_iter();
-    let cells = cells.map(|(labels, n)| (labels, ConstCounter::new(n)));
-    family(to, name, help, MetricType::Counter, cells)
-}
+/// Where metrics are written.
+struct Metrics<'e>(DescriptorEncoder<'e>);
 
-fn gauge(to: &mut DescriptorEncoder<'_>, name: &str, help: &str, cells: Cells<f64>) -> fmt::Result {
-    let cells = cells.into_iter();
-    let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
-    family(to, name, help, MetricType::Gauge, cells)
-}
-
-/// Writes a family of metrics: its name, its help, its cells.
-fn family<M: EncodeMetric>(
-    to: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    kind: MetricType,
-    cells: impl IntoIterator<Item = (Vec<(String, String)>, M)>,
-) -> fmt::Result {
-    let mut family = to.encode_descriptor(name, help, None, kind)?;
-    for (labels, value) in cells {
-        if labels.is_empty() {
-            value.encode(family.encode_family::<Vec<(String, String)>>(&labels)?)?;
-        } else {
-            value.encode(family.encode_family(&labels)?)?;
-        }
+impl Metrics<'_> {
+    fn counter(&mut self, name: &str, help: &str, cells: Cells<u64>) -> fmt::Result {
+        let cells = cells.into_iter();
+        let cells = cells.map(|(labels, n)| (labels, ConstCounter::new(n)));
+        self.family(name, help, MetricType::Counter, cells)
     }
-    Ok(())
+
+    fn gauge(&mut self, name: &str, help: &str, cells: Cells<f64>) -> fmt::Result {
+        let cells = cells.into_iter();
+        let cells = cells.map(|(labels, n)| (labels, ConstGauge::new(n)));
+        self.family(name, help, MetricType::Gauge, cells)
+    }
+
+    /// Writes a family of metrics: its name, its help, its cells.
+    fn family<M: EncodeMetric>(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        cells: impl IntoIterator<Item = (Vec<(String, String)>, M)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in cells {
+            if labels.is_empty() {
+                value.encode(family.encode_family::<Vec<(String, String)>>(&labels)?)?;
+            } else {
+                value.encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
 }

@@ -113,10 +113,10 @@ async fn quiet(world: &World, gateway: &Gateway) {
         let status = gateway.status();
         let left = left(&status);
         if left.is_empty() {
-            let callers = status["callers"].as_u64();
+            let clients = status["clients"].as_u64();
             // All clients have one address.
-            if callers.is_none_or(|callers| callers > 1) {
-                world.violation(format!("callers: {callers:?}"));
+            if clients.is_none_or(|clients| clients > 1) {
+                world.violation(format!("clients: {clients:?}"));
             }
             return;
         }

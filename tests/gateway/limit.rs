@@ -179,7 +179,7 @@ async fn a_flood_of_clients_takes_no_more_room_than_it_may() {
     let upstream = Upstream::start();
     let gateway = limited(&upstream)
         .config(
-            "clients.trusted_proxies = [\"127.0.0.1\"]\nlimit.max_callers = 50\nlimit.burst = 100",
+            "clients.trusted_proxies = [\"127.0.0.1\"]\nlimit.max_clients = 50\nlimit.burst = 100",
         )
         .start();
     let mut client = gateway.client().await;
@@ -191,7 +191,7 @@ async fn a_flood_of_clients_takes_no_more_room_than_it_may() {
     }
     let remembered = || {
         gateway.server().first_gateway().maintain();
-        usize::try_from(gateway.figure("/callers")).unwrap()
+        usize::try_from(gateway.figure("/clients")).unwrap()
     };
     assert!(remembered() <= TOLD_APART + SHARED);
     // The clock moves on: all have had their rest, and are forgotten.

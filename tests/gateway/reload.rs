@@ -154,7 +154,7 @@ async fn what_a_client_has_spent_stays_spent() {
     }
     done(
         &gateway
-            .reload("limit.max_callers = 7\ncache.stale_wait = \"1s\"")
+            .reload("limit.max_clients = 7\ncache.stale_wait = \"1s\"")
             .await,
     );
     assert_eq!(client.get(TOKEN).await.status, 429);

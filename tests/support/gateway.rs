@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use ordgate::admin::Token;
 use ordgate::cache::date;
 use ordgate::clock::Clock;
-use ordgate::config::{Config, Problem};
+use ordgate::config::{Config, ConfigProblem};
 use ordgate::probe::{self, ProbeOutcome};
 use ordgate::sandbox::{Api, Sandbox};
 use ordgate::serve::{LoadedConfig, Options, Server, StartError};
@@ -52,7 +52,7 @@ pub(crate) type SharedSource = Arc<Mutex<Source>>;
 impl Source {
     fn fresh(&self) -> Result<LoadedConfig, Vec<String>> {
         let config = Config::parse("test.toml", &self.config.to_string());
-        let lines = |problems: Vec<Problem>| -> Vec<String> {
+        let lines = |problems: Vec<ConfigProblem>| -> Vec<String> {
             problems.iter().map(ToString::to_string).collect()
         };
         let list = |keys: &str| match keys {

@@ -82,10 +82,7 @@ impl key::Kind for AnyDefault {
         let text = value.get_ref().as_str().map(str::to_owned);
         let number = || integer_of(value.get_ref()).map(DefaultValue::Number);
         let read = text.map(DefaultValue::Text).or_else(number);
-        if read.is_none() {
-            report(path, value, &self.allowed());
-        }
-        read
+        read.or_else(|| report(path, value, &self.allowed()))
     }
 
     fn print(&self, value: &DefaultValue) -> Option<String> {

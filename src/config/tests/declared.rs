@@ -180,80 +180,30 @@ fn what_is_printed_with_documentation_means_the_same() {
 }
 
 #[test]
-fn a_misspelt_name_is_answered_with_the_right_one() {
-    for (text, message) in [
-        (
-            "server.listn = 1",
-            "p.toml:1:8: unknown key server.listn; did you mean server.listen?",
-        ),
-        (
-            "sevrer.listen = 1",
-            "p.toml:1:1: unknown key sevrer; did you mean server?",
-        ),
-        (
-            "upstream.retry.shares = 1",
-            "p.toml:1:16: unknown key upstream.retry.shares; did you mean upstream.retry.share?",
-        ),
-        (
-            "upstream.max-lag = 1",
-            "p.toml:1:10: unknown key upstream.max-lag; did you mean upstream.max_lag?",
-        ),
-        (
-            "log.format = \"jsno\"",
-            "p.toml:1:14: log.format is \"jsno\"; did you mean \"json\"? Allowed is one of auto, text, json",
-        ),
-        (
-            "limit.colour = 1",
-            "p.toml:1:7: unknown key limit.colour; allowed are enabled, requests_per_minute, burst, misses_per_minute, max_callers, connections, unsent_bytes",
-        ),
+fn a_key_is_read_by_its_old_name_with_a_warning() {
+    let none = ProviderKeys::default();
+    let old = "p.toml:2:1: limit.max_callers is the old name of limit.max_clients, and the next release does not know it";
+    for (keys, warnings, most) in [
+        ("max_callers = 7", vec![old], 7),
+        ("max_clients = 7", vec![], 7),
+        ("burst = 1", vec![], 100_000),
     ] {
-        assert_eq!(problems(text), [message], "{text}");
+        let config = Config::parse("p.toml", &format!("[limit]\n{keys}\n")).unwrap();
+        assert_eq!(config.warnings(&none), warnings, "{keys}");
+        assert_eq!(config.limit.max_clients.get(), most, "{keys}");
+        let printed = config.print_all(&none).unwrap();
+        assert!(
+            printed.contains(&format!("max_clients = {most}\n")),
+            "{printed}"
+        );
+        assert!(!printed.contains("max_callers"), "{printed}");
     }
-}
-
-#[test]
-fn passwords_in_urls_are_not_shown() {
-    let found = problems("upstream.url = \"https://user:hidden@api.example/\"\n");
-    assert_eq!(found.len(), 1);
-    assert!(
-        found[0].contains("\"https://[redacted]@api.example/\""),
-        "{found:?}"
+    let schema = crate::config::schema();
+    let keys = &schema["properties"]["limit"]["properties"];
+    assert_eq!(keys["max_callers"]["deprecated"], true);
+    assert_eq!(keys["max_clients"]["deprecated"], serde_json::Value::Null);
+    assert_eq!(
+        keys["max_callers"]["maximum"],
+        keys["max_clients"]["maximum"]
     );
-    assert!(!found[0].contains("hidden"), "{found:?}");
-}
-
-#[test]
-fn a_table_that_cannot_be_read_is_one_problem() {
-    let route = "[[route]]\nname = \"a\"\npath = \"/a\"\nupstream = \"x\"\ncache = { mode = \"chain\", tip = \"y\" }\n";
-    for (text, message) in [
-        (
-            format!("upstreams = 3\nchain.tip.y.path = \"/y\"\n{route}"),
-            "p.toml:1:13: upstreams is 3; allowed is a table",
-        ),
-        (
-            format!("upstreams.x = 3\nchain.tip.y.path = \"/y\"\n{route}"),
-            "p.toml:1:15: upstreams.x is 3; allowed is a table",
-        ),
-        (
-            format!("upstreams.x = {{ max_lag = -1 }}\nchain.tip = 3\n{route}"),
-            "p.toml:1:27: upstreams.x.max_lag is -1; allowed is a whole number from 0 to 1000",
-        ),
-        (
-            format!("chain = []\nupstreams.x.max_lag = 1\n{route}"),
-            "p.toml:1:9: chain is a list; allowed is a table",
-        ),
-        (
-            "[[route]]\nnme = \"a\"\npath = \"/a\"\n".to_owned(),
-            "p.toml:2:1: unknown key route.nme; did you mean route.name?",
-        ),
-        (
-            "[[route]]\nname = \"a b\"\npath = \"/a\"\n[[route]]\nname = \"c\"\npath = \"/c\"\nderived_from = \"a\"\n".to_owned(),
-            "p.toml:2:8: route.name is \"a b\"; allowed is 1 to 64 of a-z, 0-9 and -",
-        ),
-    ] {
-        let found = problems(&text);
-        assert_eq!(found[0], message, "{text}");
-        let expected = if text.contains("chain.tip = 3") { 2 } else { 1 };
-        assert_eq!(found.len(), expected, "{found:#?}");
-    }
 }

@@ -1,21 +1,13 @@
 //! The effective configuration, as it is printed and read again.
 
-use super::{asked, keys, problems};
+use super::{asked, keys, printed, read};
 use crate::config::Config;
 use crate::upstream::ProviderKeys;
 
 #[test]
 fn the_shipped_file_means_the_defaults() {
-    let shipped = Config::shipped()
-        .map_err(|problems| format!("{problems:?}"))
-        .unwrap();
-    let empty = Config::parse("empty", "")
-        .map_err(|problems| format!("{problems:?}"))
-        .unwrap();
-    assert_eq!(
-        shipped.print(&ProviderKeys::default()).unwrap(),
-        empty.print(&ProviderKeys::default()).unwrap()
-    );
+    let shipped = Config::shipped().unwrap();
+    assert_eq!(printed(&shipped), printed(&read("")));
     assert_eq!(shipped.routes.routes().len(), 3);
 }
 
@@ -43,13 +35,8 @@ fn what_is_printed_can_be_read_again() {
         query.n = { type = "integer", min = 2, max = 7, default = 3 }
         cache = { mode = "override", times = { "2xx" = "10s", 404 = "1s", empty = "500ms" } }
     "#;
-    let read = |text: &str| {
-        Config::parse("p", text)
-            .map_err(|p| format!("{p:?}"))
-            .unwrap()
-    };
-    let once = read(text).print(&ProviderKeys::default()).unwrap();
-    assert_eq!(read(&once).print(&ProviderKeys::default()).unwrap(), once);
+    let once = printed(&read(text));
+    assert_eq!(printed(&read(&once)), once);
     for part in [
         "/b/{y}/{x}",
         "\"1MiB\"",
@@ -75,21 +62,16 @@ fn the_limit_on_misses_is_read_and_printed() {
         ("limit.misses_per_minute = 0\n", 0),
         ("limit.misses_per_minute = 77\n", 77),
     ] {
-        let config = Config::parse("p", text).unwrap();
+        let config = read(text);
         assert_eq!(config.limit.misses_per_minute, expected);
         let line = format!("misses_per_minute = {expected}\n");
-        assert!(
-            config
-                .print(&ProviderKeys::default())
-                .unwrap()
-                .contains(&line)
-        );
+        assert!(printed(&config).contains(&line));
     }
 }
 
 #[test]
 fn limits_of_what_clients_may_hold_are_read_and_printed() {
-    let config = Config::parse("p", "").unwrap();
+    let config = read("");
     let connections = config.server.connections;
     assert_eq!(connections.max_unsent_bytes, 128 << 20);
     assert_eq!(connections.times.min_send_rate, 1024);
@@ -97,9 +79,9 @@ fn limits_of_what_clients_may_hold_are_read_and_printed() {
     assert_eq!(config.per_client.connections, 512);
     assert_eq!(config.per_client.unsent_bytes, 32 << 20);
     assert_eq!(config.admin.hosts, [""; 0]);
-    let off = Config::parse("p", "[limit]\nenabled = false\nconnections = 7\n").unwrap();
+    let off = read("[limit]\nenabled = false\nconnections = 7\n");
     assert_eq!(off.server.connections.per_client, None);
-    let printed = off.print(&ProviderKeys::default()).unwrap();
+    let printed = printed(&off);
     for part in [
         "max_unsent_bytes = \"128MiB\"",
         "min_send_rate = \"1KiB\"",
@@ -108,33 +90,6 @@ fn limits_of_what_clients_may_hold_are_read_and_printed() {
         "hosts = []",
     ] {
         assert!(printed.contains(part), "{part} in {printed}");
-    }
-    let rows = [
-        (
-            "[server]\nmax_unsent_bytes = \"1KiB\"",
-            "server.max_unsent_bytes is \"1KiB\"; allowed is",
-        ),
-        (
-            "[server]\nmin_send_rate = \"2GiB\"",
-            "server.min_send_rate is \"2GiB\"; allowed is",
-        ),
-        (
-            "[limit]\nconnections = 0",
-            "limit.connections is 0; allowed is",
-        ),
-        (
-            "[limit]\nunsent_bytes = \"1B\"",
-            "limit.unsent_bytes is \"1B\"; allowed is",
-        ),
-        (
-            "[admin]\nhosts = [\"a:9090\"]",
-            "allowed is a host name without a port",
-        ),
-    ];
-    for (text, expected) in rows {
-        let found = problems(text);
-        assert_eq!(found.len(), 1, "{found:?}");
-        assert!(found[0].contains(expected), "{found:?}");
     }
 }
 
@@ -191,5 +146,113 @@ fn configurations_with_several_upstreams_are_printed_so_that_they_can_be_read() 
             };
             assert_eq!(files(&again), files(&once), "{name}");
         }
+    }
+}
+
+#[test]
+fn store_set_cookie_is_printed() {
+    let route = |cache: &str| {
+        format!(
+            "[[route]]\nname = \"a\"\npath = \"/{{rest:*}}\"\nheaders = \"all\"\ncache = {cache}\n"
+        )
+    };
+    for (cache, line) in [
+        ("{ mode = \"respect\" }", "store_set_cookie = \"explicit\""),
+        (
+            "{ mode = \"respect\", store_set_cookie = \"never\" }",
+            "store_set_cookie = \"never\"",
+        ),
+    ] {
+        let once = printed(&read(&route(cache)));
+        assert!(once.contains(line), "{once}");
+        assert_eq!(printed(&read(&once)), once);
+    }
+}
+
+const CHAIN: &str = r#"
+    [chain]
+    final_depth = 9
+    live_ttl = "12s"
+    index_blocks = 100
+    hash_zeros = 0
+    [chain.look_ahead]
+    next_window = true
+    refresh = 7
+    [chain.tip.runes]
+    every = "3s"
+    [chain.tip.brc20]
+    path = "/brc20/status?full=1"
+    height = "chain_tip"
+    every = "700ms"
+    [[route]]
+    name = "balances"
+    path = "/brc20/balances/{x}"
+    params.x = { type = "ticker" }
+    cache = { mode = "chain", tip = "brc20" }
+    [[route]]
+    name = "txs"
+    path = "/runes/v1/txs/{x}"
+    params.x = { type = "hex64" }
+    query.limit = { type = "integer", min = 1, max = 60, default = 20 }
+    query.offset = { type = "integer", default = 0 }
+    pages = true
+    derived_from = "blocks"
+    cache = { mode = "chain", stale_if_error = "1m" }
+    [[route]]
+    name = "blocks"
+    path = "/runes/v1/blocks/{x}"
+    params.x = { type = "block" }
+    query.limit = { type = "integer", min = 1, max = 60, default = 20 }
+    query.offset = { type = "integer", default = 0 }
+    pages = true
+    upstream_page = 1000
+    cache = { mode = "chain" }
+    [[route]]
+    name = "elsewhere"
+    path = "/elsewhere"
+    cache = { mode = "chain" }
+"#;
+
+#[test]
+fn chain_mode_is_printed_so_that_it_can_be_read() {
+    let config = read(CHAIN);
+    let once = printed(&config);
+    let again = read(&once);
+    assert_eq!(printed(&again), once);
+    for (one, other) in config.routes.routes().iter().zip(again.routes.routes()) {
+        assert_eq!(one.cache, other.cache, "{}", one.name);
+        assert_eq!(
+            (one.chain.window, one.chain.derived_from),
+            (other.chain.window, other.chain.derived_from)
+        );
+    }
+    let tips: Vec<_> = config
+        .routes
+        .routes()
+        .iter()
+        .map(|route| {
+            let tip = &config.chain.tips[usize::from(route.cache.tip)];
+            (&*tip.name, tip.path.as_deref())
+        })
+        .collect();
+    // Where none is named it is the one whose status stands nearest above.
+    assert_eq!(
+        tips,
+        [
+            ("brc20", Some("/brc20/status?full=1")),
+            ("runes", Some("/runes/v1/")),
+            ("runes", Some("/runes/v1/")),
+            ("none", None),
+        ]
+    );
+    for part in [
+        "\"700ms\"",
+        "chain_tip",
+        "upstream_page = 1000",
+        "hash_zeros = 0",
+        "refresh = 7",
+        "\"12s\"",
+    ] {
+        assert!(once.contains(part), "{part} in {once}");
     }
 }

@@ -16,7 +16,9 @@ fn fits(value: &Json, schema: &Json) -> bool {
     };
     let object = value.as_object();
     keywords.iter().all(|(keyword, rule)| match &**keyword {
-        "$schema" | "title" | "description" | "default" | "examples" | "then" => true,
+        "$schema" | "title" | "description" | "default" | "examples" | "then" | "deprecated" => {
+            true
+        }
         "type" => match rule.as_str().unwrap() {
             "object" => value.is_object(),
             "array" => value.is_array(),
@@ -100,6 +102,7 @@ fn the_schema_accepts_what_is_shipped() {
         include_str!("../../../deploy/examples/plain-cache.toml").to_owned(),
         include_str!("../../../deploy/examples/self-hosted.toml").to_owned(),
         include_str!("../../../deploy/examples/sidecar.toml").to_owned(),
+        "limit.max_callers = 7".to_owned(),
         "upstreams.runes.url = [\"http://a.example\", \"http://b.example\"]".to_owned(),
     ] {
         assert_eq!(problems(&text), [""; 0], "{text}");
@@ -139,6 +142,8 @@ fn the_schema_rejects_the_types_and_bounds_that_the_reader_rejects() {
         "answers.cors_origins = [\"https://app.example/\"]",
         "limit.connections = 0",
         "limit.burst = \"many\"",
+        "limit.max_callers = 0",
+        "limit = { max_callers = 7, max_clients = 7 }",
         "limit.misses_per_minute = 60000001",
         "cache.max_bytes = \"1KiB\"",
         "cache.targeted_field = \"a b\"",

@@ -1,34 +1,24 @@
 //! Warnings about valid configurations.
 
-use super::keys;
+use super::{keys, read, warnings};
 use crate::config::Config;
 use crate::upstream::ProviderKeys;
 
 #[test]
 fn a_route_that_passes_all_with_a_key_is_warned_of() {
     let text = "[[route]]\nname = \"all\"\npath = \"/{rest:*}\"\nheaders = \"all\"\n";
-    let config = Config::parse("p", text).ok().unwrap();
-    assert_eq!(
-        config.warnings(&ProviderKeys::default()),
-        Vec::<String>::new()
-    );
-    let warnings = config.warnings(&keys());
+    assert_eq!(warnings(text), [""; 0]);
+    let warnings = read(text).warnings(&keys());
     assert!(warnings[0].contains("\"all\""), "{warnings:?}");
-    let shipped = Config::shipped().ok().unwrap();
-    assert_eq!(shipped.warnings(&keys()), Vec::<String>::new());
+    assert_eq!(Config::shipped().unwrap().warnings(&keys()), [""; 0]);
 }
 
 #[test]
 fn a_budget_that_is_too_small_for_the_tips_is_warned_of() {
-    let small = Config::parse("p", "upstream.requests_per_minute = 60\n").unwrap();
-    let warnings = small.warnings(&ProviderKeys::default());
-    assert!(warnings[0].contains("24 times a minute"), "{warnings:?}");
+    let small = warnings("upstream.requests_per_minute = 60\n");
+    assert!(small[0].contains("24 times a minute"), "{small:?}");
     let seldom = "upstream.requests_per_minute = 60\nchain.tip.ordinals.every = \"10s\"\nchain.tip.runes.every = \"10s\"\n";
-    let seldom = Config::parse("p", seldom).unwrap();
-    assert_eq!(
-        seldom.warnings(&ProviderKeys::default()),
-        Vec::<String>::new()
-    );
+    assert_eq!(warnings(seldom), [""; 0]);
 }
 
 #[test]
@@ -38,29 +28,21 @@ fn slots_too_few_to_share_are_warned_of() {
         ("upstream.max_in_flight = 4\n", false),
         ("", false),
     ] {
-        let warnings = Config::parse("p", text)
-            .unwrap()
-            .warnings(&ProviderKeys::default());
-        let found = warnings
-            .iter()
-            .any(|text| text.contains("max_in_flight is 3"));
+        let warnings = warnings(text);
+        let mut each = warnings.iter();
+        let found = each.any(|text| text.contains("max_in_flight is 3"));
         assert_eq!(found, warned, "{warnings:?}");
     }
 }
 
 #[test]
 fn a_client_that_may_hold_all_is_warned_of() {
-    let with = |text: &str| {
-        Config::parse("p", text)
-            .unwrap()
-            .warnings(&ProviderKeys::default())
-    };
-    assert_eq!(with(""), [""; 0]);
-    let all = with("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
+    assert_eq!(warnings(""), [""; 0]);
+    let all = warnings("[server]\nmax_connections = 512\nmax_unsent_bytes = \"32MiB\"\n");
     assert_eq!(all.len(), 2, "{all:?}");
     assert!(all[0].contains("limit.connections"), "{all:?}");
     assert!(all[1].contains("limit.unsent_bytes"), "{all:?}");
-    let off = with("[server]\nmax_connections = 2\n[limit]\nenabled = false\n");
+    let off = warnings("[server]\nmax_connections = 2\n[limit]\nenabled = false\n");
     assert_eq!(off, [""; 0]);
 }
 

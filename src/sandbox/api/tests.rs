@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use serde_json::Value;
 
-use super::{Answer, Model, Settings};
+use super::{Answer, Api, Model, Settings};
 
 mod errors;
 mod lists;
@@ -25,13 +25,13 @@ fn model() -> Model {
 }
 
 fn get(model: &Model, target: &str) -> Answer {
-    model.answer(&Method::GET, target, &HeaderMap::new())
+    model.answer(Api::Both, &Method::GET, target, &HeaderMap::new())
 }
 
 fn conditional(model: &Model, target: &str, tag: &str) -> Answer {
     let tag = HeaderValue::from_str(tag).expect("a field value");
     let headers = HeaderMap::from_iter([(HeaderName::from_static("if-none-match"), tag)]);
-    model.answer(&Method::GET, target, &headers)
+    model.answer(Api::Both, &Method::GET, target, &headers)
 }
 
 fn text(answer: &Answer) -> String {
@@ -134,14 +134,14 @@ fn other_methods_get_404_and_options_a_preflight_answer() {
         Method::PATCH,
         Method::TRACE,
     ] {
-        let answer = model.answer(&method, target, &HeaderMap::new());
+        let answer = model.answer(Api::Both, &method, target, &HeaderMap::new());
         let body = format!(
             "{{\"message\":\"Route {method}:{target} not found\",\"error\":\"Not Found\",\"statusCode\":404}}"
         );
         assert_eq!((answer.status.as_u16(), text(&answer)), (404, body));
     }
     for (target, status) in [(target, 200), ("/runes/v1/transactions/xyz/activity", 400)] {
-        let head = model.answer(&Method::HEAD, target, &HeaderMap::new());
+        let head = model.answer(Api::Both, &Method::HEAD, target, &HeaderMap::new());
         let whole = get(&model, target);
         assert_eq!(head.status, status);
         assert!(head.body.is_empty());
@@ -155,6 +155,7 @@ fn other_methods_get_404_and_options_a_preflight_answer() {
             )
         };
         model.answer(
+            Api::Both,
             &Method::OPTIONS,
             "/nope",
             &fields.iter().map(field).collect(),

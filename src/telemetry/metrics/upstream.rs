@@ -5,10 +5,10 @@ use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 
-use super::{Cells, counter, family, gauge, labels, one};
+use super::{Cells, Metrics, labels, one};
 use crate::gateway::Gateway;
 use crate::upstream::BodyFault;
 use crate::upstream::counters::SendReason;
@@ -41,7 +41,7 @@ impl EncodeMetric for Counted {
 
 /// Writes the metrics of all upstreams; each cell has its upstream's name as a
 /// label.
-pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let all: Vec<_> = gateway.upstreams.iter().map(|(_, one)| &**one).collect();
     let endpoint_snapshots: Vec<_> = all
         .iter()
@@ -52,10 +52,11 @@ pub(super) fn encode(gateway: &Gateway, to: &mut DescriptorEncoder<'_>) -> fmt::
     counts(&all, to)?;
     queue(&all, to)?;
     request_bodies(&all, to)?;
-    endpoints(&flat(&endpoint_snapshots), to)?;
+    let endpoints = flat(&endpoint_snapshots);
+    endpoint_states(&endpoints, to)?;
+    endpoint_counts(&endpoints, to)?;
     keys(&flat(&key_snapshots), to)?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_remembered_errors",
         "Cache keys whose fetches failed recently; one that keeps failing is fetched less and less often",
         one(gateway.fill.failing_keys() as f64),
@@ -92,7 +93,7 @@ fn by<const N: usize, T>(
     cells.collect()
 }
 
-fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
     let read = |n: &AtomicU64| n.load(Relaxed);
     let results = |one: &Upstream| {
         let tally = one.counters();
@@ -104,8 +105,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
             ("breaker-open", read(&tally.broken)),
         ]
     };
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_results",
         "Results of requests to the upstream: answered, failed, not sent because the budget was spent, because the queue was full, or because the breaker was open",
         by(all, "result", results),
@@ -117,8 +117,7 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
             ("slot-share", read(&tally.over_slot_share)),
         ]
     };
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_share_refusals",
         "Requests that were not sent because their client had used its share: of the budget (the rest is for clients that used less), or of the slots (the free ones are for clients that hold fewer); part of the results spent and crowded",
         by(all, "cause", causes),
@@ -126,35 +125,30 @@ fn counts(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let reasons = |one: &Upstream| {
         SendReason::ALL.map(|reason| (reason.name(), one.counters().sent_for(reason)))
     };
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_requests",
         "Requests sent to the upstream, by reason",
         by(all, "reason", reasons),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_retries_refused",
         "Failed requests that were not retried because there were too many retries recently",
         each(all, |one| read(&one.counters().unretried)),
     )?;
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_switches",
         "How often ordgate switched to another endpoint, because the one in use was not healthy or a preferred one was healthy again",
         each(all, |one| read(&one.counters().switches)),
     )
 }
 
-fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    gauge(
-        to,
+fn queue(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
+    to.gauge(
         "ordgate_upstream_queue",
         "Requests that wait for budget or for a slot",
         each(all, |one| one.queue().len() as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_clients",
         "Clients that used the budget recently or wait for it; /status lists the heaviest",
         each(all, |one| one.queue().active_clients() as f64),
@@ -163,8 +157,7 @@ fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let heaviest = one.queue().busiest_clients(1);
         heaviest.first().map_or(0.0, |share| share.recent)
     };
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_heaviest_client",
         "Recent requests of the client that used the most of the budget; each counts half as much after 30 seconds",
         each(all, heaviest),
@@ -176,8 +169,7 @@ fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
             (priority.name(), Counted(buckets))
         })
     };
-    family(
-        to,
+    to.family(
         "ordgate_upstream_queue_seconds",
         "How long requests waited before they were sent to the upstream",
         MetricType::Histogram,
@@ -185,29 +177,19 @@ fn queue(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
     )
 }
 
-fn request_bodies(all: &[&Upstream], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    gauge(
-        to,
+fn request_bodies(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
+    to.gauge(
         "ordgate_request_body_buffered_bytes",
         "Bytes of request bodies that are buffered for the upstream",
         each(all, |one| one.uploads().buffered() as f64),
     )?;
     let refused =
         |one: &Upstream| BodyFault::ALL.map(|fault| (fault.name(), one.uploads().refused(fault)));
-    counter(
-        to,
+    to.counter(
         "ordgate_request_bodies_refused",
         "Requests refused because of their body: it was incomplete or malformed, too slow, too large, or there was no room to buffer it",
         by(all, "reason", refused),
     )
-}
-
-fn endpoints(
-    snapshots: &[(&str, &EndpointSnapshot)],
-    to: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
-    endpoint_states(snapshots, to)?;
-    endpoint_counts(snapshots, to)
 }
 
 /// The labels of an endpoint's cell.
@@ -220,86 +202,72 @@ fn endpoint_labels(
     labels(&[&own[..], more].concat())
 }
 
-fn endpoint_states(
-    snapshots: &[(&str, &EndpointSnapshot)],
-    to: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
+fn endpoint_states(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>) -> fmt::Result {
     let each = |value: fn(&EndpointSnapshot) -> f64| -> Cells<f64> {
         let cells = snapshots.iter();
         cells
             .map(|(upstream, endpoint)| (endpoint_labels(upstream, endpoint, &[]), value(endpoint)))
             .collect()
     };
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_asked",
         "Which endpoint of an upstream is in use: 1 for that one, 0 for standbys",
         each(|endpoint| f64::from(u8::from(endpoint.is_selected))),
     )?;
-    let conditions = snapshots.iter().flat_map(|(upstream, endpoint)| {
-        Condition::ALL.map(|condition| {
-            let is = condition == endpoint.condition;
-            let labels = endpoint_labels(upstream, endpoint, &[("condition", condition.name())]);
-            (labels, f64::from(u8::from(is)))
-        })
-    });
-    gauge(
-        to,
+    let one_of = |label: &str, names: &[&str], current: fn(&EndpointSnapshot) -> &'static str| {
+        let cells = snapshots.iter().flat_map(|(upstream, endpoint)| {
+            names.iter().map(move |name| {
+                let labels = endpoint_labels(upstream, endpoint, &[(label, name)]);
+                (labels, f64::from(u8::from(*name == current(endpoint))))
+            })
+        });
+        cells.collect::<Cells<f64>>()
+    };
+    let conditions = Condition::ALL.map(Condition::name);
+    to.gauge(
         "ordgate_upstream_condition",
         "The condition of an endpoint: 1 for the current one, 0 for the others",
-        conditions.collect(),
+        one_of("condition", &conditions, |endpoint| {
+            endpoint.condition.name()
+        }),
     )?;
-    let states = snapshots.iter().flat_map(|(upstream, endpoint)| {
-        BreakerState::STATES.map(|state| {
-            let is = state == endpoint.breaker.name();
-            let labels = endpoint_labels(upstream, endpoint, &[("state", state)]);
-            (labels, f64::from(u8::from(is)))
-        })
-    });
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_breaker_state",
         "The state of an endpoint's breaker: 1 for the current one, 0 for the others",
-        states.collect(),
+        one_of("state", &BreakerState::STATES, |endpoint| {
+            endpoint.breaker.name()
+        }),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_in_flight",
         "Requests in flight to an endpoint",
         each(|endpoint| f64::from(endpoint.in_flight)),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_in_flight_limit",
         "How many requests may be in flight to an endpoint at present",
         each(|endpoint| f64::from(endpoint.limit)),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_requests_given_up",
         "Requests to an endpoint that ordgate no longer waits for and that may still reach it: they count in the budget until their connection has ended, or until the endpoint answers a later request",
         each(|endpoint| endpoint.given_up as f64),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_lag_blocks",
         "By how many blocks an endpoint is behind the best one of its upstream",
         each(|endpoint| f64::from(endpoint.lag)),
     )
 }
 
-fn endpoint_counts(
-    snapshots: &[(&str, &EndpointSnapshot)],
-    to: &mut DescriptorEncoder<'_>,
-) -> fmt::Result {
+fn endpoint_counts(snapshots: &[(&str, &EndpointSnapshot)], to: &mut Metrics<'_>) -> fmt::Result {
     let times = snapshots.iter().map(|(upstream, endpoint)| {
         (
             endpoint_labels(upstream, endpoint, &[]),
             Counted(endpoint.histogram.clone()),
         )
     });
-    family(
-        to,
+    to.family(
         "ordgate_upstream_first_byte_seconds",
         "How long an endpoint took to the first byte of its answers",
         MetricType::Histogram,
@@ -309,8 +277,7 @@ fn endpoint_counts(
         let kinds = [("sent", endpoint.sent), ("failed", endpoint.failed)];
         kinds.map(|(kind, n)| (endpoint_labels(upstream, endpoint, &[("kind", kind)]), n))
     });
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_attempts",
         "Requests sent to an endpoint, and how many of them failed because of the endpoint",
         sent.collect(),
@@ -322,15 +289,14 @@ fn endpoint_counts(
             (labels, *n)
         })
     });
-    counter(
-        to,
+    to.counter(
         "ordgate_upstream_failures",
         "Requests that failed because of the endpoint: the reason as named in RFC 9209, and the exact kind, such as certificate_expired",
         failures.collect(),
     )
 }
 
-fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result {
     let each = |value: fn(&KeySnapshot) -> Option<f64>| -> Cells<f64> {
         let cells = snapshots.iter().filter_map(|(upstream, key)| {
             let pairs = [("key", &*key.name), ("upstream", *upstream)];
@@ -338,20 +304,17 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
         });
         cells.collect()
     };
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_budget_left",
         "Requests left in this minute, for each key by name; absent where the budget is unlimited",
         each(|key| key.per_minute.and(key.remaining).map(|left| left as f64)),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_budget",
         "The most requests in a minute, for each key by name; absent where the budget is unlimited",
         each(|key| key.per_minute.map(|most| most as f64)),
     )?;
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_cooling_seconds",
         "For how long a key is not used, because the upstream reported its limit, refused it, or has no quota left for it; for each by name, at the host where that is longest",
         each(|key| Some(key.worst().unusable_for.as_secs_f64())),
@@ -363,14 +326,11 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut DescriptorEncoder<'_>) -> f
                 ("state", state),
                 ("upstream", *upstream),
             ];
-            (
-                labels(&pairs),
-                f64::from(u8::from(state == key.worst().state())),
-            )
+            let is = state == key.worst().state();
+            (labels(&pairs), f64::from(u8::from(is)))
         })
     });
-    gauge(
-        to,
+    to.gauge(
         "ordgate_upstream_key_state",
         "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others",
         states.collect(),

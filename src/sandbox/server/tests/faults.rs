@@ -6,7 +6,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 
 use super::{Running, body, start};
-use crate::sandbox::{Fault, FaultKind, Settings};
+use crate::sandbox::{Api, Fault, FaultKind, Settings};
 
 /// A page of the largest block.
 const TARGET: &str = "/runes/v1/blocks/840023/activity?limit=60";
@@ -112,6 +112,22 @@ async fn faults_replace_the_answer() {
         "the fault does not apply to another path"
     );
     assert_eq!(body(&running.get(target).await), body(&right));
+}
+
+/// Such a fault never applied on a server of both APIs.
+#[tokio::test]
+async fn a_fault_of_one_api_applies_to_its_paths_on_a_server_of_both() {
+    let running = start(Settings::default()).await;
+    let (ordinals, runes) = ("/ordinals/v1/", "/runes/v1/");
+    for (api, path, other) in [
+        (Api::Runes, runes, ordinals),
+        (Api::Ordinals, ordinals, runes),
+    ] {
+        running.sandbox.fault(Fault::once(FaultKind::Close).at(api));
+        assert!(running.get(other).await.starts_with("HTTP/1.1 200 "));
+        assert_eq!(running.get(path).await, "");
+        assert!(running.get(path).await.starts_with("HTTP/1.1 200 "));
+    }
 }
 
 #[tokio::test]
