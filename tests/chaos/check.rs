@@ -79,10 +79,10 @@ fn refusal(asked: &Question, answer: &Answer) -> Result<(), String> {
 
 /// Whether a body is one that the sandbox could have given.
 fn right(world: &World, asked: &Question, body: &[u8]) -> Result<(), String> {
-    let said: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     match &asked.about {
         About::Token(ticker) => {
-            let named = said["token"]["ticker"]
+            let named = json["token"]["ticker"]
                 .as_str()
                 .unwrap_or("")
                 .to_lowercase();
@@ -91,12 +91,12 @@ fn right(world: &World, asked: &Question, body: &[u8]) -> Result<(), String> {
             }
             match world.was_given(ticker, body) {
                 true => Ok(()),
-                false => Err("the upstream has never said that".to_owned()),
+                false => Err("the upstream has never json that".to_owned()),
             }
         }
         About::Block { height, hash, deep } => {
-            page(&asked.target, &said)?;
-            for item in items(&said) {
+            page(&asked.target, &json)?;
+            for item in items(&json) {
                 let place = &item["location"];
                 let same_height = height.is_none_or(|height| place["block_height"] == height);
                 let same_hash = hash
@@ -118,8 +118,8 @@ fn right(world: &World, asked: &Question, body: &[u8]) -> Result<(), String> {
             }
         }
         About::Transaction(id) => {
-            page(&asked.target, &said)?;
-            match items(&said).all(|item| item["location"]["tx_id"] == **id) {
+            page(&asked.target, &json)?;
+            match items(&json).all(|item| item["location"]["tx_id"] == **id) {
                 true => Ok(()),
                 false => Err("an item of another transaction".to_owned()),
             }
@@ -129,7 +129,7 @@ fn right(world: &World, asked: &Question, body: &[u8]) -> Result<(), String> {
 }
 
 /// Whether an envelope is of the page that was asked for.
-fn page(target: &str, said: &Value) -> Result<(), String> {
+fn page(target: &str, json: &Value) -> Result<(), String> {
     let asked = |name: &str, default: u64| {
         let query = target.split_once('?').map_or("", |(_, query)| query);
         let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -137,16 +137,16 @@ fn page(target: &str, said: &Value) -> Result<(), String> {
         value.map_or(default, |(_, value)| value.parse().unwrap())
     };
     let (limit, offset) = (asked("limit", 20), asked("offset", 0));
-    let count = items(said).count() as u64;
-    let fits = said["limit"] == limit && said["offset"] == offset && count <= limit;
-    match fits && said["total"].is_u64() && said["results"].is_array() {
+    let count = items(json).count() as u64;
+    let fits = json["limit"] == limit && json["offset"] == offset && count <= limit;
+    match fits && json["total"].is_u64() && json["results"].is_array() {
         true => Ok(()),
         false => Err("an envelope of another page".to_owned()),
     }
 }
 
-fn items(said: &Value) -> impl Iterator<Item = &Value> {
-    said["results"].as_array().into_iter().flatten()
+fn items(json: &Value) -> impl Iterator<Item = &Value> {
+    json["results"].as_array().into_iter().flatten()
 }
 
 fn holds(bytes: &[u8], text: &str) -> bool {

@@ -171,8 +171,8 @@ impl Visit {
             self.etag = Some(etag.to_owned());
         }
         if let Err(why) = judge(&self.world, question, answer) {
-            let said = String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]);
-            self.violation(&format!("{why}: {:?} {said}", answer.head), question);
+            let text = String::from_utf8_lossy(&answer.body[..answer.body.len().min(200)]);
+            self.violation(&format!("{why}: {:?} {text}", answer.head), question);
         }
     }
 

@@ -223,7 +223,7 @@ impl Fault {
 }
 
 impl Right {
-    /// The right answer, whose length is said to be these.
+    /// The right answer, with these values of `content-length`.
     fn of_lengths(&self, lengths: &[usize]) -> Message {
         let text = |(name, value): (&HeaderName, &HeaderValue)| {
             (name.to_string(), value.to_str().unwrap().to_owned())

@@ -286,7 +286,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>, cap: Option<Excess>)
 impl Shared {
     fn turn(&self, sky: Sky) {
         let is_frozen = sky == Sky::Frozen;
-        // What is read after a freeze finds it said.
+        // Recorded before anything is read after a freeze.
         if !is_frozen && *self.sky.borrow() == Sky::Frozen {
             self.world.thaw(self.number);
             self.thawed.send_replace(Some(Instant::now()));

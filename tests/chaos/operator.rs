@@ -31,7 +31,7 @@ pub(crate) struct Operator {
     listener: Arc<Listener>,
     /// Whether the highest blocks are missing just now.
     halfway: bool,
-    /// Whether the server has said that it is ready.
+    /// Whether the server has been ready.
     is_ready: bool,
 }
 
@@ -343,7 +343,7 @@ impl Operator {
 
     async fn drain(&mut self) {
         let began = Instant::now();
-        // Said first: whoever sees the end of a connection finds it said.
+        // First, so that clients that see the end of a connection know why.
         self.world.listener.send_replace(None);
         self.listener.drained.set(began).unwrap();
         self.gateway.take().unwrap().end().await;

@@ -1,4 +1,4 @@
-//! The operator's side, and that it is nobody else's.
+//! The admin listener, which the public side does not reach.
 
 use ordgate::sandbox::{Sandbox, Settings};
 
@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Reply, Setup, TOKEN, Upstream};
 const PATHS: [&str; 4] = ["/healthz", "/readyz", "/metrics", "/status"];
 
 #[tokio::test]
-async fn it_tells_that_it_lives_and_serves() {
+async fn healthz_and_readyz_are_200_while_it_serves() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for (path, text) in [("/healthz", "ok\n"), ("/readyz", "ready\n")] {
@@ -15,7 +15,7 @@ async fn it_tells_that_it_lives_and_serves() {
         assert_eq!((answer.status, answer.text()), (200, text));
         assert_eq!(answer.must("cache-control"), "no-store");
     }
-    assert_eq!(upstream.count(), 0, "asking costs the upstream nothing");
+    assert_eq!(upstream.count(), 0, "pending costs the upstream nothing");
 }
 
 #[tokio::test]
@@ -27,8 +27,8 @@ async fn it_is_not_ready_while_it_drains() {
     // One request under way keeps it from ending.
     upstream.always(Reply::nothing().hang());
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
-    upstream.asked(1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(1).await;
     gateway.server().drain();
     let ready = gateway.admin("/readyz").await;
     assert_eq!((ready.status, ready.text()), (503, "draining\n"));
@@ -90,7 +90,7 @@ async fn metrics_are_named_and_typed() {
 }
 
 #[tokio::test]
-async fn the_status_tells_how_it_stands() {
+async fn the_status_has_the_state_of_each_part() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .keys("one,other")
@@ -114,7 +114,7 @@ async fn the_status_tells_how_it_stands() {
 }
 
 #[tokio::test]
-async fn status_and_metrics_tell_of_the_chain() {
+async fn status_and_metrics_have_the_chain() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = Setup::alone().sandbox(&sandbox).chain().start();
     gateway.get(sandbox.examples().block()).await;
@@ -187,7 +187,7 @@ async fn it_is_not_reachable_on_the_public_side() {
 }
 
 #[tokio::test]
-async fn idle_connections_keep_nobody_out() {
+async fn idle_admin_connections_do_not_block_others() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut idle = Vec::new();
@@ -220,7 +220,7 @@ async fn off_loopback_it_needs_a_token() {
 }
 
 #[tokio::test]
-async fn a_token_is_demanded_where_there_is_one() {
+async fn a_configured_token_is_required() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).token("secret").start();
     let mut client = Client::connect(gateway.admin).await;

@@ -1,5 +1,5 @@
-//! The cache: what is a hit, for how long, and what is said of it. Time moves
-//! by hand.
+//! The cache: what is a hit, for how long, and with which fields. The test moves
+//! the clock.
 
 mod fields;
 
@@ -79,7 +79,7 @@ async fn a_miss_then_hits_until_freshness_ends() {
 }
 
 #[tokio::test]
-async fn unknown_tickers_and_empty_lists_are_remembered_a_second() {
+async fn unknown_tickers_and_empty_lists_are_stored_for_a_second() {
     let upstream = Upstream::start();
     let not_found = r#"{"error":"Not found"}"#;
     let empty = r#"{"limit":20,"offset":0,"total":0,"results":[]}"#;
@@ -113,7 +113,7 @@ async fn unknown_tickers_and_empty_lists_are_remembered_a_second() {
 }
 
 #[tokio::test]
-async fn what_has_no_time_is_not_stored() {
+async fn a_status_without_a_lifetime_is_not_stored() {
     let upstream = Upstream::start();
     upstream.always(Reply::status(400, r#"{"error":"Bad Request"}"#));
     let gateway = manual(&upstream);
@@ -146,7 +146,7 @@ async fn stale_while_revalidate_serves_stale_and_fetches_once() {
         assert_eq!(stale.must("cache-status"), "ordgate; hit; ttl=-2");
         assert_eq!(stale.number("age"), 12);
     }
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     gate.open();
     until("it is fetched", || gateway.fetching() == 0).await;
     let fresh = gateway.get(TOKEN).await;
@@ -174,15 +174,16 @@ async fn a_refresh_that_fails_leaves_the_stale_answer() {
         let stale = gateway.get(TOKEN).await;
         assert_eq!(stale.must("cache-status"), "ordgate; hit; ttl=-2");
         assert_eq!(stale.text(), usual_body(TOKEN));
-        upstream.asked(asked).await;
+        upstream.until_requests(asked).await;
         until("it has failed", || gateway.fetching() == 0).await;
     }
 }
 
 #[tokio::test]
-async fn stale_if_error_serves_stale_where_the_upstream_fails() {
+async fn stale_if_error_serves_stale_if_the_upstream_fails() {
     let upstream = Upstream::start();
-    // The clock stands still, so nobody could wait for a key that rests.
+    // The clock does not move, so a request would wait for a key in cooldown
+    // forever.
     let gateway = Setup::before(&upstream)
         .config("upstream.queue_timeout = \"20ms\"")
         .manual()
@@ -251,7 +252,7 @@ async fn mode_off_stores_nothing() {
 }
 
 #[tokio::test]
-async fn bodies_are_handed_on_byte_for_byte() {
+async fn bodies_are_unchanged() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let odd = "  {\"a\" : 1.0e+2,\r\n\t\"a\":\"\\u00e9\u{e9}\u{2022}\", \"n\": 12345678901234567890123 }\n";
@@ -302,7 +303,7 @@ async fn bodies_are_handed_on_byte_for_byte() {
 }
 
 #[tokio::test]
-async fn what_would_take_too_much_room_is_handed_on_and_not_stored() {
+async fn a_body_that_is_too_large_is_served_and_not_stored() {
     let upstream = Upstream::start();
     let body = format!("\"{}\"", "x".repeat(200_000));
     upstream.always(Reply::json(&body));

@@ -1,14 +1,14 @@
-//! Mode `chain` from outside: what is kept while blocks come, go and are
-//! replaced.
+//! Mode `chain` from outside: which responses stay valid while blocks are added,
+//! undone and replaced.
 //!
-//! Where the chain's truth matters the upstream is the sandbox, and what ordgate
-//! says must be what the sandbox would say, byte for byte. Where its manners
-//! matter a scripted upstream stands before the sandbox's model: it may lose
-//! tags, hold answers back, fail, or cap what it is asked.
+//! Where content matters, the upstream is the sandbox, and ordgate's answers must
+//! equal the sandbox's byte for byte. Where behaviour matters, a scripted upstream
+//! uses the sandbox's model: it may drop tags, hold answers back, fail, or cap
+//! limits.
 //!
-//! Probes come when a test says so: by themselves they come once at the start,
-//! and then not for an hour. `tests/split` uses it as well, which is why the
-//! modules below say their paths.
+//! Tests trigger probes; by themselves they run once at the start and then after an
+//! hour. `tests/split` includes this file as well, which is why the modules below
+//! have paths.
 
 mod alias;
 mod derive;
@@ -31,7 +31,7 @@ use crate::support::{Answer, Gateway, Reply, Setup, Upstream, until};
 const ORDINALS: u16 = 0;
 const RUNES: u16 = 1;
 
-/// Probes come when they are asked for.
+/// Tests trigger probes.
 const RARELY: &str = "chain.tip.runes.every = \"1h\"\nchain.tip.ordinals.every = \"1h\"";
 
 /// The statuses of both indexers.
@@ -99,7 +99,7 @@ impl Ground {
     }
 
     /// Requests for anything but a status so far.
-    fn asked(&self) -> u64 {
+    fn requests(&self) -> u64 {
         let counts = self.sandbox.counts();
         counts.total - counts.status
     }
@@ -107,9 +107,9 @@ impl Ground {
     /// Asks; sees to it that the answer is the upstream's own, and that it cost
     /// so many requests.
     async fn costs(&self, target: &str, requests: u64) -> Answer {
-        let before = self.asked();
+        let before = self.requests();
         let answer = self.same(target).await;
-        let cost = self.asked() - before;
+        let cost = self.requests() - before;
         assert_eq!(cost, requests, "{target}: {}", answer.must("cache-status"));
         answer
     }
@@ -207,7 +207,7 @@ pub(crate) async fn before(upstream: &Upstream, config: &str) -> Gateway {
     gateway
 }
 
-/// What was asked but for statuses.
+/// The requests' targets, without status paths.
 fn targets(upstream: &Upstream) -> Vec<String> {
     let mut targets = upstream.targets();
     targets.retain(|target| !is_status(target));

@@ -1,5 +1,5 @@
-//! Collapsing: however many ask for a cold key, the upstream is asked once, and
-//! everyone gets an answer.
+//! Collapsing: any number of clients on a cold key cause one upstream request, and
+//! all get an answer.
 
 use crate::support::upstream::usual_body;
 use crate::support::{
@@ -25,13 +25,13 @@ async fn connect(gateway: &Gateway, clients: usize) -> Vec<Client> {
 
 /// So many connections, each with a request for one page that waits for the
 /// upstream.
-async fn ask(gateway: &Gateway, clients: usize) -> Vec<Client> {
-    let mut asking = connect(gateway, clients).await;
-    for client in &mut asking {
-        client.ask("GET", BLOCK, &[]).await;
+async fn request_from(gateway: &Gateway, clients: usize) -> Vec<Client> {
+    let mut pending = connect(gateway, clients).await;
+    for client in &mut pending {
+        client.send_request("GET", BLOCK, &[]).await;
     }
     gateway.until_all_is_read().await;
-    asking
+    pending
 }
 
 async fn answers(clients: Vec<Client>) -> Vec<Answer> {
@@ -51,10 +51,10 @@ async fn many_clients_on_a_cold_key_are_one_upstream_request() {
         Reply::json(usual_body(BLOCK_CANONICAL)).behind(&gate),
     );
     let gateway = of_two_workers(&upstream).start();
-    let asking = ask(&gateway, CLIENTS).await;
-    upstream.asked(1).await;
+    let pending = request_from(&gateway, CLIENTS).await;
+    upstream.until_requests(1).await;
     gate.open();
-    let answers = answers(asking).await;
+    let answers = answers(pending).await;
     for answer in &answers {
         assert_eq!(answer.status, 200);
         assert_eq!(answer.text(), usual_body(BLOCK_CANONICAL));
@@ -70,15 +70,15 @@ async fn many_clients_on_a_cold_key_are_one_upstream_request() {
 }
 
 #[tokio::test]
-async fn half_of_the_clients_go_and_the_others_are_answered() {
+async fn half_of_the_clients_leave_and_the_others_are_answered() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
     let gateway = of_two_workers(&upstream).start();
-    let asking = ask(&gateway, CLIENTS).await;
-    upstream.asked(1).await;
+    let pending = request_from(&gateway, CLIENTS).await;
+    upstream.until_requests(1).await;
     let mut staying = Vec::new();
-    for (number, client) in asking.into_iter().enumerate() {
+    for (number, client) in pending.into_iter().enumerate() {
         if number % 2 == 1 {
             staying.push(client);
         }
@@ -95,14 +95,14 @@ async fn half_of_the_clients_go_and_the_others_are_answered() {
 }
 
 #[tokio::test]
-async fn the_first_client_goes_and_the_others_are_answered() {
+async fn the_first_client_leaves_and_the_others_are_answered() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
     let gateway = of_two_workers(&upstream).start();
-    let first = ask(&gateway, 1).await;
-    upstream.asked(1).await;
-    let others = ask(&gateway, 20).await;
+    let first = request_from(&gateway, 1).await;
+    upstream.until_requests(1).await;
+    let others = request_from(&gateway, 20).await;
     drop(first);
     until("it is gone", || gateway.connections() <= 20).await;
     gate.open();
@@ -113,13 +113,13 @@ async fn the_first_client_goes_and_the_others_are_answered() {
 }
 
 #[tokio::test]
-async fn all_clients_go_and_the_answer_is_kept() {
+async fn all_clients_leave_and_the_answer_is_stored() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
     let gateway = of_two_workers(&upstream).start();
-    drop(ask(&gateway, 3).await);
-    upstream.asked(1).await;
+    drop(request_from(&gateway, 3).await);
+    upstream.until_requests(1).await;
     until("they are gone", || gateway.connections() == 0).await;
     gate.open();
     until("the leader is done", || gateway.fetching() == 0).await;
@@ -129,15 +129,15 @@ async fn all_clients_go_and_the_answer_is_kept() {
 }
 
 #[tokio::test]
-async fn the_upstream_fails_and_everyone_is_told() {
+async fn a_failure_of_the_upstream_is_every_clients_answer() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(BLOCK_CANONICAL, Reply::status(500, "{}").behind(&gate));
     let gateway = of_two_workers(&upstream).start();
-    let asking = ask(&gateway, 50).await;
-    upstream.asked(1).await;
+    let pending = request_from(&gateway, 50).await;
+    upstream.until_requests(1).await;
     gate.open();
-    for answer in answers(asking).await {
+    for answer in answers(pending).await {
         assert_eq!(answer.status, 502);
         answer.problem();
     }
@@ -146,17 +146,17 @@ async fn the_upstream_fails_and_everyone_is_told() {
 }
 
 #[tokio::test]
-async fn the_upstream_is_too_slow_and_everyone_is_told() {
+async fn a_timeout_of_the_upstream_is_every_clients_answer() {
     let upstream = Upstream::start();
     upstream.once(BLOCK_CANONICAL, Reply::nothing().hang());
     let gateway = of_two_workers(&upstream)
         .config("upstream.first_byte_timeout = \"1s\"")
         .start();
-    let mut asking = connect(&gateway, 50).await;
-    for client in &mut asking {
-        client.ask("GET", BLOCK, &[]).await;
+    let mut pending = connect(&gateway, 50).await;
+    for client in &mut pending {
+        client.send_request("GET", BLOCK, &[]).await;
     }
-    let answers = within("no one waits for ever", answers(asking)).await;
+    let answers = within("no one waits for ever", answers(pending)).await;
     for answer in &answers {
         assert_eq!(answer.status, 504, "{}", answer.text());
         answer.problem();
@@ -171,8 +171,8 @@ async fn different_keys_do_not_wait_for_each_other() {
     let gate = Gate::new();
     upstream.once(BLOCK_CANONICAL, Reply::json("{}").behind(&gate));
     let gateway = of_two_workers(&upstream).start();
-    let slow = ask(&gateway, 1).await;
-    upstream.asked(1).await;
+    let slow = request_from(&gateway, 1).await;
+    upstream.until_requests(1).await;
     let quick = format!("{BLOCK}?limit=19");
     assert_eq!(gateway.get(&quick).await.status, 200);
     gate.open();
@@ -180,14 +180,14 @@ async fn different_keys_do_not_wait_for_each_other() {
 }
 
 #[tokio::test]
-async fn one_connection_that_follows_itself() {
+async fn one_http_1_connection_does_not_wait_for_itself() {
     // Pipelined requests of one connection are answered one after the other,
     // so the second must not wait for a leader that waits for it.
     let upstream = Upstream::start();
     let gateway = of_two_workers(&upstream).start();
     let mut client = gateway.client().await;
     for _ in 0..3 {
-        client.ask("GET", BLOCK, &[]).await;
+        client.send_request("GET", BLOCK, &[]).await;
     }
     for _ in 0..3 {
         assert_eq!(client.answer("GET").await.status, 200);
@@ -203,10 +203,10 @@ async fn a_work_stealing_runtime_collapses_too() {
     let gateway = of_two_workers(&upstream)
         .config("server.runtime = \"work-stealing\"")
         .start();
-    let asking = ask(&gateway, 50).await;
-    upstream.asked(1).await;
+    let pending = request_from(&gateway, 50).await;
+    upstream.until_requests(1).await;
     gate.open();
-    for answer in answers(asking).await {
+    for answer in answers(pending).await {
         assert_eq!(answer.status, 200);
     }
     assert_eq!(upstream.count(), 1);

@@ -41,28 +41,28 @@ fn labels(text: &str) -> Vec<(String, String, String)> {
 
 /// The metrics of a gateway.
 fn parse(metrics: &str) -> Metrics {
-    let mut told = Metrics::new();
+    let mut exported = Metrics::new();
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
         let found = series().captures(line).unwrap();
-        let known = told.entry(found[1].to_owned()).or_default();
+        let known = exported.entry(found[1].to_owned()).or_default();
         for (name, _, value) in labels(found.get(2).map_or("", |text| text.as_str())) {
             known.entry(name).or_default().insert(value);
         }
     }
     // Only outcomes that have occurred are listed.
-    let requests = told.get_mut("ordgate_requests_total").unwrap();
+    let requests = exported.get_mut("ordgate_requests_total").unwrap();
     let outcomes = requests.get_mut("outcome").unwrap();
     outcomes.extend(OUTCOMES.map(str::to_owned));
     let classes = requests.get_mut("class").unwrap();
     classes.extend((1..=5).map(|class| format!("{class}xx")));
-    told
+    exported
 }
 
 /// The metrics, labels and values in a text that ordgate does not have.
-fn faults(asked: &str, told: &Metrics) -> Vec<String> {
+fn faults(asked: &str, exported: &Metrics) -> Vec<String> {
     let mut faults = Vec::new();
     for found in series().captures_iter(asked) {
-        let Some(known) = told.get(&found[1]) else {
+        let Some(known) = exported.get(&found[1]) else {
             faults.push(format!("there is no {}", &found[1]));
             continue;
         };
@@ -80,7 +80,7 @@ fn faults(asked: &str, told: &Metrics) -> Vec<String> {
     }
     // Labels to sum by, and labels in a legend or a text.
     let named = Regex::new(r"by \(([a-z_, ]+)\)|\$labels\.([a-z_]+)").unwrap();
-    let all: BTreeSet<&str> = told
+    let all: BTreeSet<&str> = exported
         .values()
         .flat_map(BTreeMap::keys)
         .map(|n| &**n)
@@ -122,19 +122,19 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let failing = Setup::at(&format!("https://{}", upstream.address())).start();
     failing.get(TOKEN).await;
     let failures = failing.admin("/metrics").await;
-    let told = parse(&[metrics.text(), failures.text()].concat());
+    let exported = parse(&[metrics.text(), failures.text()].concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();
     texts(&dashboard, &mut asked);
     for (what, asked) in [("dashboard", &*asked), ("alerts", ALERTS)] {
-        let faults = faults(asked, &told);
+        let faults = faults(asked, &exported);
         assert!(faults.is_empty(), "{what}: {faults:#?}");
     }
     // The check itself finds faults.
     let wrong = "sum by (colour) (ordgate_nothing) + ordgate_reloads_total{result=\"lost\"}";
-    assert_eq!(faults(wrong, &told).len(), 3);
+    assert_eq!(faults(wrong, &exported).len(), 3);
     // The dashboard shows every metric.
-    for name in told.keys() {
+    for name in exported.keys() {
         let shown = ["_sum", "_count"].iter().any(|end| name.ends_with(end));
         assert!(shown || asked.contains(&**name), "{name} is not shown");
     }
@@ -322,8 +322,8 @@ async fn the_example_of_a_plain_cache_serves() {
         let answer = client.get("/any/path?and=query").await;
         assert_eq!((answer.status, answer.text()), (200, "text"));
         assert_eq!(answer.must("x-own"), "kept");
-        let said = answer.must("cache-status");
-        assert!(said.starts_with(outcome), "{said}");
+        let cache_status = answer.must("cache-status");
+        assert!(cache_status.starts_with(outcome), "{cache_status}");
     }
     assert_eq!(origin.targets(), ["/any/path?and=query"]);
     // Far more than 20 at once: an open origin has no budget by default.

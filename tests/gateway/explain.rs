@@ -1,10 +1,10 @@
-//! What the operator is told of a URL, and that it comes true.
+//! `/explain` describes what the next request does, and the next request does it.
 
-use http::{HeaderMap, Method};
 use ordgate::probe::ProbeOutcome;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::{Value, json};
 
+use crate::chain::acting;
 use crate::support::respect::{ok, plain};
 use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, encoded};
 
@@ -13,7 +13,7 @@ fn before(sandbox: &Sandbox) -> Gateway {
 }
 
 /// Requests that the sandbox has had, but for its status paths.
-fn asked(sandbox: &Sandbox) -> u64 {
+fn requests(sandbox: &Sandbox) -> u64 {
     let counts = sandbox.counts();
     counts.total - counts.status
 }
@@ -24,9 +24,12 @@ fn does(explained: &Value) -> &str {
     next["does"].as_str().unwrap()
 }
 
-fn asks(explained: &Value) -> Vec<&str> {
-    let asks = explained["next"]["asks"].as_array().unwrap();
-    asks.iter().map(|target| target.as_str().unwrap()).collect()
+fn next_requests(explained: &Value) -> Vec<&str> {
+    let targets = explained["next"]["asks"].as_array().unwrap();
+    targets
+        .iter()
+        .map(|target| target.as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -46,8 +49,8 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(cold["tip"]["name"], "ordinals");
     assert_eq!(cold["tip"]["height"], sandbox.tip().height);
     assert_eq!(does(&cold), "ask upstream");
-    assert_eq!(asks(&cold), [TOKEN]);
-    assert_eq!(asked(&sandbox), 0, "it asks nobody");
+    assert_eq!(next_requests(&cold), [TOKEN]);
+    assert_eq!(requests(&sandbox), 0, "it asks nobody");
 
     let answer = gateway.get(url).await;
     gateway.advance(2000);
@@ -66,7 +69,7 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(stored["tags"], json!({ "ticker": "ordi" }));
     assert!(stored["heights"]["from"].is_u64(), "of its deploy");
     assert_eq!(does(&warm), "hit");
-    assert_eq!(asks(&warm), [""; 0]);
+    assert_eq!(next_requests(&warm), [""; 0]);
 
     sandbox.advance(1);
     assert_eq!(gateway.probe(0).await, ProbeOutcome::Learned);
@@ -82,7 +85,7 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     );
     assert_eq!(does(&stale), "ask upstream");
     assert!(stale["next"]["why"].as_str().unwrap().contains("stands in"));
-    assert_eq!(asked(&sandbox), 1);
+    assert_eq!(requests(&sandbox), 1);
 }
 
 /// A block with more than 80 transactions, deep below the tip.
@@ -145,16 +148,19 @@ async fn a_page_is_explained_with_its_windows() {
     assert_eq!(cold["pages"]["sliceable"], true);
     assert_eq!(cold["pages"]["upstream_page"], 60);
     assert_eq!(windows(&cold), block.windows(["absent", "absent"]));
-    assert_eq!(asks(&cold), [block.page(60, 0), block.page(60, 60)]);
+    assert_eq!(
+        next_requests(&cold),
+        [block.page(60, 0), block.page(60, 60)]
+    );
 
     gateway.get(&block.page(5, 0)).await;
-    assert_eq!(asked(&block.sandbox), 1);
+    assert_eq!(requests(&block.sandbox), 1);
     let half = gateway.explain(&block.page(20, 50)).await;
     assert_eq!(windows(&half), block.windows(["fresh", "absent"]));
     assert_eq!(does(&half), "ask upstream");
-    assert_eq!(asks(&half), [block.page(60, 60)]);
+    assert_eq!(next_requests(&half), [block.page(60, 60)]);
     gateway.get(&block.page(20, 50)).await;
-    assert_eq!(asked(&block.sandbox), 2, "as explained");
+    assert_eq!(requests(&block.sandbox), 2, "as explained");
 
     let past_the_end = gateway.explain(&block.page(20, 1_000_000)).await;
     assert_eq!(does(&past_the_end), "cut from stored windows");
@@ -170,7 +176,7 @@ async fn a_page_by_hash_is_explained_under_its_height_once_that_is_known() {
     assert_eq!(cold["key"], block.page_by_hash(20, 50));
     assert_eq!(cold["block"], json!({ "hash": hash, "height": null }));
     let windows = [block.page_by_hash(60, 0), block.page_by_hash(60, 60)];
-    assert_eq!(asks(&cold), windows);
+    assert_eq!(next_requests(&cold), windows);
 
     gateway.get(&block.page(60, 0)).await;
     let url = block.page_by_hash(20, 40);
@@ -208,7 +214,7 @@ async fn a_transaction_is_explained_with_the_block_it_is_cut_from() {
     assert_eq!(does(&explained), "cut from stored windows");
     let answer = gateway.get(&url).await;
     assert!(answer.must("cache-status").starts_with("ordgate; hit"));
-    assert_eq!(asked(&block.sandbox), 1);
+    assert_eq!(requests(&block.sandbox), 1);
 }
 
 #[tokio::test]
@@ -219,7 +225,7 @@ async fn explaining_changes_nothing() {
     let urls = [TOKEN, BLOCK, sandbox.examples().transaction()].map(str::to_owned);
     gateway.get(&urls[1]).await;
     let entries = || (gateway.entries(), gateway.figure("/cache/bytes"));
-    let (before, count) = (entries(), asked(&sandbox));
+    let (before, count) = (entries(), requests(&sandbox));
     for _ in 0..3 {
         for url in &urls {
             let once = gateway.explain(url).await;
@@ -227,13 +233,13 @@ async fn explaining_changes_nothing() {
         }
     }
     assert_eq!(entries(), before);
-    assert_eq!(asked(&sandbox), count);
+    assert_eq!(requests(&sandbox), count);
     let status = gateway.admin("/status").await.json();
     assert_eq!(status["requests"].as_array().unwrap().len(), 1, "{status}");
 }
 
 #[tokio::test]
-async fn routes_that_go_by_time_or_not_at_all() {
+async fn modes_override_and_off_are_explained() {
     let upstream = Upstream::start();
     let routes = r#"
         [[route]]
@@ -255,9 +261,9 @@ async fn routes_that_go_by_time_or_not_at_all() {
         (off["mode"].as_str(), does(&off)),
         (Some("off"), "ask upstream")
     );
-    assert_eq!(asks(&off), [BLOCK_CANONICAL]);
+    assert_eq!(next_requests(&off), [BLOCK_CANONICAL]);
 
-    assert_eq!(asks(&gateway.explain(TOKEN).await), [TOKEN]);
+    assert_eq!(next_requests(&gateway.explain(TOKEN).await), [TOKEN]);
     gateway.get(TOKEN).await;
     for (passed, is, next) in [
         (0, "fresh", "hit"),
@@ -278,7 +284,7 @@ async fn routes_that_go_by_time_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn routes_that_obey_the_origin_are_explained() {
+async fn mode_respect_is_explained() {
     let upstream = Upstream::start();
     upstream.always(ok(
         &[
@@ -293,7 +299,7 @@ async fn routes_that_obey_the_origin_are_explained() {
     assert_eq!(cold["mode"], "respect");
     assert_eq!(cold["key"], "/v?a=1");
     assert_eq!(cold["stored"]["count"], 0);
-    assert_eq!(asks(&cold), ["/v?a=1"]);
+    assert_eq!(next_requests(&cold), ["/v?a=1"]);
     gateway.get("/v?a=1").await;
     gateway
         .request("GET", "/v?a=1", &[("accept", "text/plain")])
@@ -326,7 +332,7 @@ async fn routes_that_obey_the_origin_are_explained() {
 }
 
 #[tokio::test]
-async fn where_windows_are_none_the_page_itself_is_asked_for() {
+async fn without_windows_the_page_itself_is_explained() {
     let upstream = Upstream::start();
     upstream.usually(|seen| match &*seen.target() {
         "/runes/v1/" | "/ordinals/v1/" => Reply::json("{\"block_height\":840100}"),
@@ -338,13 +344,13 @@ async fn where_windows_are_none_the_page_itself_is_asked_for() {
     let other = "/runes/v1/blocks/840001/activity?limit=20&offset=0";
     let plain = gateway.explain(other).await;
     assert_eq!(plain["pages"]["sliceable"], false);
-    assert_eq!(asks(&plain), [other]);
+    assert_eq!(next_requests(&plain), [other]);
     let chain = gateway.admin("/status").await.json()["chain"].clone();
     assert_eq!(chain["routes"][1]["sliceable"], false, "{chain}");
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_told_as_well() {
+async fn refused_urls_are_explained() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).chain().start();
     for (url, next, words) in [
@@ -403,27 +409,10 @@ async fn what_is_no_request_is_told_as_well() {
     }
 }
 
-/// The sandbox's answers, by an upstream that records what it is asked.
-fn recorded(sandbox: &Sandbox) -> Upstream {
-    let upstream = Upstream::start();
-    let sandbox = sandbox.clone();
-    upstream.usually(move |seen| {
-        let answer = sandbox.answer(&Method::GET, &seen.target(), &HeaderMap::new());
-        let mut fields = String::new();
-        for name in ["content-type", "etag"] {
-            if let Some(value) = answer.headers.get(name) {
-                fields.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
-            }
-        }
-        Reply::with(answer.status.as_u16(), &fields, answer.body)
-    });
-    upstream
-}
-
 #[tokio::test]
-async fn what_is_said_of_the_next_request_comes_true() {
+async fn the_next_request_does_what_was_explained() {
     let sandbox = Sandbox::new(Settings::default());
-    let upstream = recorded(&sandbox);
+    let upstream = acting(&sandbox);
     let gateway = Setup::before(&upstream).chain().manual().start();
     gateway.until_tips_are_known().await;
     let mut random = 1_u64;
@@ -465,7 +454,10 @@ async fn what_is_said_of_the_next_request_comes_true() {
         let before = upstream.count();
         let answer = client.get(&url).await;
         let mut asked = upstream.targets().split_off(before);
-        let mut said: Vec<_> = asks(&explained).into_iter().map(str::to_owned).collect();
+        let mut expected: Vec<_> = next_requests(&explained)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         let proof = explained["next"]["why"]
             .as_str()
             .unwrap()
@@ -473,8 +465,8 @@ async fn what_is_said_of_the_next_request_comes_true() {
         // What follows on a proof is not foreseen.
         asked.truncate(if proof { 1 } else { usize::MAX });
         asked.sort_unstable();
-        said.sort_unstable();
-        assert_eq!(asked, said, "{round}: {url}: {explained:#}");
+        expected.sort_unstable();
+        assert_eq!(asked, expected, "{round}: {url}: {explained:#}");
         let hit = answer.must("cache-status").starts_with("ordgate; hit");
         let does = does(&explained).to_owned();
         if !proof {

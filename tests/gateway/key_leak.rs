@@ -1,5 +1,5 @@
-//! No byte of a key leaves the process but in the upstream request's field:
-//! every other byte that the binary says is collected and searched.
+//! A key leaves the process only in the upstream request's field: every other byte
+//! that the binary sends is collected and searched.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -82,7 +82,7 @@ fn the_search_finds_what_it_looks_for() {
 }
 
 #[tokio::test]
-async fn the_keys_are_in_nothing_but_the_upstream_requests() {
+async fn keys_are_only_in_upstream_requests() {
     let upstream = Upstream::start();
     let mut config = tempfile::NamedTempFile::new().unwrap();
     let text = r#"
@@ -110,7 +110,7 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
         let path = file.path().display().to_string();
         let (process, public, admin) = Process::before(&upstream, &["--config", &path], &variables);
 
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         let mut client = Client::connect(public).await;
         let own = [("x-api-key", "the-clients-own"), ("cookie", "a=b")];
         for (method, target) in [
@@ -125,7 +125,7 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
             ("GET", "/openapi.json"),
             ("GET", "/runes/v1/blocks/x/activity"),
         ] {
-            said.extend(client.request(method, target, &own).await.bytes());
+            sent.extend(client.request(method, target, &own).await.bytes());
         }
         let failures = [
             // Some upstreams say back what they were sent.
@@ -155,22 +155,22 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
             upstream.always(failure);
             let answer = client.get(&token(number)).await;
             assert!(answer.status >= 500, "{answer:?}");
-            said.extend(answer.bytes());
+            sent.extend(answer.bytes());
         }
         let spent = client.get(&token(99)).await;
         assert_eq!(
             spent.status, 503,
             "one key rests, the other is in quarantine"
         );
-        said.extend(spent.bytes());
+        sent.extend(spent.bytes());
         for target in ["/metrics", "/status", "/healthz", "/readyz", "/nowhere"] {
-            said.extend(Client::connect(admin).await.get(target).await.bytes());
+            sent.extend(Client::connect(admin).await.get(target).await.bytes());
         }
         process.signal(rustix::process::Signal::TERM);
         drop(client);
         let left = process.wait();
         assert_eq!(left.code(), Some(0), "{}", left.errors);
-        search("an answer", &said);
+        search("an answer", &sent);
         search("standard output", left.out.as_bytes());
         search("standard error", left.errors.as_bytes());
         assert!(
@@ -180,7 +180,7 @@ async fn the_keys_are_in_nothing_but_the_upstream_requests() {
         );
         assert!(left.errors.contains("ordgate::access"), "{}", left.errors);
 
-        // And the upstream was sent one of them each time, in its field alone.
+        // The upstream got one of them each time, in its field only.
         let seen = &upstream.seen()[before..];
         assert!(seen.len() > 10, "{}", seen.len());
         for seen in seen {

@@ -1,4 +1,4 @@
-//! Who asks, and how often each may.
+//! Which client a request is from, and the limit of each client.
 
 use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, token};
 
@@ -22,7 +22,7 @@ async fn spend(gateway: &Gateway, fields: &[(&str, &str)]) {
 }
 
 #[tokio::test]
-async fn one_too_many_is_told_when_to_come_again() {
+async fn a_request_over_the_limit_gets_429_with_retry_after() {
     let upstream = Upstream::start();
     let gateway = limited(&upstream).start();
     for left in [2, 1, 0] {
@@ -56,7 +56,7 @@ async fn one_too_many_is_told_when_to_come_again() {
 }
 
 #[tokio::test]
-async fn what_is_refused_counts_as_well() {
+async fn refused_requests_count() {
     let upstream = Upstream::start();
     let rows = [
         ("GET", "/nowhere", 404),
@@ -98,7 +98,7 @@ async fn connections_and_methods_of_one_client_count_together() {
 }
 
 #[tokio::test]
-async fn what_an_untrusted_client_says_of_itself_changes_nothing() {
+async fn forwarding_fields_of_untrusted_clients_are_ignored() {
     let upstream = Upstream::start();
     let gateway = limited(&upstream)
         .config("clients.trusted_proxies = [\"10.0.0.0/8\"]")
@@ -118,7 +118,7 @@ async fn what_an_untrusted_client_says_of_itself_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_trusted_proxy_says_who_asks() {
+async fn a_trusted_proxy_names_the_client() {
     let upstream = Upstream::start();
     let gateway = limited(&upstream)
         .config("clients.trusted_proxies = [\"127.0.0.0/8\", \"10.0.0.0/8\"]")
@@ -126,12 +126,12 @@ async fn a_trusted_proxy_says_who_asks() {
     spend(&gateway, &[("x-forwarded-for", "203.0.113.1")]).await;
     spend(&gateway, &[("x-forwarded-for", "203.0.113.2")]).await;
     spend(&gateway, &[("forwarded", "for=203.0.113.3")]).await;
-    // All of these are clients who have spent theirs.
+    // All of these clients have spent their limits.
     for fields in [
         ("x-forwarded-for", "203.0.113.1"),
         ("x-forwarded-for", "203.0.113.1:4711"),
         ("x-forwarded-for", "203.0.113.1, 10.1.2.3"),
-        // What stands further left is what the client itself has said.
+        // Everything further left was sent by the client itself.
         ("x-forwarded-for", "203.0.113.9, 203.0.113.2"),
         ("x-forwarded-for", "10.0.0.1, 203.0.113.2"),
         ("forwarded", "for=203.0.113.9, for=203.0.113.3;proto=https"),
@@ -171,7 +171,7 @@ async fn limits_can_be_off() {
 }
 
 #[tokio::test]
-async fn a_flood_of_clients_takes_no_more_room_than_it_may() {
+async fn memory_for_clients_is_bounded() {
     const CLIENTS: usize = 5000;
     const TOLD_APART: usize = 50;
     /// Buckets that all others share.

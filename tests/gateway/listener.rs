@@ -1,5 +1,5 @@
-//! The door: what is not one clear request is refused or cut off, and never
-//! reaches the upstream; who is slow is not waited for.
+//! The listener: ambiguous and malformed requests are refused and never reach the
+//! upstream; slow clients are disconnected.
 
 mod draining;
 mod half_closed;
@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn http_10_closes_unless_asked_to_stay() {
+async fn http_1_0_closes_without_keep_alive() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut client = gateway.client().await;
@@ -38,7 +38,7 @@ async fn http_10_closes_unless_asked_to_stay() {
 }
 
 #[tokio::test]
-async fn http_11_stays_unless_asked_to_close() {
+async fn http_1_1_stays_open_without_connection_close() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let mut client = gateway.client().await;
@@ -145,8 +145,8 @@ async fn a_connection_that_waits_for_an_answer_is_not_idle() {
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut waiting = gateway.client().await;
-    waiting.ask("GET", TOKEN, &[]).await;
-    upstream.asked(1).await;
+    waiting.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(1).await;
     // The time of three others to be closed for idleness passes.
     for _ in 0..3 {
         let mut idle = gateway.client().await;
@@ -166,8 +166,8 @@ async fn a_client_that_does_not_read_is_cut_off() {
         .config("server.write_timeout = \"500ms\"")
         .start();
     let mut client = Client::connect_narrow(gateway.public).await;
-    client.ask("GET", TOKEN, &[]).await;
-    upstream.asked(1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(1).await;
     until("the connection is cut", || gateway.connections() == 0).await;
     let got = client.rest().await.len();
     assert!(got < length, "{got} of {length}");
@@ -179,7 +179,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_connection_too_many_is_turned_away() {
+async fn a_connection_over_the_limit_gets_503() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.max_connections = 2")
@@ -189,7 +189,7 @@ async fn a_connection_too_many_is_turned_away() {
     assert_eq!(one.get(TOKEN).await.status, 200);
     assert_eq!(other.get(TOKEN).await.status, 200);
     let mut third = gateway.client().await;
-    third.ask("GET", TOKEN, &[]).await;
+    third.send_request("GET", TOKEN, &[]).await;
     let answer = third.answer("GET").await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.field("retry-after"), Some("1"));
@@ -243,7 +243,7 @@ async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
     let mut idle = gateway.client().await;
     let mut client = gateway.client().await;
-    client.ask("GET", "/x", &[]).await;
+    client.send_request("GET", "/x", &[]).await;
     let begun = client.some(20).await;
     // One that is idle ends first, though it was heard of later.
     assert_eq!(idle.get("/").await.status, 200);

@@ -2,8 +2,8 @@
 //! upstream.
 //!
 //! The modules are in the order of the request path, from basic to complex: the
-//! first failure says the most. Tests are independent, use free ports, and do not
-//! sleep to let something happen.
+//! first failure is the most informative. Tests are independent, use free ports,
+//! and do not sleep to let something happen.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! Named upstreams: who asks which, with which key, and that what happens at one
-//! concerns its own routes only.
+//! Named upstreams: which route uses which, with which key; failures of one affect
+//! its own routes only.
 
 use crate::support::respect::all_below;
 use crate::support::{BLOCK, Client, Process, Reply, Setup, TOKEN, TX, Upstream, token, until};
@@ -68,7 +68,7 @@ async fn keys_are_shared_unless_one_has_its_own() {
 }
 
 #[tokio::test]
-async fn the_trouble_of_one_is_not_the_others() {
+async fn failures_of_one_upstream_do_not_affect_another() {
     let (ordinals, runes) = (Upstream::start(), Upstream::start());
     let gateway = before(&ordinals, &runes)
         .config("[cache]\nerror_ttl = \"1ms\"\nmax_error_ttl = \"1ms\"\n")
@@ -104,7 +104,7 @@ async fn the_trouble_of_one_is_not_the_others() {
 }
 
 #[tokio::test]
-async fn what_one_has_said_is_not_answered_for_another() {
+async fn an_answer_of_one_upstream_is_not_served_for_another() {
     let (one, other) = (Upstream::start(), Upstream::start());
     one.always(Reply::json("{\"of\":\"one\"}"));
     other.always(Reply::json("{\"of\":\"other\"}"));
@@ -147,7 +147,7 @@ fn two_origins() -> String {
 }
 
 #[tokio::test]
-async fn what_is_invalidated_at_one_origin_stays_at_another() {
+async fn an_invalidation_does_not_reach_another_origin() {
     let (one, other) = (Upstream::start(), Upstream::start());
     for upstream in [&one, &other] {
         upstream.always(Reply::with(200, "cache-control: max-age=60\r\n", "{}"));
@@ -170,7 +170,7 @@ async fn what_is_invalidated_at_one_origin_stays_at_another() {
 
 /// Two upstreams may be one server, asked in two ways.
 #[tokio::test]
-async fn what_is_invalidated_at_an_origin_goes_for_all_upstreams_there() {
+async fn an_invalidation_reaches_all_upstreams_of_its_origin() {
     let origin = Upstream::start();
     origin.always(Reply::with(200, "cache-control: max-age=60\r\n", "{}"));
     let url = origin.url();
@@ -250,7 +250,7 @@ async fn it_is_not_ready_before_each_tip_has_been_known() {
 }
 
 #[tokio::test]
-async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
+async fn no_alert_is_raised_for_an_unused_tip() {
     let origin = Upstream::start();
     let url = origin.url();
     let urls = format!("[upstreams.one]\nurl = \"{url}\"\n[upstreams.other]\nurl = \"{url}\"\n");
@@ -268,7 +268,7 @@ async fn no_alert_is_raised_for_a_tip_that_no_route_goes_by() {
 }
 
 #[tokio::test]
-async fn upstreams_without_a_tip_are_not_of_one_chain() {
+async fn upstreams_without_a_tip_have_separate_chains() {
     let (one, other) = (Upstream::start(), Upstream::start());
     let page = |digit: &str| {
         let (hash, tx) = (format!("{:0<8}{}", "", digit.repeat(56)), digit.repeat(64));

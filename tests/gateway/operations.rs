@@ -1,4 +1,4 @@
-//! The binary: how it begins, what it prints, and how it ends.
+//! The binary: start, output and exit.
 
 mod mistakes;
 mod signals;
@@ -18,7 +18,7 @@ fn file(text: &str) -> (tempfile::NamedTempFile, String) {
 }
 
 #[tokio::test]
-async fn it_says_where_it_serves_and_serves_there() {
+async fn the_log_has_the_addresses_that_are_served() {
     let upstream = Upstream::start();
     let (process, public, admin) = Process::before(&upstream, &[], &[]);
     assert!(public.port() != 0 && admin.port() != 0 && public != admin);
@@ -52,7 +52,7 @@ async fn flags_override_the_file() {
 }
 
 #[tokio::test]
-async fn the_sandbox_says_what_to_try_and_it_works() {
+async fn the_urls_that_the_sandbox_prints_work() {
     let (process, public, _) = Process::serve(&["--sandbox"], &[]);
     assert!(process.line().contains("sandbox"));
     let mut kinds = Vec::new();
@@ -78,7 +78,7 @@ async fn the_sandbox_says_what_to_try_and_it_works() {
 }
 
 #[tokio::test]
-async fn the_sandbox_alone_serves_what_it_says() {
+async fn the_sandbox_alone_serves_the_url_it_prints() {
     let process = Process::start(&["sandbox", "--listen", "127.0.0.1:0"], &[]);
     let line = process.line();
     let (_, rest) = line.split_once("http://").unwrap();
@@ -91,7 +91,7 @@ async fn the_sandbox_alone_serves_what_it_says() {
 }
 
 #[tokio::test]
-async fn the_sandbox_in_two_says_which_is_which() {
+async fn a_split_sandbox_prints_both_urls() {
     let arguments = ["sandbox", "--split", "--listen", "127.0.0.1:0"];
     let process = Process::start(&arguments, &[]);
     let line = process.line();
@@ -136,7 +136,7 @@ async fn the_sandbox_in_two_says_which_is_which() {
 }
 
 #[tokio::test]
-async fn variables_stand_in_for_flags() {
+async fn environment_variables_set_flags() {
     // One that is empty is as if it were not set.
     let empty = [
         ("ORDGATE_CONFIG", ""),
@@ -267,8 +267,28 @@ async fn the_document_is_the_same_from_both_sides() {
     assert_eq!(served.json(), printed);
 }
 
+#[test]
+fn the_schema_has_the_documentation_and_the_default_of_each_key() {
+    let left = Process::run(&["schema"], &[]);
+    assert_eq!(left.code(), Some(0));
+    let schema: serde_json::Value = serde_json::from_str(&left.out).unwrap();
+    let file = schema["properties"].as_object().unwrap();
+    assert!(file.len() > 8, "{:?}", file.keys());
+    let mut defaults = 0;
+    for (table, schema) in file {
+        let keys = schema["properties"].as_object().into_iter().flatten();
+        for (key, schema) in keys.filter(|(_, schema)| schema.is_object()) {
+            assert!(schema["description"].is_string(), "{table}.{key}");
+            defaults += usize::from(!schema["default"].is_null());
+        }
+    }
+    assert!(defaults > 30, "{defaults}");
+    let burst = &file["limit"]["properties"]["burst"];
+    assert_eq!(burst["default"], 3000);
+}
+
 #[tokio::test]
-async fn a_line_for_each_request_where_it_is_wanted() {
+async fn the_access_log_has_a_line_for_each_request() {
     let upstream = Upstream::start();
     let (_held, path) = file("[log]\nformat = \"json\"\n[log.access]\nenabled = true\n");
     let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);

@@ -1,5 +1,5 @@
-//! Purging: what is purged is answered with no more, wherever it is, from the
-//! moment that the operator has the answer; and nothing else goes.
+//! Purging: from the moment the operator has the answer, purged responses are never
+//! served again, wherever they are; all others stay.
 
 mod command;
 mod races;
@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::support::respect::{ok, plain};
 use crate::support::{Answer, Client, Gateway, Setup, TOKEN, Upstream, encoded, until};
 
-/// A gateway in mode `chain` before a sandbox, and what to ask it.
+/// A gateway in mode `chain` in front of a sandbox, and targets.
 struct Stage {
     gateway: Gateway,
     sandbox: Sandbox,
-    /// What is asked, by the letter that tables call it by.
+    /// The targets, by the letter that tables use.
     urls: Vec<(char, String)>,
     /// A transaction, the block that has it, and that block's height.
     tx: String,
@@ -73,8 +73,11 @@ impl Stage {
         for (letter, url) in &self.urls {
             client.get(url).await;
             let hit = client.get(url).await;
-            let said = hit.must("cache-status");
-            assert!(said.starts_with("ordgate; hit"), "{letter} {url}: {said}");
+            let cache_status = hit.must("cache-status");
+            assert!(
+                cache_status.starts_with("ordgate; hit"),
+                "{letter} {url}: {cache_status}"
+            );
         }
     }
 
@@ -174,11 +177,14 @@ async fn each_selector_purges_what_it_names() {
         assert_eq!(purged["purged"].as_array().unwrap().len(), selectors);
         assert!(purged["purged"][0]["means"].is_array(), "{purged}");
         assert_eq!(stage.gone().await, gone, "{query}: {purged}");
-        // What is gone is asked for again, and is as it was.
+        // Purged responses are fetched again, unchanged.
         if let Some(letter) = gone.chars().next() {
             let asked = stage.gateway.get(stage.url(letter)).await;
-            let said = asked.must("cache-status");
-            assert!(said.starts_with("ordgate; fwd=uri-miss"), "{query}: {said}");
+            let cache_status = asked.must("cache-status");
+            assert!(
+                cache_status.starts_with("ordgate; fwd=uri-miss"),
+                "{query}: {cache_status}"
+            );
             let path = stage.url(letter);
             let own = stage
                 .sandbox
@@ -218,17 +224,17 @@ async fn selectors_in_json_purge_the_same() {
 }
 
 #[tokio::test]
-async fn variants_of_a_target_go_together() {
+async fn a_purge_removes_all_variants_of_a_target() {
     let upstream = Upstream::start();
     upstream.usually(|seen| {
-        let said = seen.field("accept-language").unwrap_or_default();
+        let value = seen.field("accept-language").unwrap_or_default();
         ok(
             &[
                 "cache-control: max-age=60",
                 "etag: \"e\"",
                 "vary: accept-language",
             ],
-            &said,
+            &value,
         )
     });
     let gateway = plain(&upstream).manual().start();
@@ -276,6 +282,6 @@ async fn purged_memory_is_freed_soon() {
     }
     assert_eq!(gateway.entries(), 50);
     text(&gateway.purge("all").await);
-    // Sooner than anybody asks for any of it.
+    // Before any of it is requested.
     until("it is free", || gateway.figure("/cache/entries") == 0).await;
 }

@@ -1,5 +1,4 @@
-//! What passes through a route with `headers = "all"`: any method, any field,
-//! any body, as it came.
+//! Routes with `headers = "all"` forward any method, field and body unchanged.
 
 mod bodies;
 mod breaks;

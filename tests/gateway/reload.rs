@@ -37,7 +37,7 @@ async fn status(gateway: &Gateway) -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn connections_and_what_is_stored_outlive_a_reload() {
+async fn connections_and_stored_responses_survive_a_reload() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config(&(route("a", "/one", "") + &route("b", "/two", "")))
@@ -48,10 +48,10 @@ async fn connections_and_what_is_stored_outlive_a_reload() {
     // Another order, other bounds, a route more and one less: numbers of routes
     // are not their places.
     let changed = route("c", "/three", "") + &route("a", "/one", "strict_query = true");
-    let said = done(&gateway.reload(&changed).await);
-    assert_eq!(said["routes"]["kept"], serde_json::json!(["a"]));
-    assert_eq!(said["routes"]["begun"], serde_json::json!(["c"]));
-    assert_eq!(said["routes"]["gone"], serde_json::json!(["b"]));
+    let report = done(&gateway.reload(&changed).await);
+    assert_eq!(report["routes"]["kept"], serde_json::json!(["a"]));
+    assert_eq!(report["routes"]["begun"], serde_json::json!(["c"]));
+    assert_eq!(report["routes"]["gone"], serde_json::json!(["b"]));
     assert!(is_hit(&client.get("/a").await));
     assert_eq!(client.get("/a?x=1").await.status, 400, "as it is now");
     assert_eq!(client.get("/c").await.text(), usual_body("/three"));
@@ -68,7 +68,7 @@ async fn connections_and_what_is_stored_outlive_a_reload() {
 }
 
 #[tokio::test]
-async fn a_route_that_means_something_else_does_not_answer_from_before() {
+async fn a_changed_route_does_not_use_its_old_responses() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config(&route("a", "/one", ""))
@@ -82,14 +82,17 @@ async fn a_route_that_means_something_else_does_not_answer_from_before() {
     }
     // What was the answer of one upstream is none of another's.
     let other = Upstream::start();
-    let said = done(&gateway.reload(&other.config()).await);
-    assert!(said["notes"].to_string().contains("upstream.url"), "{said}");
+    let report = done(&gateway.reload(&other.config()).await);
+    assert!(
+        report["notes"].to_string().contains("upstream.url"),
+        "{report}"
+    );
     assert!(!is_hit(&gateway.get("/a").await));
     assert_eq!((upstream.count(), other.count()), (3, 1));
 }
 
 #[tokio::test]
-async fn hashes_with_fewer_zeros_are_accepted_from_a_reload_on() {
+async fn a_reload_changes_how_many_zeros_a_hash_needs() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let block = |hash: &str| format!("/runes/v1/blocks/{hash}/activity");
@@ -97,12 +100,12 @@ async fn hashes_with_fewer_zeros_are_accepted_from_a_reload_on() {
     let short = block(&"ab".repeat(32));
     assert_eq!(gateway.get(&long).await.status, 200);
     assert_eq!(gateway.get(&short).await.status, 400);
-    let said = done(&gateway.reload("chain.hash_zeros = 0").await);
+    let report = done(&gateway.reload("chain.hash_zeros = 0").await);
     // A hash is spelled out in its key, so what is stored keeps its meaning.
     assert_eq!(
-        said["routes"]["kept"].as_array().unwrap().len(),
+        report["routes"]["kept"].as_array().unwrap().len(),
         3,
-        "{said}"
+        "{report}"
     );
     assert!(is_hit(&gateway.get(&long).await));
     assert_eq!(gateway.get(&short).await.status, 200);
@@ -114,7 +117,7 @@ async fn hashes_with_fewer_zeros_are_accepted_from_a_reload_on() {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_said_as_the_new_configuration_wants() {
+async fn stored_responses_are_rendered_by_the_new_configuration() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).start();
     let first = gateway.get(TOKEN).await;
@@ -143,7 +146,7 @@ async fn what_is_stored_is_said_as_the_new_configuration_wants() {
 }
 
 #[tokio::test]
-async fn what_a_client_has_spent_stays_spent() {
+async fn a_clients_spent_limit_survives_a_reload() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("limit = { requests_per_minute = 1, burst = 2 }")
@@ -227,7 +230,7 @@ async fn the_budget_is_not_exceeded_across_reloads() {
 /// Requests without a key count for their server; of several base URLs another
 /// may be the first.
 #[tokio::test]
-async fn what_was_sent_without_a_key_stays_spent_in_another_order_of_urls() {
+async fn budget_spent_without_a_key_survives_a_new_order_of_urls() {
     let (one, other) = (Upstream::start(), Upstream::start());
     let gateway = Setup::before(&one)
         .config("upstream = { requests_per_minute = 10, queue_timeout = \"1ms\" }")
@@ -242,7 +245,7 @@ async fn what_was_sent_without_a_key_stays_spent_in_another_order_of_urls() {
 }
 
 #[tokio::test]
-async fn keys_come_and_go_under_load_without_a_lost_request() {
+async fn keys_are_added_and_removed_under_load_without_a_lost_request() {
     let upstream = Upstream::start();
     let setup = Setup::before(&upstream).keys("first-key");
     let gateway = Arc::new(setup.config("limit.enabled = false").start());
@@ -268,7 +271,7 @@ async fn keys_come_and_go_under_load_without_a_lost_request() {
     ] {
         let (before, count) = (gateway.rekey(keys).await, upstream.count());
         done(&before);
-        upstream.asked(count + 50).await;
+        upstream.until_requests(count + 50).await;
     }
     // Whoever was granted the key before may be on the way yet: one each client.
     let late = upstream
@@ -289,7 +292,7 @@ async fn keys_come_and_go_under_load_without_a_lost_request() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_is_answered() {
+async fn requests_under_way_are_answered_after_a_reload() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once("/one", Reply::json("\"one\"").behind(&gate));
@@ -298,13 +301,13 @@ async fn what_is_under_way_is_answered() {
         .keys("first-key")
         .start();
     let mut early = gateway.client().await;
-    early.ask("GET", "/a", &[]).await;
-    upstream.asked(1).await;
+    early.send_request("GET", "/a", &[]).await;
+    upstream.until_requests(1).await;
     done(&gateway.reload("cache.max_bytes = \"1MiB\"").await);
     // One cold key, one request, on whichever side of a reload.
     let mut late = gateway.client().await;
     assert_eq!(late.get("/b").await.status, 200);
-    late.ask("GET", "/a", &[]).await;
+    late.send_request("GET", "/a", &[]).await;
     gateway.until_all_is_read().await;
     done(&gateway.rekey("second-key").await);
     done(&gateway.reload(&route("b", "/two", "")).await);
@@ -323,7 +326,7 @@ async fn what_is_under_way_is_answered() {
 }
 
 #[tokio::test]
-async fn a_cache_of_another_size_has_what_there_was() {
+async fn a_cache_of_another_size_keeps_its_responses() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).start();
     for number in 0..20 {
@@ -360,7 +363,7 @@ async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
     assert_eq!(answer.status, 422, "{}", answer.text());
     assert_eq!(answer.must("content-type"), "application/problem+json");
     let problems = answer.json()["problems"].clone();
-    let told = |what: &str| {
+    let reports = |what: &str| {
         let mut all = problems.as_array().unwrap().iter();
         all.any(|problem| {
             let text = problem.as_str().unwrap();
@@ -371,7 +374,7 @@ async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
         })
     };
     assert!(
-        told("limit.burst is 0") && told("server.wokers"),
+        reports("limit.burst is 0") && reports("server.wokers"),
         "{problems}"
     );
     let status = status(&gateway).await;
@@ -416,7 +419,7 @@ async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
 }
 
 #[tokio::test]
-async fn what_takes_a_restart_is_said_and_goes_on() {
+async fn a_setting_that_needs_a_restart_is_reported() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).start();
     let change = "server = { listen = \"127.0.0.1:1\", workers = 2, drain_timeout = \"1s\" }\n\
@@ -433,7 +436,7 @@ async fn what_takes_a_restart_is_said_and_goes_on() {
 }
 
 #[tokio::test]
-async fn no_page_in_a_browser_reloads() {
+async fn a_page_in_a_browser_cannot_reload() {
     let gateway = Setup::at("http://127.0.0.1:1").start();
     for fields in [
         [("origin", "http://127.0.0.1:9090")],
@@ -448,7 +451,7 @@ async fn no_page_in_a_browser_reloads() {
 }
 
 #[tokio::test]
-async fn the_chain_is_known_on_and_the_probes_of_old_gateways_end() {
+async fn the_chain_survives_a_reload_and_old_probes_end() {
     let sandbox = Sandbox::new(Settings::default());
     let gateway = Setup::alone().chain().sandbox(&sandbox).start();
     let path = sandbox.examples().block().to_owned();

@@ -1,5 +1,5 @@
-//! Mode `respect`: what a shared cache does where the origin's own fields
-//! govern. Time moves by hand.
+//! Mode `respect`: a shared cache that obeys the origin's fields. The test moves
+//! the clock.
 
 mod collapse;
 mod condition;
@@ -27,7 +27,7 @@ fn not_modified(fields: &[&str]) -> Reply {
     Reply::raw(format!("HTTP/1.1 304 Not Modified\r\n{lines}\r\n"))
 }
 
-/// What ordgate says that it did: the last of those who say it.
+/// ordgate's own member of `cache-status`, which is the last.
 fn did(answer: &Answer) -> String {
     let all = answer.all("cache-status");
     let last = all.last().unwrap_or_else(|| panic!("{answer:?}"));

@@ -1,5 +1,5 @@
-//! The gateway before the sandbox: for whatever has something to show, its
-//! answer is the sandbox's own, byte for byte.
+//! The gateway in front of the sandbox: its answers equal the sandbox's byte for
+//! byte.
 
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};

@@ -1,5 +1,5 @@
-//! A supervisor, as systemd is one: what it is told, what it hands over, and what
-//! a restart under it costs.
+//! A supervisor such as systemd: its notifications, the sockets that it hands over,
+//! and restarts under it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use tokio::net::UnixDatagram;
 
 use crate::support::{Client, PATIENCE, Process, token, until, within};
 
-/// Who is told, and where.
-struct Told {
+/// The socket that `NOTIFY_SOCKET` names.
+struct NotifySocket {
     socket: UnixDatagram,
     path: String,
     _directory: tempfile::TempDir,
 }
 
-impl Told {
+impl NotifySocket {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
@@ -31,14 +31,14 @@ impl Told {
         }
     }
 
-    /// What is said next.
+    /// The next notification.
     async fn next(&self) -> String {
         let mut room = [0; 4096];
         let length = within("a word for the supervisor", self.socket.recv(&mut room)).await;
         String::from_utf8_lossy(&room[..length.unwrap()]).into_owned()
     }
 
-    /// That a reload is told from its beginning to its end; how it ended.
+    /// Waits for the beginning and the end of a reload; returns how it ended.
     async fn reload(&self) -> String {
         let begins = self.next().await;
         assert!(begins.starts_with("RELOADING=1\nSTATUS="), "{begins}");
@@ -53,18 +53,18 @@ impl Told {
 }
 
 #[tokio::test]
-async fn it_is_told_of_readiness_reloads_and_the_end() {
-    let told = Told::new();
+async fn systemd_is_notified_of_readiness_reloads_and_the_end() {
+    let notify = NotifySocket::new();
     let file = tempfile::NamedTempFile::new().unwrap();
     let config = file.path().display().to_string();
     let (process, public, admin) = Process::serve(
         &["--sandbox", "--config", &config],
-        &[("NOTIFY_SOCKET", &told.path)],
+        &[("NOTIFY_SOCKET", &notify.path)],
     );
     let expected = format!("READY=1\nSTATUS=serving on {public}, admin on {admin}\n");
-    assert_eq!(told.next().await, expected);
+    assert_eq!(notify.next().await, expected);
     process.signal(Signal::HUP);
-    let done = told.reload().await;
+    let done = notify.reload().await;
     assert!(
         done.contains("by the configuration of the last reload"),
         "{done}"
@@ -75,42 +75,42 @@ async fn it_is_told_of_readiness_reloads_and_the_end() {
         .request("POST", "/reload", &[])
         .await;
     assert_eq!(answer.status, 422);
-    let refused = told.reload().await;
+    let refused = notify.reload().await;
     let why = format!("as before: the last reload was refused: {config}:2:1: unknown key");
     assert!(refused.contains(&why), "{refused}");
     process.signal(Signal::TERM);
-    let ends = told.next().await;
+    let ends = notify.next().await;
     assert!(ends.starts_with("STOPPING=1\nSTATUS=draining"), "{ends}");
     assert_eq!(process.wait().code(), Some(0));
 }
 
 #[tokio::test]
-async fn it_is_told_that_the_process_lives_where_it_wants_to_know() {
-    let told = Told::new();
-    let variables = [("NOTIFY_SOCKET", &*told.path), ("WATCHDOG_USEC", "20000")];
+async fn the_watchdog_is_notified_if_configured() {
+    let notify = NotifySocket::new();
+    let variables = [("NOTIFY_SOCKET", &*notify.path), ("WATCHDOG_USEC", "20000")];
     for runtime in ["per-core", "work-stealing"] {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), format!("[server]\nruntime = \"{runtime}\"\n")).unwrap();
         let config = file.path().display().to_string();
         let (process, ..) = Process::serve(&["--sandbox", "--config", &config], &variables);
-        assert!(told.next().await.starts_with("READY=1"));
+        assert!(notify.next().await.starts_with("READY=1"));
         for _ in 0..3 {
-            assert_eq!(told.next().await, "WATCHDOG=1\n");
+            assert_eq!(notify.next().await, "WATCHDOG=1\n");
         }
         process.signal(Signal::TERM);
-        let mut word = told.next().await;
+        let mut word = notify.next().await;
         while word == "WATCHDOG=1\n" {
-            word = told.next().await;
+            word = notify.next().await;
         }
         assert!(word.starts_with("STOPPING=1"), "{word}");
         assert_eq!(process.wait().code(), Some(0));
         // What was on its way yet is none of the next one's.
-        while told.socket.try_recv(&mut [0; 4096]).is_ok() {}
+        while notify.socket.try_recv(&mut [0; 4096]).is_ok() {}
     }
 }
 
 #[tokio::test]
-async fn one_that_cannot_be_told_is_done_without() {
+async fn a_notify_socket_that_fails_is_ignored() {
     let (process, public, _) =
         Process::serve(&["--sandbox"], &[("NOTIFY_SOCKET", "/no/such/socket")]);
     until("it says so", || {
@@ -139,8 +139,8 @@ async fn one_that_cannot_be_told_is_done_without() {
 }
 
 #[tokio::test]
-async fn nothing_waits_for_one_that_does_not_listen() {
-    let told = Told::new();
+async fn a_notify_socket_that_does_not_listen_delays_nothing() {
+    let notify = NotifySocket::new();
     // It has been told as much as the kernel keeps for it; each who tells may say
     // only so much of that.
     let mut chatter = Vec::new();
@@ -148,12 +148,12 @@ async fn nothing_waits_for_one_that_does_not_listen() {
     while takes_more {
         let another = UnixDatagram::unbound().unwrap();
         takes_more = false;
-        while another.try_send_to(b"", Path::new(&told.path)).is_ok() {
+        while another.try_send_to(b"", Path::new(&notify.path)).is_ok() {
             takes_more = true;
         }
         chatter.push(another);
     }
-    let variables = [("NOTIFY_SOCKET", &*told.path), ("WATCHDOG_USEC", "2000")];
+    let variables = [("NOTIFY_SOCKET", &*notify.path), ("WATCHDOG_USEC", "2000")];
     let (process, public, admin) = Process::serve(&["--sandbox"], &variables);
     for _ in 0..3 {
         let answer = Client::connect(admin)
@@ -236,7 +236,7 @@ async fn sockets_that_are_handed_over_are_used_in_place_of_binding() {
 }
 
 #[test]
-fn sockets_that_cannot_be_used_are_told() {
+fn unusable_sockets_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let unix = std::os::unix::net::UnixListener::bind(directory.path().join("socket")).unwrap();
     let file = std::fs::File::open("/dev/null").unwrap();

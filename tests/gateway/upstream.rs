@@ -1,6 +1,5 @@
-//! The upstream: what is forwarded and how often, what each failure means to a
-//! client, and the policies that spare the upstream: budgets, fair shares,
-//! breakers, failover.
+//! The upstream: what is forwarded, how failures appear to clients, and the
+//! policies that protect the upstream: budgets, fair shares, breakers, failover.
 
 mod breaker;
 mod budget;

@@ -1,9 +1,9 @@
-//! Two upstreams, one for each API: the failure of one costs the other's routes
-//! nothing.
+//! Two upstreams, one for each API: failures of one do not affect the other's
+//! routes.
 //!
 //! The upstreams are the two servers of a sandbox, so that each answer can be
-//! compared with what the sandbox itself would say. What is asserted are counts;
-//! the gateway's clock stands still but where a test moves it.
+//! compared with the sandbox's own. Only counts are asserted; the gateway's clock
+//! moves only when a test moves it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::{Answer, Client, Gateway, SandboxServer, Setup, token, until
 /// Connections for each API, each from an address of its own.
 const CLIENTS: usize = 4;
 
-/// How many targets each of them asks for.
+/// Targets that each of them requests.
 const QUESTIONS: usize = 36;
 
 /// How long one of them is down, in milliseconds of the gateway's clock: a tip
@@ -31,7 +31,7 @@ const DOWN: u64 = 150_000;
 enum How {
     /// Its listener and its connections are closed.
     Dies,
-    /// It goes on accepting, and answers nothing.
+    /// It accepts connections, and answers nothing.
     Hangs,
 }
 
@@ -85,7 +85,7 @@ impl Ground {
     async fn wait_for_victim(&self, time: &str) {
         let upstream = match self.victim {
             Api::Runes => "upstreams.runes",
-            // The other one says its own.
+            // The other has its own.
             Api::Ordinals | Api::Both => "upstreams.runes.first_byte_timeout = \"60s\"\nupstream",
         };
         let change = format!("{upstream}.first_byte_timeout = \"{time}\"");
@@ -134,7 +134,7 @@ impl Ground {
         assert!(!is_stale(answer), "{target}: {answer:?}");
     }
 
-    /// What the operator is told of an API's upstream.
+    /// An API's upstream in `/status`.
     async fn status(&self, api: Api) -> Value {
         let status = self.gateway.admin("/status").await.json();
         let name = match api {
@@ -144,7 +144,7 @@ impl Ground {
         status["upstreams"][name].clone()
     }
 
-    /// That nothing has failed at the one that is well.
+    /// Checks that nothing has failed at the other upstream.
     async fn costs_the_other_nothing(&self) {
         let status = self.status(self.well()).await;
         assert_eq!(status["failed"], 0, "{status}");
@@ -222,12 +222,12 @@ async fn load(ground: &Ground, questions: Vec<(Api, Vec<String>)>) -> Vec<Outcom
         let client = Client::connect_from(from, ground.gateway.public).await;
         clients.push((api, client, targets.into_iter()));
     }
-    // In odd rounds all ask for what is cold.
+    // In odd rounds all targets are cold.
     let middle = QUESTIONS / 4 * 2 + 1;
     let mut outcomes = Vec::new();
     for round in 0..QUESTIONS {
         let before = ground.sandbox.counts_at(ground.victim).total;
-        let asking = clients.iter_mut().map(async |(api, client, targets)| {
+        let pending = clients.iter_mut().map(async |(api, client, targets)| {
             let target = targets.next().unwrap();
             let answer = client.get(&target).await;
             Outcome {
@@ -244,7 +244,7 @@ async fn load(ground: &Ground, questions: Vec<(Api, Vec<String>)>) -> Vec<Outcom
                 ground.fail();
             }
         };
-        let (answered, ()) = within("a round", join(join_all(asking), strike)).await;
+        let (answered, ()) = within("a round", join(join_all(pending), strike)).await;
         outcomes.extend(answered);
     }
     outcomes
@@ -330,7 +330,7 @@ async fn tokens_are_served_while_the_runes_upstream_is_down() {
 }
 
 #[tokio::test]
-async fn ordinals_die_and_no_block_notices() {
+async fn blocks_are_served_while_the_ordinals_upstream_is_down() {
     play(Api::Ordinals, How::Dies).await;
 }
 
@@ -340,7 +340,7 @@ async fn tokens_are_served_while_the_runes_upstream_hangs() {
 }
 
 #[tokio::test]
-async fn ordinals_hang_and_no_block_notices() {
+async fn blocks_are_served_while_the_ordinals_upstream_hangs() {
     play(Api::Ordinals, How::Hangs).await;
 }
 
@@ -384,7 +384,9 @@ async fn share(victim: Api, how: How) {
         for number in 0..demand {
             let from = [127, 0, 1, second * demand + number + 1];
             let mut client = Client::connect_from(from, ground.gateway.public).await;
-            client.ask("GET", &wanted.next().unwrap(), &[]).await;
+            client
+                .send_request("GET", &wanted.next().unwrap(), &[])
+                .await;
             waiting.push(client);
         }
         for number in 0..LEFT {

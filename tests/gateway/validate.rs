@@ -1,5 +1,5 @@
-//! Routes and parameters, end to end: what is refused costs the upstream
-//! nothing, what is accepted reaches it in one spelling.
+//! Routes and parameters, end to end: invalid requests never reach the upstream,
+//! and valid ones reach it in one spelling.
 
 mod methods;
 
@@ -17,7 +17,7 @@ async fn get(gateway: &Gateway, target: &str) -> crate::support::Answer {
 }
 
 #[tokio::test]
-async fn what_does_not_validate_is_refused_with_the_parameters_name() {
+async fn an_invalid_parameter_is_refused_by_name() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let tx = |id: &str| format!("/runes/v1/transactions/{id}/activity");
@@ -129,7 +129,7 @@ async fn what_does_not_validate_is_refused_with_the_parameters_name() {
 }
 
 #[tokio::test]
-async fn paths_that_are_no_routes() {
+async fn unknown_paths_get_404() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for target in [
@@ -182,7 +182,7 @@ async fn paths_that_are_no_routes() {
 }
 
 #[tokio::test]
-async fn spellings_of_one_question_are_one_stored_response() {
+async fn spellings_of_one_request_share_a_stored_response() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let upper = HASH.to_uppercase();
@@ -402,8 +402,8 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
         }
         let document = get(&gateway, "/openapi.json").await.json();
         let path = &document["paths"]["/runes/v1/blocks/{block}/activity"];
-        let said = &path["get"]["parameters"][0]["schema"]["pattern"];
-        assert_eq!(said, pattern);
+        let schema = &path["get"]["parameters"][0]["schema"]["pattern"];
+        assert_eq!(schema, pattern);
     }
 }
 

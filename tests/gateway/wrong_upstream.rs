@@ -1,5 +1,5 @@
-//! An upstream that is the wrong server: its web framework answers that there is
-//! no such route, which is no answer of the API's.
+//! An upstream that is the wrong server: its web framework answers that there is no
+//! such route, which the API never does.
 
 use std::io::Write;
 
@@ -48,15 +48,15 @@ fn gateway(upstream: &Upstream, cache: &str) -> Gateway {
         .start()
 }
 
-/// How often anything but a tip's status was asked.
-fn asked(upstream: &Upstream) -> usize {
+/// Requests for anything but a tip's status.
+fn requests(upstream: &Upstream) -> usize {
     let mut targets = upstream.targets();
     targets.retain(|target| !target.ends_with("/v1/"));
     targets.len()
 }
 
 #[tokio::test]
-async fn it_is_a_502_that_is_never_stored_and_never_opens_the_breaker() {
+async fn a_wrong_upstream_gets_502_which_is_not_stored_and_opens_no_breaker() {
     for mode in [CHAIN, OVERRIDE, RESPECT, OFF] {
         let upstream = wrong();
         let gateway = gateway(&upstream, mode);
@@ -75,7 +75,7 @@ async fn it_is_a_502_that_is_never_stored_and_never_opens_the_breaker() {
                 assert!(!problem.contains(secret), "{secret} in {problem}");
             }
         }
-        assert_eq!(asked(&upstream), 60, "{mode}: each target once");
+        assert_eq!(requests(&upstream), 60, "{mode}: each target once");
         let head = gateway.request("HEAD", &token(0), &[]).await;
         assert_eq!(head.status, 502, "{mode}");
         let status = gateway.admin("/status").await.json();
@@ -90,21 +90,21 @@ async fn it_is_a_502_that_is_never_stored_and_never_opens_the_breaker() {
 }
 
 #[tokio::test]
-async fn it_is_remembered_by_key_as_a_refused_target_is() {
+async fn a_wrong_answer_starts_the_failure_backoff_of_its_key() {
     for mode in [CHAIN, OVERRIDE] {
         let upstream = wrong();
         let gateway = gateway(&upstream, mode);
         for pause in [1, 2, 4, 8, 16, 30, 30] {
-            let before = asked(&upstream);
+            let before = requests(&upstream);
             for _ in 0..3 {
                 assert_eq!(gateway.get(TOKEN).await.status, 502);
             }
-            assert_eq!(asked(&upstream), before + 1, "{mode}");
+            assert_eq!(requests(&upstream), before + 1, "{mode}");
             let next = gateway.explain(TOKEN).await["next"].clone();
             assert_eq!(next["does"], "answer with the error that is remembered");
             gateway.advance(pause * 1000 - 1);
             assert_eq!(gateway.get(TOKEN).await.status, 502);
-            assert_eq!(asked(&upstream), before + 1, "{mode}: {pause}");
+            assert_eq!(requests(&upstream), before + 1, "{mode}: {pause}");
             gateway.advance(1);
         }
         upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
@@ -116,15 +116,15 @@ async fn it_is_remembered_by_key_as_a_refused_target_is() {
     for mode in [RESPECT, OFF] {
         let upstream = wrong();
         let gateway = gateway(&upstream, mode);
-        for requests in 1..4 {
+        for sent in 1..4 {
             assert_eq!(gateway.get(TOKEN).await.status, 502);
-            assert_eq!(asked(&upstream), requests, "{mode}");
+            assert_eq!(requests(&upstream), sent, "{mode}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_stale_stands_in() {
+async fn a_stale_response_is_served_instead() {
     for mode in [CHAIN, OVERRIDE, RESPECT] {
         let upstream = Upstream::start();
         let gateway = gateway(&upstream, mode);
@@ -136,8 +136,11 @@ async fn what_is_stale_stands_in() {
         for _ in 0..2 {
             let stale = gateway.get(TOKEN).await;
             assert_eq!((stale.status, stale.text()), (200, r#"{"n":1}"#), "{mode}");
-            let said = stale.must("cache-status");
-            assert!(said.contains("stale-if-error"), "{mode}: {said}");
+            let cache_status = stale.must("cache-status");
+            assert!(
+                cache_status.contains("stale-if-error"),
+                "{mode}: {cache_status}"
+            );
         }
         gateway.advance(300_000);
         assert_eq!(gateway.get(TOKEN).await.status, 502, "{mode}: too old");
@@ -145,14 +148,14 @@ async fn what_is_stale_stands_in() {
 }
 
 #[tokio::test]
-async fn it_says_nothing_of_the_key() {
+async fn a_wrong_answer_does_not_quarantine_the_key() {
     let upstream = wrong();
     let setup = Setup::before(&upstream).config(&tokens(CHAIN));
     let gateway = setup.keys("one,two").manual().start();
     for number in 0..10 {
         assert_eq!(gateway.get(&token(number)).await.status, 502);
     }
-    assert_eq!(asked(&upstream), 10, "no other key is tried");
+    assert_eq!(requests(&upstream), 10, "no other key is tried");
     let status = gateway.admin("/status").await.json();
     for key in status["upstream"]["keys"].as_array().unwrap() {
         assert_eq!(key["state"], "ready", "{status}");
@@ -160,7 +163,7 @@ async fn it_says_nothing_of_the_key() {
 }
 
 #[tokio::test]
-async fn what_only_looks_like_it_is_an_answer() {
+async fn similar_answers_are_forwarded() {
     for body in [
         r#"{"error":"Not found"}"#,
         r#"{"message":"Route not found","error":"Not Found"}"#,
@@ -189,7 +192,7 @@ async fn what_only_looks_like_it_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_route_that_passes_everything_passes_it() {
+async fn a_plain_route_forwards_it() {
     let upstream = wrong();
     let gateway = plain(&upstream).start();
     let answer = gateway.get("/anything").await;
@@ -198,7 +201,7 @@ async fn a_route_that_passes_everything_passes_it() {
 }
 
 /// How often a log says it.
-fn said(log: &str, route: &str) -> usize {
+fn logged(log: &str, route: &str) -> usize {
     let lines = log
         .lines()
         .filter(|line| line.contains("that it has no such route"));
@@ -227,9 +230,12 @@ async fn it_is_logged_once_for_each_route_with_what_to_check() {
         for number in 0..5 {
             assert_eq!(get(&token(number)).await, 502);
         }
-        until("it is logged", || said(&log(), "tokens") == 1).await;
+        until("it is logged", || logged(&log(), "tokens") == 1).await;
         let line = log();
-        let line = line.lines().find(|line| said(line, "tokens") == 1).unwrap();
+        let line = line
+            .lines()
+            .find(|line| logged(line, "tokens") == 1)
+            .unwrap();
         for part in [
             "\"level\":\"ERROR\"",
             &*url,
@@ -241,7 +247,7 @@ async fn it_is_logged_once_for_each_route_with_what_to_check() {
             assert!(line.contains(part), "{part} in {line}");
         }
         assert_eq!(get("/ordinals/v1/brc-20/names/a").await, 502);
-        until("the other is logged", || said(&log(), "names") == 1).await;
+        until("the other is logged", || logged(&log(), "names") == 1).await;
         // Where a route is answered by turns that is not news each time; after a
         // reload it is.
         upstream.once(&token(5), Reply::json("{}"));
@@ -256,7 +262,7 @@ async fn it_is_logged_once_for_each_route_with_what_to_check() {
         }
         process.signal(Signal::TERM);
         let left = process.wait();
-        let times = ["tokens", "names"].map(|route| said(&left.errors, route));
+        let times = ["tokens", "names"].map(|route| logged(&left.errors, route));
         assert_eq!(times, [2, 1], "{mode}: {}", left.errors);
     }
 }

@@ -1,5 +1,5 @@
-//! Clients that want all of the upstream for themselves: its budget, or its
-//! slots. The honest one gets its misses, and its hits in any case.
+//! Clients that try to use up the upstream's budget or slots. The honest client's
+//! misses are still answered, and its hits in any case.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,7 +11,7 @@ use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, TOKEN, Upstrea
 
 const HONEST: &str = "198.51.100.1";
 
-/// Clients are told apart by what the test says of them.
+/// Clients are identified by a forwarding field.
 const CONFIG: &str = "clients.trusted_proxies = [\"127.0.0.1\"]\nupstream.retry.limit = 0\n";
 
 /// The address of a hostile client.
@@ -24,11 +24,11 @@ async fn get(connection: &mut Client, client: &str, target: &str) -> Answer {
     connection.request("GET", target, &fields).await
 }
 
-/// Asks on a connection of its own, and reads nothing.
-async fn ask(gateway: &Gateway, client: &str, target: &str) -> Client {
+/// Sends a request on a new connection, and reads nothing.
+async fn request_as(gateway: &Gateway, client: &str, target: &str) -> Client {
     let mut connection = gateway.client().await;
     let fields = [("x-forwarded-for", client)];
-    connection.ask("GET", target, &fields).await;
+    connection.send_request("GET", target, &fields).await;
     connection
 }
 
@@ -72,7 +72,7 @@ impl Drop for Greedy {
     }
 }
 
-/// Whatever is stored is stale at once, so that each poll asks the upstream.
+/// Stored responses are stale at once, so that each poll goes upstream.
 const POLLED: &str = r#"
     [[route]]
     name = "token"
@@ -119,12 +119,12 @@ async fn must_leave_misses(clients: usize) {
 }
 
 #[tokio::test]
-async fn misses_of_one_client_leave_another_its_own() {
+async fn misses_of_one_client_leave_budget_to_another() {
     must_leave_misses(1).await;
 }
 
 #[tokio::test]
-async fn misses_of_thirty_clients_leave_another_its_own() {
+async fn misses_of_thirty_clients_leave_budget_to_another() {
     must_leave_misses(30).await;
 }
 
@@ -148,9 +148,9 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
     // Three clients come one after another, and each takes what it can get.
     for (client, slots) in [(1, 8), (2, 12), (3, 13)] {
         for number in 0..20 {
-            held.push(ask(&gateway, &hostile(client), &slow(client * 100 + number)).await);
+            held.push(request_as(&gateway, &hostile(client), &slow(client * 100 + number)).await);
         }
-        upstream.asked(slots).await;
+        upstream.until_requests(slots).await;
         let waiting = held.len() - slots;
         until("the rest of them wait", || gateway.queued() == waiting).await;
         for number in 0..10 {
@@ -189,9 +189,9 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
     let slow = |number: usize| format!("/ordinals/v1/brc-20/tokens/slow{number}");
     let mut held = Vec::new();
     for number in 0..20 {
-        held.push(ask(&gateway, &hostile(1), &slow(number)).await);
+        held.push(request_as(&gateway, &hostile(1), &slow(number)).await);
     }
-    upstream.asked(10).await;
+    upstream.until_requests(10).await;
     let mut honest = gateway.client().await;
     for number in 0..7 {
         let answer = get(&mut honest, HONEST, &token(number)).await;
@@ -207,7 +207,7 @@ async fn slow_requests_of_one_client_leave_others_some_of_each_second() {
 }
 
 #[tokio::test]
-async fn a_client_over_its_share_of_slots_is_told_so_and_counted() {
+async fn a_client_over_its_share_of_slots_gets_429_and_is_counted() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
@@ -218,10 +218,10 @@ async fn a_client_over_its_share_of_slots_is_told_so_and_counted() {
         .start();
     let mut held = Vec::new();
     for number in 0..2 {
-        held.push(ask(&gateway, &hostile(1), &token(number)).await);
+        held.push(request_as(&gateway, &hostile(1), &token(number)).await);
     }
-    upstream.asked(2).await;
-    let mut third = ask(&gateway, &hostile(1), &token(3)).await;
+    upstream.until_requests(2).await;
+    let mut third = request_as(&gateway, &hostile(1), &token(3)).await;
     let refused = third.answer("GET").await;
     assert_eq!((refused.status, refused.number("retry-after")), (503, 1));
     let metrics = gateway.admin("/metrics").await;
@@ -304,7 +304,7 @@ async fn misses_are_limited_apart_from_hits() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
+async fn a_follower_that_takes_over_is_a_miss_of_its_client() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     let held = gate.clone();
@@ -317,13 +317,13 @@ async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
         .start();
     let own = [("x-forwarded-for", HONEST)];
     let mut first = gateway.client().await;
-    first.ask("GET", "/v", &own).await;
-    upstream.asked(1).await;
+    first.send_request("GET", "/v", &own).await;
+    upstream.until_requests(1).await;
     let mut second = gateway.client().await;
-    second.ask("GET", "/v", &own).await;
+    second.send_request("GET", "/v", &own).await;
     gateway.until_all_is_read().await;
     gate.open();
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     for client in [&mut first, &mut second] {
         assert_eq!(client.answer("GET").await.status, 200);
     }
@@ -333,7 +333,7 @@ async fn a_request_that_waits_for_anothers_in_vain_is_a_miss_of_its_client() {
 }
 
 #[tokio::test]
-async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
+async fn a_follower_is_no_miss_of_its_client() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(&token(0), Reply::json("{}").behind(&gate));
@@ -342,11 +342,11 @@ async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
         .config(CONFIG)
         .config(MISSES)
         .start();
-    let mut leader = ask(&gateway, &hostile(1), &token(0)).await;
-    upstream.asked(1).await;
+    let mut leader = request_as(&gateway, &hostile(1), &token(0)).await;
+    upstream.until_requests(1).await;
     let mut followers = Vec::new();
     for _ in 0..5 {
-        followers.push(ask(&gateway, HONEST, &token(0)).await);
+        followers.push(request_as(&gateway, HONEST, &token(0)).await);
     }
     until("one key is fetched", || gateway.fetching() == 1).await;
     for number in 1..3 {
@@ -363,7 +363,7 @@ async fn a_request_that_waits_for_anothers_is_no_miss_of_its_client() {
 }
 
 #[tokio::test]
-async fn misses_are_limited_on_routes_that_obey_the_origin() {
+async fn misses_are_limited_on_routes_in_mode_respect() {
     let upstream = Upstream::start();
     upstream.always(Reply::with(200, "cache-control: max-age=10\r\n", "{}"));
     let setup = Setup::before(&upstream)

@@ -1,5 +1,5 @@
 //! Answers that one client does not read, or that never end: other clients'
-//! requests go on.
+//! requests continue.
 
 use crate::ALL;
 use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
@@ -7,7 +7,7 @@ use crate::support::{Client, Gateway, Reply, Setup, Upstream, token, until};
 const CLIENTS: usize = 32;
 const LARGE: usize = 10 << 20;
 
-/// Few slots, for which nobody waits long.
+/// Few slots, and a short queue time-out.
 const NARROW: &str = r#"
     [upstream]
     max_in_flight = 8
@@ -23,7 +23,9 @@ async fn not_reading(gateway: &Gateway, clients: usize, target: &str) -> Vec<Cli
     let mut hostile = Vec::new();
     for number in 0..clients {
         let mut client = Client::connect_narrow(gateway.public).await;
-        client.ask("GET", &format!("{target}{number}"), &[]).await;
+        client
+            .send_request("GET", &format!("{target}{number}"), &[])
+            .await;
         hostile.push(client);
     }
     hostile
@@ -51,7 +53,7 @@ async fn clients_that_do_not_read_hold_no_slots() {
         });
         let gateway = gateway(&upstream);
         let hostile = not_reading(&gateway, CLIENTS, "/large/").await;
-        upstream.asked(8).await;
+        upstream.until_requests(8).await;
         honest(&gateway).await;
         drop(hostile);
         until("all slots are given back", || gateway.in_flight() == 0).await;
@@ -102,7 +104,7 @@ async fn answers_that_drip_without_end_hold_no_slots() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_slows_down_nobody_who_reads_the_same() {
+async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     let upstream = Upstream::start();
     let body = vec![b'x'; LARGE];
     let mut reply =
@@ -123,10 +125,10 @@ async fn a_slow_reader_slows_down_nobody_who_reads_the_same() {
         .config("upstream.max_body_bytes = \"1MiB\"")
         .start();
     let mut slow = Client::connect_narrow(gateway.public).await;
-    slow.ask("GET", "/same", &[]).await;
+    slow.send_request("GET", "/same", &[]).await;
     slow.some(10).await;
     let mut honest = gateway.client().await;
-    honest.ask("GET", "/same", &[]).await;
+    honest.send_request("GET", "/same", &[]).await;
     honest.some(0).await;
     gate.open();
     let answer = honest.answer("GET").await;
@@ -136,7 +138,7 @@ async fn a_slow_reader_slows_down_nobody_who_reads_the_same() {
 }
 
 #[tokio::test]
-async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
+async fn a_rejected_client_does_not_break_the_fetch_for_others() {
     // It leads the fetch of what another wants as well, and has spent what it
     // may: the other leads then, with what it may spend itself.
     let upstream = Upstream::start();
@@ -149,7 +151,7 @@ async fn a_client_that_may_not_ask_spoils_no_answer_for_others() {
     }
     for (number, client) in hostile.iter_mut().enumerate() {
         let own = [("x-forwarded-for", "192.0.2.1")];
-        client.ask("GET", &token(number), &own).await;
+        client.send_request("GET", &token(number), &own).await;
     }
     // Whether the fetch of the last runs still or has failed: both do.
     let other = [("x-forwarded-for", "192.0.2.2")];

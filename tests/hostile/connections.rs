@@ -19,7 +19,7 @@ async fn one_client_holds_no_more_than_its_connections() {
     let mut refused = 0;
     for _ in 0..20 {
         let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-        client.ask("GET", TOKEN, &[]).await;
+        client.send_request("GET", TOKEN, &[]).await;
         let answer = client.answer("GET").await;
         match answer.status {
             200 => held.push(client),
@@ -73,11 +73,11 @@ async fn a_trusted_proxy_has_as_many_as_it_wants_and_a_reload_changes_the_limit(
         gateway.reload("clients.trusted_proxies = []").await.status,
         200
     );
-    // What is open stays open; it counted for nobody.
+    // Open connections stay open; it counted for no client.
     let mut more = Vec::new();
     for status in [200, 200, 429] {
         let mut client = Client::connect_from(HOSTILE, gateway.public).await;
-        client.ask("GET", TOKEN, &[]).await;
+        client.send_request("GET", TOKEN, &[]).await;
         assert_eq!(client.answer("GET").await.status, status);
         more.push(client);
     }
@@ -93,8 +93,8 @@ async fn a_trusted_proxy_has_as_many_as_it_wants_and_a_reload_changes_the_limit(
     }
 }
 
-/// Each kind of request costs the upstream nothing, and yet spends the client's
-/// own limit and nobody else's.
+/// None of these requests reaches the upstream, and each counts against its
+/// client's own limit only.
 #[tokio::test]
 async fn refused_requests_spend_the_limit_of_whoever_sends_them() {
     const BURST: usize = 10;
@@ -252,7 +252,7 @@ async fn an_upgrade_is_not_implemented_but_for_an_offer_of_h2c() {
     ];
     for (fields, status) in rows {
         let mut client = gateway.client().await;
-        client.ask("GET", TOKEN, fields).await;
+        client.send_request("GET", TOKEN, fields).await;
         let answer = client.answer("GET").await;
         assert_eq!(answer.status, *status, "{fields:?}");
         if *status == 501 {
@@ -398,7 +398,7 @@ async fn the_admin_listener_answers_only_to_its_own_names() {
     let mut client = Client::connect(gateway.admin).await;
     client.send("GET /status HTTP/1.1\r\n\r\n").await;
     assert_eq!(client.answer("GET").await.status, 400, "no Host at all");
-    // Whatever the name, these tell nothing but that it lives.
+    // For other names they answer only that the process lives.
     for target in ["/healthz", "/readyz"] {
         let mut client = Client::connect(gateway.admin).await;
         let request = format!("GET {target} HTTP/1.1\r\nhost: any.example\r\n\r\n");

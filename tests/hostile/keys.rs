@@ -1,6 +1,6 @@
-//! API keys that the origin says back, wherever it says them: no byte of one
-//! reaches a client, and other clients' answers go on. And keys that one client
-//! could have put away (`quarantine`).
+//! API keys that the origin sends back: no byte of one reaches a client, and other
+//! clients' answers are unaffected. `quarantine`: one client cannot put a key into
+//! quarantine.
 
 mod quarantine;
 
@@ -37,7 +37,7 @@ fn search(what: &str, bytes: &[u8]) {
 async fn all_of(gateway: &Gateway, method: &str, target: &str) -> Vec<u8> {
     let mut client = gateway.client().await;
     let fields = [("connection", "close"), ("te", "trailers")];
-    client.ask(method, target, &fields).await;
+    client.send_request(method, target, &fields).await;
     client.rest().await
 }
 
@@ -91,7 +91,7 @@ async fn a_key_in_a_head_is_a_502() {
         }
         honest(&mut client).await;
     }
-    // A reason phrase is nobody's to read.
+    // Reason phrases are not forwarded.
     let reason = format!("HTTP/1.1 200 {KEY}\r\ncontent-length: 4\r\n\r\nbody");
     upstream.once("/v", Reply::raw(reason));
     let got = all_of(&gateway, "GET", "/v").await;
@@ -100,7 +100,7 @@ async fn a_key_in_a_head_is_a_502() {
 }
 
 #[tokio::test]
-async fn a_key_in_a_body_is_not_handed_on() {
+async fn a_key_in_a_body_is_not_forwarded() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream)
         .config("upstream.max_body_bytes = \"1KiB\"")
@@ -150,7 +150,7 @@ async fn a_key_in_a_body_is_not_handed_on() {
 /// Chunks of the origin's of every size, each sent when the one before it has
 /// arrived.
 #[tokio::test]
-async fn a_key_that_is_split_between_chunks_is_not_handed_on() {
+async fn a_key_split_between_chunks_is_not_forwarded() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let body = format!("before it {KEY} after it");
@@ -165,7 +165,7 @@ async fn a_key_that_is_split_between_chunks_is_not_handed_on() {
     let first = Reply::raw(format!("{head}{}", &body[..at]));
     upstream.once("/v", first.then(&gate, &body[at..]));
     let mut client = gateway.client().await;
-    client.ask("POST", "/v", &[]).await;
+    client.send_request("POST", "/v", &[]).await;
     let mut got = Vec::new();
     while !got.ends_with(b"before it ") {
         got.extend(client.some(1).await);
@@ -177,7 +177,7 @@ async fn a_key_that_is_split_between_chunks_is_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_key_in_trailers_is_not_handed_on() {
+async fn a_key_in_trailers_is_not_forwarded() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let raw = |trailer: &str| {
@@ -200,7 +200,7 @@ async fn a_key_in_trailers_is_not_handed_on() {
 
 /// A 304's fields would be stored, and served to everyone.
 #[tokio::test]
-async fn a_key_in_a_304_is_neither_handed_on_nor_stored() {
+async fn a_key_in_a_304_is_neither_forwarded_nor_stored() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let fields = "cache-control: max-age=10\r\netag: \"one\"\r\n";
@@ -232,7 +232,7 @@ async fn a_key_in_a_304_is_neither_handed_on_nor_stored() {
 
 /// A compressed answer, or a part of one, could not be searched.
 #[tokio::test]
-async fn what_would_hide_a_key_is_not_asked_for() {
+async fn codings_that_would_hide_a_key_are_not_requested() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let fields = [

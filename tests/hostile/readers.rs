@@ -9,7 +9,7 @@ use crate::support::{Client, Gateway, Reply, Setup, Upstream, respect, until, wi
 
 const MIB: usize = 1 << 20;
 
-/// An upstream whose answers are large, cacheable, and each of its own.
+/// An upstream with large, cacheable answers that differ by target.
 fn large(upstream: &Upstream, bytes: usize) {
     upstream.always(Reply::with(
         200,
@@ -32,7 +32,7 @@ async fn status(gateway: &Gateway) -> Value {
 /// Asks, and reads nothing.
 async fn stuck(gateway: &Gateway, target: &str) -> Client {
     let mut client = Client::connect_narrow(gateway.public).await;
-    client.ask("GET", target, &[]).await;
+    client.send_request("GET", target, &[]).await;
     client
 }
 
@@ -46,7 +46,7 @@ async fn until_status(gateway: &Gateway, what: &str, holds: impl Fn(&Value) -> b
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_that_nobody_reads_hold_no_more_than_the_bound() {
+async fn unread_answers_hold_no_more_than_the_bound() {
     const CLIENTS: usize = 40;
     const BOUND: usize = 8 * MIB;
     let upstream = Upstream::start();
@@ -59,7 +59,7 @@ async fn answers_that_nobody_reads_hold_no_more_than_the_bound() {
     let mut most = 0;
     for number in 0..CLIENTS {
         clients.push(stuck(&gateway, &format!("/{number}")).await);
-        upstream.asked(number + 1).await;
+        upstream.until_requests(number + 1).await;
         most = most.max(status(&gateway).await["unsent"]["bytes"].as_u64().unwrap());
     }
     until_status(&gateway, "all but what fits are closed", |status| {
@@ -95,7 +95,7 @@ async fn several_parts_of_an_answer_count_as_a_whole() {
     assert_eq!(gateway.get("/a").await.body.len(), 4 * MIB);
     let mut client = Client::connect_narrow(gateway.public).await;
     let range = "bytes=0-1048575,3145728-";
-    client.ask("GET", "/a", &[("range", range)]).await;
+    client.send_request("GET", "/a", &[("range", range)]).await;
     until_status(&gateway, "both of them count", |status| {
         status["unsent"]["bytes"].as_u64() >= Some(2 * MIB as u64)
     })
@@ -109,7 +109,7 @@ async fn several_parts_of_an_answer_count_as_a_whole() {
 /// Each hostile client has an address of its own and holds one answer, so that
 /// each holds as much as the honest one while it reads.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_is_served_while_many_others_do_not() {
+async fn a_reading_client_is_served_while_many_do_not_read() {
     let upstream = Upstream::start();
     large(&upstream, 2 * MIB);
     let gateway = gateway(
@@ -121,8 +121,8 @@ async fn a_client_that_reads_is_served_while_many_others_do_not() {
     for number in 0..24 {
         let from = [127, 0, 1, 1 + number];
         let mut client = Client::connect_narrow_from(from, gateway.public).await;
-        client.ask("GET", &format!("/{number}"), &[]).await;
-        upstream.asked(clients.len() + served + 1).await;
+        client.send_request("GET", &format!("/{number}"), &[]).await;
+        upstream.until_requests(clients.len() + served + 1).await;
         clients.push(client);
         let answer = gateway.get(&format!("/honest/{number}")).await;
         assert_eq!((answer.status, answer.body.len()), (200, 2 * MIB));
@@ -214,8 +214,8 @@ async fn a_pipelined_request_is_judged_by_the_time_of_its_turn() {
         "new",
     ));
     let mut client = Client::connect_narrow(gateway.public).await;
-    client.ask("GET", "/large", &[]).await;
-    client.ask("GET", "/small", &[]).await;
+    client.send_request("GET", "/large", &[]).await;
+    client.send_request("GET", "/small", &[]).await;
     until_status(&gateway, "it is stuck", |status| {
         status["unsent"]["bytes"].as_u64() > Some(0)
     })

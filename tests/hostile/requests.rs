@@ -1,5 +1,5 @@
-//! Requests made to poison the cache, to escape the base URL, or to loop: what
-//! another client is answered does not change by them.
+//! Requests that try to poison the cache, to escape the base URL, or to loop: other
+//! clients' answers are unaffected.
 
 mod cookies;
 
@@ -13,15 +13,17 @@ fn plain(upstream: &Upstream) -> Setup {
 }
 
 fn is_hit(answer: &Answer) -> bool {
-    let said = answer.all("cache-status");
-    said.last().is_some_and(|said| said.contains("; hit"))
+    let cache_status = answer.all("cache-status");
+    cache_status
+        .last()
+        .is_some_and(|cache_status| cache_status.contains("; hit"))
 }
 
 /// An origin that answers with the value of one field, and varies by it.
 fn echoing(upstream: &Upstream, name: &'static str) {
     upstream.usually(move |seen| {
-        let said = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
-        Reply::with(200, &format!("{FRESH}vary: {name}\r\n"), said)
+        let value = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
+        Reply::with(200, &format!("{FRESH}vary: {name}\r\n"), value)
     });
 }
 
@@ -149,7 +151,7 @@ async fn a_shared_response_does_not_vary_by_forwarding_fields() {
 /// Where the origin says that it varies by the client's address, it means the
 /// one that it received.
 #[tokio::test]
-async fn a_response_that_varies_by_the_address_varies_by_the_one_that_is_known() {
+async fn a_response_that_varies_by_address_varies_by_the_known_address() {
     let upstream = Upstream::start();
     echoing(&upstream, "x-forwarded-for");
     let gateway = plain(&upstream).start();
@@ -175,7 +177,7 @@ async fn a_response_that_varies_by_the_address_varies_by_the_one_that_is_known()
 }
 
 #[tokio::test]
-async fn a_request_that_has_passed_already_is_508() {
+async fn a_looping_request_gets_508() {
     let upstream = Upstream::start();
     upstream.always(Reply::with(200, FRESH, "body"));
     let gateway = plain(&upstream).start();
@@ -246,7 +248,7 @@ async fn a_typed_route_before_itself_is_a_loop_as_well() {
 /// nginx gives what it compresses the tag of what it has not: asked about the
 /// one, it says that the other is unchanged.
 #[tokio::test]
-async fn a_coding_that_is_wanted_is_not_kept_away_by_another_ones_tag() {
+async fn a_requested_coding_is_not_prevented_by_another_codings_tag() {
     let upstream = Upstream::start();
     upstream.usually(|seen| {
         let asked = seen.field("if-none-match").unwrap_or_default();
@@ -284,7 +286,7 @@ async fn a_coding_that_is_wanted_is_not_kept_away_by_another_ones_tag() {
 }
 
 #[tokio::test]
-async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
+async fn an_unknown_transfer_coding_is_not_stored() {
     for coding in [
         "xyz",
         "gzip",
@@ -305,7 +307,7 @@ async fn a_coding_of_the_transfer_that_is_unknown_is_not_stored() {
 }
 
 #[tokio::test]
-async fn nothing_leaves_the_path_of_the_base_url() {
+async fn no_target_escapes_the_base_urls_path() {
     let upstream = Upstream::start();
     let base = format!("{}/base/path", upstream.url());
     let within = ALL.replace("/{rest:*}", "/files/{rest:*}");
@@ -349,7 +351,7 @@ async fn nothing_leaves_the_path_of_the_base_url() {
 
 /// CGI and its heirs read `x_real_ip` as `x-real-ip`.
 #[tokio::test]
-async fn names_that_read_as_ordgates_own_go_no_further() {
+async fn fields_with_ordgates_own_names_are_removed() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).keys("s3cret-key").start();
     let forged = [
@@ -381,7 +383,7 @@ async fn names_that_read_as_ordgates_own_go_no_further() {
 /// Some servers answer for another target, or to another method, than the
 /// request line says, which is the cache key.
 #[tokio::test]
-async fn a_request_that_asks_for_something_else_stores_nothing() {
+async fn a_request_that_overrides_its_method_or_target_is_not_stored() {
     let upstream = Upstream::start();
     upstream.usually(|seen| {
         let overridden = seen
@@ -419,7 +421,7 @@ async fn a_request_that_asks_for_something_else_stores_nothing() {
 /// What the origin answers to one client's credentials, or is asked not to have
 /// stored, says nothing of what it answers to others.
 #[tokio::test]
-async fn a_head_of_one_client_does_not_make_stale_what_others_are_answered_with() {
+async fn a_head_of_one_client_does_not_make_others_responses_stale() {
     for field in [
         ("authorization", "Basic x"),
         ("cache-control", "no-store"),

@@ -51,7 +51,7 @@ async fn malformed_uploads_are_400_and_leave_the_breaker_closed() {
     for (number, begun) in ["3\r\nabc\r\n", &large].into_iter().enumerate() {
         for _ in 0..12 {
             let mut client = gateway.client().await;
-            client.ask("POST", "/plain/upload", &chunked).await;
+            client.send_request("POST", "/plain/upload", &chunked).await;
             client.send(begun).await;
             client.send("no chunk size\r\n").await;
             let answer = client.answer("POST").await;
@@ -75,7 +75,7 @@ async fn aborted_uploads_leave_the_breaker_closed() {
         for _ in 0..12 {
             let mut client = gateway.client().await;
             let fields = [("content-length", &*length)];
-            client.ask("POST", "/plain/upload", &fields).await;
+            client.send_request("POST", "/plain/upload", &fields).await;
             client.send(&begun).await;
         }
         until("they are gone", || gateway.connections() == 0).await;
@@ -97,7 +97,7 @@ async fn dribbling_uploads_hold_no_slot() {
             _ => ("transfer-encoding", "chunked"),
         };
         let target = format!("/plain/upload/{number}");
-        client.ask("POST", &target, &[framing]).await;
+        client.send_request("POST", &target, &[framing]).await;
         client.send(["he", "2\r\nhe\r\n"][number % 2]).await;
         dribbling.push(client);
     }
@@ -125,7 +125,7 @@ async fn dribbling_uploads_hold_no_slot() {
 /// A GET with a body must not lead a collapsed fetch: the others would wait for
 /// its body.
 #[tokio::test]
-async fn nobody_waits_for_the_body_of_anothers_get() {
+async fn the_body_of_a_get_delays_no_other_client() {
     let upstream = Upstream::start();
     upstream.usually(|seen| {
         Reply::with(
@@ -137,7 +137,7 @@ async fn nobody_waits_for_the_body_of_anothers_get() {
     let gateway = before(&upstream);
     let mut dribbling = gateway.client().await;
     dribbling
-        .ask("GET", "/plain/a", &[("content-length", "5")])
+        .send_request("GET", "/plain/a", &[("content-length", "5")])
         .await;
     dribbling.send("he").await;
     until("it waits", || gateway.connections() == 1).await;
@@ -157,7 +157,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
     let mut client = gateway.client().await;
     let length = (LARGE + 1).to_string();
     client
-        .ask("POST", "/plain/upload", &[("content-length", &length)])
+        .send_request("POST", "/plain/upload", &[("content-length", &length)])
         .await;
     client.send("x".repeat(LARGE)).await;
     until("it holds a slot", || gateway.in_flight() == 1).await;
@@ -178,14 +178,14 @@ async fn a_client_that_leaves_in_the_middle_of_a_large_upload_holds_no_slot() {
 /// An origin that answers before it has read the body, as one does that refuses
 /// it.
 #[tokio::test]
-async fn an_answer_that_comes_before_the_upload_has_ended_is_passed_on() {
+async fn an_answer_before_the_end_of_the_upload_is_forwarded() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let gateway = plain(Setup::at(&url)).start();
     let mut client = gateway.client().await;
     let length = (100 * LARGE).to_string();
     client
-        .ask("POST", "/plain/upload", &[("content-length", &length)])
+        .send_request("POST", "/plain/upload", &[("content-length", &length)])
         .await;
     client.send("x".repeat(LARGE)).await;
     let (mut origin, _) = within("the upload", listener.accept()).await.unwrap();
@@ -225,7 +225,7 @@ async fn an_origin_that_closes_on_large_uploads_stays_in_service() {
     for _ in 0..12 {
         let mut client = gateway.client().await;
         let fields = [("content-length", &*length)];
-        client.ask("POST", "/plain/upload", &fields).await;
+        client.send_request("POST", "/plain/upload", &fields).await;
         client.send("x".repeat(LARGE)).await;
         assert_eq!(client.answer("POST").await.status, 502);
     }
@@ -279,7 +279,7 @@ async fn one_client_cannot_take_all_buffers() {
     let begin = async |from: &str| {
         let mut client = gateway.client().await;
         let fields = [("x-forwarded-for", from), ("content-length", "4000")];
-        client.ask("POST", "/plain/upload", &fields).await;
+        client.send_request("POST", "/plain/upload", &fields).await;
         client.send("x".repeat(3000)).await;
         client
     };
@@ -318,19 +318,21 @@ async fn an_upload_that_is_too_large_is_413() {
     let declared = [("expect", "100-continue"), ("content-length", "2001")];
     let chunked = [("transfer-encoding", "chunked")];
     let mut client = gateway.client().await;
-    client.ask("POST", "/plain/upload", &declared).await;
+    client
+        .send_request("POST", "/plain/upload", &declared)
+        .await;
     assert_eq!(client.answer("POST").await.status, 100);
     client.send("x".repeat(2001)).await;
     assert_eq!(client.answer("POST").await.status, 200);
 
     let smaller = "upstream.request_body = { buffer = \"1KiB\", max_bytes = \"2000B\" }";
     assert_eq!(gateway.reload(smaller).await.status, 200);
-    // Its body is not asked for.
+    // Its body is not requested.
     let answer = gateway.request("POST", "/plain/upload", &declared).await;
     assert_eq!(answer.status, 413, "{answer:?}");
     answer.problem();
     let mut client = gateway.client().await;
-    client.ask("POST", "/plain/upload", &chunked).await;
+    client.send_request("POST", "/plain/upload", &chunked).await;
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
     client.send(chunk.repeat(3)).await;
     assert_eq!(client.answer("POST").await.status, 413);

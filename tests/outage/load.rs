@@ -192,22 +192,21 @@ pub(crate) async fn ask(wire: &mut Wire, target: &str) -> (Answer, Duration) {
 
 /// How an answer came about, by its `cache-status`.
 pub(crate) fn kind(answer: &Answer) -> &'static str {
-    let said = answer.head.field("cache-status").unwrap_or("");
-    if said.contains("detail=stale-if-error") {
+    let cache_status = answer.head.field("cache-status").unwrap_or("");
+    if cache_status.contains("detail=stale-if-error") {
         "stale-if-error"
-    } else if said.contains("; hit; ttl=-") {
+    } else if cache_status.contains("; hit; ttl=-") {
         "hit, stale"
-    } else if said.contains("; hit") {
+    } else if cache_status.contains("; hit") {
         "hit"
-    } else if said.contains("fwd-status=200") {
+    } else if cache_status.contains("fwd-status=200") {
         "fetched"
     } else {
         "none"
     }
 }
 
-/// What is said where there is no answer: a problem, and when to come back
-/// where that is known.
+/// Checks a refusal: a problem document, with `retry-after` on a 503.
 pub(crate) fn check_refusal(answer: &Answer) {
     let head = &answer.head;
     assert!((502..=504).contains(&answer.status), "{answer:?}");

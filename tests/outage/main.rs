@@ -45,12 +45,12 @@ const SHAPE: support::Shape = support::Shape::Single;
 use front::Mood;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_closed_upstream_goes_unnoticed_by_clients_of_warm_keys() {
+async fn a_closed_upstream_causes_no_errors_for_cached_keys() {
     drill::play(Mood::Refuses).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mute_upstream_goes_unnoticed_by_clients_of_warm_keys() {
+async fn a_mute_upstream_causes_no_errors_for_cached_keys() {
     drill::play(Mood::Mute).await;
 }
 

@@ -19,7 +19,7 @@ use http::HeaderValue;
 use mark::{ELSEWHERE, read_mark};
 use ordgate::cache::purge::Purge;
 use ordgate::pages::Hash;
-pub(crate) use records::{Asked, Reply, Sent, Told};
+pub(crate) use records::{Asked, Reply, Sent, UpstreamAnswer};
 
 use crate::tally::Tally;
 use crate::weather::Weather;
@@ -72,7 +72,7 @@ pub(crate) struct Judge {
     /// Since when ordgate has a hash for a height.
     since: [HashMap<u32, (Hash, u64)>; 2],
     /// The last status, and when it came.
-    said: [Option<(u32, String, u64)>; 2],
+    statuses: [Option<(u32, String, u64)>; 2],
     /// When the last request was sent whose answer named a block.
     named: HashMap<BlockId, u64>,
     good: HashMap<Place, Good>,
@@ -99,7 +99,7 @@ impl Judge {
             peak: [0, 0],
             seen: Vec::new(),
             since: [HashMap::new(), HashMap::new()],
-            said: [None, None],
+            statuses: [None, None],
             named: HashMap::new(),
             good: HashMap::new(),
             bodies: HashMap::new(),

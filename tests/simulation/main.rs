@@ -107,7 +107,7 @@ fn every_answer_was_true_and_recent_enough() {
 }
 
 #[test]
-fn a_seed_is_all_that_decides() {
+fn a_seed_determines_the_whole_play() {
     for seed in 0..20 {
         let (first, again) = (history(seed, true).1, history(seed, true).1);
         assert_eq!(first, again, "seed {seed}");

@@ -213,7 +213,7 @@ struct Play {
 }
 
 /// Plays a seed; returns the number of answers.
-fn play(seed: u64, tells: bool) -> Result<u64, String> {
+fn play(seed: u64, keeps_log: bool) -> Result<u64, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -221,7 +221,7 @@ fn play(seed: u64, tells: bool) -> Result<u64, String> {
         .unwrap();
     runtime.block_on(async {
         let mut play = Play::new(seed);
-        play.log = tells.then(Vec::new);
+        play.log = keeps_log.then(Vec::new);
         let played = play.run().await;
         let log = play.log.unwrap_or_default().join("\n");
         played
@@ -455,7 +455,7 @@ impl Play {
 }
 
 #[test]
-fn plain_routes_answer_with_what_was_true() {
+fn plain_routes_answer_with_current_versions() {
     let one = crate::number("ORDGATE_SIM_SEED");
     let (from, to) = match one {
         Some(seed) => (seed, seed + 1),

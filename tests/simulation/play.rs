@@ -83,19 +83,19 @@ pub(crate) type Outcome = Result<Tally, String>;
 /// Plays a seed; with `tells`, a history is kept. Everything follows from the seed
 /// but the order in which tokio wakes tasks that wait for one answer, on which no
 /// check depends.
-pub(crate) fn play(seed: u64, tells: bool) -> Outcome {
-    history(seed, tells).0
+pub(crate) fn play(seed: u64, keeps_log: bool) -> Outcome {
+    history(seed, keeps_log).0
 }
 
 /// Plays a seed, and tells what has happened.
-pub(crate) fn history(seed: u64, tells: bool) -> (Outcome, Vec<String>) {
+pub(crate) fn history(seed: u64, keeps_log: bool) -> (Outcome, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut play = Play::new(seed, tells);
+        let mut play = Play::new(seed, keeps_log);
         let ended = play.run().await;
         (
             ended.map(|()| play.judge.tally),
@@ -105,7 +105,7 @@ pub(crate) fn history(seed: u64, tells: bool) -> (Outcome, Vec<String>) {
 }
 
 impl Play {
-    fn new(seed: u64, tells: bool) -> Self {
+    fn new(seed: u64, keeps_log: bool) -> Self {
         let mut dice = Dice::new(seed);
         let weather = Weather::of(&mut dice);
         let world = World::new(&mut dice, weather.deep);
@@ -139,7 +139,7 @@ impl Play {
             clients: Vec::new(),
             replies: Arc::default(),
             tags: HashMap::new(),
-            log: tells.then(|| vec![format!("{weather:?}")]),
+            log: keeps_log.then(|| vec![format!("{weather:?}")]),
         };
         play.plan(0, Event::Client);
         play.plan(100, Event::Chain);

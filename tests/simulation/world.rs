@@ -67,7 +67,7 @@ pub(crate) struct Figures {
 /// What an indexer says from a moment on.
 pub(crate) struct Version {
     pub(crate) begin: Time,
-    /// The blocks whose content it tells, lowest first.
+    /// The blocks whose content it keeps_log, lowest first.
     pub(crate) data: Rc<[BlockId]>,
     /// The tip's height as its status has it. While a block is undone or about
     /// to come, it is not yet what the data are.
@@ -180,7 +180,7 @@ pub(crate) struct World {
     pub(crate) chain: Vec<BlockId>,
     /// The chain before the last reorg, which may come back.
     before: Vec<BlockId>,
-    /// What each indexer has said, oldest first.
+    /// The versions of each indexer, oldest first.
     pub(crate) history: [Vec<Version>; 2],
 }
 
@@ -231,12 +231,12 @@ impl World {
         leaps: bool,
     ) -> Option<String> {
         let at = self.now(tip);
-        let (data, said) = (at.data.clone(), at.height);
+        let (data, height) = (at.data.clone(), at.height);
         let same = data.iter().zip(&self.chain).take_while(|(a, b)| a == b);
         let common = same.count();
         let has = data.len();
         let goal = self.chain.len();
-        let halfway = said != BASE + has as u32 - 1 || !self.is_tag_of(tip, &data);
+        let halfway = height != BASE + has as u32 - 1 || !self.is_tag_of(tip, &data);
         let (to, moves, what) = if leaps && common < has && dice.percent(80) {
             (goal, true, "leaps to the other branch")
         } else if common < has {
@@ -250,7 +250,7 @@ impl World {
             }
         } else if halfway {
             // Of a deletion the other half brings blocks, if there are any.
-            let more = match goal > has && said >= BASE + has as u32 {
+            let more = match goal > has && height >= BASE + has as u32 {
                 true => dice.between(0, (goal - has) as u64) as usize,
                 false => 0,
             };

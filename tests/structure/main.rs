@@ -200,7 +200,7 @@ fn libraries_are_used_only_where_they_belong() {
 }
 
 #[test]
-fn every_file_says_what_it_is_for() {
+fn every_file_begins_with_documentation() {
     for directory in ["src", "tests", "benches"] {
         for source in sources(directory) {
             assert!(

@@ -53,7 +53,7 @@ pub(super) fn functions(text: &str) -> Vec<(String, usize)> {
     found
 }
 
-/// Files that are still too long, or have functions that are.
+/// Files with functions that are still too long. Those without must be removed.
 const STILL_LONG: [&str; 1] = ["src/serve.rs"];
 
 #[test]
@@ -77,6 +77,10 @@ fn files_and_functions_are_short() {
             }
         }
     }
-    long.retain(|one| !STILL_LONG.iter().any(|still| one.starts_with(still)));
+    for still in STILL_LONG {
+        let before = long.len();
+        long.retain(|one| !one.starts_with(still));
+        assert!(long.len() < before, "take {still} off STILL_LONG");
+    }
     assert!(long.is_empty(), "{long:#?}");
 }

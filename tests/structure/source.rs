@@ -66,7 +66,7 @@ pub(super) fn product() -> Vec<Source> {
 /// A file's text up to its tests, without comments. Strings stay: attributes
 /// name functions in them.
 fn code(text: &str) -> String {
-    let text = match text.find("#[cfg(test)]\nmod tests") {
+    let text = match text.find("#[cfg(test)]\nmod tests {") {
         Some(end) => &text[..end],
         None => text,
     };

@@ -1,5 +1,5 @@
-//! Requests that arrived at the upstream, by the key that they came with: what
-//! the provider would count against the key's budget.
+//! Requests that arrived at the upstream, by key: what the provider counts against
+//! the key's budget.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

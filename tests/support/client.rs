@@ -75,7 +75,12 @@ impl Client {
     }
 
     /// Sends a request without a body, with these fields beside Host.
-    pub(crate) async fn ask(&mut self, method: &str, target: &str, fields: &[(&str, &str)]) {
+    pub(crate) async fn send_request(
+        &mut self,
+        method: &str,
+        target: &str,
+        fields: &[(&str, &str)],
+    ) {
         self.send(request(method, target, fields)).await;
     }
 
@@ -86,7 +91,7 @@ impl Client {
         target: &str,
         fields: &[(&str, &str)],
     ) -> Answer {
-        self.ask(method, target, fields).await;
+        self.send_request(method, target, fields).await;
         self.answer(method).await
     }
 

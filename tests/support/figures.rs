@@ -1,9 +1,9 @@
-//! Figures: times in order, and tables to be read.
+//! Percentiles of times, and printed tables.
 
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Times, to be asked for their ranks.
+/// Times, and their percentiles.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Times(Vec<Duration>);
 

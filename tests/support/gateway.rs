@@ -86,8 +86,8 @@ const CONFIG: &str = r#"
     requests_per_second = 1000000
 "#;
 
-/// The API's routes with fixed times: nothing is asked for them but what clients
-/// ask.
+/// The API's routes with fixed lifetimes: the upstream gets no requests but those
+/// of clients.
 pub(crate) const ROUTES: &str = include_str!("routes.toml");
 
 impl Setup {

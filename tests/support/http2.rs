@@ -38,8 +38,8 @@ pub(crate) enum Act {
     Answer,
     /// Begins to answer, and says no more.
     Begin,
-    /// Answers in part: more of the body is to come, which is said to be so long,
-    /// if it is said.
+    /// Sends part of an answer; more of the body follows, of this length if
+    /// there is one.
     Part(Option<u8>),
     /// RST_STREAM with this code.
     Reset(u32),
@@ -115,19 +115,19 @@ impl Frames {
         format!("https://localhost:{}", self.server.address.port())
     }
 
-    /// All that was asked so far.
+    /// All requests so far.
     pub(crate) fn seen(&self) -> Vec<Asked> {
         self.asked.borrow().clone()
     }
 
-    /// Connections on which something was asked.
+    /// The number of connections with requests.
     pub(crate) fn connections(&self) -> usize {
         let last = self.seen().iter().map(|asked| asked.connection).max();
         last.map_or(0, |last| last + 1)
     }
 
-    /// Waits until so much was asked.
-    pub(crate) async fn asked(&self, times: usize) {
+    /// Waits for this many requests.
+    pub(crate) async fn until_requests(&self, times: usize) {
         let mut asked = self.asked.subscribe();
         let enough = asked.wait_for(|asked| asked.len() >= times);
         let what = format!("{times} are asked");
@@ -342,13 +342,13 @@ impl Polite {
         self.connections.load(SeqCst)
     }
 
-    /// What was asked, and on which connection.
+    /// A request, and the number of its connection.
     pub(crate) fn seen(&self) -> Vec<(usize, String)> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-/// What accepts connections, on a thread of its own.
+/// Accepts connections, on a thread of its own.
 struct Server {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,

@@ -1,4 +1,4 @@
-//! The binary itself: started, asked, told to stop.
+//! The binary as a process: start, output and end.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};

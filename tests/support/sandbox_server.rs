@@ -1,5 +1,5 @@
-//! A sandbox that is served on a port of this machine, and that may stop and
-//! come back there.
+//! A sandbox that is served on a port of this machine, and can stop and start again
+//! there.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -17,8 +17,8 @@ pub(crate) struct SandboxServer {
     sandbox: Sandbox,
     api: Api,
     address: SocketAddr,
-    /// Holds the port while nobody listens: no other socket of the machine may
-    /// get it meanwhile.
+    /// Holds the port while nothing listens: no other socket of the machine can
+    /// get it.
     _holder: Socket,
     running: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
@@ -73,7 +73,7 @@ impl SandboxServer {
         *self.running.lock().unwrap() = Some((stop, thread));
     }
 
-    /// What it was asked that its API does not have.
+    /// Requests for targets that its API does not have.
     pub(crate) fn strays(&self) -> u64 {
         self.sandbox.counts_at(self.api).other
     }

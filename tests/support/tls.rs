@@ -1,4 +1,5 @@
-//! A certificate authority of the test's own, and a server that it vouches for.
+//! A certificate authority of the test's own, and a server with a certificate of
+//! it.
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ fn certified(
     (issuer, certificate, key)
 }
 
-/// A server with a certificate that nobody else has signed.
+/// A server with a self-signed certificate.
 pub(crate) fn self_signed() -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(["localhost".to_owned()]).unwrap();

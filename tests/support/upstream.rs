@@ -251,7 +251,7 @@ impl Upstream {
     }
 
     /// Waits for this many requests in all.
-    pub(crate) async fn asked(&self, times: usize) {
+    pub(crate) async fn until_requests(&self, times: usize) {
         let mut seen = self.shared.seen.subscribe();
         let enough = seen.wait_for(|seen| seen.len() >= times);
         let what = format!("the upstream is asked {times} times");

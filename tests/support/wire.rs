@@ -1,6 +1,5 @@
-//! HTTP/1.1 as bytes, for both ends of it: requests as a front reads them,
-//! answers as a client does. What is not exactly framed is an error with a
-//! name, not something to be made the best of.
+//! HTTP/1.1 as bytes, for both ends: requests as a server reads them, answers as a
+//! client does. Incorrect framing is an error.
 
 use std::io;
 use std::net::SocketAddr;

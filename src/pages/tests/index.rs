@@ -153,6 +153,8 @@ fn which_items_have_a_location() {
         (location(&good.replace("block_height", "height")), false),
         (location(&good.replace("tx_id", "tx")), false),
         (location(&format!("{good},{good}")), false),
+        // Half of a surrogate pair could stand for any name.
+        (location(&format!(r#"{good},"\ud83e":1"#)), false),
         (
             format!(r#"{{"location":{{{good}}},"location":{{{good}}}}}"#),
             false,

@@ -5,7 +5,7 @@ use crate::support::upstream::usual_body;
 use crate::support::{BLOCK, BLOCK_CANONICAL, Reply, Setup, TOKEN, Upstream};
 
 #[tokio::test]
-async fn nothing_of_the_upstreams_own_is_said() {
+async fn the_upstreams_own_fields_are_removed() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     for _miss_then_hit in 0..2 {
@@ -36,7 +36,7 @@ async fn nothing_of_the_upstreams_own_is_said() {
 }
 
 #[tokio::test]
-async fn conditional_requests_get_304_where_the_tag_matches() {
+async fn conditional_requests_get_304_if_the_tag_matches() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let first = gateway.get(TOKEN).await;
@@ -139,7 +139,7 @@ async fn head_is_answered_from_the_stored_get() {
 }
 
 #[tokio::test]
-async fn cache_status_names_the_key_where_it_is_wanted() {
+async fn cache_status_has_the_key_if_configured() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("answers.cache_status_key = true")
@@ -159,7 +159,7 @@ async fn cache_status_names_the_key_where_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn server_timing_where_it_is_wanted() {
+async fn server_timing_is_sent_if_configured() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("answers.server_timing = true")
@@ -175,7 +175,7 @@ async fn server_timing_where_it_is_wanted() {
 }
 
 #[tokio::test]
-async fn no_clients_fields_reach_anothers_answer() {
+async fn fields_of_one_client_do_not_reach_anothers_answer() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = [
@@ -205,7 +205,7 @@ async fn no_clients_fields_reach_anothers_answer() {
 }
 
 #[tokio::test]
-async fn origins_that_are_listed_and_others() {
+async fn only_listed_origins_are_allowed() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("answers.cors_origins = [\"https://a.example\", \"https://b.example\"]")

@@ -9,7 +9,7 @@ use crate::support::{Gate, Reply, Upstream};
 use ordgate::sandbox::Sandbox;
 
 #[tokio::test]
-async fn by_hash_after_by_height_costs_nothing() {
+async fn a_block_by_hash_is_a_hit_after_its_height() {
     let ground = Ground::new().await;
     for depth in [0, 3, 30] {
         let height = ground.tip() - depth;
@@ -28,7 +28,7 @@ async fn by_hash_after_by_height_costs_nothing() {
 }
 
 #[tokio::test]
-async fn by_height_after_by_hash_costs_nothing() {
+async fn a_block_by_height_is_a_hit_after_its_hash() {
     let ground = Ground::new().await;
     for depth in [1, 30] {
         let height = ground.tip() - depth;
@@ -43,7 +43,7 @@ async fn by_height_after_by_hash_costs_nothing() {
 }
 
 #[tokio::test]
-async fn once_its_height_is_known_a_block_is_asked_for_by_it() {
+async fn a_block_of_known_height_is_requested_by_height() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;
@@ -90,7 +90,7 @@ async fn a_transaction_shows_its_blocks_height() {
 }
 
 #[tokio::test]
-async fn a_reorg_parts_the_two() {
+async fn a_reorg_separates_height_and_hash() {
     let ground = Ground::new().await;
     let tip = ground.tip();
     let old = ground.sandbox.hash_at(tip).unwrap();
@@ -98,9 +98,9 @@ async fn a_reorg_parts_the_two() {
     ground.costs(&block(&old), 0).await;
     ground.sandbox.reorg(1);
     // Before it is known, height and hash still are what they were.
-    let before = ground.asked();
+    let before = ground.requests();
     assert!(ground.gateway.get(&block(&old)).await.text().contains(&old));
-    assert_eq!(ground.asked(), before);
+    assert_eq!(ground.requests(), before);
     ground.probe().await;
     let new = ground.sandbox.hash_at(tip).unwrap();
     for _ in 0..2 {
@@ -110,11 +110,11 @@ async fn a_reorg_parts_the_two() {
         ground.same(&block(&new)).await;
         ground.same(&block(tip)).await;
     }
-    assert_eq!(ground.asked() - before, 2);
+    assert_eq!(ground.requests() - before, 2);
 }
 
 #[tokio::test]
-async fn a_hash_that_was_parted_unnoticed_is_asked_for_itself() {
+async fn a_hash_separated_by_an_unseen_reorg_is_requested_by_hash() {
     let ground = Ground::new().await;
     let tip = ground.tip();
     let old = ground.sandbox.hash_at(tip - 2).unwrap();
@@ -146,7 +146,7 @@ async fn a_stale_block_does_not_stand_in_for_another_hash() {
         gateway.get(&block(height + above)).await;
     }
     sandbox.reorg(21);
-    // Nothing tells of the reorg at that height.
+    // Nothing shows the reorg at that height.
     probe_all(&gateway).await;
     let new = sandbox.hash_at(height).unwrap();
     assert_ne!(new, old);
@@ -163,7 +163,7 @@ async fn a_stale_block_does_not_stand_in_for_another_hash() {
 }
 
 #[tokio::test]
-async fn what_is_undone_meanwhile_does_not_stand_in() {
+async fn an_answer_orphaned_meanwhile_is_not_served() {
     for by_hash in [false, true] {
         let sandbox = Sandbox::new(Settings::default());
         let upstream = acting(&sandbox);
@@ -185,8 +185,8 @@ async fn what_is_undone_meanwhile_does_not_stand_in() {
         });
         let asked = upstream.count();
         let mut client = gateway.client().await;
-        client.ask("GET", &target, &[]).await;
-        upstream.asked(asked + 1).await;
+        client.send_request("GET", &target, &[]).await;
+        upstream.until_requests(asked + 1).await;
         sandbox.reorg(2);
         probe_all(&gateway).await;
         gate.open();
@@ -197,12 +197,12 @@ async fn what_is_undone_meanwhile_does_not_stand_in() {
 }
 
 #[tokio::test]
-async fn what_names_no_block_is_not_stored_by_its_height() {
+async fn an_answer_without_blocks_is_not_stored_by_height() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;
     let window = |hash: &str| format!("{}?limit=60&offset=0", block(hash));
-    // What is said of a block before it is there.
+    // The answer for a block that does not exist yet.
     let nothing = reply(&sandbox, &window(&"0".repeat(64)));
     sandbox.advance(1);
     let height = sandbox.tip().height;
@@ -211,8 +211,8 @@ async fn what_names_no_block_is_not_stored_by_its_height() {
     upstream.once(&window(&hash), nothing.behind(&gate));
     let asked = upstream.count();
     let mut client = gateway.client().await;
-    client.ask("GET", &block(&hash), &[]).await;
-    upstream.asked(asked + 1).await;
+    client.send_request("GET", &block(&hash), &[]).await;
+    upstream.until_requests(asked + 1).await;
     // By the time that it comes, the block's height is known.
     let id = &sandbox.transactions_at(height)[0];
     gateway.get(&transaction(id)).await;

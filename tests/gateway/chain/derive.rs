@@ -30,7 +30,7 @@ fn runs(sandbox: &Sandbox, height: u32) -> Vec<(String, usize, usize)> {
 }
 
 #[tokio::test]
-async fn what_lies_whole_in_a_window_costs_nothing() {
+async fn a_transaction_within_a_window_is_a_hit() {
     let ground = Ground::new().await;
     for height in [ground.tip() - 1, ground.tip() - 40] {
         ground.costs(&block(height), 1).await;
@@ -52,7 +52,7 @@ async fn what_lies_whole_in_a_window_costs_nothing() {
 }
 
 #[tokio::test]
-async fn what_touches_a_windows_edge_needs_the_neighbour() {
+async fn a_transaction_at_a_windows_edge_needs_the_next_window() {
     let ground = Ground::new().await;
     // One of the largest blocks.
     let height = 840_173;
@@ -89,7 +89,7 @@ async fn what_touches_a_windows_edge_needs_the_neighbour() {
 }
 
 #[tokio::test]
-async fn a_run_that_ends_at_an_edge_is_not_believed_to_end_there() {
+async fn a_transaction_that_ends_at_an_edge_may_continue() {
     let ground = Ground::new().await;
     let height = 840_173;
     let found = runs(&ground.sandbox, height);
@@ -140,7 +140,7 @@ async fn absence_is_never_inferred() {
 }
 
 #[tokio::test]
-async fn what_is_derived_ends_with_its_block() {
+async fn a_derived_answer_is_purged_with_its_block() {
     let ground = Ground::new().await;
     let height = ground.tip();
     ground.costs(&block(height), 1).await;
@@ -154,7 +154,7 @@ async fn what_is_derived_ends_with_its_block() {
 }
 
 #[tokio::test]
-async fn it_has_the_promise_of_its_block() {
+async fn a_derived_answer_has_the_max_age_of_its_block() {
     let ground = Ground::new().await;
     for (depth, control) in [(2, "public, max-age=3600"), (20, super::IMMUTABLE)] {
         let height = ground.tip() - depth;
@@ -166,7 +166,7 @@ async fn it_has_the_promise_of_its_block() {
 }
 
 #[tokio::test]
-async fn a_route_that_is_not_derived_asks() {
+async fn a_route_that_is_not_derived_goes_upstream() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let routes = shipped_routes();

@@ -1,5 +1,5 @@
-//! Upstreams whose pages are no windows: they are asked plainly, and tried
-//! again later.
+//! Upstreams whose pages cannot be used as windows: ordgate requests pages as
+//! clients do, and tries windows again later.
 
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Sandbox, Settings};
@@ -75,7 +75,7 @@ fn odd(sandbox: &Sandbox, manner: Odd) -> Upstream {
     upstream
 }
 
-/// What the upstream says itself, asked plainly.
+/// The upstream's own page, requested as it is.
 async fn plainly(gateway: &Gateway, upstream: &Upstream, target: &str) {
     let before = targets(upstream).len();
     let answer = gateway.get(target).await;
@@ -84,7 +84,7 @@ async fn plainly(gateway: &Gateway, upstream: &Upstream, target: &str) {
 }
 
 #[tokio::test]
-async fn they_are_asked_plainly_for_a_while() {
+async fn pages_are_requested_as_they_are_for_a_while() {
     let large = block(840_173);
     for (what, manner) in ODD {
         let sandbox = Sandbox::new(Settings::default());
@@ -97,9 +97,9 @@ async fn they_are_asked_plainly_for_a_while() {
         let asked = targets(&upstream);
         assert_eq!(asked.last(), Some(&page(70)), "{what}: {asked:?}");
         assert!(!is_sliceable(&gateway, BLOCKS), "{what}");
-        let told = gateway.admin("/status").await.json()["chain"]["routes"].clone();
-        let told = told.as_array().unwrap().iter();
-        let mut blocks = told.filter(|route| route["route"] == "rune-block-activity");
+        let routes = gateway.admin("/status").await.json()["chain"]["routes"].clone();
+        let routes = routes.as_array().unwrap().iter();
+        let mut blocks = routes.filter(|route| route["route"] == "rune-block-activity");
         assert_eq!(blocks.next().unwrap()["sliceable"], false, "{what}");
         plainly(&gateway, &upstream, &page(0)).await;
         plainly(&gateway, &upstream, &page(20)).await;
@@ -123,7 +123,7 @@ async fn they_are_asked_plainly_for_a_while() {
         gateway.advance(119_999);
         assert!(!is_sliceable(&gateway, BLOCKS), "{what}");
         gateway.advance(1);
-        // By now it is well.
+        // Now it answers.
         let own = sandbox.clone();
         upstream.usually(move |seen| reply(&own, &seen.target()));
         let before = targets(&upstream).len();
@@ -144,7 +144,7 @@ async fn they_are_asked_plainly_for_a_while() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_path_is_the_answer_for_every_page() {
+async fn a_refused_path_is_refused_for_every_page() {
     // The reference refuses a hash that does not begin with zeros, whatever the
     // page.
     let ground = Ground::with(Settings::default(), "chain.hash_zeros = 0").await;
@@ -188,10 +188,10 @@ fn refusal(message: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn a_refusal_that_may_be_the_windows_is_no_answer_for_the_page() {
+async fn a_refused_window_is_not_the_answer_for_the_page() {
     let list = block(840_173);
     for (message, requests) in [
-        // About the page: it is asked for itself.
+        // The page is refused: it is requested itself.
         (r#""querystring/limit must be <= 10""#, 2),
         (r#""querystring/offset must be >= 100""#, 2),
         (r#""querystring.limit should be <= 10""#, 2),
@@ -199,7 +199,7 @@ async fn a_refusal_that_may_be_the_windows_is_no_answer_for_the_page() {
             r#""params/block must match pattern, querystring/limit must be <= 10""#,
             2,
         ),
-        // About something that nobody can tell.
+        // It is unknown what is refused.
         (r#""Client Error""#, 2),
         (r#""page size is too large""#, 2),
         ("400", 2),
@@ -233,7 +233,7 @@ async fn a_refusal_that_may_be_the_windows_is_no_answer_for_the_page() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
+async fn a_refused_path_is_requested_once_for_all_clients() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     let held = gate.clone();
@@ -243,15 +243,17 @@ async fn a_refusal_of_the_path_is_asked_for_once_for_all_who_wait() {
     });
     let gateway = before(&upstream, "chain.hash_zeros = 0").await;
     let list = block("ab".repeat(32));
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
         let mut client = gateway.client().await;
-        client.ask("GET", &format!("{list}{page}"), &[]).await;
-        asking.push(client);
+        client
+            .send_request("GET", &format!("{list}{page}"), &[])
+            .await;
+        pending.push(client);
     }
     gateway.until_all_is_read().await;
     gate.open();
-    for mut client in asking {
+    for mut client in pending {
         assert_eq!(client.answer("GET").await.status, 400);
     }
     assert_eq!(targets(&upstream), [format!("{list}?limit=60&offset=0")]);
@@ -283,7 +285,7 @@ async fn a_larger_window_than_the_upstream_allows_still_serves_pages() {
 }
 
 #[tokio::test]
-async fn a_window_that_is_too_large() {
+async fn a_window_that_is_too_large_to_store_is_not_used() {
     let routes = shipped_routes();
     let routes = routes.replace("upstream_page = 60", "upstream_page = 1000");
     let settings = Settings {
@@ -292,7 +294,7 @@ async fn a_window_that_is_too_large() {
     };
     let config = format!("upstream.max_body_bytes = \"100KiB\"\n{routes}");
     let ground = Ground::with(settings, &config).await;
-    // It is tried, and the page asked for itself.
+    // The window is tried, and then the page is requested.
     ground.costs(&block(840_173), 2).await;
     assert!(!is_sliceable(&ground.gateway, BLOCKS));
     ground
@@ -314,7 +316,7 @@ async fn a_404_is_an_answer() {
             (answer.status, answer.text()),
             (404, r#"{"error":"Not found"}"#)
         );
-        // It is no word of the API's about a block, so it settles nothing.
+        // It is not an answer of the API, so it decides nothing.
         assert_eq!(
             answer.must("cache-control"),
             "public, max-age=1",

@@ -1,4 +1,4 @@
-//! How settled an answer is, and for how long it is kept therefore.
+//! Finality classes, and how long a response of each is stored.
 
 use ordgate::sandbox::{Sandbox, Settings};
 
@@ -19,7 +19,7 @@ fn after_an_empty_block() -> Settings {
 }
 
 #[tokio::test]
-async fn what_is_promised_of_each_class() {
+async fn each_class_has_its_cache_control() {
     let ground = Ground::with(after_an_empty_block(), OFTEN).await;
     let tip = ground.tip();
     let empty = |answer: &str| answer.contains("\"results\":[]");
@@ -76,7 +76,7 @@ async fn what_is_promised_of_each_class() {
 }
 
 #[tokio::test]
-async fn clients_are_promised_no_more_than_a_probe_takes() {
+async fn max_age_is_at_most_the_interval_of_probes() {
     let every = "chain.tip.runes.every = \"2s\"\nchain.tip.ordinals.every = \"60s\"";
     let ground = Ground::with(Settings::default(), every).await;
     let recent = ground.same(&block(ground.tip())).await;
@@ -87,7 +87,7 @@ async fn clients_are_promised_no_more_than_a_probe_takes() {
 }
 
 #[tokio::test]
-async fn client_errors_are_remembered_for_a_second() {
+async fn client_errors_are_stored_for_a_second() {
     let token = "/ordinals/v1/brc-20/tokens/pepe".to_owned();
     for status in [400, 402, 404, 405, 406, 409, 414, 418, 422, 451] {
         let upstream = Upstream::start();
@@ -119,7 +119,7 @@ async fn client_errors_are_remembered_for_a_second() {
 }
 
 #[tokio::test]
-async fn what_is_absent_is_remembered_for_a_second() {
+async fn absent_answers_are_stored_for_a_second() {
     let ground = Ground::new().await;
     let targets = [
         block(ground.tip() + 1),
@@ -137,7 +137,7 @@ async fn what_is_absent_is_remembered_for_a_second() {
 }
 
 #[tokio::test]
-async fn what_is_absent_appears_with_its_block() {
+async fn absent_answers_end_with_the_next_block() {
     let ground = Ground::new().await;
     let next = block(ground.tip() + 1);
     ground.costs(&next, 1).await;
@@ -150,7 +150,7 @@ async fn what_is_absent_appears_with_its_block() {
 }
 
 #[tokio::test]
-async fn a_new_block_ends_what_may_have_changed_and_nothing_else() {
+async fn a_new_block_makes_stale_only_what_may_have_changed() {
     let ground = Ground::new().await;
     let deep = [block(ground.tip() - 30), block(ground.tip() - 16)];
     let open = [block(ground.tip() - 2), TICKER.to_owned()];
@@ -162,9 +162,9 @@ async fn a_new_block_ends_what_may_have_changed_and_nothing_else() {
     ground.sandbox.advance(1);
     for target in deep.iter().chain(&open) {
         // Nobody has seen it yet.
-        let before = ground.asked();
+        let before = ground.requests();
         ground.gateway.get(target).await;
-        assert_eq!(ground.asked(), before, "{target}");
+        assert_eq!(ground.requests(), before, "{target}");
     }
     ground.probe().await;
     for target in &deep {
@@ -182,7 +182,7 @@ async fn a_new_block_ends_what_may_have_changed_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn after_a_new_block_many_clients_are_one_request() {
+async fn after_a_new_block_many_clients_cause_one_request() {
     let ground = Ground::new().await;
     let targets = [block(ground.tip() - 1), TICKER.to_owned()];
     for target in &targets {
@@ -195,15 +195,15 @@ async fn after_a_new_block_many_clients_are_one_request() {
         for _ in 0..60 {
             clients.push(ground.gateway.client().await);
         }
-        let before = ground.asked();
+        let before = ground.requests();
         for client in &mut clients {
-            client.ask("GET", target, &[]).await;
+            client.send_request("GET", target, &[]).await;
         }
         for client in &mut clients {
             let answer = client.answer("GET").await;
             ground.is_truth(target, &answer);
         }
-        assert_eq!(ground.asked() - before, 1, "{target}");
+        assert_eq!(ground.requests() - before, 1, "{target}");
     }
 }
 
@@ -214,12 +214,12 @@ async fn a_clients_304_survives_a_block_that_changed_nothing() {
     let first = ground.same(&target).await;
     let tag = first.must("etag").to_owned();
     for fetched in [0, 1, 1] {
-        let before = ground.asked();
+        let before = ground.requests();
         let known = [("if-none-match", &*tag)];
         let answer = ground.gateway.request("GET", &target, &known).await;
         assert_eq!(answer.status, 304);
         assert_eq!(answer.must("etag"), tag);
-        assert_eq!(ground.asked() - before, fetched);
+        assert_eq!(ground.requests() - before, fetched);
         ground.sandbox.advance(1);
         ground.probe().await;
     }
@@ -231,7 +231,7 @@ async fn a_clients_304_survives_a_block_that_changed_nothing() {
 }
 
 #[tokio::test]
-async fn what_lies_deep_enough_becomes_final() {
+async fn an_answer_becomes_final_at_final_depth() {
     let ground = Ground::new().await;
     let target = block(ground.tip() - 2);
     for (depth, control) in [(2, "3600"), (5, "3600"), (6, "2592000, immutable")] {
@@ -248,7 +248,7 @@ async fn what_lies_deep_enough_becomes_final() {
 }
 
 #[tokio::test]
-async fn a_block_that_is_seen_again_vouches_for_those_below() {
+async fn an_unchanged_block_validates_those_below() {
     let ground = Ground::new().await;
     let below = block(ground.tip() - 3);
     let above = block(ground.tip() - 2);
@@ -288,7 +288,7 @@ async fn a_block_that_is_seen_again_vouches_for_those_below() {
 /// `age` is the time since the answer was received or shown to be unchanged, and
 /// what `/explain` says of it.
 #[tokio::test]
-async fn an_age_is_what_it_is_where_the_upstream_fails() {
+async fn age_and_ttl_are_true_if_the_upstream_fails() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, OFTEN).await;
@@ -342,7 +342,7 @@ async fn final_ends_after_its_time() {
 }
 
 #[tokio::test]
-async fn spellings_of_one_question_are_one_stored_response() {
+async fn spellings_of_one_request_share_a_stored_response() {
     let ground = Ground::new().await;
     let height = ground.tip() - 20;
     let id = &ground.sandbox.transactions_at(height)[0];
@@ -368,7 +368,7 @@ async fn spellings_of_one_question_are_one_stored_response() {
     ];
     for [first, others @ ..] in spellings {
         let own = ground.same(&first).await;
-        let before = ground.asked();
+        let before = ground.requests();
         for other in others {
             let answer = ground.gateway.get(&other).await;
             // Such as a limit with a zero before it.
@@ -382,6 +382,6 @@ async fn spellings_of_one_question_are_one_stored_response() {
             assert_eq!(head.number("content-length"), own.body.len() as u64);
             assert_eq!(head.must("etag"), own.must("etag"));
         }
-        assert_eq!(ground.asked(), before, "{first}");
+        assert_eq!(ground.requests(), before, "{first}");
     }
 }

@@ -1,5 +1,5 @@
-//! What any block may change: how long a token is served while its tip stands
-//! still, and what that costs.
+//! Class *live*: how long a token is served while its tip does not move, and how
+//! many requests that takes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -57,7 +57,7 @@ impl Scene {
         }
     }
 
-    /// A second passes, with a probe each five, and each token is asked for.
+    /// A second passes, with a probe every five, and each token is requested.
     /// Answers with how many of them are out of date.
     async fn second(&mut self) -> usize {
         self.gateway.advance(1_000);
@@ -87,7 +87,7 @@ impl Scene {
         old
     }
 
-    fn asked(&self) -> usize {
+    fn requests(&self) -> usize {
         targets(&self.upstream).len()
     }
 
@@ -101,17 +101,17 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn sixty_tokens_on_a_quiet_chain_cost_few_requests() {
+async fn sixty_tokens_without_new_blocks_need_few_requests() {
     let mut scene = Scene::new().await;
     assert_eq!(scene.ask_all().await, 0);
     scene.seconds(75).await;
     // Each once, and then one for all each half minute.
-    assert_eq!(scene.asked(), 60 + 2);
+    assert_eq!(scene.requests(), 60 + 2);
     // After twenty times as long each is fetched itself again.
     scene.seconds(524).await;
-    assert_eq!(scene.asked(), 60 + 19);
+    assert_eq!(scene.requests(), 60 + 19);
     scene.seconds(2).await;
-    assert!(scene.asked() > 60 + 19 + 50, "{}", scene.asked());
+    assert!(scene.requests() > 60 + 19 + 50, "{}", scene.requests());
 }
 
 #[tokio::test]
@@ -119,25 +119,25 @@ async fn after_a_new_tip_each_token_is_fetched_twice() {
     let mut scene = Scene::new().await;
     scene.ask_all().await;
     scene.seconds(4).await;
-    let asked = scene.asked();
+    let asked = scene.requests();
     scene.new_tip().await;
     scene.seconds(29).await;
-    assert_eq!(scene.asked() - asked, 60);
+    assert_eq!(scene.requests() - asked, 60);
     // The indexer writes its tokens only now.
     scene.state.iter().for_each(|state| state.store(1, SeqCst));
     assert_eq!(scene.seconds(4).await.last(), Some(&0));
-    assert_eq!(scene.asked() - asked, 120);
+    assert_eq!(scene.requests() - asked, 120);
     // From then on one stands for all.
     scene.seconds(60).await;
-    assert_eq!(scene.asked() - asked, 122);
+    assert_eq!(scene.requests() - asked, 122);
 }
 
 #[tokio::test]
-async fn tokens_that_change_without_a_new_tip() {
+async fn a_token_that_changes_without_a_new_tip_is_noticed() {
     let mut scene = Scene::new().await;
     scene.ask_all().await;
     scene.seconds(40).await;
-    assert_eq!(scene.asked(), 61);
+    assert_eq!(scene.requests(), 61);
     scene.state.iter().for_each(|state| state.store(1, SeqCst));
     let old = scene.seconds(40).await;
     let found = old.iter().position(|old| *old == 0).unwrap();
@@ -149,31 +149,31 @@ async fn tokens_that_change_without_a_new_tip() {
     assert_eq!(old.last(), Some(&0), "{old:?}");
 }
 
-/// No more is asked than if each were fetched each half minute.
+/// There are no more requests than if each were fetched every half minute.
 #[tokio::test]
-async fn a_token_that_goes_on_changing_costs_no_more_than_before() {
+async fn a_token_that_keeps_changing_is_fetched_as_often_as_before() {
     let mut scene = Scene::new().await;
     scene.ask_all().await;
     for second in 0..120 {
         scene.state[0].store(second, SeqCst);
         scene.second().await;
     }
-    assert!(scene.asked() <= 60 * 5, "{}", scene.asked());
+    assert!(scene.requests() <= 60 * 5, "{}", scene.requests());
 }
 
-/// A token that is gone has changed.
+/// A token that disappears has changed.
 #[tokio::test]
-async fn a_token_that_is_not_found_any_more() {
+async fn a_token_that_disappears_is_noticed() {
     let mut scene = Scene::new().await;
     scene.ask_all().await;
     scene.seconds(29).await;
-    let asked = scene.asked();
+    let asked = scene.requests();
     scene.upstream.once(&path(0), Reply::status(404, "{}"));
     scene.seconds(1).await;
     assert!(
-        scene.asked() > asked + 59,
+        scene.requests() > asked + 59,
         "it has changed: {}",
-        scene.asked()
+        scene.requests()
     );
     assert_eq!(scene.gateway.get(&path(7)).await.status, 200);
 }

@@ -1,4 +1,4 @@
-//! What is fetched before it is asked for.
+//! Prefetching.
 
 use ordgate::sandbox::Settings;
 
@@ -9,7 +9,7 @@ const TICKER: &str = "/ordinals/v1/brc-20/tokens/pepe";
 const LARGE: u32 = 840_173;
 
 #[tokio::test]
-async fn off_nothing_is() {
+async fn without_look_ahead_nothing_is_prefetched() {
     let ground = Ground::new().await;
     ground
         .costs(&format!("{}?limit=60&offset=0", block(LARGE)), 1)
@@ -21,14 +21,14 @@ async fn off_nothing_is() {
     for _ in 0..100 {
         ground.costs(TICKER, 0).await;
     }
-    let before = ground.asked();
+    let before = ground.requests();
     ground.sandbox.advance(1);
     ground.probe().await;
     assert!(fetched(&ground));
-    assert_eq!(ground.asked(), before);
+    assert_eq!(ground.requests(), before);
 }
 
-/// Whether nobody fetches anything.
+/// Whether nothing is being fetched.
 fn fetched(ground: &Ground) -> bool {
     ground.gateway.fetching() == 0
 }
@@ -40,15 +40,15 @@ async fn the_next_window_is_fetched_ahead_for_a_client_that_pages() {
     // One page alone does not count as paging.
     ground.costs(&page(0), 1).await;
     until("it is quiet", || fetched(&ground)).await;
-    assert_eq!(ground.asked(), 1);
+    assert_eq!(ground.requests(), 1);
     ground.same(&page(60)).await;
-    until("the next window", || ground.asked() == 3).await;
+    until("the next window", || ground.requests() == 3).await;
     until("it is there", || fetched(&ground)).await;
     ground.costs(&page(120), 0).await;
 }
 
 #[tokio::test]
-async fn what_was_hot_when_a_block_comes() {
+async fn the_most_used_answers_are_refreshed_after_a_new_block() {
     let ground = Ground::with(Settings::default(), "chain.look_ahead.refresh = 1").await;
     let cold = "/ordinals/v1/brc-20/tokens/rats";
     ground.costs(cold, 1).await;
@@ -60,7 +60,7 @@ async fn what_was_hot_when_a_block_comes() {
     }
     ground.sandbox.advance(1);
     ground.probe().await;
-    until("it is fetched", || ground.asked() == 3).await;
+    until("it is fetched", || ground.requests() == 3).await;
     until("it is there", || fetched(&ground)).await;
     ground.costs(TICKER, 0).await;
     ground.costs(cold, 1).await;

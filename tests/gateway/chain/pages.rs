@@ -1,5 +1,4 @@
-//! Pages that are cut from windows: what they say is what the upstream would
-//! have said, and most of them cost nothing.
+//! Pages that are cut from windows equal the upstream's, and most need no request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -54,9 +53,9 @@ async fn every_page_is_the_upstreams_own() {
             for limit in [1, 2, 6, 7, 8, 20, 59, 60] {
                 for offset in [0, 1, 6, 7, 13, 20, 53, 59, 60, 61, 119, 120, total - 1] {
                     let page = format!("{path}?limit={limit}&offset={offset}");
-                    let before = ground.asked();
+                    let before = ground.requests();
                     let answer = ground.same(&page).await;
-                    let cost = ground.asked() - before;
+                    let cost = ground.requests() - before;
                     assert_eq!(answer.status, 200, "{page}");
                     // At the least one window has to be seen; what lies past
                     // the end of a list that is known is not asked for.
@@ -103,7 +102,7 @@ async fn pages_of_one_operation_are_cut_from_its_windows() {
 }
 
 #[tokio::test]
-async fn past_the_end_of_a_list_that_is_known_costs_nothing() {
+async fn a_page_past_the_end_of_a_known_list_is_a_hit() {
     let ground = Ground::new().await;
     for height in [LARGE + 4, LARGE] {
         let path = block(height);
@@ -141,9 +140,9 @@ async fn two_windows_are_fetched_at_once() {
     let page = format!("{}?limit=60&offset=100", block(LARGE));
     let mut clients = [gateway.client().await, gateway.client().await];
     for client in &mut clients {
-        client.ask("GET", &page, &[]).await;
+        client.send_request("GET", &page, &[]).await;
     }
-    // Neither is answered until both are asked.
+    // Neither is answered until both are requested.
     until("both are asked", || targets(&upstream).len() == 2).await;
     let mut asked = targets(&upstream);
     asked.sort();
@@ -160,22 +159,22 @@ async fn two_windows_are_fetched_at_once() {
 }
 
 #[tokio::test]
-async fn pages_that_share_a_window_wait_for_it_together() {
+async fn pages_that_share_a_window_share_its_fetch() {
     let sandbox = Sandbox::new(Settings::default());
     let (upstream, gate) = (acting(&sandbox), Gate::new());
     let gateway = before(&upstream, "").await;
     let window = format!("{}?limit=60&offset=0", block(LARGE));
     upstream.once(&window, reply(&sandbox, &window).behind(&gate));
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for offset in 0..30 {
         let page = format!("{}?limit=5&offset={offset}", block(LARGE));
         let mut client = gateway.client().await;
-        client.ask("GET", &page, &[]).await;
-        asking.push((page, client));
+        client.send_request("GET", &page, &[]).await;
+        pending.push((page, client));
     }
     gateway.until_all_is_read().await;
     gate.open();
-    for (page, mut client) in asking {
+    for (page, mut client) in pending {
         let truth = sandbox.answer(&Method::GET, &page, &HeaderMap::new());
         assert!(client.answer("GET").await.body == truth.body, "{page}");
     }
@@ -183,7 +182,7 @@ async fn pages_that_share_a_window_wait_for_it_together() {
 }
 
 #[tokio::test]
-async fn windows_of_two_moments_are_fetched_anew() {
+async fn windows_of_different_moments_are_fetched_again() {
     let sandbox = Sandbox::new(Settings {
         blocks: 174,
         ..Settings::default()
@@ -209,7 +208,7 @@ async fn windows_of_two_moments_are_fetched_anew() {
 }
 
 #[tokio::test]
-async fn windows_that_never_agree_are_given_up_for_the_page() {
+async fn if_windows_never_agree_the_page_itself_is_fetched() {
     // A list that grows with each request, and is of no block.
     let upstream = crate::support::Upstream::start();
     let grown = Arc::new(AtomicU32::new(100));
@@ -248,7 +247,7 @@ async fn windows_that_never_agree_are_given_up_for_the_page() {
     let json = answer.json();
     assert_eq!(json["results"][0], 30);
     assert_eq!(json["results"][59], 89);
-    // Twice anew, and then the page itself.
+    // Two further attempts, and then the page itself.
     assert_eq!(targets(&upstream).last(), Some(&page));
     assert_eq!(targets(&upstream).len(), 7);
 }
@@ -264,13 +263,13 @@ async fn an_error_in_one_of_two_windows_keeps_the_other() {
     let error = ground.gateway.get(&page).await;
     assert_eq!(error.status, 502);
     error.problem();
-    // The window that is there is kept, and the other is asked for again.
+    // The stored window is kept, and the other is requested again.
     ground.costs(&page, 1).await;
     ground.costs(&page, 0).await;
 }
 
 #[tokio::test]
-async fn a_window_that_is_lost_leaves_the_stale_page() {
+async fn the_stale_page_is_served_if_a_window_fails() {
     let ground = Ground::with(
         Settings {
             blocks: 174,
@@ -299,7 +298,7 @@ async fn a_window_that_is_lost_leaves_the_stale_page() {
 }
 
 #[tokio::test]
-async fn a_head_is_cut_as_well() {
+async fn a_head_request_is_answered_from_windows() {
     let ground = Ground::new().await;
     let page = format!("{}?limit=60&offset=30", block(LARGE));
     let head = ground.gateway.request("HEAD", &page, &[]).await;
@@ -307,14 +306,14 @@ async fn a_head_is_cut_as_well() {
         head.number("content-length"),
         ground.truth(&page).body.len() as u64
     );
-    assert_eq!(ground.asked(), 2);
+    assert_eq!(ground.requests(), 2);
     let get = ground.costs(&page, 0).await;
     assert_eq!(get.must("etag"), head.must("etag"));
 }
 
 #[tokio::test]
 async fn the_envelope_is_the_upstreams() {
-    // Its members stand in another order, with blanks between.
+    // Its members have another order, and blanks between them.
     let upstream = crate::support::Upstream::start();
     upstream.usually(|seen| match super::for_status(seen) {
         true => Reply::json(r#"{"block_height":7}"#),

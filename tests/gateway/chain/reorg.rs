@@ -1,5 +1,4 @@
-//! Reorgs: however one is seen, nothing of what it undid is answered with
-//! again.
+//! Reorgs: whatever shows one, orphaned answers are not served again.
 
 mod deep;
 mod under_way;
@@ -81,7 +80,7 @@ async fn another_hash_at_the_height_of_the_tip_is_a_reorg() {
 
 #[tokio::test]
 async fn a_body_that_names_another_hash_is_a_reorg() {
-    // Without tags only bodies can tell.
+    // Without tags only bodies show it.
     let sandbox = Sandbox::new(Settings::default());
     let upstream = Upstream::start();
     let own = sandbox.clone();
@@ -97,7 +96,7 @@ async fn a_body_that_names_another_hash_is_a_reorg() {
     sandbox.reorg(3);
     probe_all(&gateway).await;
     assert_eq!(tip_of(&gateway, RUNES).reorgs, 0, "its height is the same");
-    // A transaction that nobody has asked for names the block that took over.
+    // A transaction that has not been requested names the new block.
     let known = |id: &String| old.iter().any(|path| path.contains(&**id));
     let all = sandbox.transactions_at(tip - 2);
     let other = all.iter().find(|id| !known(id)).unwrap();
@@ -119,12 +118,12 @@ async fn a_body_that_names_another_hash_is_a_reorg() {
 }
 
 #[tokio::test]
-async fn what_had_items_and_has_none_was_undone() {
+async fn a_block_that_becomes_empty_is_a_reorg() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = Upstream::start();
     let own = sandbox.clone();
     upstream.usually(move |seen| match super::for_status(seen) {
-        // It lags, and goes on saying what it has said.
+        // It lags, and keeps reporting the old tip.
         true => Reply::json(r#"{"status":"ready","block_height":840199}"#),
         false => retagged(&own, &seen.target(), None),
     });
@@ -145,7 +144,7 @@ async fn what_had_items_and_has_none_was_undone() {
 }
 
 #[tokio::test]
-async fn orphans_do_not_come_back_in_an_outage() {
+async fn orphans_are_not_served_in_an_outage() {
     let ground = Ground::with(Settings::default(), "upstream.queue_timeout = \"20ms\"").await;
     let tip = ground.tip();
     let orphan = ground.sandbox.hash_at(tip).unwrap();
@@ -176,7 +175,7 @@ async fn orphans_do_not_come_back_in_an_outage() {
 }
 
 #[tokio::test]
-async fn an_emptiness_that_counted_as_final_goes_as_well() {
+async fn a_reorg_purges_final_empty_lists() {
     let ground = Ground::with(
         Settings {
             blocks: 200,
@@ -245,26 +244,26 @@ async fn answers_are_true_after_any_history() {
 
 /// A status that never says that anything happened.
 #[tokio::test]
-async fn a_reorg_that_only_tags_show_is_seen() {
+async fn a_reorg_shown_only_by_tags_is_detected() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;
     let tip = sandbox.tip().height;
     let path = block(tip - 1);
     gateway.get(&path).await;
-    let told = Arc::new(AtomicBool::new(false));
-    let (own, is_told) = (sandbox.clone(), told.clone());
+    let requested = Arc::new(AtomicBool::new(false));
+    let (own, is_requested) = (sandbox.clone(), requested.clone());
     upstream.usually(move |seen| {
         if super::for_status(seen) {
-            is_told.store(true, SeqCst);
+            is_requested.store(true, SeqCst);
         }
         reply(&own, &seen.target())
     });
     sandbox.reorg(2);
-    // An old block's answer has the new tip's tag, and that has the tip asked
-    // for out of turn, though it is not due for an hour.
+    // An old block's answer has the new tip's tag, which triggers a probe,
+    // although the next is due in an hour.
     gateway.get(&block(tip - 60)).await;
-    until("the tip is asked for", || told.load(SeqCst)).await;
+    until("the tip is asked for", || requested.load(SeqCst)).await;
     until("the reorg is seen", || tip_of(&gateway, RUNES).reorgs == 1).await;
     let truth = sandbox.answer(&http::Method::GET, &path, &http::HeaderMap::new());
     assert!(gateway.get(&path).await.body == truth.body);

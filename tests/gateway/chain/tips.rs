@@ -1,4 +1,4 @@
-//! How the tip is learned, and what counts where it is not.
+//! How the tip is found, and what applies while it is unknown.
 
 mod outages;
 
@@ -35,7 +35,7 @@ fn broken_status(sandbox: &Sandbox, wrong: Reply) -> (Upstream, Arc<AtomicBool>)
 }
 
 #[tokio::test]
-async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
+async fn an_answer_with_the_tips_hash_counts_as_a_probe() {
     let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
     let sandbox = sandbox();
     let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
@@ -54,7 +54,7 @@ async fn an_answer_that_bears_the_tips_hash_is_as_good_as_a_status() {
         gateway.get(&recent).await;
         assert_eq!(targets(&upstream).len(), asked);
     }
-    // The tag of a new tip confirms nothing, but tells of it.
+    // A new tip's tag confirms nothing, but shows the new tip.
     sandbox.advance(1);
     gateway.advance(9_000);
     gateway.get(&block(tip - 40)).await;
@@ -73,7 +73,7 @@ async fn a_token_that_changes_ahead_of_the_tip_shows_within_its_bound() {
     ground.sandbox.tokens_ahead();
     assert_ne!(ground.truth(TICKER).body, old.body);
     for _ in 0..3 {
-        // The tip is asked and is as it was: that proves nothing.
+        // The tip is probed and unchanged: that proves nothing.
         ground.gateway.advance(9_999);
         ground.probe().await;
         assert_eq!(ground.gateway.get(TICKER).await.body, old.body);
@@ -84,7 +84,7 @@ async fn a_token_that_changes_ahead_of_the_tip_shows_within_its_bound() {
 }
 
 #[tokio::test]
-async fn the_upstream_is_never_asked_whether_anything_changed() {
+async fn mode_chain_never_sends_a_validator() {
     let sandbox = sandbox();
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;
@@ -133,7 +133,7 @@ async fn an_equal_tag_is_no_proof_of_an_equal_body() {
 }
 
 #[tokio::test]
-async fn tags_of_resources_are_no_sign_of_the_tip() {
+async fn tags_of_resources_do_not_change_the_tip() {
     let sandbox = sandbox();
     let upstream = Upstream::start();
     let own = sandbox.clone();
@@ -175,7 +175,7 @@ async fn tags_of_resources_are_no_sign_of_the_tip() {
 }
 
 #[tokio::test]
-async fn a_status_whose_tag_is_not_that_of_answers_is_seen_through() {
+async fn a_status_whose_tag_differs_from_that_of_answers_is_not_trusted() {
     // Such as one that a cache before the upstream holds for a while: at first
     // the tags agree, then they do not, though nothing has changed.
     let sandbox = sandbox();
@@ -215,7 +215,7 @@ async fn a_status_whose_tag_is_not_that_of_answers_is_seen_through() {
 }
 
 #[tokio::test]
-async fn without_tags_heights_tell() {
+async fn without_tags_heights_show_a_new_tip() {
     let sandbox = sandbox();
     let upstream = Upstream::start();
     let own = sandbox.clone();
@@ -239,13 +239,13 @@ async fn without_tags_heights_tell() {
 }
 
 #[tokio::test]
-async fn a_new_tip_is_seen_in_passing() {
+async fn an_answer_can_show_a_new_tip() {
     let ground = Ground::new().await;
     let warm = block(ground.tip() - 1);
     ground.costs(&warm, 1).await;
     ground.costs(TICKER, 1).await;
     ground.sandbox.advance(1);
-    // Anything else that is asked brings its tag.
+    // Any other answer brings its tag.
     ground.costs(&block(ground.tip() - 40), 1).await;
     ground.costs(&warm, 1).await;
     ground.costs(&warm, 0).await;
@@ -278,7 +278,7 @@ async fn an_index_that_fills_is_noticed() {
 /// Two servers of one upstream, of which one is a block behind: each answer of
 /// the other is a hint, and half of the budget once went to following them.
 #[tokio::test]
-async fn servers_that_are_not_at_one_do_not_cost_the_budget() {
+async fn servers_that_disagree_do_not_spend_the_budget() {
     let (ahead, behind) = (sandbox(), sandbox());
     ahead.advance(1);
     let upstream = Upstream::start();

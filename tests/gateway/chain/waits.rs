@@ -1,4 +1,4 @@
-//! Fetches that need each other: none waits for one that waits for it.
+//! Fetches that depend on one another never deadlock.
 
 use ordgate::sandbox::{Sandbox, Settings};
 
@@ -37,16 +37,16 @@ async fn pages_of_one_window_in_any_order_after_a_new_block() {
         let (held, own) = (gate.clone(), sandbox.clone());
         upstream.usually(move |seen| reply(&own, &seen.target()).behind(&held));
         let fetches = || gateway.fetching();
-        let mut asking = Vec::new();
+        let mut pending = Vec::new();
         for page in &pages {
             let (mut client, before) = (gateway.client().await, fetches());
-            client.ask("GET", page, &[]).await;
+            client.send_request("GET", page, &[]).await;
             until("it waits", || fetches() > before).await;
-            asking.push(client);
+            pending.push(client);
         }
         gate.open();
         let mut answers = Vec::new();
-        for mut client in asking {
+        for mut client in pending {
             answers.push(client.answer("GET").await);
         }
         for (page, answer) in pages.iter().zip(answers) {

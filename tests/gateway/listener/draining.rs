@@ -19,11 +19,12 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
     let mut kept = gateway.client().await;
     let mut client = gateway.client().await;
-    client.ask("GET", "/x", &[]).await;
+    client.send_request("GET", "/x", &[]).await;
     let begun = client.some(20).await;
     assert_eq!(kept.get("/").await.status, 200);
     gateway.server().drain();
-    // One that asks for nothing ends with its last call, so that has passed.
+    // An idle connection is closed after the accept queue is empty, so that has
+    // happened.
     kept.rest().await;
     gate.open();
     is_whole(&[begun, client.rest().await].concat());
@@ -33,7 +34,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
 /// that had begun, a request that a kept connection sends just then, and what
 /// the kernel has let in.
 #[tokio::test]
-async fn draining_answers_what_was_on_its_way() {
+async fn draining_answers_requests_under_way() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.drain_timeout = \"10s\"")
@@ -47,8 +48,8 @@ async fn draining_answers_what_was_on_its_way() {
     let mut silent = gateway.client().await;
     until("all are let in", || gateway.connections() == 3).await;
     gateway.server().drain();
-    kept.ask("GET", TOKEN, &[]).await;
-    silent.ask("GET", TOKEN, &[]).await;
+    kept.send_request("GET", TOKEN, &[]).await;
+    silent.send_request("GET", TOKEN, &[]).await;
     begun.send(last).await;
     for mut client in [kept, silent, begun] {
         let answer = client.answer("GET").await;
@@ -70,7 +71,7 @@ async fn draining_answers_connections_in_the_accept_queue() {
         let mut clients = Vec::new();
         for _ in 0..3 {
             let mut client = gateway.client().await;
-            client.ask("GET", "/openapi.json", &[]).await;
+            client.send_request("GET", "/openapi.json", &[]).await;
             clients.push(client);
         }
         gateway.server().drain();
@@ -82,7 +83,7 @@ async fn draining_answers_connections_in_the_accept_queue() {
 }
 
 #[tokio::test]
-async fn draining_ends_connections_that_ask_for_nothing() {
+async fn draining_closes_idle_connections() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("server.drain_timeout = \"10s\"")

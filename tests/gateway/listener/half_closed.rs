@@ -10,7 +10,7 @@ async fn a_half_closed_client_still_gets_its_answer() {
     let gateway = Gateway::before(&upstream);
     for _miss_then_hit in 0..2 {
         let mut client = gateway.client().await;
-        client.ask("GET", TOKEN, &[]).await;
+        client.send_request("GET", TOKEN, &[]).await;
         client.finish().await;
         assert_eq!(client.answer("GET").await.status, 200);
         assert_eq!(client.rest().await, b"");
@@ -29,7 +29,7 @@ async fn a_half_closed_connection_ends_once_it_is_answered() {
         let gate = Gate::new();
         upstream.always(Reply::json("{}").behind(&gate));
         let mut client = gateway.client().await;
-        client.ask("GET", TOKEN, &[]).await;
+        client.send_request("GET", TOKEN, &[]).await;
         client.finish().await;
         gate.open();
         assert_eq!(client.answer("GET").await.status, 200);
@@ -49,7 +49,7 @@ async fn a_half_closed_client_may_read_slowly() {
         .start();
     for _miss_then_hit in 0..2 {
         let mut client = Client::connect_narrow(gateway.public).await;
-        client.ask("GET", TOKEN, &[]).await;
+        client.send_request("GET", TOKEN, &[]).await;
         client.finish().await;
         let answer = client.try_answer("GET").await;
         let answer = answer.expect("the answer breaks off");
@@ -75,7 +75,7 @@ async fn a_half_closed_client_gets_the_rest_of_an_answer() {
     let gate = Gate::new();
     upstream.always(Reply::raw(HALF).then(&gate, "half"));
     let mut client = gateway.client().await;
-    client.ask("GET", "/x", &[]).await;
+    client.send_request("GET", "/x", &[]).await;
     client.finish().await;
     let begun = client.some(20).await;
     gate.open();
@@ -88,22 +88,22 @@ async fn a_client_that_has_gone_frees_its_connection() {
     upstream.always(Reply::nothing().hang());
     let gateway = Gateway::before(&upstream);
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
-    upstream.asked(1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(1).await;
     drop(client);
     until("its connection ends", || gateway.connections() == 0).await;
     assert_eq!(gateway.fetching(), 1, "the fetch goes on");
 }
 
 #[tokio::test]
-async fn clients_that_vanish_leave_no_connection_open() {
+async fn vanished_clients_leave_no_connection_open() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for number in 0..20 {
         let mut client = gateway.client().await;
         match number % 3 {
             0 => client.send("GET /").await,
-            1 => client.ask("GET", &token(number), &[]).await,
+            1 => client.send_request("GET", &token(number), &[]).await,
             _ => {}
         }
         drop(client);

@@ -7,7 +7,7 @@ use crate::support::{BLOCK, Gate, Gateway, Reply, Setup, TOKEN, Upstream};
 const REST: &str = "host: a\r\n\r\n";
 
 #[tokio::test]
-async fn what_can_be_read_in_two_ways_is_refused() {
+async fn ambiguous_requests_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let smuggled = format!("GET {TOKEN} HTTP/1.1\r\n{REST}");
@@ -354,8 +354,8 @@ async fn a_bad_request_waits_for_a_good_one_before_it() {
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
-    upstream.asked(1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(1).await;
     client.send("GET / HTTP/1.1\nhost: a\r\n\r\n").await;
     // The time of three others to be closed for idleness passes.
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use super::file;
 use crate::support::{Client, Process};
 
 #[test]
-fn a_bad_file_is_told_with_all_its_places() {
+fn a_bad_file_is_reported_with_every_problem() {
     let (_held, path) = file("[server]\nlisten = 8080\nwokers = 3\n[limit]\nburst = 0\n");
     for command in ["check", "serve"] {
         let left = Process::run(&[command, "--config", &path], &[]);
@@ -40,7 +40,7 @@ fn a_bad_file_is_told_with_all_its_places() {
 }
 
 #[test]
-fn other_mistakes_are_told() {
+fn other_mistakes_are_reported() {
     for (arguments, word) in [
         (&["serve"][..], "--upstream"),
         (&["serve", "--config", "/no/such/file"], "/no/such/file"),
@@ -86,7 +86,7 @@ fn other_mistakes_are_told() {
 }
 
 #[test]
-fn what_is_not_to_be_logged_is_told() {
+fn a_bad_log_filter_is_reported() {
     for bad in ["loud", "info,loud", "ordgate=loud"] {
         let left = Process::run(&["serve", "--sandbox"], &[("ORDGATE_LOG", bad)]);
         assert_eq!(left.code(), Some(2), "{}", left.errors);
@@ -145,7 +145,7 @@ fn a_file_of_secrets_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_told() {
+fn a_port_in_use_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for flag in ["--listen", "--admin"] {
@@ -166,8 +166,8 @@ fn a_port_in_use_is_told() {
 }
 
 #[test]
-fn an_address_of_another_machine_is_told() {
-    // Of the range for documentation (RFC 5737): nobody's.
+fn an_address_of_another_machine_is_reported() {
+    // From the range for documentation (RFC 5737).
     let arguments = ["serve", "--sandbox", "--listen", "192.0.2.1:8080"];
     let left = Process::run(&arguments, &[]);
     assert_eq!(left.code(), Some(2), "{}", left.errors);
@@ -205,6 +205,14 @@ fn what_check_prints_is_a_configuration_without_secrets() {
             .unwrap();
         assert!(left.out.ends_with(&again), "{}", left.out);
     }
+    // With the documentation of each key.
+    let all = Process::run(&["check", "--all", "--config", &path], &variables);
+    assert_eq!(all.code(), Some(0), "{}", all.errors);
+    assert!(!all.out.contains("s3cret"), "{}", all.out);
+    assert!(
+        all.out
+            .contains("# The most requests that a client may send at once")
+    );
     let left = Process::run(&["check", "--config", &path], &variables);
     assert!(
         left.out.contains("# API keys: 2 [redacted]"),
@@ -265,7 +273,7 @@ fn check_refuses_what_serve_refuses() {
             &none,
             Some("upstreams.runes.api_keys_file /no/such/file"),
         ),
-        // A sandbox is asked in place of them.
+        // A sandbox is used in place of them.
         (vec!["--sandbox", config, &*remote], &key, None),
         (vec!["--sandbox", config, &*named], &own, None),
         (vec!["--sandbox"], &none, None),

@@ -6,7 +6,7 @@ use super::file;
 use crate::support::{BLOCK, Client, Gate, Process, ROUTES, Reply, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn sighup_ends_nothing() {
+async fn sighup_does_not_end_the_process() {
     let (process, public, admin) = Process::serve(&["--sandbox"], &[]);
     for times in 1..=2 {
         process.signal(Signal::HUP);
@@ -25,7 +25,7 @@ async fn sighup_ends_nothing() {
 }
 
 #[tokio::test]
-async fn sigterm_lets_what_is_under_way_finish() {
+async fn sigterm_lets_requests_under_way_finish() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
@@ -35,8 +35,8 @@ async fn sigterm_lets_what_is_under_way_finish() {
     assert_eq!(idle.get(&token(1)).await.status, 200);
     let mut silent = Client::connect(public).await;
     let mut slow = Client::connect(public).await;
-    slow.ask("GET", TOKEN, &[]).await;
-    upstream.asked(2).await;
+    slow.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(2).await;
 
     process.signal(Signal::TERM);
     assert_eq!(idle.rest().await, b"", "idle connections are closed");
@@ -65,8 +65,8 @@ async fn draining_has_an_end() {
     let (_held, path) = file(&format!("[server]\ndrain_timeout = \"100ms\"\n{ROUTES}"));
     let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
     let mut slow = Client::connect(public).await;
-    slow.ask("GET", BLOCK, &[]).await;
-    upstream.asked(1).await;
+    slow.send_request("GET", BLOCK, &[]).await;
+    upstream.until_requests(1).await;
     process.signal(Signal::TERM);
     let left = process.wait();
     assert_eq!(left.code(), Some(0), "{}", left.errors);
@@ -75,15 +75,15 @@ async fn draining_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_second_sigint_means_now() {
+async fn a_second_sigint_ends_it_at_once() {
     for (first, second) in [(Signal::INT, Signal::INT), (Signal::TERM, Signal::INT)] {
         let upstream = Upstream::start();
         upstream.always(Reply::nothing().hang());
         let (_held, path) = file(ROUTES);
         let (process, public, _) = Process::before(&upstream, &["--config", &path], &[]);
         let mut slow = Client::connect(public).await;
-        slow.ask("GET", TOKEN, &[]).await;
-        upstream.asked(1).await;
+        slow.send_request("GET", TOKEN, &[]).await;
+        upstream.until_requests(1).await;
         process.signal(first);
         until("it drains", || process.errors().contains("draining")).await;
         process.signal(second);

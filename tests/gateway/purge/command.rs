@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::support::{BLOCK, Client, Process, TOKEN, Upstream};
 
 #[tokio::test]
-async fn the_command_purges_and_says_what() {
+async fn the_command_purges_and_prints_what() {
     let upstream = Upstream::start();
     let mut secret = tempfile::NamedTempFile::new().unwrap();
     secret.write_all(b"a-token\n").unwrap();
@@ -35,8 +35,8 @@ async fn the_command_purges_and_says_what() {
         let arguments = [&["purge", "--admin", &admin], arguments].concat();
         let left = Process::run(&arguments, variables);
         assert_eq!(left.code(), Some(0), "{}", left.errors);
-        let said: Value = serde_json::from_str(&left.out).unwrap();
-        assert!(said["purged"][0]["means"].is_array(), "{said}");
+        let report: Value = serde_json::from_str(&left.out).unwrap();
+        assert!(report["purged"][0]["means"].is_array(), "{report}");
         assert!(!hit(&mut client).await, "{arguments:?}");
     }
     client.get(TOKEN).await;

@@ -70,7 +70,7 @@ const RESPECT: &str = r#"
 "#;
 
 #[tokio::test]
-async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
+async fn an_answer_requested_before_a_purge_is_neither_served_nor_stored() {
     let window = "/runes/v1/blocks/840000/activity?limit=60&offset=0";
     let tx = "0b".repeat(32);
     let hash = hash();
@@ -106,7 +106,7 @@ async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
             window,
             "tag=height:840000".to_owned(),
         ),
-        // What is on its way is told by what it says.
+        // An answer under way is identified by its body.
         (
             |u| Setup::before(u).chain(),
             BLOCK,
@@ -149,27 +149,30 @@ async fn what_was_asked_for_before_is_neither_answered_with_nor_stored() {
         upstream.once(asked, old.behind(&gate));
         let gateway = setup(&upstream).manual().start();
         let mut early = gateway.client().await;
-        early.ask("GET", url, &[]).await;
+        early.send_request("GET", url, &[]).await;
         until("it is asked", || {
             upstream.targets().iter().any(|t| t == asked)
         })
         .await;
         text(&gateway.purge(&query).await);
         let mut late = gateway.client().await;
-        late.ask("GET", url, &[]).await;
+        late.send_request("GET", url, &[]).await;
         gate.open();
-        // Who has asked before may get what there was before.
+        // Earlier requests may get earlier answers.
         assert_eq!(early.answer("GET").await.status, 200, "{query}");
         assert!(number(&late.answer("GET").await) > 0, "{query}");
         let hit = gateway.get(url).await;
         assert!(number(&hit) > 0, "{query}");
-        let said = hit.must("cache-status");
-        assert!(said.starts_with("ordgate; hit"), "{query}: {said}");
+        let cache_status = hit.must("cache-status");
+        assert!(
+            cache_status.starts_with("ordgate; hit"),
+            "{query}: {cache_status}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge() {
+async fn clients_after_a_purge_do_not_share_an_earlier_fetch() {
     let upstream = Upstream::start();
     numbered(&upstream, |target, number| body(target, number + 1));
     let window = |offset| format!("/runes/v1/blocks/840000/activity?limit=60&offset={offset}");
@@ -180,14 +183,14 @@ async fn a_leader_that_has_its_answer_hands_it_to_nobody_who_comes_after_a_purge
     let gateway = Setup::before(&upstream).chain().manual().start();
     let page = format!("{BLOCK}?limit=5&offset=58");
     let mut early = gateway.client().await;
-    early.ask("GET", &page, &[]).await;
+    early.send_request("GET", &page, &[]).await;
     until("both are asked, and one has come", || {
         gateway.entries() == 1 && upstream.targets().contains(&window(60))
     })
     .await;
     text(&gateway.purge(&format!("url={BLOCK}")).await);
     let mut late = gateway.client().await;
-    late.ask("GET", &page, &[]).await;
+    late.send_request("GET", &page, &[]).await;
     gateway.until_all_is_read().await;
     gate.open();
     early.answer("GET").await;
@@ -203,11 +206,11 @@ async fn under_load_no_answer_is_older_than_a_purge() {
         let setup = if chain { setup.chain() } else { setup };
         let gateway = Arc::new(setup.start());
         let over = Arc::new(AtomicBool::new(false));
-        let mut asking = Vec::new();
+        let mut pending = Vec::new();
         for client in 0..6 {
             let (gateway, over) = (gateway.clone(), over.clone());
             let url = if client % 2 == 0 { TOKEN } else { BLOCK };
-            asking.push(tokio::spawn(async move {
+            pending.push(tokio::spawn(async move {
                 let mut client = gateway.client().await;
                 while !over.load(SeqCst) {
                     number(&client.get(url).await);
@@ -229,7 +232,7 @@ async fn under_load_no_answer_is_older_than_a_purge() {
             }
         }
         over.store(true, SeqCst);
-        for client in asking {
+        for client in pending {
             client.await.unwrap();
         }
     }

@@ -4,7 +4,7 @@ use super::post;
 use crate::support::{Client, Gateway, Setup, Upstream};
 
 #[tokio::test]
-async fn what_cannot_be_understood_purges_nothing() {
+async fn an_invalid_purge_purges_nothing() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).chain().start();
     let many = "tag=height:1&".repeat(101);
@@ -102,7 +102,7 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn no_page_in_a_browser_can_purge() {
+async fn a_page_in_a_browser_cannot_purge() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let own = format!("http://{}", gateway.admin);

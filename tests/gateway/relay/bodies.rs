@@ -25,7 +25,9 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
     for (at, method) in METHODS.into_iter().enumerate() {
-        client.ask(method, "/v", &[("content-length", "5")]).await;
+        client
+            .send_request(method, "/v", &[("content-length", "5")])
+            .await;
         client.send("hello").await;
         assert_eq!(client.answer(method).await.status, 200, "{method}");
         let seen = &upstream.seen()[3 * at];
@@ -37,7 +39,7 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
         assert_eq!(seen.field("transfer-encoding"), None);
 
         let chunked = [("transfer-encoding", "chunked")];
-        client.ask(method, "/v", &chunked).await;
+        client.send_request(method, "/v", &chunked).await;
         client.send("3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n").await;
         assert_eq!(client.answer(method).await.status, 200, "{method}");
         let seen = &upstream.seen()[3 * at + 1];
@@ -48,7 +50,7 @@ async fn bodies_go_up_with_their_length_or_in_chunks() {
         assert_eq!(seen.field("content-length").as_deref(), Some("5"));
         assert_eq!(seen.field("transfer-encoding"), None);
 
-        client.ask(method, "/v", &chunked).await;
+        client.send_request(method, "/v", &chunked).await;
         client.send(format!("186a0\r\n{long}\r\n0\r\n\r\n")).await;
         assert_eq!(client.answer(method).await.status, 200, "{method}");
         let seen = &upstream.seen()[3 * at + 2];
@@ -80,12 +82,12 @@ async fn a_request_without_a_body_goes_up_without_one() {
 }
 
 #[tokio::test]
-async fn who_expects_100_is_told_to_continue() {
+async fn expect_100_continue_is_answered() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
     let fields = [("expect", "100-continue"), ("content-length", "5")];
-    client.ask("PUT", "/v", &fields).await;
+    client.send_request("PUT", "/v", &fields).await;
     assert_eq!(client.answer("PUT").await.status, 100);
     client.send("hello").await;
     assert_eq!(client.answer("PUT").await.status, 200);
@@ -95,7 +97,7 @@ async fn who_expects_100_is_told_to_continue() {
 }
 
 #[tokio::test]
-async fn trailers_go_to_who_takes_them() {
+async fn trailers_are_sent_to_clients_that_accept_them() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let chunked = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ntrailer: x-sum\r\n\
@@ -106,9 +108,9 @@ async fn trailers_go_to_who_takes_them() {
         (&[("connection", "close")], false),
     ] {
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", fields).await;
-        let said = text(&client.rest().await).to_ascii_lowercase();
-        let (head, body) = said.split_once("\r\n\r\n").unwrap();
+        client.send_request("GET", "/v", fields).await;
+        let received = text(&client.rest().await).to_ascii_lowercase();
+        let (head, body) = received.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("transfer-encoding: chunked"), "{head}");
         let trailer = if comes { "x-sum: 9\r\n" } else { "" };
         assert_eq!(body, format!("4\r\nbody\r\n0\r\n{trailer}\r\n"));
@@ -116,20 +118,20 @@ async fn trailers_go_to_who_takes_them() {
 }
 
 #[tokio::test]
-async fn an_answer_comes_while_it_is_made() {
+async fn an_answer_is_streamed() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let begun = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 9\r\n\r\nhalf";
     upstream.once("/v", Reply::raw(begun).hang());
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
-    let mut said = Vec::new();
-    while !said.ends_with(b"\r\n\r\nhalf") {
-        said.extend(client.some(1).await);
+    client.send_request("GET", "/v", &[]).await;
+    let mut received = Vec::new();
+    while !received.ends_with(b"\r\n\r\nhalf") {
+        received.extend(client.some(1).await);
     }
 }
 
-/// What passes is not kept: neither way grows the process.
+/// Forwarded bodies are not held in memory, in either direction.
 #[tokio::test]
 async fn large_bodies_pass_in_constant_memory() {
     const SIZE: usize = 50 << 20;
@@ -146,7 +148,7 @@ async fn large_bodies_pass_in_constant_memory() {
 
     let length = SIZE.to_string();
     client
-        .ask("PUT", "/up", &[("content-length", &length)])
+        .send_request("PUT", "/up", &[("content-length", &length)])
         .await;
     let piece = vec![b'x'; 1 << 20];
     for _ in 0..SIZE / piece.len() {
@@ -161,7 +163,7 @@ async fn large_bodies_pass_in_constant_memory() {
         "cache-control: max-age=60\r\n",
     ] {
         upstream.once("/down", Reply::with(200, fields, vec![b'x'; SIZE]));
-        client.ask("GET", "/down", &[]).await;
+        client.send_request("GET", "/down", &[]).await;
         let mut came = 0;
         // The answer's head is small beside its body.
         while came < SIZE {
@@ -191,9 +193,9 @@ async fn pipelined_requests_with_bodies_are_answered_in_order() {
              GET /c HTTP/1.1\r\nhost: x\r\n\r\n",
         )
         .await;
-    for said in ["POST /a", "PUT /b", "GET /c"] {
+    for request in ["POST /a", "PUT /b", "GET /c"] {
         let answer = client.answer("GET").await;
-        assert_eq!((answer.status, answer.text()), (200, said));
+        assert_eq!((answer.status, answer.text()), (200, request));
     }
     let seen = upstream.seen();
     let bodies: Vec<_> = seen.iter().map(|seen| text(&seen.body)).collect();

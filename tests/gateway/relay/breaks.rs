@@ -1,4 +1,4 @@
-//! Either side goes away, or says nothing more.
+//! Either side disconnects, or stops sending.
 
 use super::{before, text};
 use crate::respect::plain;
@@ -21,20 +21,23 @@ async fn an_answer_that_breaks_off_breaks_off_for_the_client() {
     ] {
         upstream.once("/v", reply);
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[]).await;
-        let said = text(&client.rest().await);
+        client.send_request("GET", "/v", &[]).await;
+        let received = text(&client.rest().await);
         // A reset may overtake the head.
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 "), "{said}");
         assert!(
-            !said.ends_with("0\r\n\r\n"),
-            "it is not told as whole: {said}"
+            received.is_empty() || received.starts_with("HTTP/1.1 "),
+            "{received}"
+        );
+        assert!(
+            !received.ends_with("0\r\n\r\n"),
+            "it must not look complete: {received}"
         );
     }
     assert_eq!(gateway.get("/v").await.status, 200);
 }
 
 #[tokio::test]
-async fn what_breaks_off_is_not_stored() {
+async fn a_broken_off_answer_is_not_stored() {
     let upstream = Upstream::start();
     let chunked = "HTTP/1.1 200 OK\r\ncache-control: max-age=60\r\ntransfer-encoding: chunked\r\n\r\n4\r\nhalf\r\n";
     for reply in [Reply::raw(STORE).close(), Reply::raw(chunked).close()] {
@@ -43,11 +46,15 @@ async fn what_breaks_off_is_not_stored() {
         // It is sent while it is stored, so it may have begun when it breaks
         // off; then it must not pass for whole.
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[]).await;
-        let said = text(&client.rest().await);
-        let refused = said.starts_with("HTTP/1.1 502") && said.contains("http_response_incomplete");
-        let broken = said.is_empty() || said.starts_with("HTTP/1.1 200");
-        assert!(refused || broken && !said.ends_with("0\r\n\r\n"), "{said}");
+        client.send_request("GET", "/v", &[]).await;
+        let received = text(&client.rest().await);
+        let refused =
+            received.starts_with("HTTP/1.1 502") && received.contains("http_response_incomplete");
+        let broken = received.is_empty() || received.starts_with("HTTP/1.1 200");
+        assert!(
+            refused || broken && !received.ends_with("0\r\n\r\n"),
+            "{received}"
+        );
         let next = gateway.get("/v").await;
         assert!(
             next.must("cache-status")
@@ -57,27 +64,27 @@ async fn what_breaks_off_is_not_stored() {
 }
 
 #[tokio::test]
-async fn a_silent_origin_is_not_waited_for_for_ever() {
+async fn a_silent_origin_times_out() {
     let upstream = Upstream::start();
     let config = "upstream.first_byte_timeout = \"1s\"\nupstream.timeout = \"1s\"";
     let gateway = plain(&upstream).config(config).start();
     upstream.once("/v", Reply::raw(NO_STORE).hang());
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
-    let said = text(&client.rest().await);
-    assert!(said.ends_with("half"), "{said}");
+    client.send_request("GET", "/v", &[]).await;
+    let received = text(&client.rest().await);
+    assert!(received.ends_with("half"), "{received}");
     upstream.once("/v", Reply::raw(STORE).hang());
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
-    let said = text(&client.rest().await);
-    assert!(said.ends_with("half"), "it is broken off: {said}");
+    client.send_request("GET", "/v", &[]).await;
+    let received = text(&client.rest().await);
+    assert!(received.ends_with("half"), "it is broken off: {received}");
     upstream.once("/v", Reply::nothing().hang());
     assert_eq!(gateway.request("POST", "/v", &[]).await.status, 504);
     assert_eq!(gateway.get("/v").await.status, 200);
 }
 
 #[tokio::test]
-async fn what_is_unsafe_is_never_sent_twice() {
+async fn an_unsafe_request_is_never_sent_twice() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     for method in ["POST", "PUT", "DELETE", "PATCH", "UNHEARD-OF"] {
@@ -95,30 +102,30 @@ async fn what_is_unsafe_is_never_sent_twice() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_while_it_sends_ends_the_request() {
+async fn a_client_that_leaves_while_sending_ends_the_request() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
     // More than is buffered before it takes a slot.
     let fields = [("content-length", "100001")];
-    client.ask("POST", "/v", &fields).await;
+    client.send_request("POST", "/v", &fields).await;
     client.send("x".repeat(100_000)).await;
-    upstream.asked(1).await;
+    upstream.until_requests(1).await;
     until("most has come", || upstream.seen()[0].length == 100_000).await;
     drop(client);
     until("it is gone", || gateway.connections() == 0).await;
     until("its place is free", || gateway.in_flight() == 0).await;
-    assert!(!upstream.seen()[0].whole, "it is not told as whole");
+    assert!(!upstream.seen()[0].whole, "it must not look complete");
     assert_eq!(gateway.get("/v").await.status, 200);
 }
 
 #[tokio::test]
-async fn a_client_that_goes_while_it_reads_ends_the_answer() {
+async fn a_client_that_leaves_while_reading_ends_the_answer() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     upstream.once("/v", Reply::raw(NO_STORE).hang());
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
+    client.send_request("GET", "/v", &[]).await;
     client.some(20).await;
     assert_eq!(gateway.in_flight(), 1);
     drop(client);

@@ -1,11 +1,11 @@
-//! Fields on their way up and down.
+//! Forwarded fields in both directions.
 
 use super::{before, is_refused, text};
 use crate::respect::plain;
 use crate::support::{Client, Gateway, Reply, Upstream, token};
 
 #[tokio::test]
-async fn end_to_end_fields_go_up_and_those_of_the_hop_do_not() {
+async fn end_to_end_request_fields_are_forwarded_and_hop_by_hop_ones_are_not() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let fields = [
@@ -51,7 +51,7 @@ async fn end_to_end_fields_go_up_and_those_of_the_hop_do_not() {
 }
 
 #[tokio::test]
-async fn end_to_end_fields_come_down_and_those_of_the_hop_do_not() {
+async fn end_to_end_response_fields_are_forwarded_and_hop_by_hop_ones_are_not() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     for control in ["no-store", "max-age=60"] {
@@ -87,7 +87,7 @@ async fn end_to_end_fields_come_down_and_those_of_the_hop_do_not() {
 }
 
 #[tokio::test]
-async fn the_key_is_ours_and_not_the_clients() {
+async fn the_configured_key_replaces_the_clients() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).keys("our-own-key").start();
     let fields = [("X-API-Key", "theirs")];
@@ -100,7 +100,7 @@ async fn the_key_is_ours_and_not_the_clients() {
 }
 
 #[tokio::test]
-async fn nothing_is_switched_to() {
+async fn no_upgrade_is_forwarded() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let switching =
@@ -124,7 +124,7 @@ async fn nothing_is_switched_to() {
 }
 
 #[tokio::test]
-async fn statuses_and_their_bodies_are_untouched() {
+async fn statuses_and_bodies_are_unchanged() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
@@ -156,7 +156,7 @@ async fn statuses_and_their_bodies_are_untouched() {
 }
 
 #[tokio::test]
-async fn head_tells_the_length_that_get_would_have() {
+async fn head_has_the_content_length_of_get() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let mut client = gateway.client().await;
@@ -178,7 +178,7 @@ async fn head_tells_the_length_that_get_would_have() {
 }
 
 #[tokio::test]
-async fn interim_answers_do_not_disturb() {
+async fn interim_answers_are_skipped() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let raw = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
@@ -198,15 +198,15 @@ async fn interim_answers_do_not_disturb() {
 }
 
 #[tokio::test]
-async fn clients_of_http_1_0_get_what_they_can_read() {
+async fn http_1_0_clients_get_no_chunked_answers() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let chunked = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
     upstream.always(Reply::raw(chunked));
     let mut client = Client::connect(gateway.public).await;
     client.send("GET /v HTTP/1.0\r\nhost: a\r\n\r\n").await;
-    let said = text(&client.rest().await);
-    let (head, body) = said.split_once("\r\n\r\n").unwrap();
+    let received = text(&client.rest().await);
+    let (head, body) = received.split_once("\r\n\r\n").unwrap();
     assert!(!head.contains("transfer-encoding"), "{head}");
     assert_eq!(body, "body");
     let via = upstream.seen()[0].field("via").unwrap();
@@ -214,7 +214,7 @@ async fn clients_of_http_1_0_get_what_they_can_read() {
 }
 
 #[tokio::test]
-async fn origins_of_http_1_0_end_with_their_connection() {
+async fn answers_of_http_1_0_origins_end_with_the_connection() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     for control in ["no-store", "max-age=60"] {

@@ -1,4 +1,4 @@
-//! Answers that are malformed, or that could be read in two ways.
+//! Malformed and ambiguous answers.
 
 use super::{is_refused, text};
 use crate::respect::plain;
@@ -143,7 +143,7 @@ const ROWS: [(&str, &str, Gets); 25] = [
 ];
 
 #[tokio::test]
-async fn what_is_malformed_harms_nobody() {
+async fn malformed_requests_harm_no_other_client() {
     for (what, rest, gets) in ROWS {
         for control in ["no-store", "max-age=60"] {
             let what = format!("{what}, {control}");
@@ -174,10 +174,13 @@ async fn what_is_malformed_harms_nobody() {
                     assert!(is_refused(&answer), "{what}: {answer:?}");
                 }
                 Broken => {
-                    client.ask("GET", "/v", &[("connection", "close")]).await;
-                    let said = text(&client.rest().await);
-                    let whole = said.starts_with("HTTP/1.1 200") && said.ends_with("0\r\n\r\n");
-                    assert!(!whole, "{what}: {said}");
+                    client
+                        .send_request("GET", "/v", &[("connection", "close")])
+                        .await;
+                    let received = text(&client.rest().await);
+                    let whole =
+                        received.starts_with("HTTP/1.1 200") && received.ends_with("0\r\n\r\n");
+                    assert!(!whole, "{what}: {received}");
                 }
             }
             // Nothing was stored, and nothing is left over for the next.
@@ -193,7 +196,7 @@ async fn what_is_malformed_harms_nobody() {
 }
 
 #[tokio::test]
-async fn what_is_no_answer_is_refused() {
+async fn malformed_answers_get_502() {
     let huge = format!("HTTP/1.1 200 OK\r\nx: {}\r\n\r\n", "y".repeat(300_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(5_000));
     for raw in [
@@ -218,7 +221,7 @@ async fn what_is_no_answer_is_refused() {
 
 /// HTTP/1.0 has no chunks (RFC 9112 §6.1).
 #[tokio::test]
-async fn chunks_of_http_1_0_are_refused() {
+async fn chunked_http_1_0_answers_are_refused() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let raw = "HTTP/1.0 200 OK\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n\
@@ -229,9 +232,9 @@ async fn chunks_of_http_1_0_are_refused() {
     assert_eq!(gateway.get("/v").await.status, 200);
 }
 
-/// What comes after an answer's end is nobody's answer.
+/// Bytes after an answer's end belong to no answer.
 #[tokio::test]
-async fn what_follows_an_answer_answers_nothing() {
+async fn bytes_after_an_answer_answer_no_request() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let more = "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nsmuggled";
@@ -249,7 +252,8 @@ async fn what_follows_an_answer_answers_nothing() {
     }
 }
 
-/// Lines that end in LF alone may be read, but not differently by two.
+/// Lines that end in a bare LF may be accepted, but must mean the same to both
+/// sides.
 #[tokio::test]
 async fn bare_line_feeds_are_read_once_or_refused() {
     let upstream = Upstream::start();
@@ -265,10 +269,10 @@ async fn bare_line_feeds_are_read_once_or_refused() {
     assert_eq!(gateway.get("/v").await.status, 200);
 }
 
-/// No coding but chunked was asked for: what another has done to the body is not
-/// known, so it is neither handed on as if it were plain nor stored.
+/// ordgate requests no transfer coding but chunked: a body with another one is
+/// neither forwarded as if it were plain nor stored.
 #[tokio::test]
-async fn no_coding_of_the_transfer_but_chunked_is_taken() {
+async fn other_transfer_codings_than_chunked_are_refused() {
     for coding in [
         "xyz",
         "gzip",

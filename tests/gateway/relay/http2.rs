@@ -1,5 +1,5 @@
-//! Relayed exchanges over HTTP/2: what goes up and comes down is what HTTP/1.1
-//! has, and uploads end as their answers want.
+//! Relayed exchanges over HTTP/2: the same is forwarded as over HTTP/1.1, and
+//! uploads may end early.
 
 use std::sync::{Arc, Mutex};
 
@@ -30,8 +30,8 @@ async fn answer(mut request: Request, seen: Requests) {
     let mut names: Vec<_> = head.headers.keys().map(|name| name.as_str()).collect();
     names.sort_unstable();
     let trailers = trailers.map_or(0, |trailers| trailers.len());
-    let said = format!("{} {:?} {names:?}", head.method, (length, trailers));
-    seen.lock().unwrap().push(said);
+    let line = format!("{} {:?} {names:?}", head.method, (length, trailers));
+    seen.lock().unwrap().push(line);
 
     let response = |status: u16| Response::builder().status(status);
     let bare = response(200).body(()).unwrap();
@@ -59,7 +59,7 @@ async fn answer(mut request: Request, seen: Requests) {
 }
 
 #[tokio::test]
-async fn requests_and_answers_are_what_they_are_over_http_1_1() {
+async fn http_2_upstreams_get_and_send_the_same_as_http_1_1() {
     const OURS: [&str; 6] = [
         "accept-encoding",
         "forwarded",
@@ -108,8 +108,8 @@ async fn requests_and_answers_are_what_they_are_over_http_1_1() {
         names.extend(Some(more).filter(|more| !more.is_empty()));
         names.sort_unstable();
         let expected = format!("{method} {sent:?} {names:?}");
-        let said = seen.lock().unwrap().pop();
-        assert_eq!(said.as_deref(), Some(&*expected), "{name}");
+        let request = seen.lock().unwrap().pop();
+        assert_eq!(request.as_deref(), Some(&*expected), "{name}");
     }
     assert_eq!(upstream.connections(), 1);
 }
@@ -155,10 +155,10 @@ async fn an_upstream_that_waits_for_an_upload_has_not_stalled() {
         .start();
     for _ in 0..3 {
         let mut client = upload(&gateway).await;
-        let said = text(&client.rest().await);
+        let received = text(&client.rest().await);
         assert!(
-            said.starts_with("HTTP/1.1 200") && said.ends_with("{}"),
-            "{said}"
+            received.starts_with("HTTP/1.1 200") && received.ends_with("{}"),
+            "{received}"
         );
     }
     until("nothing is under way", || gateway.in_flight() == 0).await;
@@ -166,12 +166,14 @@ async fn an_upstream_that_waits_for_an_upload_has_not_stalled() {
 }
 
 #[tokio::test]
-async fn a_reload_leaves_what_is_under_way() {
+async fn a_reload_does_not_end_exchanges_under_way() {
     const LARGE: usize = 12 << 20;
     let upstream = Polite::start(|request| request.answer(Bytes::from(vec![b' '; LARGE])));
     let gateway = before(&upstream.url()).start();
     let mut client = Client::connect_narrow(gateway.public).await;
-    client.ask("GET", "/", &[("connection", "close")]).await;
+    client
+        .send_request("GET", "/", &[("connection", "close")])
+        .await;
     let begun = client.some(1).await.len();
     for windows in [16, 32] {
         let config = format!(

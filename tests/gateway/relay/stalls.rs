@@ -1,5 +1,6 @@
-//! Bodies of answers that begin and do not go on: whose fault that is, and who
-//! learns of it.
+//! Bodies of answers that stall: whether the upstream or the client is at fault,
+//! and what each of them
+//! gets.
 
 use std::time::Duration;
 
@@ -56,16 +57,16 @@ async fn a_body_that_stalls_breaks_off_and_counts_against_the_upstream() {
             let began = Instant::now();
             let mut clients = [gateway.client().await, gateway.client().await];
             for client in &mut clients[..1 + usize::from(row == 0)] {
-                client.ask("GET", &path, &[]).await;
-                let said = text(&client.some(1).await);
-                assert!(said.starts_with('H'), "{row}: {said}");
+                client.send_request("GET", &path, &[]).await;
+                let received = text(&client.some(1).await);
+                assert!(received.starts_with('H'), "{row}: {received}");
             }
             for client in &mut clients[..1 + usize::from(row == 0)] {
-                let said = text(&client.rest().await);
-                assert!(said.contains("half"), "{row}: {said}");
+                let received = text(&client.rest().await);
+                assert!(received.contains("half"), "{row}: {received}");
                 assert!(
-                    !said.ends_with("0\r\n\r\n"),
-                    "{row}: it is not told as whole"
+                    !received.ends_with("0\r\n\r\n"),
+                    "{row}: it must not look complete"
                 );
             }
             assert!(began.elapsed() >= Duration::from_millis(300), "{row}");
@@ -98,8 +99,8 @@ async fn streams_may_pause() {
         let begin = format!("{OK}{fields}{CHUNKED}\r\n1\r\n1\r\n");
         upstream.once("/v", Reply::raw(begin).then(&gate, "1\r\n2\r\n0\r\n\r\n"));
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[]).await;
-        upstream.asked(1).await;
+        client.send_request("GET", "/v", &[]).await;
+        upstream.until_requests(1).await;
         let began = Instant::now();
         until("a long pause", || {
             began.elapsed() > Duration::from_millis(300)
@@ -113,7 +114,7 @@ async fn streams_may_pause() {
 }
 
 #[tokio::test]
-async fn the_pause_of_a_client_is_not_the_upstreams() {
+async fn a_pause_of_a_client_is_not_a_stall_of_the_upstream() {
     for cached in [STORE, NO_STORE] {
         let upstream = Upstream::start();
         let gateway = grace(&upstream, "1s");
@@ -121,8 +122,8 @@ async fn the_pause_of_a_client_is_not_the_upstreams() {
         let body = "x".repeat(24 << 20);
         upstream.once("/v", Reply::with(200, cached, &body));
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[]).await;
-        upstream.asked(1).await;
+        client.send_request("GET", "/v", &[]).await;
+        upstream.until_requests(1).await;
         let began = Instant::now();
         until("the client pauses", || {
             began.elapsed() > Duration::from_millis(2500)
@@ -135,7 +136,7 @@ async fn the_pause_of_a_client_is_not_the_upstreams() {
 }
 
 #[tokio::test]
-async fn what_is_read_whole_comes_from_the_other_endpoint() {
+async fn a_buffered_answer_that_stalls_is_fetched_from_another_endpoint() {
     const TYPED: &str = r#"
         [[route]]
         name = "token"

@@ -28,7 +28,7 @@ async fn reads(client: &mut Client, wanted: &str) -> String {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_sent_meanwhile_to_all_who_ask() {
+async fn an_answer_is_streamed_to_all_clients_while_it_is_stored() {
     for reply in [halves, chunked] {
         let upstream = Upstream::start();
         let gateway = before(&upstream);
@@ -37,10 +37,10 @@ async fn what_is_stored_is_sent_meanwhile_to_all_who_ask() {
         let mut clients = Vec::new();
         for _ in 0..5 {
             let mut client = gateway.client().await;
-            client.ask("GET", "/v", &[]).await;
+            client.send_request("GET", "/v", &[]).await;
             clients.push(client);
         }
-        upstream.asked(1).await;
+        upstream.until_requests(1).await;
         head.open();
         let mut first = Vec::new();
         for client in &mut clients {
@@ -50,7 +50,7 @@ async fn what_is_stored_is_sent_meanwhile_to_all_who_ask() {
         }
         // Who comes in the middle of it has it from the beginning.
         let mut late = gateway.client().await;
-        late.ask("GET", "/v", &[]).await;
+        late.send_request("GET", "/v", &[]).await;
         let came = reads(&mut late, "half").await;
         assert!(came.contains("collapsed"), "{came}");
         // Who has it already need not read it.
@@ -70,13 +70,13 @@ async fn what_is_stored_is_sent_meanwhile_to_all_who_ask() {
 }
 
 #[tokio::test]
-async fn all_clients_go_and_what_has_begun_is_stored() {
+async fn an_answer_is_stored_after_all_clients_left() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
+    client.send_request("GET", "/v", &[]).await;
     reads(&mut client, "half").await;
     drop(client);
     until("it is gone", || gateway.connections() == 0).await;
@@ -84,6 +84,28 @@ async fn all_clients_go_and_what_has_begun_is_stored() {
     until("it is stored", || gateway.relayed() == 0).await;
     assert_eq!(gateway.get("/v").await.text(), "halfrest");
     assert_eq!(upstream.count(), 1);
+}
+
+/// The answer to an earlier request, which ends later, does not replace a newer one.
+#[tokio::test]
+async fn a_slow_answer_does_not_replace_a_newer_one() {
+    let upstream = Upstream::start();
+    let gateway = plain(&upstream).manual().start();
+    let gate = Gate::new();
+    upstream.once("/v", halves(&gate));
+    let mut slow = gateway.client().await;
+    slow.send_request("GET", "/v", &[]).await;
+    reads(&mut slow, "half").await;
+    gateway.advance(1000);
+    upstream.once("/v", ok(&["cache-control: max-age=60"], "newer"));
+    let no_cache = [("cache-control", "no-cache")];
+    let newer = gateway.request("GET", "/v", &no_cache).await;
+    assert_eq!(newer.text(), "newer");
+    gate.open();
+    reads(&mut slow, "rest").await;
+    until("both are complete", || gateway.relayed() == 0).await;
+    assert_eq!(gateway.get("/v").await.text(), "newer");
+    assert_eq!(upstream.count(), 2);
 }
 
 #[tokio::test]
@@ -95,12 +117,12 @@ async fn events_are_sent_as_they_come() {
     let gate = Gate::new();
     upstream.once("/v", Reply::raw(events).then(&gate, "data: 2\n\n").hang());
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
+    client.send_request("GET", "/v", &[]).await;
     reads(&mut client, "data: 1").await;
     // Nobody waits for it, and it holds no slot.
     upstream.once("/v", Reply::raw(events).hang());
     let mut other = gateway.client().await;
-    other.ask("GET", "/v", &[]).await;
+    other.send_request("GET", "/v", &[]).await;
     reads(&mut other, "data: 1").await;
     until("their slots are free", || gateway.in_flight() == 0).await;
     gate.open();
@@ -108,7 +130,7 @@ async fn events_are_sent_as_they_come() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_to_be_stored_goes_on() {
+async fn an_answer_too_large_to_store_is_streamed_on() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream)
         .config("upstream.max_body_bytes = \"64KiB\"")
@@ -128,7 +150,7 @@ async fn what_is_too_large_to_be_stored_goes_on() {
     });
     let mut both = [gateway.client().await, gateway.client().await];
     for client in &mut both {
-        client.ask("GET", "/v", &[]).await;
+        client.send_request("GET", "/v", &[]).await;
     }
     let mut came = Vec::new();
     for client in &mut both {
@@ -152,7 +174,7 @@ async fn what_is_too_large_to_be_stored_goes_on() {
 }
 
 #[tokio::test]
-async fn what_takes_too_long_to_be_stored_goes_on() {
+async fn an_answer_too_slow_to_store_is_streamed_on() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream)
         .config("upstream.timeout = \"300ms\"\nupstream.first_byte_timeout = \"300ms\"")
@@ -166,13 +188,13 @@ async fn what_takes_too_long_to_be_stored_goes_on() {
 }
 
 #[tokio::test]
-async fn a_part_of_what_is_on_its_way_is_asked_for_alone() {
+async fn a_range_of_an_answer_under_way_is_a_request_of_its_own() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", "/v", &[]).await;
+    client.send_request("GET", "/v", &[]).await;
     reads(&mut client, "half").await;
     upstream.once(
         "/v",
@@ -192,14 +214,14 @@ async fn a_part_of_what_is_on_its_way_is_asked_for_alone() {
 }
 
 #[tokio::test]
-async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_later() {
+async fn an_answer_purged_or_invalidated_under_way_is_not_served_to_later_clients() {
     for by in ["purge", "method"] {
         let upstream = Upstream::start();
         let gateway = before(&upstream);
         let gate = Gate::new();
         upstream.once("/v", halves(&gate));
         let mut first = gateway.client().await;
-        first.ask("GET", "/v", &[]).await;
+        first.send_request("GET", "/v", &[]).await;
         reads(&mut first, "half").await;
         match by {
             "purge" => drop(gateway.purge("all").await),
@@ -215,10 +237,10 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
         let mut later = Vec::new();
         for _ in 0..5 {
             let mut client = gateway.client().await;
-            client.ask("GET", "/v", &[]).await;
+            client.send_request("GET", "/v", &[]).await;
             later.push(client);
         }
-        upstream.asked(asked + 1).await;
+        upstream.until_requests(asked + 1).await;
         gateway.until_all_is_read().await;
         head.open();
         for client in &mut later {
@@ -233,16 +255,17 @@ async fn what_is_purged_or_invalidated_on_its_way_is_given_to_nobody_who_asks_la
 }
 
 #[tokio::test]
-async fn what_has_become_stale_on_its_way_is_given_to_nobody_who_asks_later() {
+async fn an_answer_that_became_stale_under_way_is_not_served_to_later_clients() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
     let mut first = gateway.client().await;
-    first.ask("GET", "/v", &[]).await;
+    first.send_request("GET", "/v", &[]).await;
     reads(&mut first, "half").await;
     gateway.advance(10_000);
-    // Fresh for 60 s, but not for who wants it younger, or fresh for longer.
+    // Fresh for 60 s, but not for clients that want it younger, or fresh for
+    // longer.
     for (number, own) in ["max-age=5", "min-fresh=55"].into_iter().enumerate() {
         upstream.once("/v", ok(&["cache-control: max-age=60"], "own"));
         let own = [("cache-control", own)];
@@ -256,7 +279,7 @@ async fn what_has_become_stale_on_its_way_is_given_to_nobody_who_asks_later() {
 
     let gate = Gate::new();
     upstream.once("/w", halves(&gate));
-    first.ask("GET", "/w", &[]).await;
+    first.send_request("GET", "/w", &[]).await;
     reads(&mut first, "half").await;
     gateway.advance(61_000);
     upstream.once("/w", ok(&["cache-control: max-age=60"], "new"));

@@ -1,4 +1,4 @@
-//! What a route table refuses of such routes.
+//! Route tables with plain routes: which settings exclude each other.
 
 use ordgate::config::Config;
 
@@ -13,7 +13,7 @@ fn problems(text: &str) -> String {
 }
 
 #[test]
-fn what_goes_together_and_what_does_not() {
+fn settings_that_exclude_each_other_are_refused() {
     let fixed = "mode = \"override\", times = { 200 = \"1s\" }";
     for (from, to, problem) in [
         ("respect", "respect", ""),

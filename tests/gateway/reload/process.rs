@@ -28,7 +28,7 @@ async fn sighup_reloads_a_process() {
     let (process, public, admin) = Process::before(&upstream, &["--config", &path], &[]);
     let mut client = Client::connect(public).await;
     assert_eq!(client.get(TOKEN).await.status, 200);
-    let told = async |text: &str, times: usize| {
+    let logged = async |text: &str, times: usize| {
         let what = format!("the log says \"{text}\"");
         until(&what, || process.errors().matches(text).count() >= times).await;
     };
@@ -38,7 +38,7 @@ async fn sighup_reloads_a_process() {
     );
     write(&keys, "second-s3cret\n");
     process.signal(Signal::HUP);
-    told("reloaded: the new", 1).await;
+    logged("reloaded: the new", 1).await;
     assert_eq!(
         client.get("/a").await.text(),
         usual_body("/one"),
@@ -48,14 +48,14 @@ async fn sighup_reloads_a_process() {
     assert_eq!(key.as_deref(), Some("second-s3cret"));
     write(&file, &config("retries = 3\n"));
     process.signal(Signal::HUP);
-    told(&format!("{path}:4:1: unknown key upstream.retries"), 1).await;
+    logged(&format!("{path}:4:1: unknown key upstream.retries"), 1).await;
     write(&file, &config(""));
     write(&keys, "n\u{f6}\n");
     process.signal(Signal::HUP);
-    told("API key number 1 has a character", 1).await;
+    logged("API key number 1 has a character", 1).await;
     std::fs::remove_file(file.path()).unwrap();
     process.signal(Signal::HUP);
-    told(&format!("cannot read {path}"), 1).await;
+    logged(&format!("cannot read {path}"), 1).await;
     let status = Client::connect(admin).await.get("/status").await.json();
     assert_eq!(
         (&status["reload"]["done"], &status["reload"]["refused"]),
@@ -75,7 +75,7 @@ async fn sighup_reloads_a_process() {
     write(&keys, "second-s3cret\n");
     for times in 2..=10 {
         process.signal(Signal::HUP);
-        told("reloaded: the new", times).await;
+        logged("reloaded: the new", times).await;
     }
     assert!(
         process.threads() <= threads + 1,
@@ -86,7 +86,7 @@ async fn sighup_reloads_a_process() {
 }
 
 #[tokio::test]
-async fn the_built_in_configuration_says_what_is_read_again() {
+async fn a_reload_without_a_file_reports_what_is_read_again() {
     let (_process, _, admin) = Process::serve(&["--sandbox"], &[]);
     let mut client = Client::connect(admin).await;
     let notes = done(&client.request("POST", "/reload", &[]).await)["notes"].to_string();
@@ -121,7 +121,7 @@ async fn the_admin_token_is_read_again() {
 }
 
 #[tokio::test]
-async fn secrets_that_others_can_read_are_not_taken_up() {
+async fn secrets_that_others_can_read_are_refused_on_reload() {
     let keys = tempfile::NamedTempFile::new().unwrap();
     let token = tempfile::NamedTempFile::new().unwrap();
     let file = tempfile::NamedTempFile::new().unwrap();

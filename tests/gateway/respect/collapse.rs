@@ -9,44 +9,48 @@ const SOON: &str = "cache-control: max-age=10";
 
 /// So many clients that all wait for one target.
 async fn waiting(gateway: &Gateway, clients: usize) -> Vec<Client> {
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for _ in 0..clients {
-        asking.push(gateway.client().await);
+        pending.push(gateway.client().await);
     }
     until("all are connected", || {
         gateway.connections() >= clients as u64
     })
     .await;
-    for client in &mut asking {
-        client.ask("GET", "/v", &[]).await;
+    for client in &mut pending {
+        client.send_request("GET", "/v", &[]).await;
     }
     gateway.until_all_is_read().await;
-    asking
+    pending
 }
 
 #[tokio::test]
-async fn what_can_be_stored_is_asked_for_once() {
+async fn storable_requests_are_collapsed() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     let fields = ["cache-control: max-age=60", "cache-status: origin; hit"];
     upstream.once("/v", ok(&fields, "body").behind(&gate));
-    let asking = waiting(&gateway, CLIENTS).await;
-    upstream.asked(1).await;
+    let pending = waiting(&gateway, CLIENTS).await;
+    upstream.until_requests(1).await;
     gate.open();
     let mut collapsed = 0;
-    for mut client in asking {
+    for mut client in pending {
         let answer = client.answer("GET").await;
         assert_eq!((answer.status, answer.text()), (200, "body"));
-        let said = answer.all("cache-status");
-        assert_eq!((said.len(), said[0]), (2, "origin; hit"), "{said:?}");
+        let cache_status = answer.all("cache-status");
+        assert_eq!(
+            (cache_status.len(), cache_status[0]),
+            (2, "origin; hit"),
+            "{cache_status:?}"
+        );
         collapsed += usize::from(did(&answer) == "fwd=uri-miss; fwd-status=200; collapsed");
     }
     assert_eq!((collapsed, upstream.count()), (CLIENTS - 1, 1));
 }
 
 #[tokio::test]
-async fn what_cannot_be_stored_is_asked_for_by_each() {
+async fn uncacheable_requests_go_upstream_one_by_one() {
     let upstream = Upstream::start();
     let config = "upstream.max_in_flight = 200";
     let gateway = plain(&upstream).config(config).manual().start();
@@ -58,12 +62,12 @@ async fn what_cannot_be_stored_is_asked_for_by_each() {
     upstream.always(ok(&["cache-control: no-store"], "body"));
     // Whoever leads has the first answer.
     let mut leader = gateway.client().await;
-    leader.ask("GET", "/v", &[]).await;
-    upstream.asked(1).await;
-    let asking = waiting(&gateway, CLIENTS - 1).await;
+    leader.send_request("GET", "/v", &[]).await;
+    upstream.until_requests(1).await;
+    let pending = waiting(&gateway, CLIENTS - 1).await;
     gate.open();
-    upstream.asked(CLIENTS).await;
-    for mut client in asking {
+    upstream.until_requests(CLIENTS).await;
+    for mut client in pending {
         let answer = client.answer("GET").await;
         assert_eq!((answer.status, answer.text()), (200, "body"));
     }
@@ -72,15 +76,15 @@ async fn what_cannot_be_stored_is_asked_for_by_each() {
 }
 
 #[tokio::test]
-async fn a_leader_that_goes_away_takes_nothing_with_it() {
+async fn a_leader_that_leaves_does_not_end_the_fetch() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).start();
     let gate = Gate::new();
     let reply = ok(&["cache-control: max-age=60"], "body");
     upstream.once("/v", reply.behind(&gate));
     let mut leader = gateway.client().await;
-    leader.ask("GET", "/v", &[]).await;
-    upstream.asked(1).await;
+    leader.send_request("GET", "/v", &[]).await;
+    upstream.until_requests(1).await;
     let followers = waiting(&gateway, 5).await;
     let connections = gateway.connections();
     drop(leader);
@@ -93,41 +97,41 @@ async fn a_leader_that_goes_away_takes_nothing_with_it() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_all() {
+async fn a_failure_is_the_answer_of_all_followers() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     upstream.once("/v", Reply::raw("nonsense\r\n\r\n").behind(&gate));
-    let asking = waiting(&gateway, 10).await;
+    let pending = waiting(&gateway, 10).await;
     gate.open();
-    for mut client in asking {
+    for mut client in pending {
         assert_eq!(client.answer("GET").await.status, 502);
     }
     assert_eq!(upstream.count(), 1);
 }
 
 #[tokio::test]
-async fn what_is_unsafe_is_never_collapsed() {
+async fn unsafe_methods_are_never_collapsed() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     let reply = ok(&["cache-control: max-age=60"], "body");
     upstream.always(reply.behind(&gate));
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for method in ["POST", "PUT", "DELETE", "PATCH", "UNHEARD-OF", "HEAD"] {
         let mut client = gateway.client().await;
-        client.ask(method, "/v", &[]).await;
-        asking.push((client, method));
+        client.send_request(method, "/v", &[]).await;
+        pending.push((client, method));
     }
-    upstream.asked(asking.len()).await;
+    upstream.until_requests(pending.len()).await;
     gate.open();
-    for (mut client, method) in asking {
+    for (mut client, method) in pending {
         assert_eq!(client.answer(method).await.status, 200);
     }
 }
 
 #[tokio::test]
-async fn who_waits_for_another_variant_gets_its_own() {
+async fn a_follower_of_another_variant_gets_its_own() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
@@ -137,17 +141,19 @@ async fn who_waits_for_another_variant_gets_its_own() {
         let fields = ["cache-control: max-age=60", "vary: accept"];
         ok(&fields, &accept).behind(&held)
     });
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for accept in ["a", "b", "a", "c"] {
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[("accept", accept)]).await;
+        client
+            .send_request("GET", "/v", &[("accept", accept)])
+            .await;
         gateway.until_all_is_read().await;
-        asking.push((client, accept));
+        pending.push((client, accept));
     }
-    upstream.asked(1).await;
+    upstream.until_requests(1).await;
     assert_eq!(upstream.count(), 1);
     gate.open();
-    for (mut client, accept) in asking {
+    for (mut client, accept) in pending {
         assert_eq!(client.answer("GET").await.text(), accept);
     }
     assert_eq!(upstream.count(), 3);
@@ -157,7 +163,7 @@ async fn who_waits_for_another_variant_gets_its_own() {
 const STALE: u64 = 11_000;
 
 #[tokio::test]
-async fn what_is_stale_is_validated_once() {
+async fn a_stale_response_is_validated_once() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
@@ -165,18 +171,20 @@ async fn what_is_stale_is_validated_once() {
     gateway.advance(STALE);
     let gate = Gate::new();
     upstream.once("/v", not_modified(&[SOON, "etag: \"one\""]).behind(&gate));
-    let mut asking = waiting(&gateway, CLIENTS).await;
-    // One has a copy of its own, and one wants a part.
+    let mut pending = waiting(&gateway, CLIENTS).await;
+    // One request is conditional, and one is for a range.
     let mut holder = gateway.client().await;
     holder
-        .ask("GET", "/v", &[("if-none-match", "\"one\"")])
+        .send_request("GET", "/v", &[("if-none-match", "\"one\"")])
         .await;
     let mut reader = gateway.client().await;
-    reader.ask("GET", "/v", &[("range", "bytes=1-2")]).await;
+    reader
+        .send_request("GET", "/v", &[("range", "bytes=1-2")])
+        .await;
     gateway.until_all_is_read().await;
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     gate.open();
-    for client in &mut asking {
+    for client in &mut pending {
         let answer = client.answer("GET").await;
         assert_eq!((answer.status, answer.text()), (200, "body"));
     }
@@ -189,7 +197,7 @@ async fn what_is_stale_is_validated_once() {
 }
 
 #[tokio::test]
-async fn what_is_stale_and_has_changed_is_fetched_once() {
+async fn a_changed_stale_response_is_fetched_once() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
@@ -197,17 +205,17 @@ async fn what_is_stale_and_has_changed_is_fetched_once() {
     gateway.advance(STALE);
     let gate = Gate::new();
     upstream.once("/v", ok(&[SOON, "etag: \"two\""], "other").behind(&gate));
-    let asking = waiting(&gateway, CLIENTS).await;
-    upstream.asked(2).await;
+    let pending = waiting(&gateway, CLIENTS).await;
+    upstream.until_requests(2).await;
     gate.open();
-    for mut client in asking {
+    for mut client in pending {
         assert_eq!(client.answer("GET").await.text(), "other");
     }
     assert_eq!(upstream.count(), 2);
 }
 
 #[tokio::test]
-async fn what_is_stale_stands_in_for_all_where_the_one_request_fails() {
+async fn all_clients_get_the_stale_response_if_the_validation_fails() {
     let upstream = Upstream::start();
     let config = ALL.replace("\"respect\"", "\"respect\", stale_if_error = \"1h\"");
     let setup = Setup::before(&upstream).config(&config);
@@ -215,7 +223,8 @@ async fn what_is_stale_stands_in_for_all_where_the_one_request_fails() {
     for failure in [
         Reply::status(500, "no"),
         Reply::raw("nonsense\r\n\r\n"),
-        // It is sent while it is stored, but not in place of what may stand in.
+        // It is streamed while it is stored, unless a stale response may be
+        // served instead.
         Reply::raw("HTTP/1.1 200 OK\r\ncache-control: max-age=9\r\ncontent-length: 9\r\n\r\nbr")
             .close(),
     ] {
@@ -225,10 +234,10 @@ async fn what_is_stale_stands_in_for_all_where_the_one_request_fails() {
         gateway.advance(STALE);
         let (gate, before) = (Gate::new(), upstream.count());
         upstream.once("/v", failure.behind(&gate));
-        let asking = waiting(&gateway, 20).await;
-        upstream.asked(before + 1).await;
+        let pending = waiting(&gateway, 20).await;
+        upstream.until_requests(before + 1).await;
         gate.open();
-        for mut client in asking {
+        for mut client in pending {
             let answer = client.answer("GET").await;
             assert_eq!((answer.status, answer.text()), (200, "body"));
         }
@@ -237,7 +246,7 @@ async fn what_is_stale_stands_in_for_all_where_the_one_request_fails() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_known_to_be_uncacheable_is_not_waited_for() {
+async fn requests_for_a_known_uncacheable_key_do_not_wait() {
     for control in ["private", "no-store", "no-cache", "max-age=0"] {
         let upstream = Upstream::start();
         let gateway = plain(&upstream).manual().start();
@@ -248,11 +257,11 @@ async fn a_key_that_is_known_to_be_uncacheable_is_not_waited_for() {
         let (gate, held) = (Gate::new(), reply.clone());
         let behind = gate.clone();
         upstream.usually(move |_| held.clone().behind(&behind));
-        let asking = waiting(&gateway, 10).await;
+        let pending = waiting(&gateway, 10).await;
         // None of them waits for another's answer.
-        upstream.asked(11).await;
+        upstream.until_requests(11).await;
         gate.open();
-        for mut client in asking {
+        for mut client in pending {
             assert_eq!(client.answer("GET").await.text(), "body", "{control}");
         }
         // It is forgotten once an answer may be shared, or after a while.
@@ -264,10 +273,10 @@ async fn a_key_that_is_known_to_be_uncacheable_is_not_waited_for() {
             "/v",
             ok(&["cache-control: max-age=5"], "body").behind(&gate),
         );
-        let asking = waiting(&gateway, 10).await;
-        upstream.asked(before + 1).await;
+        let pending = waiting(&gateway, 10).await;
+        upstream.until_requests(before + 1).await;
         gate.open();
-        for mut client in asking {
+        for mut client in pending {
             client.answer("GET").await;
         }
         assert_eq!(upstream.count(), before + 1, "{control}");
@@ -275,7 +284,7 @@ async fn a_key_that_is_known_to_be_uncacheable_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_question_of_ones_own_does_not_make_a_key_uncacheable() {
+async fn a_request_that_cannot_be_shared_does_not_make_a_key_uncacheable() {
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
     for own in [
@@ -290,18 +299,18 @@ async fn a_question_of_ones_own_does_not_make_a_key_uncacheable() {
     }
     let (gate, before) = (Gate::new(), upstream.count());
     upstream.once("/v", ok(&[SOON], "body").behind(&gate));
-    let asking = waiting(&gateway, 10).await;
-    upstream.asked(before + 1).await;
+    let pending = waiting(&gateway, 10).await;
+    upstream.until_requests(before + 1).await;
     gate.open();
-    for mut client in asking {
+    for mut client in pending {
         assert_eq!(client.answer("GET").await.text(), "body");
     }
     assert_eq!(upstream.count(), before + 1);
 }
 
 #[tokio::test]
-async fn what_nobody_else_would_be_answered_does_not_make_a_key_uncacheable() {
-    // The origin answers it to this client alone, whatever its fields say.
+async fn a_private_answer_to_one_clients_refresh_does_not_make_a_key_uncacheable() {
+    // The origin answers this client only, whatever the fields are.
     let own: [(&str, &[u8]); 3] = [
         ("content", b"GET /v HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\nx"),
         ("max-age", b"GET /v HTTP/1.1\r\nhost: x\r\ncache-control: max-age=0\r\n\r\n"),
@@ -323,10 +332,10 @@ async fn what_nobody_else_would_be_answered_does_not_make_a_key_uncacheable() {
             let gate = gate.clone();
             move |_| ok(&[SOON], "body").behind(&gate)
         });
-        let asking = waiting(&gateway, 10).await;
-        upstream.asked(before + 1).await;
+        let pending = waiting(&gateway, 10).await;
+        upstream.until_requests(before + 1).await;
         gate.open();
-        for mut client in asking {
+        for mut client in pending {
             assert_eq!(client.answer("GET").await.text(), "body");
         }
         assert_eq!(upstream.count(), before + 1, "{what}");
@@ -334,7 +343,7 @@ async fn what_nobody_else_would_be_answered_does_not_make_a_key_uncacheable() {
 }
 
 #[tokio::test]
-async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
+async fn followers_of_a_private_answer_go_up_one_at_a_time() {
     // By what the origin answers to the first, and what it knows of him.
     let private = ok(&["cache-control: private"], "its own");
     for (first, own) in [
@@ -350,14 +359,14 @@ async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
             move |_| ok(&[SOON], "body").behind(&gate)
         });
         let mut hostile = gateway.client().await;
-        hostile.ask("GET", "/v", &[own]).await;
-        upstream.asked(1).await;
-        let asking = waiting(&gateway, 20).await;
+        hostile.send_request("GET", "/v", &[own]).await;
+        upstream.until_requests(1).await;
+        let pending = waiting(&gateway, 20).await;
         head.open();
-        upstream.asked(2).await;
+        upstream.until_requests(2).await;
         hostile.answer("GET").await;
         gate.open();
-        for mut client in asking {
+        for mut client in pending {
             assert_eq!(client.answer("GET").await.text(), "body", "{own:?}");
         }
         assert_eq!(upstream.count(), 2, "{own:?}");
@@ -365,7 +374,7 @@ async fn what_is_a_leaders_own_sends_others_up_one_at_a_time() {
 }
 
 #[tokio::test]
-async fn clients_with_copies_of_their_own_are_no_stampede() {
+async fn clients_with_validators_are_collapsed() {
     // As after a purge or a restart, with what browsers hold.
     let upstream = Upstream::start();
     let gateway = plain(&upstream).manual().start();
@@ -376,21 +385,23 @@ async fn clients_with_copies_of_their_own_are_no_stampede() {
         Some(_) => not_modified(&[SOON, tag]).behind(&held),
         None => ok(&[SOON, tag], "body").behind(&held),
     });
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for number in 0..20 {
         let mut client = gateway.client().await;
         let own = ["\"one\"", "\"old\""][number % 2];
-        client.ask("GET", "/v", &[("if-none-match", own)]).await;
+        client
+            .send_request("GET", "/v", &[("if-none-match", own)])
+            .await;
         if number == 0 {
-            upstream.asked(1).await;
+            upstream.until_requests(1).await;
         }
-        asking.push((client, [304, 200][number % 2]));
+        pending.push((client, [304, 200][number % 2]));
     }
     gateway.until_all_is_read().await;
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     gate.open();
     // The first is the origin's to judge.
-    for (client, status) in &mut asking[1..] {
+    for (client, status) in &mut pending[1..] {
         assert_eq!(client.answer("GET").await.status, *status);
     }
     assert_eq!(upstream.count(), 2);
@@ -400,28 +411,30 @@ async fn clients_with_copies_of_their_own_are_no_stampede() {
     upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
     let ask = async |gateway: &Gateway| {
         let mut client = gateway.client().await;
-        client.ask("GET", "/w", &[("if-none-match", "\"x\"")]).await;
+        client
+            .send_request("GET", "/w", &[("if-none-match", "\"x\"")])
+            .await;
         client
     };
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for _ in 0..10 {
-        asking.push(ask(&gateway).await);
+        pending.push(ask(&gateway).await);
     }
-    upstream.asked(4).await;
+    upstream.until_requests(4).await;
     gate.open();
-    for client in &mut asking {
+    for client in &mut pending {
         assert_eq!(client.answer("GET").await.text(), "body");
     }
     let (gate, before) = (Gate::new(), upstream.count());
     let held = gate.clone();
     upstream.usually(move |_| ok(&["cache-control: private"], "body").behind(&held));
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for _ in 0..10 {
-        asking.push(ask(&gateway).await);
+        pending.push(ask(&gateway).await);
     }
-    upstream.asked(before + 10).await;
+    upstream.until_requests(before + 10).await;
     gate.open();
-    for client in &mut asking {
+    for client in &mut pending {
         assert_eq!(client.answer("GET").await.text(), "body");
     }
 }
@@ -436,18 +449,20 @@ async fn variants_are_collapsed_each_on_its_own() {
     let gate = Gate::new();
     let held = gate.clone();
     upstream.usually(move |seen| varied(&seen.field("accept").unwrap_or_default()).behind(&held));
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for number in 0..30 {
         let accept = ["b", "c", "d"][number % 3];
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[("accept", accept)]).await;
+        client
+            .send_request("GET", "/v", &[("accept", accept)])
+            .await;
         gateway.until_all_is_read().await;
-        asking.push((client, accept));
+        pending.push((client, accept));
     }
     // None of them waits for another variant to be fetched.
-    upstream.asked(4).await;
+    upstream.until_requests(4).await;
     gate.open();
-    for (mut client, accept) in asking {
+    for (mut client, accept) in pending {
         assert_eq!(client.answer("GET").await.text(), accept);
     }
     assert_eq!(upstream.count(), 4);

@@ -1,4 +1,4 @@
-//! A client's conditions, judged on what is stored.
+//! Conditional requests, evaluated on stored responses.
 
 use super::{is_hit, manual, ok};
 use crate::support::Upstream;
@@ -8,7 +8,7 @@ const BEFORE: &str = "Fri, 31 Oct 2025 23:59:59 GMT";
 const AFTER: &str = "Sat, 01 Nov 2025 00:00:01 GMT";
 
 #[tokio::test]
-async fn tags_count_before_dates() {
+async fn etags_take_precedence_over_dates() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let modified = format!("last-modified: {MODIFIED}");
@@ -59,7 +59,7 @@ async fn tags_count_before_dates() {
 }
 
 #[tokio::test]
-async fn conditions_that_only_an_origin_judges_go_there() {
+async fn preconditions_for_the_origin_are_forwarded() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(ok(&["cache-control: max-age=60", "etag: \"one\""], "body"));
@@ -78,7 +78,7 @@ async fn conditions_that_only_an_origin_judges_go_there() {
 }
 
 #[tokio::test]
-async fn conditions_are_for_what_succeeded() {
+async fn conditions_apply_to_successful_answers_only() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = "cache-control: max-age=60\r\netag: \"one\"\r\n";

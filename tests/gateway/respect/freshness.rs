@@ -1,4 +1,4 @@
-//! How long an answer is used, and the age that it says.
+//! Freshness lifetimes, and the `age` field.
 
 use super::{did, is_hit, manual, ok, plain};
 use crate::support::{Gateway, Reply, Upstream};
@@ -15,7 +15,7 @@ async fn lasts(gateway: &Gateway, target: &str, seconds: u64) {
 }
 
 #[tokio::test]
-async fn s_maxage_over_max_age_over_expires_over_a_guess() {
+async fn s_maxage_over_max_age_over_expires_over_heuristics() {
     let upstream = Upstream::start();
     for (target, control, expires, modified, seconds) in [
         ("/s", "max-age=20, s-maxage=10", Some(30), None, 10),
@@ -42,7 +42,7 @@ async fn s_maxage_over_max_age_over_expires_over_a_guess() {
 }
 
 #[tokio::test]
-async fn what_says_nothing_of_freshness_is_not_kept() {
+async fn an_answer_without_freshness_is_not_stored() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     for (target, fields) in [
@@ -64,7 +64,7 @@ async fn what_says_nothing_of_freshness_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_guess_is_for_statuses_that_allow_it() {
+async fn heuristic_freshness_needs_a_status_that_allows_it() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     for (status, hits) in [
@@ -112,7 +112,7 @@ async fn a_guess_is_for_statuses_that_allow_it() {
 }
 
 #[tokio::test]
-async fn ages_are_taken_over_and_counted() {
+async fn a_received_age_counts() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(ok(&["cache-control: max-age=100", "age: 40"], "body"));
@@ -138,7 +138,7 @@ async fn ages_are_taken_over_and_counted() {
 }
 
 #[tokio::test]
-async fn a_date_is_given_where_there_is_none_and_kept_where_there_is() {
+async fn a_missing_date_is_added_and_a_present_one_kept() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let date = "Sat, 01 Nov 2025 00:00:00 GMT";
@@ -208,7 +208,7 @@ async fn the_field_for_caches_like_this_one_governs() {
 }
 
 #[tokio::test]
-async fn queries_are_part_of_the_key_as_they_come() {
+async fn queries_are_part_of_the_key_unchanged() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.usually(|seen| ok(&["cache-control: max-age=60"], &seen.target()));

@@ -1,4 +1,4 @@
-//! What a change makes of what is stored.
+//! Unsafe methods invalidate stored responses.
 
 use super::{is_hit, manual, ok};
 use crate::support::{Gate, Gateway, Reply, Upstream};
@@ -44,7 +44,7 @@ async fn an_unsafe_method_that_succeeds_drops_its_target() {
 }
 
 #[tokio::test]
-async fn what_the_answer_names_goes_too_where_it_is_of_the_same_origin() {
+async fn location_and_content_location_of_the_same_origin_are_invalidated() {
     let upstream = Upstream::start();
     let own = format!("location: {}/w?a=b#part", upstream.url());
     let other = format!(
@@ -72,7 +72,7 @@ async fn what_the_answer_names_goes_too_where_it_is_of_the_same_origin() {
 }
 
 #[tokio::test]
-async fn all_variants_go() {
+async fn all_variants_are_invalidated() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = ["cache-control: max-age=60", "vary: accept"];
@@ -91,7 +91,7 @@ async fn all_variants_go() {
 }
 
 #[tokio::test]
-async fn the_answer_to_a_post_answers_no_get() {
+async fn the_answer_to_a_post_is_not_served_to_a_get() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = ["cache-control: max-age=60", "content-location: /v"];
@@ -102,10 +102,10 @@ async fn the_answer_to_a_post_answers_no_get() {
     assert_eq!(gateway.get("/v").await.text(), "of get");
 }
 
-/// What was asked for before a change may be what was before it: it is handed
-/// on to who asked, and not stored.
+/// An answer requested before a change may be older than it: it is forwarded to its
+/// client, and not stored.
 #[tokio::test]
-async fn what_was_under_way_when_its_target_changed_is_not_stored() {
+async fn an_answer_under_way_during_an_invalidation_is_not_stored() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let gate = Gate::new();
@@ -114,8 +114,8 @@ async fn what_was_under_way_when_its_target_changed_is_not_stored() {
         ok(&["cache-control: max-age=60"], "before").behind(&gate),
     );
     let mut early = gateway.client().await;
-    early.ask("GET", "/v", &[]).await;
-    upstream.asked(1).await;
+    early.send_request("GET", "/v", &[]).await;
+    upstream.until_requests(1).await;
     upstream.once("/v", Reply::with(200, "", "changed"));
     assert_eq!(gateway.request("POST", "/v", &[]).await.status, 200);
     gate.open();

@@ -1,4 +1,4 @@
-//! What may be stored, and what a request accepts.
+//! Which responses may be stored, and which a request accepts.
 
 use super::{did, is_hit, manual, ok};
 use crate::support::{Gateway, Reply, Upstream};
@@ -10,7 +10,7 @@ async fn kept(gateway: &Gateway, target: &str, fields: &[(&str, &str)]) -> bool 
 }
 
 #[tokio::test]
-async fn what_the_answer_forbids_is_not_kept() {
+async fn answers_that_forbid_storing_are_not_stored() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     for (at, (control, is_kept)) in [
@@ -35,7 +35,7 @@ async fn what_the_answer_forbids_is_not_kept() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_and_must_be_understood_is_not_kept() {
+async fn must_understand_with_an_unknown_status_is_not_stored() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = "cache-control: max-age=60, must-understand\r\n";
@@ -61,7 +61,7 @@ async fn no_cache_is_stored_and_validated_each_time() {
 }
 
 #[tokio::test]
-async fn fields_that_are_named_are_for_the_first_alone() {
+async fn fields_named_by_private_are_not_stored() {
     let upstream = Upstream::start();
     for directive in ["private", "no-cache"] {
         let gateway = manual(&upstream);
@@ -78,7 +78,7 @@ async fn fields_that_are_named_are_for_the_first_alone() {
 }
 
 #[tokio::test]
-async fn what_was_authorized_is_shared_only_where_that_is_said() {
+async fn authorized_answers_are_shared_only_if_a_directive_allows_it() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let credentials = [("authorization", "Bearer client")];
@@ -115,7 +115,7 @@ async fn a_request_with_no_store_is_not_stored() {
 }
 
 #[tokio::test]
-async fn cookies_are_stored_where_nothing_forbids_it() {
+async fn cookies_are_stored_unless_forbidden() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = [
@@ -132,7 +132,7 @@ async fn cookies_are_stored_where_nothing_forbids_it() {
 }
 
 #[tokio::test]
-async fn only_if_cached_asks_nobody() {
+async fn only_if_cached_never_goes_upstream() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(ok(&["cache-control: max-age=10", "vary: accept"], "body"));
@@ -154,7 +154,7 @@ async fn only_if_cached_asks_nobody() {
 }
 
 #[tokio::test]
-async fn what_a_request_accepts() {
+async fn request_directives_bound_what_is_served() {
     const FRESH: &str = "hit; ttl=40";
     const ASKED: &str = "fwd=request; fwd-status=200; stored";
     const STALE: &str = "fwd=stale; fwd-status=200; stored";
@@ -192,14 +192,16 @@ async fn what_a_request_accepts() {
 }
 
 #[tokio::test]
-async fn a_get_with_a_body_is_not_a_matter_for_a_cache() {
+async fn a_get_with_a_body_is_neither_stored_nor_answered_from_the_cache() {
     let upstream = Upstream::start();
     upstream.always(ok(&["cache-control: max-age=60"], "body"));
     let gateway = manual(&upstream);
     gateway.get("/v").await;
     for _ in 0..2 {
         let mut client = gateway.client().await;
-        client.ask("GET", "/v", &[("content-length", "2")]).await;
+        client
+            .send_request("GET", "/v", &[("content-length", "2")])
+            .await;
         client.send("{}").await;
         let answer = client.answer("GET").await;
         assert_eq!(did(&answer), "fwd=bypass; fwd-status=200");

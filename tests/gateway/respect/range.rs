@@ -1,4 +1,4 @@
-//! Parts of what is stored whole.
+//! Ranges of stored responses.
 
 use super::{did, is_hit, manual, ok};
 use crate::support::{Answer, Gateway, Reply, Upstream};
@@ -21,7 +21,7 @@ async fn stored(upstream: &Upstream) -> Gateway {
     gateway
 }
 
-async fn ask(gateway: &Gateway, range: &str) -> Answer {
+async fn get_range(gateway: &Gateway, range: &str) -> Answer {
     let answer = gateway.request("GET", "/v", &[("range", range)]).await;
     assert!(is_hit(&answer), "{range}: {answer:?}");
     answer
@@ -44,10 +44,10 @@ async fn one_range_gets_206() {
         ("bytes=0-9,10-19", 0, 19),
         ("bytes=0-9,5000-6000", 0, 9),
     ] {
-        let answer = ask(&gateway, range).await;
+        let answer = get_range(&gateway, range).await;
         assert_eq!(answer.status, 206, "{range}");
-        let said = format!("bytes {first}-{last}/1000");
-        assert_eq!(answer.must("content-range"), said, "{range}");
+        let expected = format!("bytes {first}-{last}/1000");
+        assert_eq!(answer.must("content-range"), expected, "{range}");
         assert_eq!(answer.text(), &body[first..=last], "{range}");
         assert_eq!(answer.must("content-type"), "text/plain");
         assert_eq!(answer.must("etag"), "\"one\"");
@@ -61,7 +61,7 @@ async fn one_range_gets_206() {
 async fn several_ranges_get_multipart() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
-    let answer = ask(&gateway, "bytes=0-3, 500-503, -4").await;
+    let answer = get_range(&gateway, "bytes=0-3, 500-503, -4").await;
     assert_eq!(answer.status, 206);
     assert_eq!(answer.field("content-range"), None);
     let media = answer.must("content-type").to_owned();
@@ -92,11 +92,11 @@ async fn a_malformed_range_is_ignored_and_an_unsatisfiable_one_gets_416() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
     for range in ["lines=0-1", "bytes=5-2", "bytes=a-b", "bytes=", "bytes 0-1"] {
-        let answer = ask(&gateway, range).await;
+        let answer = get_range(&gateway, range).await;
         assert_eq!((answer.status, answer.body.len()), (200, 1000), "{range}");
     }
     for range in ["bytes=1000-", "bytes=5000-6000", "bytes=-0"] {
-        let answer = ask(&gateway, range).await;
+        let answer = get_range(&gateway, range).await;
         assert_eq!(answer.status, 416, "{range}");
         assert_eq!(answer.must("content-range"), "bytes */1000");
         assert!(answer.body.is_empty());
@@ -109,7 +109,7 @@ async fn a_malformed_range_is_ignored_and_an_unsatisfiable_one_gets_416() {
 }
 
 #[tokio::test]
-async fn if_range_wants_the_same_representation() {
+async fn if_range_needs_the_same_representation() {
     let upstream = Upstream::start();
     let gateway = stored(&upstream).await;
     for (condition, status) in [
@@ -132,7 +132,7 @@ async fn if_range_wants_the_same_representation() {
 }
 
 #[tokio::test]
-async fn a_part_that_the_origin_sends_is_passed_and_not_stored() {
+async fn a_206_of_the_origin_is_forwarded_and_not_stored() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = "cache-control: max-age=60\r\ncontent-range: bytes 0-3/8\r\n";

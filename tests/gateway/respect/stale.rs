@@ -1,11 +1,11 @@
-//! When a stale answer is better than none.
+//! When stale responses are served.
 
 use super::{ALL, did, is_hit, manual, not_modified, ok};
 use crate::support::upstream::refusing;
 use crate::support::{Gate, Reply, Setup, Upstream, until};
 
 #[tokio::test]
-async fn what_must_be_validated_is_not_served_stale() {
+async fn must_revalidate_is_not_served_stale() {
     for (directive, is_served) in [
         ("stale-if-error=60", true),
         ("stale-if-error=60, must-revalidate", false),
@@ -33,8 +33,11 @@ async fn what_must_be_validated_is_not_served_stale() {
             if is_served {
                 assert_eq!((answer.status, answer.text()), (200, "body"), "{what}");
                 assert_eq!(answer.number("age"), 15, "{what}");
-                let said = did(&answer);
-                assert_eq!(said, "fwd=stale; ttl=-5; detail=stale-if-error", "{what}");
+                let outcome = did(&answer);
+                assert_eq!(
+                    outcome, "fwd=stale; ttl=-5; detail=stale-if-error",
+                    "{what}"
+                );
             } else if at < 2 {
                 assert_eq!(answer.text(), "sorry", "{what}");
             } else {
@@ -46,7 +49,7 @@ async fn what_must_be_validated_is_not_served_stale() {
 }
 
 #[tokio::test]
-async fn an_operator_may_allow_it_for_all() {
+async fn stale_if_error_of_the_route_applies_to_all_responses() {
     let upstream = Upstream::start();
     let route = ALL.replace("\"respect\"", "\"respect\", stale_if_error = \"60s\"");
     let gateway = Setup::before(&upstream).config(&route).manual().start();
@@ -60,7 +63,7 @@ async fn an_operator_may_allow_it_for_all() {
 }
 
 #[tokio::test]
-async fn an_error_that_is_no_trouble_is_the_answer() {
+async fn an_answer_that_is_no_failure_is_not_replaced_by_a_stale_response() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let control = "cache-control: max-age=10, stale-if-error=60";
@@ -77,7 +80,7 @@ async fn an_error_that_is_no_trouble_is_the_answer() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_502() {
+async fn a_closed_port_without_a_stored_response_gets_502() {
     let (_held, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}")).config(ALL).start();
     let answer = gateway.get("/v").await;
@@ -90,7 +93,7 @@ async fn nobody_there_is_502() {
 }
 
 #[tokio::test]
-async fn stale_at_once_and_validated_once_meanwhile() {
+async fn stale_while_revalidate_serves_stale_and_validates_once() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = [
@@ -107,7 +110,7 @@ async fn stale_at_once_and_validated_once_meanwhile() {
         assert_eq!((stale.text(), &*did(&stale)), ("body", "hit; ttl=-5"));
         assert_eq!(stale.number("age"), 15);
     }
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     let asked = upstream.seen()[1].field("if-none-match");
     assert_eq!(asked.unwrap(), "\"one\"");
     gate.open();
@@ -124,7 +127,7 @@ async fn stale_at_once_and_validated_once_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_refresh_asks_for_the_whole_whatever_the_client_asked() {
+async fn a_refresh_of_a_range_request_fetches_the_whole() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = ["cache-control: max-age=10, stale-while-revalidate=20"];

@@ -1,10 +1,10 @@
-//! What `cache-status` says (RFC 9211).
+//! `cache-status` (RFC 9211).
 
 use super::{ALL, did, manual, ok};
 use crate::support::{Setup, Upstream};
 
 #[tokio::test]
-async fn the_reason_is_the_true_one() {
+async fn fwd_has_the_true_reason() {
     let upstream = Upstream::start();
     let fields = ["cache-control: max-age=10", "vary: accept"];
     upstream.always(ok(&fields, "body"));
@@ -41,25 +41,25 @@ async fn a_route_that_stores_nothing_says_bypass() {
 }
 
 #[tokio::test]
-async fn it_stands_behind_what_others_have_said() {
+async fn cache_status_is_appended_to_that_of_others() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let theirs = "origin; hit; ttl=9, edge; fwd=stale";
-    let said = format!("cache-status: {theirs}");
-    upstream.always(ok(&["cache-control: max-age=10", &said], "body"));
+    let cache_status = format!("cache-status: {theirs}");
+    upstream.always(ok(&["cache-control: max-age=10", &cache_status], "body"));
     let miss = gateway.get("/v").await;
     let own = "ordgate; fwd=uri-miss; fwd-status=200; stored";
     assert_eq!(miss.all("cache-status"), [theirs, own]);
     let hit = gateway.get("/v").await;
     assert_eq!(hit.all("cache-status"), [theirs, "ordgate; hit; ttl=10"]);
-    upstream.always(ok(&["cache-control: no-store", &said], "body"));
+    upstream.always(ok(&["cache-control: no-store", &cache_status], "body"));
     let passed = gateway.get("/passed").await;
     let own = "ordgate; fwd=uri-miss; fwd-status=200";
     assert_eq!(passed.all("cache-status"), [theirs, own]);
 }
 
 #[tokio::test]
-async fn the_key_is_said_where_the_operator_wants_it() {
+async fn cache_status_has_the_key_if_configured() {
     let upstream = Upstream::start();
     upstream.always(ok(&["cache-control: max-age=10"], "body"));
     let config = "answers.cache_status_key = true";

@@ -1,5 +1,5 @@
-//! Mode `respect` on a route of the API: the origin's fields say how long, and
-//! nothing of the client's goes up.
+//! Mode `respect` on a typed route: the origin's fields decide the freshness, and
+//! no field of the client is forwarded.
 
 use super::{did, is_hit, ok};
 use crate::support::{Gateway, Reply, Setup, Upstream};
@@ -19,7 +19,7 @@ fn manual(upstream: &Upstream) -> Gateway {
 }
 
 #[tokio::test]
-async fn the_origin_says_how_long_and_answers_are_dressed() {
+async fn typed_routes_use_the_origins_freshness_and_ordgates_fields() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     let fields = [
@@ -64,7 +64,7 @@ async fn the_origin_says_how_long_and_answers_are_dressed() {
 }
 
 #[tokio::test]
-async fn its_failures_are_no_answers() {
+async fn failures_of_the_origin_become_problems() {
     let upstream = Upstream::start();
     for (what, reply) in [
         (

@@ -1,4 +1,4 @@
-//! Asking the origin whether what is stored still holds, and what its 304 does.
+//! Validation of stored responses, and the effect of a 304.
 
 use super::{did, is_hit, manual, not_modified, ok};
 use crate::support::Upstream;
@@ -42,7 +42,7 @@ async fn both_validators_go_up_and_a_304_freshens() {
 }
 
 #[tokio::test]
-async fn a_200_takes_the_place_of_what_was_stored() {
+async fn a_200_replaces_the_stored_response() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.once("/v", ok(&[SOON, "etag: \"one\""], "old"));
@@ -55,10 +55,11 @@ async fn a_200_takes_the_place_of_what_was_stored() {
         assert_eq!(answer.must("etag"), "\"two\"");
     }
     assert_eq!(upstream.count(), 2);
+    assert_eq!(gateway.explain("/v").await["stored"]["count"], 1);
 }
 
 #[tokio::test]
-async fn without_a_validator_the_whole_is_asked_again() {
+async fn without_a_validator_the_response_is_fetched_again() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(ok(&[SOON, "etag: unquoted"], "body"));
@@ -73,7 +74,7 @@ async fn without_a_validator_the_whole_is_asked_again() {
 }
 
 #[tokio::test]
-async fn the_clients_condition_is_judged_after_ours() {
+async fn the_clients_condition_is_evaluated_after_the_validation() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));
@@ -114,7 +115,7 @@ async fn a_304_that_names_another_validator_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_304_to_nothing_that_was_asked_is_passed_on() {
+async fn an_unrequested_304_is_forwarded() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(not_modified(&[SOON, "etag: \"mine\""]));
@@ -130,7 +131,7 @@ async fn a_304_to_nothing_that_was_asked_is_passed_on() {
 }
 
 #[tokio::test]
-async fn head_is_answered_from_what_get_has_stored() {
+async fn head_is_answered_from_a_stored_get() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.always(ok(&[SOON, "etag: \"one\"", "x-f: 1"], "body"));
@@ -168,7 +169,7 @@ fn head(fields: &[&str]) -> super::Reply {
 }
 
 #[tokio::test]
-async fn a_head_that_agrees_freshens_what_get_has_stored() {
+async fn a_head_that_agrees_freshens_a_stored_get() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.once("/v", ok(&[SOON, "x-f: old"], "body"));
@@ -185,7 +186,7 @@ async fn a_head_that_agrees_freshens_what_get_has_stored() {
 }
 
 #[tokio::test]
-async fn a_head_that_differs_makes_stale_what_get_has_stored() {
+async fn a_head_that_differs_makes_a_stored_get_stale() {
     for (other, tag) in [("content-length: 5", "\"one\""), ("x-f: 1", "\"two\"")] {
         let upstream = Upstream::start();
         let gateway = manual(&upstream);
@@ -205,7 +206,7 @@ async fn a_head_that_differs_makes_stale_what_get_has_stored() {
 /// A HEAD for what is stale asks about it too, and its 304 keeps the stored
 /// body, which a HEAD could not have brought.
 #[tokio::test]
-async fn a_304_to_a_head_freshens_what_get_has_stored() {
+async fn a_304_to_a_head_freshens_a_stored_get() {
     let upstream = Upstream::start();
     let gateway = manual(&upstream);
     upstream.once("/v", ok(&[SOON, "etag: \"one\""], "body"));

@@ -1,4 +1,4 @@
-//! Several answers to one target, told apart by what the request said.
+//! Several variants of one target, selected by the fields that `vary` names.
 
 use std::cell::Cell;
 
@@ -11,9 +11,9 @@ use crate::support::{Gateway, Upstream};
 /// An origin that says back one request field, and varies by it.
 fn saying(upstream: &Upstream, name: &'static str) {
     upstream.usually(move |seen| {
-        let said = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
+        let value = seen.field(name).unwrap_or_else(|| "nothing".to_owned());
         let vary = format!("vary: {name}");
-        ok(&["cache-control: max-age=60", &vary], &said)
+        ok(&["cache-control: max-age=60", &vary], &value)
     });
 }
 
@@ -80,7 +80,7 @@ async fn lists_that_mean_the_same_match() {
 }
 
 #[tokio::test]
-async fn a_variant_that_is_asked_for_anew_is_asked_about_with_all_tags() {
+async fn a_vary_miss_is_validated_with_all_tags() {
     let upstream = Upstream::start();
     let fields = |tag: &str, value: &str| {
         let tag = format!("etag: \"{tag}\"");
@@ -142,10 +142,10 @@ fn requests_that_differ_in_a_nominated_field_never_share_an_answer() {
         .build()
         .unwrap();
     let upstream = Upstream::start();
-    // It says back what it was asked, and varies by both fields.
+    // The body has the values of both fields, and varies by both.
     upstream.usually(|seen| {
-        let said = |name| seen.field(name).unwrap_or_else(|| "absent".to_owned());
-        let body = format!("[{}][{}]", said("x-one"), said("x-two"));
+        let value = |name| seen.field(name).unwrap_or_else(|| "absent".to_owned());
+        let body = format!("[{}][{}]", value("x-one"), value("x-two"));
         ok(&["cache-control: max-age=60", "vary: X-One, x-two"], &body)
     });
     let gateway = manual(&upstream);

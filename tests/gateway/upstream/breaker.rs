@@ -1,4 +1,5 @@
-//! An upstream that goes on failing is left alone, and comes back step by step.
+//! The breaker: an upstream that keeps failing gets no requests, then a few, then
+//! all.
 
 use super::{metric, must_wait};
 use crate::support::respect;
@@ -27,7 +28,7 @@ async fn state(gateway: &Gateway) -> String {
     state.to_owned()
 }
 
-/// That the upstream was not asked; answers for how long it will not be.
+/// Checks that the upstream got no request; returns for how long it gets none.
 fn is_open(answer: &Answer) -> u64 {
     assert_eq!(answer.status, 503, "{answer:?}");
     assert_eq!(
@@ -55,7 +56,7 @@ async fn open(gateway: &Gateway, upstream: &Upstream) {
 }
 
 #[tokio::test]
-async fn what_is_the_upstreams_fault_opens_it() {
+async fn failures_of_the_upstream_open_the_breaker() {
     let rows = [
         ("500", Reply::status(500, "{}"), 502),
         ("410", Reply::status(410, "{}"), 502),
@@ -96,7 +97,7 @@ async fn what_is_the_upstreams_fault_opens_it() {
 }
 
 #[tokio::test]
-async fn what_is_nobodys_fault_or_ours_does_not() {
+async fn other_failures_do_not_open_the_breaker() {
     let rows = [
         ("404", Reply::status(404, "{}")),
         ("400", Reply::status(400, "{}")),
@@ -125,7 +126,7 @@ async fn what_is_nobodys_fault_or_ours_does_not() {
 }
 
 #[tokio::test]
-async fn nobody_there_opens_it_as_well() {
+async fn refused_connections_open_the_breaker() {
     let (_held, address) = refusing();
     let gateway = Setup::at(&format!("http://{address}"))
         .config(SOON)
@@ -140,7 +141,7 @@ async fn nobody_there_opens_it_as_well() {
 }
 
 #[tokio::test]
-async fn one_success_begins_the_count_anew() {
+async fn one_success_resets_the_count() {
     let upstream = Upstream::start();
     let gateway = soon(&upstream);
     for round in 0..4 {
@@ -158,7 +159,7 @@ async fn one_success_begins_the_count_anew() {
 }
 
 #[tokio::test]
-async fn a_share_of_failures_opens_it() {
+async fn a_share_of_failures_opens_the_breaker() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .config("upstream.breaker = { failures = 10, share = 60 }")
@@ -190,8 +191,8 @@ async fn stale_answers_are_served_without_waiting() {
     gateway.advance(10_000);
     // It is stale now; and one sees how things are while others do not wait.
     let mut trying = gateway.client().await;
-    trying.ask("GET", &token(1), &[]).await;
-    upstream.asked(asked + 1).await;
+    trying.send_request("GET", &token(1), &[]).await;
+    upstream.until_requests(asked + 1).await;
     let stale = gateway.get(TOKEN).await;
     assert_eq!(stale.status, 200);
     assert_eq!(
@@ -202,7 +203,7 @@ async fn stale_answers_are_served_without_waiting() {
 }
 
 #[tokio::test]
-async fn after_the_pause_one_request_tries_and_then_more() {
+async fn after_the_pause_one_trial_request_is_sent() {
     let upstream = Upstream::start();
     let gateway = soon(&upstream);
     open(&gateway, &upstream).await;
@@ -213,8 +214,8 @@ async fn after_the_pause_one_request_tries_and_then_more() {
     let gates = [Gate::new(), Gate::new()];
     upstream.always(Reply::json("{}").behind(&gates[0]));
     let mut first = gateway.client().await;
-    first.ask("GET", &token(0), &[]).await;
-    upstream.asked(asked + 1).await;
+    first.send_request("GET", &token(0), &[]).await;
+    upstream.until_requests(asked + 1).await;
     assert_eq!(is_open(&gateway.get(&token(1)).await), 1);
     gates[0].open();
     assert_eq!(gateway.get(&token(0)).await.status, 200);
@@ -224,10 +225,10 @@ async fn after_the_pause_one_request_tries_and_then_more() {
     let mut clients = Vec::new();
     for number in 2..5 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
+        client.send_request("GET", &token(number), &[]).await;
         clients.push(client);
     }
-    upstream.asked(asked + 4).await;
+    upstream.until_requests(asked + 4).await;
     is_open(&gateway.get(&token(6)).await);
     gates[1].open();
     for number in 2..5 {
@@ -263,7 +264,7 @@ async fn a_trial_that_fails_lengthens_the_pause() {
 }
 
 #[tokio::test]
-async fn what_passes_through_is_the_clients_business() {
+async fn client_errors_do_not_open_the_breaker() {
     let upstream = Upstream::start();
     let gateway = respect::plain(&upstream).config(SOON).manual().start();
     upstream.always(Reply::with(502, "", "sorry"));
@@ -287,7 +288,7 @@ async fn what_passes_through_is_the_clients_business() {
 }
 
 #[tokio::test]
-async fn it_can_be_off_and_is_patient_by_default() {
+async fn the_breaker_can_be_off() {
     for (config, most) in [
         ("upstream.breaker.enabled = false", 30),
         ("", 10),
@@ -320,7 +321,7 @@ async fn a_long_body_does_not_prolong_a_trial() {
     let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf");
     upstream.once("/long", long.then(&gate, "half"));
     let mut client = gateway.client().await;
-    client.ask("GET", "/long", &[]).await;
+    client.send_request("GET", "/long", &[]).await;
     client.some(1).await;
     let answer = gateway.get("/other").await;
     assert_eq!(answer.status, 200, "{answer:?}");

@@ -1,5 +1,5 @@
-//! The budget, as an upstream counts it that has a clock of its own: never more
-//! than a key may ask, whatever the clients, the failures and the reloads.
+//! The budget, counted by an upstream with a clock of its own: no key exceeds it,
+//! whatever clients, failures and reloads there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,8 +36,8 @@ const CONFIG: &str = r#"
     upstream.breaker.enabled = false
 "#;
 
-/// An upstream with a sandbox's answers, of which every fourth or so comes to
-/// nothing once it is told to; statuses are answered all the same.
+/// An upstream with a sandbox's answers. While the flag is set, about every fourth
+/// answer but those of status paths is a failure.
 fn failing(sandbox: &Sandbox) -> (Upstream, Arc<AtomicBool>) {
     let upstream = Upstream::start();
     let fails = Arc::new(AtomicBool::new(false));
@@ -77,7 +77,7 @@ fn probes(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test]
-async fn whatever_happens_no_key_is_asked_for_more() {
+async fn under_load_failures_and_reloads_no_key_exceeds_its_budget() {
     let sandbox = Sandbox::new(Settings::default());
     let tip = sandbox.tip().height;
     let (upstream, fails) = failing(&sandbox);
@@ -89,7 +89,7 @@ async fn whatever_happens_no_key_is_asked_for_more() {
         .get(&format!("{final_block}?limit=60&offset=0"))
         .await;
     assert_eq!(warm.status, 200);
-    // What is sent again is paid for as well.
+    // A retry uses the budget as well.
     upstream.once(&token(5000), Reply::status(503, "{}"));
     assert_eq!(gateway.get(&token(5000)).await.status, 404);
     fails.store(true, SeqCst);
@@ -195,15 +195,15 @@ async fn reload(gateway: &Gateway, round: usize) {
 }
 
 #[tokio::test]
-async fn who_comes_back_when_it_is_told_to_is_served() {
+async fn a_client_that_honours_retry_after_is_served() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "first-key,other-key");
     let bounds = "upstream.requests_per_second = 2\nupstream.requests_per_minute = 7";
     assert_eq!(gateway.reload(bounds).await.status, 200);
     let mut number = 0;
     for round in 0..40 {
-        // Sometimes a pause, so that the windows fill at various moments; and
-        // sometimes a word of the upstream's.
+        // Pauses, so that the windows fill at various moments, and
+        // sometimes a 429.
         gateway.advance(round * 37 % 900);
         if round % 5 == 3 {
             let fields = format!("retry-after: {}\r\n", 1 + round % 4);
@@ -239,7 +239,7 @@ async fn who_comes_back_when_it_is_told_to_is_served() {
 }
 
 #[tokio::test]
-async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
+async fn hedged_requests_use_the_budget_and_leave_half_of_it() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "first-key");
     let hedging = "upstream.hedge = { enabled = true, percentile = 50 }\n\
@@ -269,7 +269,7 @@ async fn what_is_sent_beside_another_is_paid_for_and_leaves_half() {
     let sent = metric(&gateway, hedges).await;
     upstream.once(&token(91), Reply::json("{}").behind(&gate));
     let mut slow = gateway.client().await;
-    slow.ask("GET", &token(91), &[]).await;
+    slow.send_request("GET", &token(91), &[]).await;
     for _ in 0..20 {
         gateway.get(&token(number)).await;
         number += 1;
@@ -300,9 +300,9 @@ async fn an_upstream_that_hangs_leaves_budget_to_another() {
     let mut hanging = Vec::new();
     for number in 1..=8 {
         let mut client = Client::connect_from([127, 0, 0, 10 + number], gateway.public).await;
-        client.ask("GET", &block(number), &[]).await;
+        client.send_request("GET", &block(number), &[]).await;
         if number <= 6 {
-            runes.asked(number.into()).await;
+            runes.until_requests(number.into()).await;
             hanging.push(client);
         } else {
             assert_eq!(client.answer("GET").await.status, 503, "{number}");

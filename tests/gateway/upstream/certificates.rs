@@ -1,4 +1,4 @@
-//! Upstreams over TLS: whose certificates count.
+//! Upstreams over TLS: which certificates are trusted.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! How many requests may be under way follows how long answers take.
+//! The limit of requests in flight follows the latency of answers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -23,7 +23,8 @@ async fn load(gateway: &Gateway, what: &str, mut holds: impl FnMut() -> bool) {
         let mut client = gateway.client().await;
         while !over.load(SeqCst) {
             let number = next.fetch_add(1, SeqCst);
-            // Those who wait too long are turned away, which is no matter here.
+            // Clients that wait too long are refused, which does not
+            // matter here.
             let answer = client.get(&token(number)).await;
             assert!(matches!(answer.status, 200 | 503), "{answer:?}");
         }
@@ -54,7 +55,7 @@ fn bounds(least: u64) -> String {
 }
 
 #[tokio::test]
-async fn the_limit_falls_where_more_requests_only_wait_and_rises_again() {
+async fn the_limit_falls_if_requests_only_queue_and_rises_again() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).config(&bounds(2)).start();
     assert_eq!(limit(&gateway), MOST, "it begins at most");

@@ -1,5 +1,5 @@
-//! An upstream that takes so many requests at once, and turns the others away:
-//! fewer are sent at once, and the breaker stays closed.
+//! An upstream that refuses requests beyond a number in flight: ordgate sends fewer
+//! at once, and the breaker stays closed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -51,8 +51,8 @@ fn answers_503_beyond_cap() -> Upstream {
     upstream
 }
 
-/// How often each status was answered to clients that ask for one thing after
-/// another, each for its own.
+/// Clients that each request one target after another; returns how often each
+/// status was answered.
 async fn load(gateway: &Gateway, target: impl Fn(usize) -> String) -> (usize, Vec<u16>) {
     let (next, target) = (AtomicUsize::new(0), &target);
     let clients = (0..CLIENTS).map(async |_| {
@@ -70,7 +70,7 @@ async fn load(gateway: &Gateway, target: impl Fn(usize) -> String) -> (usize, Ve
     (well, all)
 }
 
-/// That hardly anybody noticed, and what it cost.
+/// Checks that nearly all requests succeeded, and how many were sent.
 async fn converges(gateway: &Gateway, well: usize, all: &[u16]) {
     let tally = CLIENTS * TIMES;
     let others: Vec<_> = all.iter().filter(|status| **status != 200).collect();
@@ -92,7 +92,7 @@ async fn connections_beyond_a_cap_are_closed() {
     let gateway = Setup::before(&upstream).config(CONFIG).start();
     let (well, all) = load(&gateway, token).await;
     converges(&gateway, well, &all).await;
-    // The operator is told why.
+    // The log has the reason.
     let url = upstream.url();
     let status = gateway.admin("/status").await.json();
     let last = &status["upstream"]["endpoints"][0]["last_failure"];
@@ -110,7 +110,7 @@ async fn requests_beyond_a_cap_are_answered_with_503() {
 }
 
 #[tokio::test]
-async fn what_passes_through_is_sent_again_as_well() {
+async fn relayed_requests_beyond_a_cap_are_sent_again() {
     let upstream = closes_beyond_cap();
     let gateway = respect::plain(&upstream).config(CONFIG).start();
     let (well, all) = load(&gateway, |number| format!("/{number}")).await;
@@ -118,7 +118,7 @@ async fn what_passes_through_is_sent_again_as_well() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_closes_all_is_left_alone_as_soon_as_ever() {
+async fn an_upstream_that_closes_all_connections_opens_the_breaker() {
     let upstream = Upstream::start();
     upstream.take_connections(0);
     let gateway = Setup::before(&upstream).config(CONFIG).start();
@@ -135,14 +135,14 @@ async fn an_upstream_that_closes_all_is_left_alone_as_soon_as_ever() {
 
 /// Servers close connections that are idle, perhaps just as a request is sent.
 #[tokio::test]
-async fn an_idle_connection_that_is_closed_is_no_sign_of_a_cap() {
+async fn a_closed_idle_connection_does_not_count_as_a_cap() {
     let (upstream, gate) = (Upstream::start(), Gate::new());
     upstream.once(&token(1), Reply::json("{}").behind(&gate));
     upstream.once(&token(3), Reply::nothing().close());
     let gateway = Setup::before(&upstream).config(CONFIG).start();
     let mut slow = gateway.client().await;
-    slow.ask("GET", &token(1), &[]).await;
-    upstream.asked(1).await;
+    slow.send_request("GET", &token(1), &[]).await;
+    upstream.until_requests(1).await;
     for number in [2, 3] {
         assert_eq!(gateway.get(&token(number)).await.status, 200, "{number}");
     }

@@ -1,5 +1,5 @@
-//! Several base URLs: where the preferred one fails, another answers; and which
-//! of them is asked changes no more than it must.
+//! Several base URLs: if the preferred endpoint fails, another is used, and a
+//! switch changes no more than necessary.
 
 mod heights;
 mod keys;
@@ -16,14 +16,14 @@ const SOON: &str = r#"
     upstream.retry.limit = 0
 "#;
 
-/// Tips are asked for often, and so are those who stand by: thrice as seldom.
+/// Tips are probed often, and standby endpoints a third as often.
 const OFTEN: &str = r#"
     chain.tip.ordinals.every = "100ms"
     chain.tip.runes.every = "100ms"
 "#;
 
-/// The tokens that an upstream was asked for: neither statuses nor what is asked
-/// of those who stand by.
+/// The tokens that an upstream got requests for, without status paths and standby
+/// probes.
 fn tokens(upstream: &Upstream) -> usize {
     let mut targets = upstream.targets();
     targets.retain(|target| target.contains("/tokens/"));
@@ -37,8 +37,8 @@ fn endpoints(gateway: &Gateway) -> Vec<Value> {
         .clone()
 }
 
-/// The place of the one that is asked.
-fn asked(gateway: &Gateway) -> usize {
+/// The position of the endpoint that is in use.
+fn endpoint_in_use(gateway: &Gateway) -> usize {
     let endpoints = endpoints(gateway);
     endpoints
         .iter()

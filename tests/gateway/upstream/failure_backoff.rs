@@ -1,5 +1,5 @@
-//! What goes on failing is not asked for by each who wants it; and who waits
-//! for a leader waits no longer than is left of its time.
+//! A key that keeps failing is requested with growing pauses, and followers share
+//! their leader's deadline.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn remembered(gateway: &Gateway) -> u64 {
 }
 
 #[tokio::test]
-async fn a_target_that_goes_on_failing_is_asked_for_now_and_then() {
+async fn a_target_that_keeps_failing_is_requested_with_growing_pauses() {
     let rows = [
         (
             "500",
@@ -54,8 +54,8 @@ async fn a_target_that_goes_on_failing_is_asked_for_now_and_then() {
             for _ in 0..3 {
                 let answer = gateway.get(TOKEN).await;
                 assert_eq!(answer.status, 502, "{name}");
-                let said = answer.must("proxy-status");
-                assert_eq!(said, format!("ordgate; error={error}"), "{name}");
+                let proxy_status = answer.must("proxy-status");
+                assert_eq!(proxy_status, format!("ordgate; error={error}"), "{name}");
                 answer.problem();
             }
             gateway.advance(pause * 1000 - 1);
@@ -77,7 +77,7 @@ async fn a_target_that_goes_on_failing_is_asked_for_now_and_then() {
 }
 
 #[tokio::test]
-async fn what_is_stale_is_then_served_without_waiting() {
+async fn a_stale_response_is_served_at_once_during_the_backoff() {
     let upstream = Upstream::start();
     let gateway = gateway(&upstream, "");
     assert_eq!(gateway.get(TOKEN).await.status, 200);
@@ -87,18 +87,18 @@ async fn what_is_stale_is_then_served_without_waiting() {
         assert_eq!(gateway.get(TOKEN).await.status, 200);
         assert_eq!(upstream.count(), asked);
     }
-    // Whoever asked now would wait for long.
+    // A request now would wait for long.
     upstream.always(Reply::nothing().hang());
     for _ in 0..10 {
         let began = Instant::now();
         let stale = gateway.get(TOKEN).await;
         assert!(began.elapsed() < Duration::from_millis(1500));
         assert_eq!(stale.status, 200);
-        let said = stale.must("cache-status");
-        assert!(said.contains("stale-if-error"), "{said}");
+        let cache_status = stale.must("cache-status");
+        assert!(cache_status.contains("stale-if-error"), "{cache_status}");
     }
     assert_eq!(upstream.count(), 5);
-    // Later one asks again, and what comes is fresh.
+    // A later request goes upstream, and its answer is fresh.
     upstream.always(Reply::json(r#"{"new":1}"#));
     gateway.advance(1_000);
     assert_eq!(gateway.get(TOKEN).await.text(), r#"{"new":1}"#);
@@ -106,7 +106,7 @@ async fn what_is_stale_is_then_served_without_waiting() {
 }
 
 #[tokio::test]
-async fn who_comes_late_does_not_wait_anew() {
+async fn later_followers_share_the_leaders_deadline() {
     let wait = Duration::from_secs(2);
     let upstream = Upstream::start();
     let gateway = gateway(&upstream, "cache.stale_wait = \"2s\"");
@@ -122,20 +122,20 @@ async fn who_comes_late_does_not_wait_anew() {
         stale.text(),
         r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
     );
-    // The leader still asks; those who come now have nothing to wait for.
+    // The leader's request is still under way; later clients do not wait.
     for _ in 0..5 {
         let began = Instant::now();
         let stale = gateway.get(TOKEN).await;
         assert!(began.elapsed() < wait * 3 / 4, "{:?}", began.elapsed());
-        let said = stale.must("cache-status");
-        assert!(said.contains("stale-if-error"), "{said}");
+        let cache_status = stale.must("cache-status");
+        assert!(cache_status.contains("stale-if-error"), "{cache_status}");
         assert_eq!(
             stale.text(),
             r#"{"asked":"/ordinals/v1/brc-20/tokens/ordi"}"#
         );
     }
     assert_eq!(upstream.count(), 2, "one asks for all");
-    // The fetch goes on, and what comes of it is for all who come after.
+    // The fetch continues, and its answer serves all later clients.
     gate.open();
     until_idle(&gateway, "the leader").await;
     assert_eq!(gateway.get(TOKEN).await.text(), r#"{"new":1}"#);
@@ -143,7 +143,7 @@ async fn who_comes_late_does_not_wait_anew() {
 }
 
 #[tokio::test]
-async fn it_can_be_as_good_as_off() {
+async fn failure_backoff_can_be_minimal() {
     let upstream = Upstream::start();
     let times = "cache.error_ttl = \"1ms\"\ncache.max_error_ttl = \"1ms\"";
     let gateway = gateway(&upstream, times);

@@ -1,4 +1,4 @@
-//! What each way to fail of an upstream means to a client.
+//! How each failure of the upstream appears to a client.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token, until, withi
 
 const JSON: &str = "content-type: application/json\r\n";
 
-/// Short patience with the upstream, for those that test it.
+/// Short time-outs.
 pub(super) const IMPATIENT: &str = r#"
     upstream.first_byte_timeout = "80ms"
     upstream.timeout = "160ms"
@@ -286,20 +286,23 @@ async fn every_failure_has_its_status() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_away_says_for_how_long() {
+async fn retry_after_of_the_upstream_is_passed_on_within_bounds() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).manual().start();
-    for (said, seconds) in [("60", 60), ("86400", 3600), ("soon", 10)] {
-        let fields = format!("retry-after: {said}\r\n");
+    for (retry_after, seconds) in [("60", 60), ("86400", 3600), ("soon", 10)] {
+        let fields = format!("retry-after: {retry_after}\r\n");
         upstream.once(TOKEN, Reply::with(503, &fields, r#"{"telling":"why"}"#));
         let answer = gateway.get(TOKEN).await;
-        assert_eq!(answer.status, 503, "{said}");
-        assert_eq!(answer.number("retry-after"), seconds, "{said}");
+        assert_eq!(answer.status, 503, "{retry_after}");
+        assert_eq!(answer.number("retry-after"), seconds, "{retry_after}");
         assert_eq!(
             answer.must("proxy-status"),
             "ordgate; error=http_protocol_error; received-status=503",
         );
-        assert!(!answer.problem().to_string().contains("telling"), "{said}");
+        assert!(
+            !answer.problem().to_string().contains("telling"),
+            "{retry_after}"
+        );
     }
     // What cannot be read is a pause for all.
     gateway.advance(10_000);
@@ -369,7 +372,7 @@ async fn an_upstream_that_is_too_slow_gets_504() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ended_meanwhile_is_made_anew() {
+async fn a_closed_idle_connection_is_replaced() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     // The first answer keeps the connection; the second request on it finds it

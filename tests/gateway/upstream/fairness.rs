@@ -1,5 +1,5 @@
-//! Whose turn it is where there is less than is wished: a client that wants much
-//! waits behind itself, and what nothing else can answer goes first.
+//! The order of the queue: a client with many requests waits behind its own, and
+//! misses come before revalidations.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::support::{Answer, Client, Gate, Gateway, Reply, Setup, Upstream, toke
 const GREEDY: &str = "198.51.100.1";
 const MODEST: &str = "198.51.100.2";
 
-/// Clients are told apart by what the test says of them, and are patient.
+/// Clients are identified by a forwarding field, and wait for long.
 const CONFIG: &str = r#"
     clients.trusted_proxies = ["127.0.0.1"]
     upstream.queue_timeout = "60s"
@@ -55,7 +55,7 @@ impl Narrow {
         let targets = self.upstream.targets();
         let shut = targets.iter().find(|target| !self.opened.contains(*target));
         self.open(&shut.unwrap().clone());
-        self.upstream.asked(targets.len() + 1).await;
+        self.upstream.until_requests(targets.len() + 1).await;
         self.upstream.targets().swap_remove(targets.len())
     }
 
@@ -66,10 +66,12 @@ impl Narrow {
     }
 }
 
-async fn asks(gateway: &Gateway, client: &str, number: usize) -> Client {
+async fn request_as(gateway: &Gateway, client: &str, number: usize) -> Client {
     let mut connection = gateway.client().await;
     let fields = [("x-forwarded-for", client)];
-    connection.ask("GET", &token(number), &fields).await;
+    connection
+        .send_request("GET", &token(number), &fields)
+        .await;
     connection
 }
 
@@ -77,10 +79,10 @@ async fn asks(gateway: &Gateway, client: &str, number: usize) -> Client {
 async fn crowd(narrow: &Narrow, many: usize) -> Vec<Client> {
     let mut crowd = Vec::new();
     for number in 0..many {
-        crowd.push(asks(&narrow.gateway, GREEDY, number).await);
+        crowd.push(request_as(&narrow.gateway, GREEDY, number).await);
         narrow.wait_for((number + 1).saturating_sub(2)).await;
     }
-    narrow.upstream.asked(2).await;
+    narrow.upstream.until_requests(2).await;
     crowd
 }
 
@@ -99,7 +101,7 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
     let crowd = crowd(&narrow, 100).await;
     for number in 1000..1010 {
         let before = narrow.waiting();
-        let mut modest = asks(&narrow.gateway, MODEST, number).await;
+        let mut modest = request_as(&narrow.gateway, MODEST, number).await;
         narrow.wait_for(before + 1).await;
         let mut between = 0;
         while narrow.next().await != token(number) {
@@ -109,25 +111,25 @@ async fn a_hundred_requests_of_one_client_do_not_hold_up_another() {
         let sent = narrow.upstream.count();
         narrow.open(&token(number));
         assert_eq!(modest.answer("GET").await.status, 200);
-        narrow.upstream.asked(sent + 1).await;
+        narrow.upstream.until_requests(sent + 1).await;
     }
     drop(crowd);
 }
 
 #[tokio::test]
-async fn budget_is_shared_by_turns() {
+async fn clients_take_turns_with_the_budget() {
     let upstream = Upstream::start();
     let tight = "upstream.requests_per_second = 5\nupstream.max_queue = 200";
     let setup = Setup::before(&upstream).config(CONFIG).config(tight);
     let gateway = setup.start();
     let mut crowd = Vec::new();
     for number in 0..100 {
-        crowd.push(asks(&gateway, GREEDY, number).await);
+        crowd.push(request_as(&gateway, GREEDY, number).await);
     }
     until("most of them wait", || gateway.queued() > 60).await;
     for number in 1000..1006 {
         let before = upstream.count();
-        let mut modest = asks(&gateway, MODEST, number).await;
+        let mut modest = request_as(&gateway, MODEST, number).await;
         assert_eq!(modest.answer("GET").await.status, 200);
         let targets = upstream.targets();
         let sent = targets.iter().position(|target| *target == token(number));
@@ -139,15 +141,16 @@ async fn budget_is_shared_by_turns() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_is_refused_at_once_and_to_whom_it_is_due() {
+async fn a_full_queue_refuses_the_client_with_the_most_requests() {
     let mut narrow = Narrow::new(|setup| setup.config("upstream.max_queue = 10"));
     let mut crowd = crowd(&narrow, 12).await;
-    // Nobody waits for this: the gates are shut, and patience is a minute.
+    // These are refused at once: the gates are shut, and the queue's time-out
+    // is a minute.
     for number in 100..120 {
-        let mut surplus = asks(&narrow.gateway, GREEDY, number).await;
+        let mut surplus = request_as(&narrow.gateway, GREEDY, number).await;
         must_be_refused(&surplus.answer("GET").await);
     }
-    let mut modest = asks(&narrow.gateway, MODEST, 1000).await;
+    let mut modest = request_as(&narrow.gateway, MODEST, 1000).await;
     // The last request of the greedy client is refused in its favour.
     let mut last = crowd.pop().unwrap();
     must_be_refused(&last.answer("GET").await);
@@ -162,7 +165,7 @@ async fn what_is_too_much_is_refused_at_once_and_to_whom_it_is_due() {
 }
 
 #[tokio::test]
-async fn a_miss_goes_before_revalidations_that_wait() {
+async fn a_miss_overtakes_waiting_revalidations() {
     let mut narrow = Narrow::new(Setup::manual);
     for number in 10..14 {
         narrow.open(&token(number));
@@ -171,18 +174,18 @@ async fn a_miss_goes_before_revalidations_that_wait() {
     narrow.gateway.advance(11_000);
     let mut clients = Vec::new();
     for number in [0, 1, 10, 11, 12, 13] {
-        clients.push(asks(&narrow.gateway, GREEDY, number).await);
+        clients.push(request_as(&narrow.gateway, GREEDY, number).await);
         if number > 1 {
             narrow.wait_for(number - 9).await;
         }
     }
-    clients.push(asks(&narrow.gateway, GREEDY, 50).await);
+    clients.push(request_as(&narrow.gateway, GREEDY, 50).await);
     narrow.wait_for(5).await;
-    narrow.upstream.asked(4 + 2).await;
+    narrow.upstream.until_requests(4 + 2).await;
     assert_eq!(narrow.next().await, token(50));
     // Their gates are open as of before: the rest follow one another.
     narrow.next().await;
-    narrow.upstream.asked(4 + 2 + 5).await;
+    narrow.upstream.until_requests(4 + 2 + 5).await;
     let targets = narrow.upstream.targets();
     assert_eq!(targets[4 + 2 + 1..], [10, 11, 12, 13].map(token));
 }

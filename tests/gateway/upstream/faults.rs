@@ -1,7 +1,6 @@
-//! The table of faults: whatever the upstream does, each client gets a clear
-//! answer within the time-outs, the upstream is not asked more than is of use,
-//! nothing stays under way, and the next request for another key is answered
-//! right.
+//! The table of faults: whatever the upstream does, each client gets a clear answer
+//! within the time-outs, the upstream gets no useless requests, nothing stays under
+//! way, and the next request for another key is answered correctly.
 
 mod outcomes;
 
@@ -47,7 +46,7 @@ struct Fault {
     least: Duration,
 }
 
-/// A fault that is asked once, and is a 502.
+/// A fault that is requested once, and is a 502.
 fn fault(name: &'static str, error: &'static str, reply: Reply) -> Fault {
     Fault {
         name,
@@ -73,7 +72,7 @@ impl Fault {
         self
     }
 
-    /// The status path is asked as well.
+    /// The status path is requested as well.
     fn checked(self) -> Self {
         self.again()
     }

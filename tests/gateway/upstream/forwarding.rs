@@ -1,4 +1,4 @@
-//! What is forwarded: exactly which bytes, over which connections, with which key.
+//! What is forwarded: the exact bytes, over which connections, with which key.
 
 use ordgate::serve::StartError;
 use ordgate::upstream::SetupError;
@@ -6,7 +6,7 @@ use ordgate::upstream::SetupError;
 use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Reply, Setup, TOKEN, Upstream, token};
 
 #[tokio::test]
-async fn connections_are_kept_and_used_again() {
+async fn connections_are_reused() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for number in 0..10 {
@@ -16,7 +16,7 @@ async fn connections_are_kept_and_used_again() {
 }
 
 #[tokio::test]
-async fn exactly_this_is_forwarded() {
+async fn the_forwarded_request_has_exactly_these_fields() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).keys("a-key-of-ours").start();
     let fields = [
@@ -74,7 +74,7 @@ async fn exactly_this_is_forwarded() {
 }
 
 #[tokio::test]
-async fn an_answer_that_says_a_key_back_goes_no_further() {
+async fn an_answer_that_contains_a_key_gets_502() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream).keys("a-key-of-ours,short").start();
     let body = r#"{"you sent":"a-key-of-ours"}"#;
@@ -98,7 +98,7 @@ async fn an_answer_that_says_a_key_back_goes_no_further() {
 }
 
 #[tokio::test]
-async fn without_a_key_none_is_sent_not_even_the_clients() {
+async fn without_a_configured_key_no_key_is_sent() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let fields = [("x-api-key", "the-clients-own")];
@@ -109,7 +109,7 @@ async fn without_a_key_none_is_sent_not_even_the_clients() {
 }
 
 #[tokio::test]
-async fn the_keys_field_can_have_another_name() {
+async fn the_key_can_be_sent_in_another_field() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .keys("ours")
@@ -137,7 +137,7 @@ async fn a_path_of_the_base_url_stands_before_every_target() {
 }
 
 #[tokio::test]
-async fn a_key_does_not_travel_in_the_clear() {
+async fn a_key_is_not_sent_without_tls() {
     let start = |url: &str, keys: bool, more: &str| {
         let setup = Setup::at(url).config(more);
         let setup = if keys { setup.keys("a-key") } else { setup };

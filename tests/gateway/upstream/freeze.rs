@@ -1,6 +1,6 @@
-//! An upstream whose process stops for a while and goes on. Its kernel has taken in
-//! what was sent meanwhile, also what ordgate has given up, and it sees all of that
-//! at once.
+//! An upstream whose process is stopped and continues. Its kernel has accepted what
+//! was sent meanwhile, including requests that ordgate has given up, and the
+//! process reads all of it at once.
 
 use std::io::Write;
 use std::time::Duration;
@@ -88,7 +88,7 @@ async fn stopped_for_75_seconds(upstream: &Upstream, gateway: &Gateway) {
     assert_eq!(while_frozen, 0, "it answers nothing");
     let counted = given_up(gateway, 0).await;
     upstream.thaw();
-    upstream.asked(before + SECOND).await;
+    upstream.until_requests(before + SECOND).await;
     none_given_up(gateway).await;
     let seen: Vec<_> = upstream.seen().iter().map(|seen| seen.at).collect();
     at_most(MINUTE, Duration::from_secs(60), &seen);
@@ -154,7 +154,7 @@ async fn in_vain(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_while_it_is_stopped_gives_the_budget_back() {
+async fn the_budget_of_a_stopped_server_is_free_again_when_it_is_killed() {
     let upstream = Upstream::start();
     let gateway = frozen_with_all_of_a_second(&upstream);
     in_vain(&gateway).await;
@@ -175,7 +175,7 @@ async fn a_server_that_is_killed_while_it_is_stopped_gives_the_budget_back() {
 
 /// A reload that takes key and endpoint away and brings them back forgets nothing.
 #[tokio::test]
-async fn a_reload_does_not_forget_what_was_given_up() {
+async fn requests_given_up_count_after_a_reload() {
     let (upstream, other) = (Upstream::start(), Upstream::start());
     let gateway = frozen_with_all_of_a_second(&upstream);
     in_vain(&gateway).await;
@@ -196,7 +196,7 @@ async fn a_reload_does_not_forget_what_was_given_up() {
     assert_eq!(gateway.rekey("a-key").await.status, 200);
     assert_eq!(gateway.get(&token(3)).await.status, 503);
     upstream.thaw();
-    upstream.asked(SECOND).await;
+    upstream.until_requests(SECOND).await;
     let left = async || key(&gateway, 0).await["budget_left"].as_u64().unwrap();
     // Once the connections have ended they count for a minute.
     let mut all_ended = false;
@@ -215,7 +215,7 @@ async fn a_reload_does_not_forget_what_was_given_up() {
 /// A handler that hangs and does not notice that nobody waits: it takes one of each
 /// second until the server answers something else.
 #[tokio::test]
-async fn a_handler_that_hangs_is_freed_by_the_next_answer() {
+async fn a_request_given_up_stops_counting_after_a_later_answer() {
     let upstream = Upstream::start();
     let setup = Setup::before(&upstream).keys("a-key").manual();
     let gateway = setup.config(CONFIG).start();
@@ -247,7 +247,7 @@ async fn a_handler_that_hangs_is_freed_by_the_next_answer() {
 
 /// What one endpoint has unanswered leaves another a part of each second.
 #[tokio::test]
-async fn another_endpoint_is_asked_while_one_is_stopped() {
+async fn another_endpoint_is_used_while_one_is_stopped() {
     let clock = Clock::manual();
     let (first, second) = (Upstream::start_by(&clock), Upstream::start_by(&clock));
     let setup = Setup::before_all(&[&first, &second]).keys("a-key");
@@ -281,7 +281,7 @@ async fn another_endpoint_is_asked_while_one_is_stopped() {
 
 /// A client that breaks its upload off takes back nothing of what has been sent.
 #[tokio::test]
-async fn an_upload_that_breaks_off_may_still_arrive() {
+async fn an_upload_that_breaks_off_still_counts() {
     let upstream = Upstream::start();
     let setup = Setup::before(&upstream).keys("a-key").manual();
     let patient = "upstream.first_byte_timeout = \"20s\"";
@@ -289,7 +289,7 @@ async fn an_upload_that_breaks_off_may_still_arrive() {
     upstream.freeze();
     let mut client = gateway.client().await;
     client
-        .ask("POST", "/a", &[("content-length", "900000")])
+        .send_request("POST", "/a", &[("content-length", "900000")])
         .await;
     client.send(vec![b'x'; 100_000]).await;
     until("more than is buffered has come", || {
@@ -300,7 +300,7 @@ async fn an_upload_that_breaks_off_may_still_arrive() {
     until("it is over", || gateway.in_flight() == 0).await;
     assert_eq!(given_up(&gateway, 0).await, 1);
     upstream.thaw();
-    upstream.asked(1).await;
+    upstream.until_requests(1).await;
     none_given_up(&gateway).await;
 }
 
@@ -308,7 +308,7 @@ async fn an_upload_that_breaks_off_may_still_arrive() {
 /// a thread for each request. One client sends what takes long and breaks it off,
 /// again and again.
 #[tokio::test]
-async fn what_one_client_breaks_off_leaves_budget_to_others() {
+async fn broken_off_requests_of_one_client_leave_budget_to_others() {
     for method in ["GET", "POST"] {
         let upstream = Upstream::start();
         let setup = Setup::before(&upstream).keys("a-key").config(ALL);
@@ -320,8 +320,12 @@ async fn what_one_client_breaks_off_leaves_budget_to_others() {
             let target = format!("/slow/{number}");
             upstream.once(&target, slow.clone());
             let mut client = Client::connect_from([127, 0, 0, 11], gateway.public).await;
-            client.ask(method, &target, &[]).await;
-            let sent = timeout(Duration::from_millis(50), upstream.asked(number + 1)).await;
+            client.send_request(method, &target, &[]).await;
+            let sent = timeout(
+                Duration::from_millis(50),
+                upstream.until_requests(number + 1),
+            )
+            .await;
             drop(client);
             if sent.is_err() {
                 break;

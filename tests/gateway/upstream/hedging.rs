@@ -1,5 +1,5 @@
-//! A request that takes unusually long is sent a second time, where that is
-//! allowed and there is much to spare.
+//! A request that takes unusually long is sent a second time, if hedging is enabled
+//! and the budget allows it.
 
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ async fn waits_alone(gateway: &Gateway, upstream: &Upstream, why: &str) {
     let asked = upstream.count();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
-    upstream.asked(asked + 1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    upstream.until_requests(asked + 1).await;
     let began = Instant::now();
     until(why, || began.elapsed() > Duration::from_millis(100)).await;
     assert_eq!(upstream.count(), asked + 1, "{why}");
@@ -47,7 +47,7 @@ async fn waits_alone(gateway: &Gateway, upstream: &Upstream, why: &str) {
 }
 
 #[tokio::test]
-async fn a_request_that_hangs_is_answered_by_the_second() {
+async fn a_hanging_request_is_answered_by_its_hedge() {
     let upstream = Upstream::start();
     let gateway = after_answers(&upstream, SAMPLES, ENABLED).await;
     let (before, asked) = (hedges(&gateway).await, upstream.count());
@@ -67,7 +67,7 @@ async fn a_request_that_hangs_is_answered_by_the_second() {
 }
 
 #[tokio::test]
-async fn the_first_answer_counts_whichever_it_is() {
+async fn the_first_of_both_answers_is_used() {
     // One of the two fails: the other is waited for.
     for second_fails in [true, false] {
         let upstream = Upstream::start();
@@ -82,8 +82,8 @@ async fn the_first_answer_counts_whichever_it_is() {
         upstream.once(TOKEN, first);
         upstream.once(TOKEN, second);
         let mut client = gateway.client().await;
-        client.ask("GET", TOKEN, &[]).await;
-        upstream.asked(asked + 2).await;
+        client.send_request("GET", TOKEN, &[]).await;
+        upstream.until_requests(asked + 2).await;
         gate.open();
         let answer = client.answer("GET").await;
         assert_eq!((answer.status, answer.text()), (200, r#"{"well":1}"#));
@@ -93,7 +93,7 @@ async fn the_first_answer_counts_whichever_it_is() {
 }
 
 #[tokio::test]
-async fn where_there_is_not_much_to_spare_there_is_none() {
+async fn with_little_budget_nothing_is_hedged() {
     let upstream = Upstream::start();
     // Of 36 there are 15 left when it hangs.
     let config = format!("{ENABLED}\nupstream.requests_per_minute = 36");
@@ -118,11 +118,11 @@ async fn one_clients_hedges_leave_slots_for_others() {
     let mut clients = Vec::new();
     for number in 0..4 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(100 + number), &[]).await;
+        client.send_request("GET", &token(100 + number), &[]).await;
         clients.push(client);
     }
     // Half of the slots are all that one client may have, hedges among them.
-    upstream.asked(asked + 4).await;
+    upstream.until_requests(asked + 4).await;
     let began = Instant::now();
     until("hedges are due", || {
         began.elapsed() > Duration::from_millis(100)
@@ -137,7 +137,7 @@ async fn one_clients_hedges_leave_slots_for_others() {
 }
 
 #[tokio::test]
-async fn not_before_it_is_known_how_long_answers_take() {
+async fn nothing_is_hedged_before_latencies_are_known() {
     let upstream = Upstream::start();
     let gateway = after_answers(&upstream, SAMPLES - 1, ENABLED).await;
     waits_alone(&gateway, &upstream, "there are too few answers").await;

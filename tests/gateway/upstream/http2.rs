@@ -1,5 +1,5 @@
-//! HTTP/2 towards the upstream, where `upstream.http2` asks for it: slow readers,
-//! silent and lost connections, and requests that the server has not processed.
+//! HTTP/2 to the upstream (`upstream.http2`): slow readers, silent and lost
+//! connections, and requests that the server has not processed.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -28,7 +28,7 @@ fn at(url: &str) -> Setup {
     Setup::at(url).config(CONFIG)
 }
 
-/// What so many clients get who ask at once.
+/// The statuses of this many concurrent requests.
 async fn together(gateway: &Gateway, numbers: std::ops::Range<usize>) -> Vec<Answer> {
     join_all(numbers.map(|number| async move { gateway.get(&token(number)).await })).await
 }
@@ -42,7 +42,7 @@ async fn upstream_status(gateway: &Gateway) -> Value {
     gateway.admin("/status").await.json()["upstream"].clone()
 }
 
-/// That the upstream is well, and so many requests were sent again.
+/// Checks that the breaker is closed, and how many requests were sent again.
 async fn is_well(gateway: &Gateway, retried: usize, name: &str) -> Value {
     let status = upstream_status(gateway).await;
     let endpoint = &status["endpoints"][0];
@@ -58,7 +58,7 @@ fn is_last(asked: Asked, all: usize) -> bool {
 }
 
 #[tokio::test]
-async fn http_1_1_is_spoken_by_default_to_a_server_that_offers_http_2() {
+async fn http_1_1_is_the_default_even_if_http_2_is_offered() {
     let (authority, acceptor) = tls::offering(&["h2", "http/1.1"]);
     let upstream = Upstream::start_tls(acceptor);
     let mut file = NamedTempFile::new().unwrap();
@@ -71,7 +71,7 @@ async fn http_1_1_is_spoken_by_default_to_a_server_that_offers_http_2() {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_where_it_is_asked_for_and_agreed_to() {
+async fn http_2_is_used_if_configured_and_negotiated() {
     let (authority, acceptor) = tls::offering(&["h2", "http/1.1"]);
     let agreeing = Frames::start_with(Some(acceptor), None, |_| vec![Act::Answer]);
     let (other, acceptor) = tls::offering(&["http/1.1"]);
@@ -93,7 +93,7 @@ async fn http_2_is_spoken_where_it_is_asked_for_and_agreed_to() {
 }
 
 #[tokio::test]
-async fn base_urls_of_both_schemes_and_a_reload() {
+async fn a_reload_can_change_the_scheme() {
     let (authority, acceptor) = tls::offering(&["h2"]);
     let secure = Frames::start_with(Some(acceptor), None, |_| vec![Act::Abort]);
     let plain = Frames::start(None, |_| vec![Act::Answer]);
@@ -141,7 +141,7 @@ async fn clients_that_do_not_read_stall_no_other_request() {
     let mut slow = Vec::new();
     for _ in 0..4 {
         let mut client = Client::connect_narrow(gateway.public).await;
-        client.ask("GET", "/large", &[]).await;
+        client.send_request("GET", "/large", &[]).await;
         // It has begun to come.
         client.some(1).await;
         slow.push(client);
@@ -173,7 +173,7 @@ async fn connections_of_relayed_exchanges_are_used_again() {
 }
 
 #[tokio::test]
-async fn a_silent_connection_is_given_up() {
+async fn a_silent_connection_is_closed() {
     let upstream = Frames::start(None, |asked| match (asked.connection, asked.number) {
         (0, 3) => vec![Act::FallSilent],
         _ => vec![Act::Answer],
@@ -200,7 +200,7 @@ async fn a_silent_connection_is_given_up() {
 }
 
 #[tokio::test]
-async fn one_slow_answer_does_not_cost_the_connection() {
+async fn one_slow_answer_does_not_close_the_connection() {
     let upstream = Frames::start(None, |asked| match asked.number {
         0 => vec![],
         _ => vec![Act::Answer],
@@ -209,8 +209,8 @@ async fn one_slow_answer_does_not_cost_the_connection() {
         .config("upstream.first_byte_timeout = \"300ms\"")
         .start();
     let mut client = gateway.client().await;
-    client.ask("GET", &token(0), &[]).await;
-    upstream.asked(1).await;
+    client.send_request("GET", &token(0), &[]).await;
+    upstream.until_requests(1).await;
     let over = AtomicBool::new(false);
     let slow = async {
         assert_eq!(client.answer("GET").await.status, 504);
@@ -229,7 +229,7 @@ async fn one_slow_answer_does_not_cost_the_connection() {
 }
 
 #[tokio::test]
-async fn a_connection_that_never_answers_is_given_up() {
+async fn a_connection_that_never_answers_is_closed() {
     let upstream = Frames::start(None, |asked| match asked.connection {
         0 => vec![],
         _ => vec![Act::Answer],
@@ -326,7 +326,7 @@ async fn goaway_after_every_fifty_requests_fails_no_request() {
 
 #[tokio::test]
 async fn streams_up_to_the_last_of_goaway_are_lost_with_the_connection() {
-    // Those above it were not processed; of those below nobody knows.
+    // Streams above it were not processed; those below may have been.
     let upstream = Frames::start(None, |asked| match asked.connection {
         0 if is_last(asked, 30) => vec![Act::Goaway(19, NO_ERROR), Act::Close],
         0 => vec![],
@@ -344,7 +344,7 @@ async fn streams_up_to_the_last_of_goaway_are_lost_with_the_connection() {
 }
 
 #[tokio::test]
-async fn refused_streams_are_sent_again_beside_breaker_and_retries() {
+async fn refused_streams_are_sent_again_without_counting_as_failures() {
     let refuse = |asked: Asked| match asked.number {
         0..30 => vec![Act::Reset(REFUSED_STREAM)],
         _ => vec![Act::Answer],
@@ -360,7 +360,7 @@ async fn refused_streams_are_sent_again_beside_breaker_and_retries() {
 }
 
 #[tokio::test]
-async fn what_was_not_processed_is_sent_again_with_any_method_and_a_buffered_body() {
+async fn unprocessed_requests_are_sent_again_with_any_method() {
     let upstream = Frames::start(None, |asked| match asked.number % 2 {
         0 => vec![Act::Reset(REFUSED_STREAM)],
         _ => vec![Act::Answer],
@@ -405,7 +405,7 @@ async fn streams_that_are_always_refused_get_502() {
 }
 
 #[tokio::test]
-async fn other_codes_are_failures() {
+async fn other_error_codes_are_failures() {
     for (act, kind) in [
         (Act::Reset(INTERNAL_ERROR), "stream_reset"),
         (Act::Reset(ENHANCE_YOUR_CALM), "enhance_your_calm"),
@@ -428,7 +428,7 @@ async fn other_codes_are_failures() {
 }
 
 #[tokio::test]
-async fn a_body_that_ends_without_end_stream_is_not_whole() {
+async fn a_body_without_end_stream_is_incomplete() {
     // Of NO_ERROR the HTTP client makes an end like any other.
     for end in [Act::Reset(NO_ERROR), Act::Goaway(0, NO_ERROR)] {
         let name = format!("{end:?}");
@@ -439,10 +439,12 @@ async fn a_body_that_ends_without_end_stream_is_not_whole() {
         });
         let gateway = at(&upstream.url()).config(ALL).start();
         let mut client = gateway.client().await;
-        client.ask("GET", "/x", &[("connection", "close")]).await;
-        let said = String::from_utf8(client.rest().await).unwrap();
-        let is_told = said.starts_with("HTTP/1.1 200") && said.ends_with("0\r\n\r\n");
-        assert!(!is_told, "{name}: it is not told as whole: {said}");
+        client
+            .send_request("GET", "/x", &[("connection", "close")])
+            .await;
+        let text = String::from_utf8(client.rest().await).unwrap();
+        let looks_whole = text.starts_with("HTTP/1.1 200") && text.ends_with("0\r\n\r\n");
+        assert!(!looks_whole, "{name}: it must not look complete: {text}");
         let next = gateway.get("/x").await;
         assert_eq!(next.status, 200, "{name}");
         assert_eq!(upstream.seen().len(), 2, "{name}: it is not stored");

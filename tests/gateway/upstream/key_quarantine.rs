@@ -1,5 +1,5 @@
-//! A key that the upstream refuses is left alone, and tried again now and then.
-//! Each time the status path is asked with it as well, and has the last word.
+//! A key that the upstream refuses is in quarantine, and tried again now and then.
+//! The status path decides: it is requested with the key each time.
 
 use super::{key, keyed, metric, must_wait};
 use crate::support::{
@@ -48,7 +48,7 @@ async fn another_key_is_tried_at_once() {
         for number in 0..6 {
             assert_eq!(gateway.get(&token(number)).await.status, 200, "{status}");
         }
-        // The status path was asked with the one that was refused.
+        // The status path was requested with the refused key.
         assert_eq!((used(&upstream, "one"), used(&upstream, "other")), (2, 6));
         assert_eq!(state(&gateway).await, "quarantined");
         assert_eq!(key(&gateway, 1).await["state"], "ready");
@@ -70,7 +70,7 @@ async fn another_key_is_tried_at_once() {
 }
 
 #[tokio::test]
-async fn a_key_alone_is_not_hammered_with() {
+async fn a_refused_single_key_is_not_used_repeatedly() {
     for status in [401, 403] {
         let upstream = refusing(status, "one");
         let gateway = keyed(&upstream, "one");
@@ -109,8 +109,8 @@ async fn one_request_at_a_time_tries_a_quarantined_key() {
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
     let mut trying = gateway.client().await;
-    trying.ask("GET", &token(1), &[]).await;
-    upstream.asked(3).await;
+    trying.send_request("GET", &token(1), &[]).await;
+    upstream.until_requests(3).await;
     for number in 2..5 {
         is_refused(&gateway.get(&token(number)).await, 401);
     }
@@ -167,7 +167,7 @@ async fn hits_and_stale_answers_are_served_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_page_that_dislikes_a_target_costs_no_key() {
+async fn a_403_for_one_target_does_not_quarantine_the_key() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "one");
     let page = "<html>telling</html>";
@@ -179,7 +179,7 @@ async fn a_page_that_dislikes_a_target_costs_no_key() {
 }
 
 #[tokio::test]
-async fn the_operator_is_told_once_and_by_name() {
+async fn a_quarantine_is_logged_once_with_the_keys_name() {
     let upstream = refusing(403, "bad-key-of-ours");
     let keys = "good-key-of-ours,bad-key-of-ours";
     let variables = [("ORDGATE_API_KEYS", keys)];

@@ -13,7 +13,7 @@ use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const THERE: IpAddr = IpAddr::V4(BESIDE);
 
-/// What a directory says at the moment; `None` where it fails.
+/// What the DNS answers at the moment; `None` if it fails.
 type Entry = Option<Vec<IpAddr>>;
 
 /// A gateway before a name, what the directory says of it, and how often it was
@@ -50,13 +50,13 @@ impl Ground {
         *self.entry.lock().unwrap() = entry;
     }
 
-    fn asked(&self) -> usize {
+    fn requests(&self) -> usize {
         self.asked.load(SeqCst)
     }
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve_is_tried_once_more() {
+async fn a_failed_name_resolution_is_retried_once() {
     let upstream = Upstream::start();
     let port = upstream.address().port();
     for (retries, asked) in [(1, 2), (0, 1), (2, 3)] {
@@ -68,7 +68,7 @@ async fn a_name_that_does_not_resolve_is_tried_once_more() {
         assert_eq!(answer.field("retry-after"), None);
         let problem = answer.problem().to_string();
         assert!(!problem.contains("upstream.example"), "{problem}");
-        assert_eq!(ground.asked(), asked);
+        assert_eq!(ground.requests(), asked);
         until_idle(&ground.gateway, "dns").await;
         // It is there again.
         ground.moves(Some(vec![HERE]));
@@ -77,7 +77,7 @@ async fn a_name_that_does_not_resolve_is_tried_once_more() {
 }
 
 #[tokio::test]
-async fn a_name_that_fails_for_a_moment_is_no_clients_business() {
+async fn a_brief_dns_failure_causes_no_error() {
     let upstream = Upstream::start();
     let failed = Arc::<AtomicUsize>::default();
     let fails = failed.clone();
@@ -95,14 +95,14 @@ async fn a_name_that_fails_for_a_moment_is_no_clients_business() {
 }
 
 #[tokio::test]
-async fn names_that_go_on_failing_open_the_breaker() {
+async fn names_that_keep_failing_open_the_breaker() {
     let config = "upstream.breaker.failures = 3\nupstream.retry.limit = 0";
     let ground = Ground::new(1, None, config);
     for number in 0..3 {
         assert_eq!(ground.gateway.get(&token(number)).await.status, 502);
     }
     let answer = ground.gateway.get(TOKEN).await;
-    assert_eq!((answer.status, ground.asked()), (503, 3));
+    assert_eq!((answer.status, ground.requests()), (503, 3));
     assert!((1..=2).contains(&answer.number("retry-after")));
 }
 
@@ -111,13 +111,13 @@ async fn a_name_without_an_address_gets_502() {
     let ground = Ground::new(1, Some(Vec::new()), "");
     let answer = ground.gateway.get(TOKEN).await;
     assert_eq!(answer.status, 502);
-    let said = answer.must("proxy-status");
-    assert_eq!(said, "ordgate; error=destination_unavailable");
+    let proxy_status = answer.must("proxy-status");
+    assert_eq!(proxy_status, "ordgate; error=destination_unavailable");
     until_idle(&ground.gateway, "no address").await;
 }
 
 #[tokio::test]
-async fn a_new_connection_goes_to_the_new_address() {
+async fn a_new_connection_uses_the_new_address() {
     let old = Upstream::start();
     let new = Upstream::start_beside(&old);
     let ground = Ground::new(old.address().port(), Some(vec![HERE]), "");
@@ -125,7 +125,7 @@ async fn a_new_connection_goes_to_the_new_address() {
     ground.moves(Some(vec![THERE]));
     // The connection that there is, is used on.
     assert_eq!(ground.gateway.get(&token(1)).await.status, 200);
-    assert_eq!((old.count(), new.count(), ground.asked()), (2, 0, 1));
+    assert_eq!((old.count(), new.count(), ground.requests()), (2, 0, 1));
     // The old one ends it, as one does that is being shut down.
     let bye = Reply::with(200, "connection: close\r\n", "{}").close();
     old.once(&token(2), bye);
@@ -133,11 +133,11 @@ async fn a_new_connection_goes_to_the_new_address() {
     for number in 3..6 {
         assert_eq!(ground.gateway.get(&token(number)).await.status, 200);
     }
-    assert_eq!((old.count(), new.count(), ground.asked()), (3, 3, 2));
+    assert_eq!((old.count(), new.count(), ground.requests()), (3, 3, 2));
 }
 
 #[tokio::test]
-async fn an_old_address_that_dies_is_left_within_one_request() {
+async fn an_address_that_stops_answering_is_replaced_within_one_request() {
     let old = Upstream::start();
     let new = Upstream::start_beside(&old);
     let ground = Ground::new(old.address().port(), Some(vec![HERE]), "");
@@ -150,7 +150,7 @@ async fn an_old_address_that_dies_is_left_within_one_request() {
 }
 
 #[tokio::test]
-async fn of_two_addresses_the_one_that_listens_is_asked() {
+async fn of_two_addresses_the_listening_one_is_used() {
     let upstream = Upstream::start();
     let port = upstream.address().port();
     for addresses in [[THERE, HERE], [HERE, THERE]] {
@@ -160,12 +160,12 @@ async fn of_two_addresses_the_one_that_listens_is_asked() {
             assert_eq!(ground.gateway.get(&token(number)).await.status, 200);
         }
         assert_eq!(upstream.count() - asked, 3);
-        assert_eq!(ground.asked(), 1, "one connection, and one look-up");
+        assert_eq!(ground.requests(), 1, "one connection, and one look-up");
         until_idle(&ground.gateway, "two addresses").await;
     }
-    // Where neither listens, that is what is said.
+    // If neither listens, that is reported.
     let ground = Ground::new(port, Some(vec![THERE, THERE]), "");
     let answer = ground.gateway.get(TOKEN).await;
-    let said = answer.must("proxy-status");
-    assert_eq!(said, "ordgate; error=connection_refused");
+    let proxy_status = answer.must("proxy-status");
+    assert_eq!(proxy_status, "ordgate; error=connection_refused");
 }

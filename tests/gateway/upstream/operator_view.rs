@@ -1,10 +1,10 @@
-//! What these modules share.
+//! Set-ups and parts of `/status` that these modules share.
 
 use serde_json::Value;
 
 use crate::support::{Answer, Gateway, Setup, Upstream, until};
 
-/// With these keys, a clock that stands still, and little patience.
+/// With these keys, a clock that the test moves, and a short queue time-out.
 pub(super) fn keyed(upstream: &Upstream, keys: &str) -> Gateway {
     Setup::before(upstream)
         .keys(keys)
@@ -13,7 +13,7 @@ pub(super) fn keyed(upstream: &Upstream, keys: &str) -> Gateway {
         .start()
 }
 
-/// How a key stands, as the operator is told.
+/// A key in `/status`.
 pub(super) async fn key(gateway: &Gateway, at: usize) -> Value {
     gateway.admin("/status").await.json()["upstream"]["keys"][at].clone()
 }

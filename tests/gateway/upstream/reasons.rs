@@ -1,5 +1,5 @@
-//! What the operator learns of an endpoint that fails: why, since when, and in
-//! the error's own words; and nothing of a key or of what was asked.
+//! How `/status` and the log report an endpoint that fails: why, since when, and
+//! the error's own text; no key and no request is in it.
 
 use std::io::Write;
 
@@ -60,7 +60,7 @@ fn https(upstream: &Upstream) -> String {
 }
 
 #[tokio::test]
-async fn an_expired_certificate_at_one_endpoint_where_the_other_is_well() {
+async fn an_expired_certificate_at_one_endpoint_is_reported() {
     let (authority, acceptor) =
         vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
     let expired = Upstream::start_tls(acceptor);
@@ -98,7 +98,7 @@ async fn an_expired_certificate_at_one_endpoint_where_the_other_is_well() {
 }
 
 #[tokio::test]
-async fn why_each_kind_of_tls_fails() {
+async fn each_tls_failure_is_reported_with_its_reason() {
     let (certificate, alert) = ("tls_certificate_error", "tls_alert_received");
     let named = |name: &'static str| {
         vouching(move |params: &mut rcgen::CertificateParams| {
@@ -209,7 +209,7 @@ async fn a_demand_for_a_client_certificate_is_the_reported_reason() {
 }
 
 #[tokio::test]
-async fn why_an_exchange_fails() {
+async fn each_failed_exchange_is_reported_with_its_reason() {
     let html = "content-type: text/html\r\n";
     let rows = [
         (
@@ -268,7 +268,7 @@ async fn why_an_exchange_fails() {
 }
 
 #[tokio::test]
-async fn a_name_that_does_not_resolve() {
+async fn an_unresolvable_name_is_reported() {
     let rows = [
         (std::io::ErrorKind::NotFound.into(), "name_unknown"),
         (
@@ -289,7 +289,7 @@ async fn a_name_that_does_not_resolve() {
 }
 
 #[tokio::test]
-async fn the_log_says_why_once_and_that_it_is_well_again() {
+async fn the_log_has_each_failure_and_each_recovery_once() {
     let (authority, acceptor) =
         vouching(|params| params.not_after = rcgen::date_time_ymd(2020, 1, 1));
     let expired = Upstream::start_tls(acceptor);
@@ -320,7 +320,7 @@ async fn the_log_says_why_once_and_that_it_is_well_again() {
             .collect();
         lines
     };
-    let told = lines("requests to the endpoint fail");
+    let failures = lines("requests to the endpoint fail");
     let expected = [
         (
             https(&expired),
@@ -329,21 +329,21 @@ async fn the_log_says_why_once_and_that_it_is_well_again() {
         ),
         (other.url(), "http_protocol_error", "server_error"),
     ];
-    assert_eq!(told.len(), expected.len(), "{}", left.errors);
-    for (line, (url, reason, kind)) in told.iter().zip(expected) {
+    assert_eq!(failures.len(), expected.len(), "{}", left.errors);
+    for (line, (url, reason, kind)) in failures.iter().zip(expected) {
         assert_eq!(line["level"], "WARN", "{line}");
         assert_eq!(line["upstream"], url, "{line}");
         assert_eq!(line["reason"], reason, "{line}");
         assert_eq!(line["kind"], kind, "{line}");
     }
-    let error = told[0]["error"].as_str().unwrap();
+    let error = failures[0]["error"].as_str().unwrap();
     assert!(error.contains("certificate expired"), "{error}");
     let well = lines("the endpoint answers again");
     assert_eq!(well.len(), 1, "{}", left.errors);
     assert_eq!(well[0]["upstream"], other.url());
     assert_eq!(well[0]["level"], "INFO");
     for secret in [KEY, "/tokens/"] {
-        let of_endpoints = [&told[..], &well[..]].concat();
+        let of_endpoints = [&failures[..], &well[..]].concat();
         assert!(!format!("{of_endpoints:?}").contains(secret), "{secret}");
     }
 }

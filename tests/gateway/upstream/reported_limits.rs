@@ -1,5 +1,5 @@
-//! What the upstream says of its limits tightens the key's budget, whatever the
-//! answer is that says it.
+//! Limits that the upstream reports tighten the key's budget, whatever answer
+//! reports them.
 
 mod dialects;
 
@@ -12,7 +12,7 @@ use crate::support::respect;
 use crate::support::{Client, Gate, Process, Reply, Upstream, token, until};
 
 /// A JSON answer that says this of limits, and nothing else.
-fn said(status: u16, fields: &str) -> Reply {
+fn limits(status: u16, fields: &str) -> Reply {
     Reply::with(status, fields, r#"{"telling":"limits"}"#)
 }
 
@@ -20,9 +20,9 @@ fn said(status: u16, fields: &str) -> Reply {
 /// so many seconds, and no more.
 async fn must_leave(status: u16, fields: &str, left: usize, seconds: u64) {
     let upstream = Upstream::start();
-    // Nothing is said but once: no answer loosens what was said.
-    upstream.always(said(200, ""));
-    upstream.once(&token(0), said(status, fields));
+    // They are reported once; answers without them loosen nothing.
+    upstream.always(limits(200, ""));
+    upstream.once(&token(0), limits(status, fields));
     let gateway = keyed(&upstream, "one");
     let first = gateway.get(&token(0)).await;
     let expected = if status == 500 { 502 } else { status };
@@ -40,7 +40,7 @@ async fn must_leave(status: u16, fields: &str, left: usize, seconds: u64) {
 }
 
 #[tokio::test]
-async fn what_is_left_is_held_to_until_the_windows_end() {
+async fn the_reported_remainder_holds_until_the_windows_end() {
     for (fields, left, seconds) in [
         ("ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n", 2, 30),
         (
@@ -69,12 +69,12 @@ async fn what_is_left_is_held_to_until_the_windows_end() {
 }
 
 #[tokio::test]
-async fn a_budget_without_a_limit_is_held_to_what_the_upstream_says() {
+async fn reported_limits_bind_without_a_configured_budget() {
     let upstream = Upstream::start();
-    upstream.always(said(200, ""));
+    upstream.always(limits(200, ""));
     upstream.once(
         &token(599),
-        said(200, "ratelimit-remaining: 1\r\nratelimit-reset: 30\r\n"),
+        limits(200, "ratelimit-remaining: 1\r\nratelimit-reset: 30\r\n"),
     );
     let gateway = keyed(&upstream, "one");
     let unlimited = "upstream.requests_per_minute = \"unlimited\"\n\
@@ -84,9 +84,9 @@ async fn a_budget_without_a_limit_is_held_to_what_the_upstream_says() {
         // The clock stands still: it is all in one second.
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
-    let told = key(&gateway, 0).await;
-    assert_eq!(told["budget"], Value::Null);
-    assert_eq!(told["budget_left"], 1);
+    let state = key(&gateway, 0).await;
+    assert_eq!(state["budget"], Value::Null);
+    assert_eq!(state["budget_left"], 1);
     let metrics = gateway.admin("/metrics").await;
     assert!(!metrics.text().contains("ordgate_upstream_budget{"));
     assert!(!metrics.text().contains("ordgate_upstream_budget_left{"));
@@ -103,9 +103,9 @@ async fn a_budget_without_a_limit_is_held_to_what_the_upstream_says() {
     assert_eq!(key(&gateway, 0).await["budget_left"], 699);
 }
 
-/// A server of one's own is asked without the key that there is for another.
+/// A self-hosted server gets no key.
 #[tokio::test]
-async fn the_key_is_sent_where_it_is_to_be() {
+async fn the_key_is_sent_in_the_configured_field() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "one-key");
     let limited = "upstream.requests_per_minute = 50\nupstream.send_api_key = ";
@@ -120,16 +120,16 @@ async fn the_key_is_sent_where_it_is_to_be() {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
         let sent = upstream.seen().pop().unwrap().field("x-api-key");
         assert_eq!(sent.as_deref(), sends.then_some("one-key"));
-        let told = key(&gateway, 0).await;
+        let state = key(&gateway, 0).await;
         assert_eq!(
-            (&told["name"], &told["budget_left"]),
+            (&state["name"], &state["budget_left"]),
             (&name.into(), &left.into())
         );
     }
 }
 
 #[tokio::test]
-async fn unix_time_is_read_as_such() {
+async fn a_reset_can_be_unix_time() {
     const HOURS: Duration = Duration::from_secs(8 * 3600);
     // As it is, after the machine was suspended, and after its clock was set back:
     // what clients see of the wall's time takes that up gradually.
@@ -148,7 +148,7 @@ async fn unix_time_is_read_as_such() {
             "ratelimit-remaining: 0\r\nratelimit-reset: {}\r\n",
             unix + 45
         );
-        upstream.once(&token(0), said(200, &fields));
+        upstream.once(&token(0), limits(200, &fields));
         assert_eq!(gateway.get(&token(0)).await.status, 200);
         let wait = gateway.get(&token(1)).await.number("retry-after");
         assert!((44..=45).contains(&wait), "{wait} {set}");
@@ -158,12 +158,12 @@ async fn unix_time_is_read_as_such() {
 }
 
 #[tokio::test]
-async fn more_than_was_said_loosens_nothing() {
+async fn a_later_larger_remainder_is_ignored() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "one");
     let fields = "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n";
-    upstream.once(&token(0), said(200, fields));
-    upstream.always(said(
+    upstream.once(&token(0), limits(200, fields));
+    upstream.always(limits(
         200,
         "ratelimit-remaining: 400\r\nratelimit-reset: 29\r\n\
          x-ratelimit-remaining-minute: 99999999999999999999\r\n",
@@ -178,33 +178,33 @@ async fn more_than_was_said_loosens_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_upstream_has_not_counted_yet_counts() {
+async fn requests_under_way_count_against_the_reported_remainder() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "one");
     let gate = Gate::new();
-    upstream.once(&token(1), said(200, "").behind(&gate));
+    upstream.once(&token(1), limits(200, "").behind(&gate));
     upstream.once(
         &token(2),
-        said(200, "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n"),
+        limits(200, "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n"),
     );
     let mut slow = gateway.client().await;
-    slow.ask("GET", &token(1), &[]).await;
-    upstream.asked(1).await;
+    slow.send_request("GET", &token(1), &[]).await;
+    upstream.until_requests(1).await;
     assert_eq!(gateway.get(&token(2)).await.status, 200);
     // One of the two may have been taken by what is under way.
     assert_eq!(key(&gateway, 0).await["budget_left"], 1);
-    upstream.always(said(200, ""));
+    upstream.always(limits(200, ""));
     assert_eq!(gateway.get(&token(3)).await.status, 200);
     must_wait(&gateway.get(&token(4)).await, 30);
     gate.open();
 }
 
 #[tokio::test]
-async fn another_key_goes_on() {
+async fn another_key_is_used_meanwhile() {
     let upstream = Upstream::start();
     upstream.usually(|seen| match seen.field("x-api-key").as_deref() {
-        Some("one") => said(200, "ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n"),
-        _ => said(200, ""),
+        Some("one") => limits(200, "ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n"),
+        _ => limits(200, ""),
     });
     let gateway = keyed(&upstream, "one,other");
     for number in 0..6 {
@@ -216,7 +216,7 @@ async fn another_key_goes_on() {
 }
 
 #[tokio::test]
-async fn an_answer_that_passes_through_speaks_of_the_key_it_was_asked_with() {
+async fn limits_in_a_relayed_answer_apply_to_the_key_of_the_request() {
     for (keys, goes_on) in [("one", false), ("", true)] {
         let upstream = Upstream::start();
         let setup = respect::plain(&upstream).manual();
@@ -226,7 +226,7 @@ async fn an_answer_that_passes_through_speaks_of_the_key_it_was_asked_with() {
             keys => setup.keys(keys).start(),
         };
         let fields = "ratelimit-remaining: 0\r\nratelimit-reset: 30\r\n";
-        upstream.always(said(200, fields));
+        upstream.always(limits(200, fields));
         assert_eq!(gateway.get("/a").await.status, 200);
         let next = gateway.get("/b").await;
         match goes_on {
@@ -237,7 +237,7 @@ async fn an_answer_that_passes_through_speaks_of_the_key_it_was_asked_with() {
 }
 
 #[tokio::test]
-async fn a_spent_quota_is_told_from_a_spent_minute() {
+async fn a_spent_quota_differs_from_a_spent_minute() {
     for (status, fields) in [
         (200, "x-ratelimit-remaining-month: 0\r\n"),
         (200, "x-ratelimit-remaining-day: 0\r\n"),
@@ -256,7 +256,7 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
             "ordgate_upstream_key_state{key=\"key-1\",state=\"quota-spent\",upstream=\"default\"}";
         assert_eq!(metric(&gateway, state).await, "0.0");
 
-        upstream.always(said(status, fields));
+        upstream.always(limits(status, fields));
         let first = gateway.get(&token(1)).await;
         match status {
             429 => must_wait(&first, 3600),
@@ -275,31 +275,31 @@ async fn a_spent_quota_is_told_from_a_spent_minute() {
         must_wait(&gateway.get(&token(5)).await, 3600);
         assert_eq!(upstream.count(), 3, "{fields}");
 
-        // And then it is well again.
+        // Then the key is used again.
         gateway.advance(3_600_000);
         let patient = gateway.reload("upstream.queue_timeout = \"30s\"").await;
         assert_eq!(patient.status, 200);
         let gate = Gate::new();
-        upstream.always(said(200, "").behind(&gate));
+        upstream.always(limits(200, "").behind(&gate));
         let mut trying = gateway.client().await;
-        trying.ask("GET", &token(6), &[]).await;
-        upstream.asked(4).await;
+        trying.send_request("GET", &token(6), &[]).await;
+        upstream.until_requests(4).await;
         let mut waiting = gateway.client().await;
-        waiting.ask("GET", &token(7), &[]).await;
+        waiting.send_request("GET", &token(7), &[]).await;
         until("another waits", || gateway.queued() == 1).await;
         assert_eq!(upstream.count(), 4, "one request tries");
         gate.open();
-        upstream.asked(5).await;
+        upstream.until_requests(5).await;
         assert_eq!(gateway.get(&token(8)).await.status, 200);
         assert_eq!(key(&gateway, 0).await["state"], "ready", "{fields}");
     }
 }
 
 #[tokio::test]
-async fn a_trial_that_tells_nothing_is_followed_by_another() {
+async fn an_inconclusive_trial_is_followed_by_another() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "one");
-    upstream.once(&token(0), said(200, "x-ratelimit-remaining-month: 0\r\n"));
+    upstream.once(&token(0), limits(200, "x-ratelimit-remaining-month: 0\r\n"));
     assert_eq!(gateway.get(&token(0)).await.status, 200);
     gateway.advance(3_600_000);
     upstream.once(&token(1), Reply::status(500, "{}"));
@@ -311,9 +311,9 @@ async fn a_trial_that_tells_nothing_is_followed_by_another() {
 }
 
 #[tokio::test]
-async fn a_spent_quota_is_an_alarm_and_one_alone() {
+async fn a_spent_quota_is_logged_once() {
     let upstream = Upstream::start();
-    upstream.always(said(200, "x-ratelimit-remaining-month: 0\r\n"));
+    upstream.always(limits(200, "x-ratelimit-remaining-month: 0\r\n"));
     let variables = [("ORDGATE_API_KEYS", "a-key-of-ours")];
     let (process, public, _admin) = Process::before(&upstream, &[], &variables);
     let mut client = Client::connect(public).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::support::{BLOCK, BLOCK_CANONICAL, Client, Reply, Setup, TOKEN, Upstream, token};
 
 #[tokio::test]
-async fn a_throttled_key_rests_until_the_date_that_is_named() {
+async fn a_throttled_key_is_in_cooldown_until_the_date_in_retry_after() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .keys("one")
@@ -18,8 +18,8 @@ async fn a_throttled_key_rests_until_the_date_that_is_named() {
     let answer = gateway.get(TOKEN).await;
     assert_eq!(answer.status, 503);
     // A date has no fraction of a second.
-    let said = answer.number("retry-after");
-    assert!((89..=90).contains(&said), "{said}");
+    let retry_after = answer.number("retry-after");
+    assert!((89..=90).contains(&retry_after), "{retry_after}");
     gateway.advance(88_000);
     assert_eq!(gateway.get(TOKEN).await.status, 503);
     gateway.advance(2_000);
@@ -28,7 +28,7 @@ async fn a_throttled_key_rests_until_the_date_that_is_named() {
 }
 
 #[tokio::test]
-async fn a_throttled_key_rests() {
+async fn a_throttled_key_is_in_cooldown() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .keys("one")
@@ -45,7 +45,7 @@ async fn a_throttled_key_rests() {
     assert_eq!(answer.field("retry-after"), Some("30"));
     assert!(!answer.problem().to_string().contains("telling"));
 
-    // The limit was on us: until it is over nobody asks, and hits are served.
+    // Until the limit's end nothing is sent, and hits are served.
     for passed in [0, 15_000, 14_900] {
         gateway.advance(passed);
         let answer = gateway.get(BLOCK).await;
@@ -60,7 +60,7 @@ async fn a_throttled_key_rests() {
 }
 
 #[tokio::test]
-async fn a_throttled_key_rests_and_another_goes_on() {
+async fn another_key_is_used_during_a_cooldown() {
     let upstream = Upstream::start();
     upstream.usually(|seen| match seen.field("x-api-key").as_deref() {
         Some("one") => Reply::with(429, "retry-after: 30\r\n", "{}"),
@@ -96,14 +96,14 @@ async fn the_budget_is_never_exceeded() {
              upstream.queue_timeout = \"5s\""
         ))
         .start();
-    let asking: Vec<_> = (0..100)
+    let pending: Vec<_> = (0..100)
         .map(|number| {
             let public = gateway.public;
             tokio::spawn(async move { Client::connect(public).await.get(&token(number)).await })
         })
         .collect();
     let mut served = 0;
-    for task in asking {
+    for task in pending {
         let answer = task.await.unwrap();
         match answer.status {
             200 => served += 1,
@@ -128,7 +128,7 @@ async fn the_budget_is_never_exceeded() {
 }
 
 #[tokio::test]
-async fn a_spent_budget_leaves_hits_alone() {
+async fn a_spent_budget_does_not_affect_hits() {
     let upstream = Upstream::start();
     let gateway = Setup::before(&upstream)
         .keys("one")
@@ -164,7 +164,7 @@ async fn a_spent_budget_leaves_hits_alone() {
 }
 
 #[tokio::test]
-async fn retries_are_paid_for() {
+async fn retries_use_the_budget() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().close());
     let gateway = Setup::before(&upstream)
@@ -182,19 +182,19 @@ async fn retries_are_paid_for() {
 }
 
 #[tokio::test]
-async fn no_more_are_under_way_than_may_be() {
+async fn max_in_flight_is_never_exceeded() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
     let gateway = Setup::before(&upstream)
         .config("upstream.max_in_flight = 2\nupstream.queue_timeout = \"50ms\"\nserver.workers = 2")
         .start();
-    let mut asking = Vec::new();
+    let mut pending = Vec::new();
     for number in 0..2 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
-        asking.push(client);
+        client.send_request("GET", &token(number), &[]).await;
+        pending.push(client);
     }
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     let answer = gateway.get(&token(2)).await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.field("retry-after"), Some("1"));

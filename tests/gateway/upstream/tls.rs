@@ -1,5 +1,5 @@
-//! An upstream whose TLS is not to be trusted, or is none: nothing of a request
-//! gets there, least of all the key.
+//! An upstream with an untrusted certificate or without TLS: no request and no key
+//! is sent.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -28,13 +28,13 @@ fn trusting(url: &str, authority: &str, config: &str) -> Gateway {
 
 fn says(answer: &Answer, status: u16, error: &str, name: &str) {
     assert_eq!(answer.status, status, "{name}: {answer:?}");
-    let said = answer.must("proxy-status");
-    assert_eq!(said, format!("ordgate; error={error}"), "{name}");
+    let proxy_status = answer.must("proxy-status");
+    assert_eq!(proxy_status, format!("ordgate; error={error}"), "{name}");
     answer.problem();
 }
 
 #[tokio::test]
-async fn a_certificate_that_is_not_to_be_trusted() {
+async fn an_untrusted_certificate_gets_502() {
     let names = |names: &[&str]| {
         let name = |name: &&str| rcgen::SanType::DnsName((*name).try_into().unwrap());
         names.iter().map(name).collect::<Vec<_>>()
@@ -65,7 +65,7 @@ async fn a_certificate_that_is_not_to_be_trusted() {
             says(&answer, 502, "tls_certificate_error", name);
             let detail = answer.json()["detail"].to_string();
             assert!(detail.contains("TLS"), "{name}: {detail}");
-            // To ask again is of no use, and so it is asked once.
+            // A retry would be useless, so there is one attempt.
             assert_eq!(upstream.connections(), times, "{name}");
         }
         assert_eq!(upstream.count(), 0, "{name}: nothing was said to it");
@@ -97,7 +97,7 @@ async fn no_tls(answer: &'static [u8]) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
 }
 
 #[tokio::test]
-async fn what_is_no_tls() {
+async fn a_server_without_tls_gets_502() {
     let plain = b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
     // A fatal alert: handshake_failure.
     let alert = b"\x15\x03\x03\x00\x02\x02\x28";
@@ -119,7 +119,7 @@ async fn what_is_no_tls() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_is_never_answered() {
+async fn an_unanswered_handshake_times_out() {
     // It accepts, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://{}", silent.local_addr().unwrap());
@@ -143,7 +143,7 @@ async fn a_handshake_that_is_never_answered() {
 }
 
 #[tokio::test]
-async fn an_authority_that_is_named_later_is_trusted_at_once() {
+async fn an_authority_added_by_a_reload_is_trusted_at_once() {
     let (authority, acceptor) = tls::authority();
     let upstream = Upstream::start_tls(acceptor);
     let url = format!("https://localhost:{}", upstream.address().port());

@@ -4,7 +4,7 @@ use super::get;
 use crate::support::{BLOCK, Gateway, ROUTES, TOKEN, TX, Upstream};
 
 #[tokio::test]
-async fn other_methods_are_told_which_there_are() {
+async fn other_methods_get_405_with_allow() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for target in [
@@ -38,7 +38,7 @@ async fn other_methods_are_told_which_there_are() {
 }
 
 #[tokio::test]
-async fn options_and_preflights_are_answered_here() {
+async fn options_and_preflights_are_not_forwarded() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for target in [TOKEN, TX, BLOCK, "/openapi.json"] {

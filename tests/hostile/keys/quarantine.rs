@@ -1,5 +1,5 @@
-//! A target that the upstream refuses costs no key: a key is put in quarantine
-//! once the status path has refused it too.
+//! A target that the upstream refuses does not quarantine the key: that needs a
+//! refusal of the status path too.
 
 use serde_json::Value;
 
@@ -57,7 +57,7 @@ fn is_502_of(answer: &Answer, status: u16) {
 }
 
 #[tokio::test]
-async fn a_target_that_is_refused_costs_no_key() {
+async fn a_refused_target_does_not_quarantine_the_key() {
     for status in [401, 403] {
         let upstream = refusing(status);
         let gateway = keyed(&upstream, "one,other,third");
@@ -75,7 +75,7 @@ async fn a_target_that_is_refused_costs_no_key() {
 /// However many targets one client has refused, few key checks are sent, and
 /// the honest client is served with every key.
 #[tokio::test]
-async fn many_refused_targets_cost_few_key_checks() {
+async fn many_refused_targets_cause_few_key_checks() {
     let upstream = refusing(403);
     let gateway = keyed(&upstream, "one");
     let mut number = 0;
@@ -94,9 +94,9 @@ async fn many_refused_targets_cost_few_key_checks() {
     assert_eq!(status["upstream"]["breaker"]["state"], "closed");
 }
 
-/// A target that was refused is remembered, and costs nothing for a while.
+/// A refused target is in failure backoff, and causes no request for a while.
 #[tokio::test]
-async fn a_refused_target_is_remembered() {
+async fn a_refused_target_is_in_failure_backoff() {
     let upstream = refusing(403);
     let gateway = keyed(&upstream, "one");
     for (pause, asked) in [(0, 1), (999, 1), (1, 2), (1_999, 2), (1, 3)] {
@@ -112,7 +112,7 @@ async fn a_refused_target_is_remembered() {
 /// A key that is withdrawn while a client has targets refused is found out, and
 /// the honest client sees nothing of it.
 #[tokio::test]
-async fn a_key_that_is_withdrawn_meanwhile_is_found_out() {
+async fn a_revoked_key_is_detected() {
     let upstream = refusing(403);
     let gateway = keyed(&upstream, "one,other");
     for number in 0..4 {
@@ -143,10 +143,10 @@ async fn key_checks_run_one_at_a_time() {
     let mut clients = Vec::new();
     for number in 0..8 {
         let mut client = gateway.client().await;
-        client.ask("GET", &forbidden(number), &[]).await;
+        client.send_request("GET", &forbidden(number), &[]).await;
         clients.push(client);
     }
-    upstream.asked(9).await;
+    upstream.until_requests(9).await;
     // Their slots are free meanwhile.
     until("they wait for the key check", || gateway.in_flight() == 0).await;
     gate.open();
@@ -239,7 +239,7 @@ async fn the_status_path_next_to_the_target_decides() {
 
 /// What passes through as it comes says nothing of a key.
 #[tokio::test]
-async fn a_refusal_that_passes_through_costs_no_key() {
+async fn a_relayed_refusal_does_not_quarantine_the_key() {
     let upstream = Upstream::start();
     let plain = all_below("plain");
     let setup = Setup::before(&upstream).config(&format!("{ROUTES}\n{plain}"));

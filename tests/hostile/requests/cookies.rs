@@ -1,4 +1,4 @@
-//! Cookies of one client, which no other may get.
+//! Cookies of one client, which no other client gets.
 
 use super::{FRESH, is_hit, plain};
 use crate::ALL;
@@ -24,7 +24,7 @@ fn baking(upstream: &Upstream, fields: &'static str) {
 }
 
 #[tokio::test]
-async fn one_clients_cookie_is_given_to_nobody_else_by_a_guess() {
+async fn a_cookie_is_not_stored_by_heuristic_freshness() {
     const OLD: &str = "last-modified: Sat, 01 Jan 2000 00:00:00 GMT\r\n";
     const TAGGED: &str = "etag: \"one\"\r\ncache-control: no-cache\r\n";
     const PUBLIC: &str =
@@ -71,7 +71,7 @@ async fn one_clients_cookie_is_given_to_nobody_else_by_a_guess() {
 }
 
 #[tokio::test]
-async fn a_reload_that_refuses_cookies_gives_none_that_is_stored() {
+async fn a_reload_that_refuses_cookies_applies_to_stored_ones() {
     let upstream = Upstream::start();
     baking(&upstream, FRESH);
     let gateway = plain(&upstream).start();

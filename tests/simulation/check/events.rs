@@ -5,7 +5,7 @@ use ordgate::pages::{Hash, hash};
 use ordgate::upstream::Priority;
 
 use super::mark::{ELSEWHERE, JSON, write_mark};
-use super::records::{Asked, Sent, Told};
+use super::records::{Asked, Sent, UpstreamAnswer};
 use super::{Check, FINAL_DEPTH, Good, Judge, Seen, named, place};
 use crate::play::brief;
 use crate::world::{RUNES, Subject, Target, Thing, Time, World};
@@ -157,7 +157,7 @@ impl Judge {
         nth: u64,
         now: Time,
         hash_at: impl Fn(usize, u32) -> Option<Hash>,
-    ) -> Told {
+    ) -> UpstreamAnswer {
         let asked = &mut self.asked[id];
         asked.delivered = Some(now);
         asked.over = true;
@@ -167,8 +167,8 @@ impl Judge {
         let purged = self.purges.iter().any(|(_, purge)| *purge > asked.nth);
         if asked.target.is_status() {
             let height = version.height;
-            if let Some((before, tag_before, said)) = &self.said[tip]
-                && *said < asked.nth
+            if let Some((before, tag_before, nth_before)) = &self.statuses[tip]
+                && *nth_before < asked.nth
             {
                 let replaced = *before == height && tip == RUNES && *tag_before != tag;
                 asked.shows = match height < *before {
@@ -176,10 +176,10 @@ impl Judge {
                     false => replaced.then_some(height),
                 };
             }
-            self.said[tip] = Some((height, tag.clone(), nth));
+            self.statuses[tip] = Some((height, tag.clone(), nth));
             let body =
                 format!(r#"{{"server_version":"x","status":"ready","block_height":{height}}}"#);
-            return Told {
+            return UpstreamAnswer {
                 status: 200,
                 content_type: JSON.to_owned(),
                 what: format!("tip {height}"),
@@ -220,7 +220,7 @@ impl Judge {
         };
         write_mark(&mut body, mark);
         self.compare(id);
-        Told {
+        UpstreamAnswer {
             status,
             content_type,
             body,

@@ -84,7 +84,7 @@ pub(crate) struct Asked {
 }
 
 /// An answer of the upstream.
-pub(crate) struct Told {
+pub(crate) struct UpstreamAnswer {
     pub(crate) status: u16,
     pub(crate) content_type: String,
     pub(crate) body: String,

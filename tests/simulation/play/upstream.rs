@@ -9,7 +9,7 @@ use ordgate::upstream::answer::Answer;
 use ordgate::upstream::{Failure, Priority};
 
 use super::{Event, Play};
-use crate::check::Told;
+use crate::check::UpstreamAnswer;
 use crate::stand_in::Asked;
 
 impl Play {
@@ -58,7 +58,7 @@ impl Play {
         let chain = &self.gateway.fill.chain;
         let hash = |tip: usize, height| chain.hash_at(tip as u16, height);
         let told = self.judge.delivered(&self.world, id, nth, self.now, hash);
-        let Told {
+        let UpstreamAnswer {
             status,
             content_type,
             body,

@@ -1,5 +1,5 @@
-//! What a gateway shows of itself: its admin listener, and its sockets as Linux
-//! shows them.
+//! A gateway seen from outside: its admin listener, and its sockets as Linux shows
+//! them.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -60,7 +60,7 @@ impl Gateway {
         usize::try_from(self.figure("/upstream/queue/waiting")).unwrap()
     }
 
-    /// Keys that are being fetched for who waits for them.
+    /// The number of keys that are being fetched for clients.
     pub(crate) fn fetching(&self) -> u64 {
         self.figure("/collapse/keys")
     }

@@ -1,4 +1,5 @@
-//! A connection to the upstream: requests are read, and answered as the test says.
+//! A connection to the upstream: requests are read, and answered as the script
+//! defines.
 
 use std::io;
 use std::sync::Arc;

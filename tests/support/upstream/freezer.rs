@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex};
 
-/// What stops a server as a whole: its kernel goes on, and nothing else.
+/// Stops a server as a whole; its kernel continues.
 #[derive(Default)]
 pub(super) struct Freezer {
     wanted: AtomicBool,

@@ -1,4 +1,4 @@
-//! What the upstream does about one request.
+//! What the upstream does with one request.
 
 use std::sync::Arc;
 use std::time::Duration;

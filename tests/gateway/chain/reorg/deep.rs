@@ -51,9 +51,9 @@ fn deep(sandbox: &Sandbox, depths: std::ops::RangeInclusive<u32>) -> Vec<String>
     paths
 }
 
-/// Nobody asks for what is recent, and the tip only seems to have grown.
+/// No recent block is requested, and the tip seems only to have grown.
 #[tokio::test]
-async fn a_deep_reorg_between_two_probes_is_seen() {
+async fn a_deep_reorg_between_two_probes_is_detected() {
     for depth in [14, 30, 60] {
         let ground = Ground::new().await;
         let undone = deep(&ground.sandbox, 13..=depth - 1);
@@ -62,9 +62,9 @@ async fn a_deep_reorg_between_two_probes_is_seen() {
         warm(&ground, &stands).await;
         ground.sandbox.reorg(depth);
         ground.sandbox.advance(1);
-        let before = ground.asked();
+        let before = ground.requests();
         ground.probe_and_look().await;
-        let looks = ground.asked() - before;
+        let looks = ground.requests() - before;
         assert!(looks <= u64::from(2 + depth / 13), "{looks} at {depth}");
         assert!(tip_of(&ground.gateway, RUNES).reorgs > 0);
         for path in &undone {
@@ -74,9 +74,9 @@ async fn a_deep_reorg_between_two_probes_is_seen() {
             ground.costs(path, 0).await;
         }
         // Nothing is looked at twice for one change.
-        let before = ground.asked();
+        let before = ground.requests();
         ground.probe_and_look().await;
-        assert_eq!(ground.asked(), before);
+        assert_eq!(ground.requests(), before);
     }
 }
 
@@ -89,9 +89,9 @@ async fn a_reorg_without_an_end_is_bounded() {
     warm(&ground, &undone).await;
     ground.sandbox.reorg(120);
     ground.sandbox.advance(1);
-    let before = ground.asked();
+    let before = ground.requests();
     ground.probe_and_look().await;
-    assert_eq!(ground.asked() - before, 16);
+    assert_eq!(ground.requests() - before, 16);
     for path in &undone {
         ground.same(path).await;
     }
@@ -99,7 +99,7 @@ async fn a_reorg_without_an_end_is_bounded() {
 
 /// The change is first seen in an answer's tag, and the probe loop does the rest.
 #[tokio::test]
-async fn a_deep_reorg_is_seen_by_a_tag() {
+async fn a_deep_reorg_is_detected_by_a_tag() {
     let ground = Ground::new().await;
     let undone = deep(&ground.sandbox, 13..=29);
     warm(&ground, &undone).await;
@@ -118,7 +118,7 @@ async fn a_deep_reorg_is_seen_by_a_tag() {
 
 /// An empty block at the height of the tip before shows nothing.
 #[tokio::test]
-async fn a_deep_reorg_below_an_empty_block_is_seen() {
+async fn a_deep_reorg_below_an_empty_block_is_detected() {
     let sandbox = Sandbox::new(Settings::default());
     let (upstream, tip) = (Upstream::start(), sandbox.tip().height);
     let model = sandbox.clone();
@@ -154,7 +154,7 @@ async fn a_deep_reorg_below_an_empty_block_is_seen() {
 /// In the ordinary case it is one request for each change of tip, and it proves
 /// what is recent as well.
 #[tokio::test]
-async fn a_look_is_one_request_and_proves_what_is_recent() {
+async fn a_fork_search_is_one_request_and_validates_recent_answers() {
     let ground = Ground::new().await;
     let recent = [block(ground.tip() - 1), block(ground.tip() - 2)];
     for path in &recent {
@@ -163,10 +163,10 @@ async fn a_look_is_one_request_and_proves_what_is_recent() {
     ground.probe_and_look().await;
     for round in 0..3 {
         ground.sandbox.advance(1);
-        let before = ground.asked();
+        let before = ground.requests();
         ground.probe_and_look().await;
         ground.probe_and_look().await;
-        let looks = ground.asked() - before;
+        let looks = ground.requests() - before;
         assert_eq!(looks, 1, "round {round}");
         for path in &recent {
             ground.costs(path, 0).await;
@@ -176,7 +176,7 @@ async fn a_look_is_one_request_and_proves_what_is_recent() {
 
 /// A look that fails is made again with the next probe.
 #[tokio::test]
-async fn a_look_that_fails_is_made_again() {
+async fn a_failed_fork_search_is_repeated() {
     let config = "upstream.queue_timeout = \"20ms\"";
     let ground = Ground::with(Settings::default(), config).await;
     let undone = deep(&ground.sandbox, 13..=29);

@@ -1,4 +1,4 @@
-//! Answers that were under way when a reorg was seen.
+//! Answers that were under way when a reorg was detected.
 
 use ordgate::sandbox::{Sandbox, Settings};
 
@@ -10,7 +10,7 @@ use crate::support::{Gate, Upstream, until};
 
 /// An answer of before the reorg that comes after it.
 #[tokio::test]
-async fn fills_under_way_are_asked_for_again() {
+async fn fetches_overtaken_by_a_reorg_are_repeated() {
     let sandbox = Sandbox::new(Settings::default());
     let height = sandbox.tip().height - 1;
     let id = sandbox.transactions_at(height)[0].clone();
@@ -34,7 +34,7 @@ async fn fills_under_way_are_asked_for_again() {
         upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
         let mut clients = [gateway.client().await, gateway.client().await];
         for client in &mut clients {
-            client.ask("GET", &path, &[]).await;
+            client.send_request("GET", &path, &[]).await;
         }
         until("it is asked", || targets(&upstream).contains(&asked)).await;
         sandbox.reorg(2);
@@ -72,7 +72,7 @@ async fn an_old_answer_that_arrives_late_is_not_stored() {
     let old = sandbox.hash_at(tip - 2).unwrap();
     upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", &path, &[]).await;
+    client.send_request("GET", &path, &[]).await;
     until("it is asked", || targets(&upstream).contains(&asked)).await;
     sandbox.reorg(3);
     // Seen at the tip alone.
@@ -91,7 +91,7 @@ async fn an_old_answer_that_arrives_late_is_not_stored() {
 /// The same where the block has not been seen before, so that no reorg is: of
 /// two that contradict each other the one that was asked for later is believed.
 #[tokio::test]
-async fn of_two_answers_the_later_question_counts() {
+async fn the_answer_to_the_later_request_wins() {
     let sandbox = Sandbox::new(Settings::default());
     let (upstream, gate) = (Upstream::start(), Gate::new());
     let model = sandbox.clone();
@@ -102,7 +102,7 @@ async fn of_two_answers_the_later_question_counts() {
     let asked = format!("{path}?limit=60&offset=0");
     upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", &path, &[]).await;
+    client.send_request("GET", &path, &[]).await;
     until("it is asked", || targets(&upstream).contains(&asked)).await;
     sandbox.reorg(3);
     gateway
@@ -117,7 +117,7 @@ async fn of_two_answers_the_later_question_counts() {
 
 /// The answer that shows a reorg has no part in what it undoes.
 #[tokio::test]
-async fn what_tells_of_a_reorg_is_fetched_once() {
+async fn an_answer_that_shows_a_reorg_is_fetched_once() {
     let sandbox = Sandbox::new(Settings::default());
     let upstream = Upstream::start();
     let model = sandbox.clone();
@@ -142,7 +142,7 @@ async fn what_tells_of_a_reorg_is_fetched_once() {
 /// A tag of before says that the chain was rolled back, or that another server
 /// lags: what bears it is of no epoch, until the status has spoken.
 #[tokio::test]
-async fn an_answer_with_the_tag_of_a_tip_before_is_not_kept() {
+async fn an_answer_with_an_earlier_tips_tag_is_not_stored() {
     let ground = Ground::new().await;
     let (first, second) = (block(ground.tip() - 2), block(ground.tip() - 3));
     ground.costs(&first, 1).await;
@@ -155,7 +155,7 @@ async fn an_answer_with_the_tag_of_a_tip_before_is_not_kept() {
 }
 
 #[tokio::test]
-async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
+async fn a_reorg_between_two_windows_of_a_page_refetches_both() {
     let sandbox = Sandbox::new(Settings {
         blocks: 174,
         ..Settings::default()
@@ -169,7 +169,7 @@ async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
     upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
     let mut client = gateway.client().await;
     let path = format!("{}?limit=60&offset=30", block(tip));
-    client.ask("GET", &path, &[]).await;
+    client.send_request("GET", &path, &[]).await;
     until("both are asked", || targets(&upstream).len() == 2).await;
     sandbox.reorg(1);
     probe_all(&gateway).await;
@@ -182,7 +182,7 @@ async fn a_reorg_that_is_seen_between_two_windows_of_a_page() {
 /// The same where one window was there before the reorg, and the other, past the
 /// end of the list, comes after it and contradicts nothing.
 #[tokio::test]
-async fn a_window_that_is_held_while_the_other_is_waited_for() {
+async fn a_window_orphaned_while_the_other_is_fetched_is_fetched_again() {
     let sandbox = Sandbox::new(Settings::default());
     let tip = sandbox.tip().height;
     let (upstream, gate) = (acting(&sandbox), Gate::new());
@@ -191,7 +191,7 @@ async fn a_window_that_is_held_while_the_other_is_waited_for() {
     upstream.once(&window(60), reply(&sandbox, &window(60)).behind(&gate));
     let mut client = gateway.client().await;
     let path = format!("{}?limit=60&offset=1", block(tip));
-    client.ask("GET", &path, &[]).await;
+    client.send_request("GET", &path, &[]).await;
     until("both are asked", || targets(&upstream).len() == 2).await;
     // The page and its second window are still under way.
     let under_way = || gateway.fetching();

@@ -1,4 +1,4 @@
-//! Tips that are not known, or no longer.
+//! Tips that are unknown, or have been lost.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -12,7 +12,7 @@ use super::{TICKER, broken_status, sandbox};
 use crate::support::{Gate, Gateway, Reply, Setup, Upstream};
 
 #[tokio::test]
-async fn without_a_status_times_count_until_it_is_there() {
+async fn without_a_known_tip_answers_have_fixed_lifetimes() {
     let failures = [
         (Reply::status(500, "{}"), "fails with 500"),
         (
@@ -42,13 +42,13 @@ async fn without_a_status_times_count_until_it_is_there() {
         assert!(!tip.known);
         let trouble = tip.trouble.unwrap_or_default();
         assert!(trouble.contains(why), "{trouble} for {why}");
-        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(told["name"], "runes");
-        assert_eq!(told["known"], false);
-        assert_eq!(told["trouble"], trouble);
+        let tip = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
+        assert_eq!(tip["name"], "runes");
+        assert_eq!(tip["known"], false);
+        assert_eq!(tip["trouble"], trouble);
 
         let recent = block(sandbox.tip().height);
-        // However deep it lies: nothing has said so yet.
+        // However deep the block is: that is not yet known.
         let deep = block(sandbox.tip().height - 60);
         for target in [&*deep, TICKER, &*recent] {
             let asked = targets(&upstream).len();
@@ -69,10 +69,10 @@ async fn without_a_status_times_count_until_it_is_there() {
         assert!(tip.known, "{why}");
         assert_eq!(tip.height, Some(sandbox.tip().height));
         assert_eq!(tip.trouble, None);
-        let told = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
-        assert_eq!(told["known"], true);
-        assert_eq!(told["height"], sandbox.tip().height);
-        assert!(told["trouble"].is_null());
+        let tip = gateway.admin("/status").await.json()["chain"]["tips"][1].clone();
+        assert_eq!(tip["known"], true);
+        assert_eq!(tip["height"], sandbox.tip().height);
+        assert!(tip["trouble"].is_null());
         let last = gateway.get(&block(sandbox.tip().height - 61)).await;
         assert_eq!(last.must("cache-control"), IMMUTABLE, "{why}");
         let asked = targets(&upstream).len();
@@ -86,7 +86,7 @@ async fn without_a_status_times_count_until_it_is_there() {
 /// A look at a block is tried again after each probe, but not for ever at that
 /// pace where blocks cannot be listed.
 #[tokio::test]
-async fn looks_that_go_on_failing_become_seldom() {
+async fn probes_that_keep_failing_become_rarer() {
     let (upstream, sandbox) = (Upstream::start(), sandbox());
     let inner = sandbox.clone();
     upstream.usually(move |seen| match for_status(seen) {
@@ -107,11 +107,11 @@ async fn looks_that_go_on_failing_become_seldom() {
 }
 
 #[tokio::test]
-async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
+async fn answers_from_before_the_first_tip_are_stale_after_it() {
     let sandbox = sandbox();
     let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
     let gateway = before(&upstream, "").await;
-    // A token teaches nothing of the chain, a block its own height.
+    // A token shows nothing of the chain, a block its own height.
     let recent = block(sandbox.tip().height);
     for target in [TICKER, &*recent] {
         gateway.get(target).await;
@@ -124,8 +124,8 @@ async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
     broken.store(false, SeqCst);
     probe_all(&gateway).await;
     let token = gateway.get(TICKER).await;
-    let said = "ordgate; fwd=stale; fwd-status=200; stored";
-    assert_eq!(token.must("cache-status"), said);
+    let expected = "ordgate; fwd=stale; fwd-status=200; stored";
+    assert_eq!(token.must("cache-status"), expected);
     let asked = targets(&upstream).len();
     gateway.get(&recent).await;
     assert_eq!(targets(&upstream).len(), asked + 1);
@@ -139,13 +139,13 @@ async fn what_came_before_the_first_tip_is_stale_as_soon_as_there_is_one() {
 }
 
 #[tokio::test]
-async fn a_tip_that_is_lost_later_leaves_the_times() {
+async fn after_a_lost_tip_answers_have_fixed_lifetimes() {
     let config = "chain.tip.runes.every = \"5s\"\nchain.tip.ordinals.every = \"5s\"";
     let sandbox = sandbox();
     let (upstream, broken) = broken_status(&sandbox, Reply::status(500, "{}"));
     broken.store(false, SeqCst);
     let gateway = before(&upstream, config).await;
-    // Nothing but the status tells of the tip.
+    // Only the status path shows the tip.
     let (own, is_broken) = (sandbox.clone(), broken.clone());
     upstream.usually(
         move |seen| match for_status(seen) && is_broken.load(SeqCst) {
@@ -189,7 +189,7 @@ async fn a_tip_that_is_lost_later_leaves_the_times() {
 }
 
 #[tokio::test]
-async fn in_an_outage_of_everything_what_is_warm_is_served() {
+async fn in_a_full_outage_cached_answers_are_served() {
     let config = "upstream.queue_timeout = \"20ms\"";
     let ground = Ground::with(Settings::default(), config).await;
     let (recent, last) = (block(ground.tip() - 1), block(ground.tip() - 30));
@@ -231,10 +231,10 @@ async fn in_an_outage_of_everything_what_is_warm_is_served() {
     ground.same(TICKER).await;
 }
 
-/// What would prove that a block still stands is not asked for and then the
-/// block as well, where nobody answers.
+/// If the upstream is down, the anchor block is not requested before the block
+/// itself.
 #[tokio::test]
-async fn an_upstream_that_is_gone_is_asked_once_for_each() {
+async fn a_dead_upstream_gets_one_request_for_each_key() {
     let sandbox = sandbox();
     let upstream = acting(&sandbox);
     let gateway = before(&upstream, "").await;
@@ -276,7 +276,7 @@ async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
     let sandbox = sandbox();
     let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
     let deep = block(sandbox.tip().height - 30);
-    // It waits for a second at most; then nobody knows how deep that lies.
+    // It waits for a second at most; then the block's depth is unknown.
     let first = gateway.get(&deep).await;
     assert_eq!(first.status, 200);
     assert_eq!(first.must("cache-control"), "public, max-age=10");
@@ -295,9 +295,9 @@ async fn the_first_answers_wait_for_the_first_status() {
     let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
     let mut client = gateway.client().await;
     client
-        .ask("GET", &block(sandbox.tip().height - 30), &[])
+        .send_request("GET", &block(sandbox.tip().height - 30), &[])
         .await;
-    upstream.asked(2).await;
+    upstream.until_requests(2).await;
     assert_eq!(targets(&upstream), [""; 0]);
     gate.open();
     let first = client.answer("GET").await;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use ordgate::sandbox::{Sandbox, Settings};
 
 use super::super::{metric, until_idle};
-use super::{OFTEN, SOON, asked, endpoints, pair, status, switches, tokens};
+use super::{OFTEN, SOON, endpoint_in_use, endpoints, pair, status, switches, tokens};
 use crate::chain;
 use crate::support::gateway::urls;
 use crate::support::upstream::usual_body;
@@ -66,23 +66,23 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
     let [preferred, other] = &upstreams;
     let gateway = chained(&upstreams, "upstream.return_after = \"20s\"");
     rounds(&upstreams, 2).await;
-    assert_eq!(asked(&gateway), 0);
+    assert_eq!(endpoint_in_use(&gateway), 0);
     let mut number = 0;
     for (round, probation) in [20, 40].into_iter().enumerate() {
         preferred.always(Reply::status(500, "{}"));
-        while asked(&gateway) == 0 {
+        while endpoint_in_use(&gateway) == 0 {
             number += 1;
             assert_eq!(gateway.get(&token(number)).await.status, 200);
         }
-        // It is well again; those who stand by are probed, until its breaker
-        // has seen it. (Its pause is over by this clock alone.)
+        // It answers again. Standby endpoints are probed until the breaker
+        // closes; its pause depends on this clock only.
         at_height(preferred, &tip, &tip);
         gateway.advance(10_000);
         let sound = || endpoints(&gateway)[0]["condition"] == "sound";
         until("the preferred one is sound", sound).await;
         let (before, turned) = (tokens(preferred), switches(&gateway));
         for second in 0..probation {
-            assert_eq!(asked(&gateway), 1, "{round}, {second}");
+            assert_eq!(endpoint_in_use(&gateway), 1, "{round}, {second}");
             assert_eq!(switches(&gateway), turned, "{round}, {second}");
             number += 1;
             assert_eq!(gateway.get(&token(number)).await.status, 200);
@@ -93,7 +93,7 @@ async fn the_preferred_endpoint_is_used_again_after_its_probation() {
         let begun = tokens(other);
         number += 1;
         assert_eq!(gateway.get(&token(number)).await.status, 200);
-        assert_eq!(asked(&gateway), 0, "{round}");
+        assert_eq!(endpoint_in_use(&gateway), 0, "{round}");
         assert_eq!(tokens(preferred), before + 1, "{round}");
         assert_eq!(tokens(other), begun, "{round}");
         assert_eq!(switches(&gateway), turned + 1, "{round}");
@@ -123,7 +123,7 @@ async fn an_endpoint_that_lags_is_not_used_while_another_is_sound() {
         };
         rounds(&upstreams, 4).await;
         until("both heights are known", known).await;
-        assert_eq!(asked(&gateway), expected, "{heights:?}");
+        assert_eq!(endpoint_in_use(&gateway), expected, "{heights:?}");
         for number in 0..4 {
             assert_eq!(gateway.get(&token(number)).await.status, 200);
         }
@@ -153,11 +153,11 @@ async fn an_implausible_height_displaces_no_endpoint() {
         let known = || endpoints(&gateway)[wrong]["condition"] == "implausible";
         until("it is not believed", known).await;
         rounds(&upstreams, 6).await;
-        assert_eq!(asked(&gateway), present, "{heights:?}");
-        let told = status(&gateway);
-        assert_eq!(told["switches"], present, "{heights:?}");
-        assert_eq!(told["endpoints"][wrong]["condition"], "implausible");
-        assert_eq!(told["endpoints"][present]["lag_blocks"], 0);
+        assert_eq!(endpoint_in_use(&gateway), present, "{heights:?}");
+        let state = status(&gateway);
+        assert_eq!(state["switches"], present, "{heights:?}");
+        assert_eq!(state["endpoints"][wrong]["condition"], "implausible");
+        assert_eq!(state["endpoints"][present]["lag_blocks"], 0);
         let condition = format!(
             "ordgate_upstream_condition{{upstream=\"default\",endpoint=\"{}\",condition=\"implausible\"}}",
             upstreams[wrong].url()
@@ -167,7 +167,8 @@ async fn an_implausible_height_displaces_no_endpoint() {
             assert_eq!(gateway.get(&token(number)).await.status, 200);
         }
         assert_eq!(tokens(&upstreams[present]), 3, "{heights:?}");
-        // It is asked where the other fails, and believed when it is right again.
+        // It is used if the other fails, and trusted once its height is
+        // right.
         upstreams[present].always(Reply::status(500, "{}"));
         assert_eq!(gateway.get(&token(9)).await.status, 200, "{heights:?}");
         tips[wrong].store(840_001, SeqCst);
@@ -191,9 +192,9 @@ async fn an_implausible_height_is_not_taken_as_the_tip() {
     let held = gate.clone();
     upstreams[1].usually(move |_| Reply::json("{}").behind(&held));
     tips[0].store(4_000_000_000, SeqCst);
-    until("it is left", || asked(&gateway) == 1).await;
-    let told = gateway.admin("/status").await.json();
-    for tip in told["chain"]["tips"].as_array().unwrap() {
+    until("it is left", || endpoint_in_use(&gateway) == 1).await;
+    let state = gateway.admin("/status").await.json();
+    for tip in state["chain"]["tips"].as_array().unwrap() {
         assert_eq!(tip["height"], 840_000, "{tip}");
     }
     gate.open();
@@ -201,8 +202,8 @@ async fn an_implausible_height_is_not_taken_as_the_tip() {
     tips[1].store(840_001, SeqCst);
     let gateway = &gateway;
     let follows = async || {
-        let told = gateway.admin("/status").await.json();
-        let mut tips = told["chain"]["tips"].as_array().unwrap().iter();
+        let state = gateway.admin("/status").await.json();
+        let mut tips = state["chain"]["tips"].as_array().unwrap().iter();
         tips.all(|tip| tip["height"] == 840_001)
     };
     while !follows().await {
@@ -217,7 +218,7 @@ async fn an_endpoint_that_has_caught_up_is_used_again_without_flapping() {
     at_height(&upstreams[0], &behind, &behind);
     at_height(&upstreams[1], &ahead, &ahead);
     let gateway = chained(&upstreams, "");
-    until("it is left", || asked(&gateway) == 1).await;
+    until("it is left", || endpoint_in_use(&gateway) == 1).await;
     // Blocks come, and both follow.
     for block in 1..=3 {
         ahead.store(840_005 + block, SeqCst);
@@ -225,18 +226,18 @@ async fn an_endpoint_that_has_caught_up_is_used_again_without_flapping() {
         rounds(&upstreams, 3).await;
         gateway.advance(40_000);
         rounds(&upstreams, 3).await;
-        assert_eq!((asked(&gateway), switches(&gateway)), (1, 1));
+        assert_eq!((endpoint_in_use(&gateway), switches(&gateway)), (1, 1));
     }
     behind.store(840_008, SeqCst);
     until("it has caught up", || {
         endpoints(&gateway)[0]["lag_blocks"] == 0
     })
     .await;
-    assert_eq!(asked(&gateway), 1);
+    assert_eq!(endpoint_in_use(&gateway), 1);
     gateway.advance(29_000);
-    assert_eq!(asked(&gateway), 1);
+    assert_eq!(endpoint_in_use(&gateway), 1);
     gateway.advance(2_000);
-    assert_eq!((asked(&gateway), switches(&gateway)), (0, 2));
+    assert_eq!((endpoint_in_use(&gateway), switches(&gateway)), (0, 2));
 }
 
 #[tokio::test]
@@ -252,13 +253,13 @@ async fn endpoints_that_lag_on_different_tips_do_not_flap() {
             .all(|one| one["lag_blocks"] == 10)
     };
     until("both lag", both).await;
-    // Which of them told its heights first is up to chance.
-    let before = (asked(&gateway), switches(&gateway));
+    // Which endpoint reports its height first is random.
+    let before = (endpoint_in_use(&gateway), switches(&gateway));
     for round in 0..8 {
         rounds(&upstreams, 1).await;
         gateway.advance(10_000);
         assert_eq!(gateway.get(&token(round)).await.status, 200);
-        assert_eq!((asked(&gateway), switches(&gateway)), before);
+        assert_eq!((endpoint_in_use(&gateway), switches(&gateway)), before);
     }
 }
 
@@ -306,8 +307,11 @@ async fn final_answers_outlive_the_only_endpoint() {
     let upstream = chain::acting(&sandbox);
     let gateway = chain::before(&upstream, SOON).await;
     let deep = chain::block(sandbox.tip().height - 60);
-    let told = gateway.get(&deep).await;
-    assert!(told.must("cache-control").contains("immutable"), "{told:?}");
+    let state = gateway.get(&deep).await;
+    assert!(
+        state.must("cache-control").contains("immutable"),
+        "{state:?}"
+    );
     upstream.always(Reply::status(410, "{}"));
     for number in 0..6 {
         let answer = gateway.get(&token(number)).await;
@@ -318,9 +322,12 @@ async fn final_answers_outlive_the_only_endpoint() {
     // Hours later it is still there, and a hit.
     for _ in 0..3 {
         let answer = gateway.get(&deep).await;
-        assert_eq!((answer.status, &answer.body), (200, &told.body));
-        let said = answer.must("cache-status");
-        assert!(said.starts_with("ordgate; hit; ttl="), "{said}");
+        assert_eq!((answer.status, &answer.body), (200, &state.body));
+        let cache_status = answer.must("cache-status");
+        assert!(
+            cache_status.starts_with("ordgate; hit; ttl="),
+            "{cache_status}"
+        );
         gateway.advance(3_600_000);
     }
     assert_eq!(upstream.count(), asked);
@@ -348,8 +355,8 @@ async fn final_answers_outlive_a_failover_to_an_endpoint_that_is_slightly_behind
     let [final_body, recent_body] = [&deep, &recent].map(|target| gateway.get(target));
     let (final_body, recent_body) = (final_body.await.body, recent_body.await.body);
     one.always(Reply::nothing().reset());
-    until("another is asked", || asked(&gateway) == 1).await;
-    // It has told its own tip.
+    until("another is asked", || endpoint_in_use(&gateway) == 1).await;
+    // It has reported its own tip.
     let probed = other.count();
     until("the tip is probed there", || other.count() >= probed + 4).await;
     let answer = gateway.get(&deep).await;

@@ -1,8 +1,8 @@
-//! Keys at several endpoints: a host that refuses a key says nothing about another host.
+//! Keys at several endpoints: a key that one host refuses may be valid at another.
 
 use super::super::{key, until_idle};
 use super::switching::until_probed;
-use super::{SOON, asked, before, endpoints, pair, switches, tokens};
+use super::{SOON, before, endpoint_in_use, endpoints, pair, switches, tokens};
 use crate::support::upstream::usual_body;
 use crate::support::{Gateway, Reply, Setup, TOKEN, Upstream, token};
 
@@ -87,7 +87,7 @@ async fn a_key_that_one_host_refuses_works_at_the_other() {
         assert_eq!(upstreams.each_ref().map(tokens), [1, 5], "{name}");
         assert_eq!(key_at(&gateway, one).await, state, "{name}");
         assert_eq!(key_at(&gateway, other).await, "ready", "{name}");
-        assert_eq!(asked(&gateway), 1, "{name}");
+        assert_eq!(endpoint_in_use(&gateway), 1, "{name}");
         assert_eq!(endpoints(&gateway)[0]["condition"], "refusing", "{name}");
         until_idle(&gateway, name).await;
         // The other one refuses it too: what is known here is that.

@@ -1,4 +1,4 @@
-//! Reloads that change the endpoints, and what the operator sees of them.
+//! Reloads that change the endpoints, and what `/status` shows of them.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::super::{metric, until_idle};
 use super::heights::{at_height, chained, height};
-use super::{SOON, asked, pair, status, tokens};
+use super::{SOON, endpoint_in_use, pair, status, tokens};
 use crate::support::gateway::urls;
 use crate::support::upstream::usual_body;
 use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
@@ -47,10 +47,10 @@ async fn reloads_that_change_the_urls_lose_no_request() {
             assert_eq!(gateway.reload(&urls(upstreams)).await.status, 200);
             let before = tokens(first);
             until("the first one is asked", || tokens(first) > before + 5).await;
-            let told = status(&gateway);
-            assert_eq!(told["url"], first.url());
+            let state = status(&gateway);
+            assert_eq!(state["url"], first.url());
             let named: Vec<_> = upstreams.iter().map(|upstream| upstream.url()).collect();
-            let shown = told["endpoints"].as_array().unwrap().iter();
+            let shown = state["endpoints"].as_array().unwrap().iter();
             let shown: Vec<_> = shown.map(|end| end["url"].as_str().unwrap()).collect();
             assert_eq!(shown, named);
         }
@@ -76,8 +76,8 @@ async fn requests_under_way_are_answered_by_the_endpoint_they_were_sent_to() {
     let gate = Gate::new();
     one.once(TOKEN, Reply::json(r#"{"from":"one"}"#).behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
-    one.asked(1).await;
+    client.send_request("GET", TOKEN, &[]).await;
+    one.until_requests(1).await;
     assert_eq!(gateway.reload(&urls(&[&other])).await.status, 200);
     assert_eq!(gateway.get(&token(1)).await.status, 200);
     gate.open();
@@ -97,8 +97,8 @@ async fn the_state_of_an_endpoint_outlives_a_reload() {
     assert_eq!(tokens(&one), 3);
     for upstreams in [&[&other, &one], &[&one, &other]] {
         assert_eq!(gateway.reload(&urls(upstreams)).await.status, 200);
-        let told = status(&gateway);
-        let broken = told["endpoints"].as_array().unwrap().iter();
+        let state = status(&gateway);
+        let broken = state["endpoints"].as_array().unwrap().iter();
         let broken: Vec<_> = broken.filter(|end| end["condition"] == "broken").collect();
         assert_eq!(broken.len(), 1);
         assert_eq!(broken[0]["url"], one.url());
@@ -121,17 +121,17 @@ async fn status_and_metrics_show_every_endpoint() {
     at_height(one, &low, &low);
     at_height(other, &high, &high);
     let gateway = chained(&upstreams, "upstream.max_in_flight = 9");
-    until("it is left", || asked(&gateway) == 1).await;
+    until("it is left", || endpoint_in_use(&gateway) == 1).await;
     let gate = Gate::new();
     other.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut client = gateway.client().await;
-    client.ask("GET", TOKEN, &[]).await;
+    client.send_request("GET", TOKEN, &[]).await;
     until("it is asked", || tokens(other) == 1).await;
-    let told = status(&gateway);
-    assert_eq!(told["url"], other.url());
-    assert_eq!(told["switches"], 1);
-    assert_eq!(told["in_flight"], 1);
-    let ends = told["endpoints"].as_array().unwrap();
+    let state = status(&gateway);
+    assert_eq!(state["url"], other.url());
+    assert_eq!(state["switches"], 1);
+    assert_eq!(state["in_flight"], 1);
+    let ends = state["endpoints"].as_array().unwrap();
     let rows = [(one, false, "lagging", 0, 4), (other, true, "sound", 1, 0)];
     assert_eq!(ends.len(), rows.len());
     for (end, (upstream, is_asked, condition, in_flight, lag)) in ends.iter().zip(rows) {

@@ -1,4 +1,4 @@
-//! Where the preferred endpoint fails, another answers.
+//! If the preferred endpoint fails, another answers.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 
 use super::super::until_idle;
-use super::{SOON, asked, before, endpoints, pair, status, tokens};
+use super::{SOON, before, endpoint_in_use, endpoints, pair, status, tokens};
 use crate::respect::ALL;
 use crate::support::upstream::{refusing, usual_body};
 use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn where_the_preferred_endpoint_fails_the_other_answers_at_once() {
+async fn if_the_preferred_endpoint_fails_the_other_answers_at_once() {
     let html = "content-type: text/html\r\n";
     let rows = [
         ("reset", Reply::nothing().reset()),
@@ -61,15 +61,20 @@ async fn where_the_preferred_endpoint_fails_the_other_answers_at_once() {
             let answer = gateway.get(&target).await;
             assert_eq!(answer.text(), usual_body(&target), "{name}");
             assert!(began.elapsed() < Duration::from_secs(10), "{name}");
-            // One attempt that fails for each request, until it is left alone.
+            // One failed attempt for each request, until the breaker
+            // opens.
             assert_eq!(tokens(preferred), (number + 1).min(3), "{name}");
             assert_eq!(tokens(other), number + 1, "{name}");
-            assert_eq!(asked(&gateway), usize::from(number >= 2), "{name}");
+            assert_eq!(
+                endpoint_in_use(&gateway),
+                usize::from(number >= 2),
+                "{name}"
+            );
         }
-        let told = status(&gateway);
-        assert_eq!(told["switches"], 1, "{name}");
-        assert_eq!(told["failed"], 0, "{name}: no request has");
-        assert_eq!(told["endpoints"][0]["condition"], "broken", "{name}");
+        let state = status(&gateway);
+        assert_eq!(state["switches"], 1, "{name}");
+        assert_eq!(state["failed"], 0, "{name}: no request has");
+        assert_eq!(state["endpoints"][0]["condition"], "broken", "{name}");
         until_idle(&gateway, name).await;
     }
 }
@@ -89,14 +94,14 @@ async fn a_closed_port_moves_requests_to_the_other_endpoint() {
     for number in 0..8 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
     }
-    let told = status(&gateway);
-    assert_eq!(told["endpoints"][0]["sent"], 3);
-    assert_eq!(told["endpoints"][0]["failed"], 3);
+    let state = status(&gateway);
+    assert_eq!(state["endpoints"][0]["sent"], 3);
+    assert_eq!(state["endpoints"][0]["failed"], 3);
     assert_eq!(tokens(&other), 8);
 }
 
 #[tokio::test]
-async fn where_both_endpoints_fail_each_gets_one_request_and_the_client_an_error() {
+async fn if_both_endpoints_fail_each_gets_one_request_and_the_client_an_error() {
     let upstreams = pair();
     let gateway = before(&upstreams, "upstream.breaker.enabled = false");
     for upstream in &upstreams {
@@ -109,7 +114,7 @@ async fn where_both_endpoints_fail_each_gets_one_request_and_the_client_an_error
         let counts = upstreams.each_ref().map(tokens);
         assert_eq!(counts, [number + 1; 2]);
     }
-    // Both are left alone.
+    // Both breakers are open.
     let gateway = before(&upstreams, "");
     let mut answer = gateway.get(&token(0)).await;
     for number in 1..8 {
@@ -145,8 +150,8 @@ async fn an_error_that_is_not_the_endpoints_fault_causes_no_failover() {
 
 /// Waits until the standby has been probed, where nothing else was sent.
 pub(super) async fn until_probed(gateway: &Gateway) {
-    let told = || gateway.of_upstreams("answered") + gateway.of_upstreams("failed") == 1;
-    until("the probe has ended", told).await;
+    let state = || gateway.of_upstreams("answered") + gateway.of_upstreams("failed") == 1;
+    until("the probe has ended", state).await;
 }
 
 #[tokio::test]
@@ -173,7 +178,7 @@ async fn any_answer_to_a_standby_probe_counts_as_sound() {
         let upstreams = pair();
         upstreams[1].once("/", reply);
         let gateway = before(&upstreams, "upstream.breaker.failures = 1");
-        upstreams[1].asked(1).await;
+        upstreams[1].until_requests(1).await;
         until_probed(&gateway).await;
         assert_eq!(endpoints(&gateway)[1]["condition"], condition, "{name}");
         assert_eq!(upstreams[1].targets(), ["/"], "{name}");
@@ -181,8 +186,8 @@ async fn any_answer_to_a_standby_probe_counts_as_sound() {
     }
 }
 
-/// A regression: who had to go elsewhere waited at the head of the line for a
-/// place there, and all who wanted the one that is asked waited behind.
+/// A regression: requests that failed over waited at the head of the queue for a
+/// slot at the other endpoint, and blocked all requests behind them.
 #[tokio::test]
 async fn a_failover_without_a_free_slot_delays_no_other_request() {
     let upstreams = pair();
@@ -197,7 +202,7 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
         other.once(&token(number), Reply::json("{}").behind(&gate));
     }
     let mut first = gateway.client().await;
-    first.ask("GET", &token(0), &[]).await;
+    first.send_request("GET", &token(0), &[]).await;
     until("the other is asked", || tokens(other) == 1).await;
     // The other has no place: it is as if there were none.
     let began = Instant::now();
@@ -212,7 +217,8 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
     until_idle(&gateway, "no place").await;
 }
 
-/// It has had its turn: those who wait for the preferred one are not before it.
+/// A request that has been admitted keeps its position before requests that wait
+/// for the preferred endpoint.
 #[tokio::test]
 async fn a_failover_does_not_queue_again() {
     let upstreams = pair();
@@ -227,7 +233,7 @@ async fn a_failover_does_not_queue_again() {
     let mut clients = Vec::new();
     for number in 0..5 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
+        client.send_request("GET", &token(number), &[]).await;
         clients.push(client);
         until("it is asked, or waits", || {
             tokens(one) + gateway.queued() == number + 1
@@ -235,7 +241,7 @@ async fn a_failover_does_not_queue_again() {
         .await;
     }
     fails.open();
-    // Three wait, of whom one takes the place that it has left.
+    // Three wait; one of them takes the free slot.
     assert_eq!(clients.remove(0).answer("GET").await.status, 200);
     assert_eq!(tokens(other), 1);
     held.open();
@@ -248,7 +254,7 @@ async fn a_failover_does_not_queue_again() {
 /// What obeys the origin's fields passes on whatever an origin says; what it
 /// could not say anything to goes elsewhere, if it is safe to repeat.
 #[tokio::test]
-async fn plain_requests_fail_over_where_that_is_safe() {
+async fn plain_requests_fail_over_if_that_is_safe() {
     let rows = [
         ("GET", Reply::nothing().reset(), 200, [1, 1]),
         ("HEAD", Reply::nothing().reset(), 200, [1, 1]),
@@ -289,11 +295,11 @@ async fn a_long_answer_does_not_hide_that_an_endpoint_accepts_no_more() {
     let every = Duration::from_millis(1);
     preferred.once("/long", long.drip("x".repeat(99_998), every));
     let mut client = gateway.client().await;
-    client.ask("GET", "/long", &[]).await;
+    client.send_request("GET", "/long", &[]).await;
     client.some(1).await;
     preferred.take_connections(0);
     let began = Instant::now();
-    while asked(&gateway) == 0 {
+    while endpoint_in_use(&gateway) == 0 {
         let mut clients = [gateway.client().await, gateway.client().await];
         let asks = clients.iter_mut().enumerate();
         let asks = asks.map(async |(at, client)| client.get(&format!("/{at}")).await);

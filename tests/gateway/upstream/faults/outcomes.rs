@@ -1,4 +1,4 @@
-//! What a fault leaves behind: nothing that is wrong, and nothing that is taken.
+//! After a fault: no wrong state remains, and nothing stays allocated.
 
 use std::io::Write;
 
@@ -11,7 +11,7 @@ use crate::support::upstream::{refusing, usual_body};
 use crate::support::{Client, Gate, Process, ROUTES, Reply, Setup, TOKEN, Upstream, token, until};
 
 #[tokio::test]
-async fn the_date_of_a_429_is_held_to() {
+async fn the_date_in_a_429_is_obeyed() {
     let upstream = Upstream::start();
     let gateway = keyed(&upstream, "upstream.queue_timeout = \"20ms\"");
     let fields = format!("retry-after: {}\r\n", gateway.date(9));
@@ -32,7 +32,7 @@ async fn the_date_of_a_429_is_held_to() {
 }
 
 #[tokio::test]
-async fn redirects_are_not_followed_wherever_they_lead() {
+async fn redirects_are_not_followed() {
     let other = Upstream::start();
     for status in [300, 301, 302, 303, 307, 308] {
         for to in [
@@ -69,7 +69,7 @@ async fn a_closed_port_gets_502_until_a_server_listens() {
 }
 
 #[tokio::test]
-async fn more_than_it_says_poisons_nothing() {
+async fn bytes_beyond_content_length_are_dropped() {
     let body = r#"{"poison":1}"#;
     let second = format!("{OK}content-length: {}\r\n\r\n{body}", body.len());
     for (name, more) in [
@@ -125,10 +125,10 @@ async fn a_storm_of_500_opens_the_breaker() {
     let mut clients = Vec::new();
     for number in 0..100 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
+        client.send_request("GET", &token(number), &[]).await;
         clients.push(client);
     }
-    upstream.asked(16).await;
+    upstream.until_requests(16).await;
     until("the others wait", || gateway.queued() == 84).await;
     gate.open();
     let mut statuses = [0; 2];
@@ -163,7 +163,7 @@ async fn a_storm_of_500_opens_the_breaker() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_refused_in_mid_flight() {
+async fn a_key_refused_under_load_is_replaced_by_the_other() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     let held = gate.clone();
@@ -178,10 +178,10 @@ async fn a_key_that_is_refused_in_mid_flight() {
     let mut clients = Vec::new();
     for number in 0..8 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
+        client.send_request("GET", &token(number), &[]).await;
         clients.push(client);
     }
-    upstream.asked(8).await;
+    upstream.until_requests(8).await;
     let used = |key: &str| {
         let seen = upstream.seen();
         let keys = seen.iter().filter_map(|seen| seen.field("x-api-key"));
@@ -205,7 +205,7 @@ async fn a_key_that_is_refused_in_mid_flight() {
 }
 
 #[tokio::test]
-async fn the_only_key_is_refused_in_mid_flight() {
+async fn a_single_key_refused_under_load_is_tried_again_later() {
     let upstream = Upstream::start();
     let gate = Gate::new();
     upstream.always(Reply::status(401, "{}").behind(&gate));
@@ -213,10 +213,10 @@ async fn the_only_key_is_refused_in_mid_flight() {
     let mut clients = Vec::new();
     for number in 0..8 {
         let mut client = gateway.client().await;
-        client.ask("GET", &token(number), &[]).await;
+        client.send_request("GET", &token(number), &[]).await;
         clients.push(client);
     }
-    upstream.asked(8).await;
+    upstream.until_requests(8).await;
     gate.open();
     let fault = fault("401", "http_protocol_error", Reply::nothing()).received(401);
     for mut client in clients {

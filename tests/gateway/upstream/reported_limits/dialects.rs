@@ -1,15 +1,15 @@
-//! How the upstream spells its limits, whose clock its dates are read by, and what
-//! becomes of what cannot be read.
+//! Spellings of limits, the clock that dates are relative to, and unreadable
+//! values.
 
 use std::time::{Duration, UNIX_EPOCH};
 
 use super::super::{key, keyed, must_wait};
-use super::{must_leave, said};
+use super::{limits, must_leave};
 use crate::support::{Client, Process, Upstream, token};
 
 /// The table of them all is `upstream::reported`'s; this is one of each kind.
 #[tokio::test]
-async fn dialects_are_understood() {
+async fn all_spellings_of_reported_limits_are_read() {
     for (fields, left, seconds) in [
         ("ratelimit: limit=100, remaining=2, reset=5\r\n", 2, 5),
         // What ordgate itself sends.
@@ -71,7 +71,7 @@ async fn dates_are_read_by_the_clock_of_the_answer() {
             (200, "ratelimit-remaining: 0\r\nratelimit-reset: {date}"),
         ] {
             let upstream = Upstream::start();
-            upstream.always(said(200, ""));
+            upstream.always(limits(200, ""));
             let gateway = keyed(&upstream, "one");
             let own = gateway.wall();
             let theirs = own + Duration::from_secs(ahead) - Duration::from_secs(behind);
@@ -81,7 +81,7 @@ async fn dates_are_read_by_the_clock_of_the_answer() {
             let field = field.replace("{date}", &httpdate::fmt_http_date(end));
             let date = httpdate::fmt_http_date(theirs);
             let fields = format!("date: {date}\r\n{field}\r\n");
-            upstream.once(&token(0), said(status, &fields));
+            upstream.once(&token(0), limits(status, &fields));
             let first = gateway.get(&token(0)).await;
             assert_eq!(first.status, if status == 429 { 503 } else { 200 });
             must_wait(&gateway.get(&token(1)).await, 5);
@@ -95,7 +95,7 @@ async fn dates_are_read_by_the_clock_of_the_answer() {
 /// A `date` that cannot be read, or several, say nothing; nor does one of
 /// another age of the world.
 #[tokio::test]
-async fn a_broken_date_leaves_our_own_clock() {
+async fn with_a_broken_date_the_local_clock_counts() {
     for date in [
         "",
         "date: soon\r\n",
@@ -104,13 +104,13 @@ async fn a_broken_date_leaves_our_own_clock() {
         "date: Fri, 31 Dec 9999 23:59:59 GMT\r\n",
     ] {
         let upstream = Upstream::start();
-        upstream.always(said(200, ""));
+        upstream.always(limits(200, ""));
         let gateway = keyed(&upstream, "one");
         let end = gateway.wall() + Duration::from_secs(45);
         let end = httpdate::fmt_http_date(end);
         upstream.once(
             &token(0),
-            said(429, &format!("{date}retry-after: {end}\r\n")),
+            limits(429, &format!("{date}retry-after: {end}\r\n")),
         );
         let wait = gateway.get(&token(0)).await.number("retry-after");
         assert!((44..=45).contains(&wait), "{wait} {date}");
@@ -120,7 +120,7 @@ async fn a_broken_date_leaves_our_own_clock() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_a_pause_after_a_refusal_alone() {
+async fn unreadable_limits_cause_a_pause_only_after_a_429() {
     let unreadable = "ratelimit-remaining: many\r\nx-ratelimit-remaining-minute: -1\r\n\
                       ratelimit: remaining\r\nratelimit-reset: soon\r\n";
     for (status, fields) in [
@@ -130,8 +130,8 @@ async fn what_cannot_be_read_is_a_pause_after_a_refusal_alone() {
         (429, "ratelimit: &\r\n"),
     ] {
         let upstream = Upstream::start();
-        upstream.always(said(200, ""));
-        upstream.once(&token(0), said(status, fields));
+        upstream.always(limits(200, ""));
+        upstream.once(&token(0), limits(status, fields));
         let gateway = keyed(&upstream, "one");
         assert!(gateway.get(&token(0)).await.status >= 500);
         must_wait(&gateway.get(&token(1)).await, 10);
@@ -140,7 +140,7 @@ async fn what_cannot_be_read_is_a_pause_after_a_refusal_alone() {
         assert_eq!(gateway.get(&token(1)).await.status, 200, "{fields}");
     }
     let upstream = Upstream::start();
-    upstream.always(said(200, unreadable));
+    upstream.always(limits(200, unreadable));
     let gateway = keyed(&upstream, "one");
     for number in 0..5 {
         assert_eq!(gateway.get(&token(number)).await.status, 200);
@@ -148,9 +148,9 @@ async fn what_cannot_be_read_is_a_pause_after_a_refusal_alone() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_logged_once() {
+async fn unreadable_limits_are_logged_once() {
     let upstream = Upstream::start();
-    upstream.always(said(
+    upstream.always(limits(
         200,
         "ratelimit-remaining: plenty\r\nratelimit: &\r\nx-ratelimit-reset: a-key-of-ours\r\n",
     ));
@@ -183,9 +183,9 @@ async fn what_cannot_be_read_is_logged_once() {
 
 /// An upstream that says it takes more than our budget loosens nothing.
 #[tokio::test]
-async fn a_higher_limit_than_ours_loosens_nothing() {
+async fn a_reported_limit_above_the_configured_one_is_ignored() {
     let upstream = Upstream::start();
-    upstream.always(said(
+    upstream.always(limits(
         200,
         "ratelimit-limit: 9000\r\nratelimit-remaining: 8999\r\nratelimit-reset: 60\r\n\
          ratelimit-policy: \"default\";q=9000;w=60\r\nratelimit: \"default\";r=8999;t=60\r\n\
