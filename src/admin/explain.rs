@@ -15,8 +15,7 @@ use http::Uri;
 use serde_json::{Map, Value, json};
 
 use self::next::Next;
-use super::purge::paths;
-use super::query::{public_target, value};
+use super::query::{paths, public_target, value};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::clock::Moment;

@@ -12,7 +12,6 @@
 //! which follows in the background.
 
 mod meaning;
-mod names;
 mod selector;
 
 use std::time::Duration;
@@ -22,7 +21,6 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use meaning::{Meaning, meaning, of_alias};
-pub(super) use names::paths;
 use selector::{Selector, by_body, by_query};
 use serde_json::{Value, json};
 
@@ -135,27 +133,19 @@ fn carry_out(
 
 /// A purge in the response.
 fn as_json(purge: &Purge, routes: &RouteTable) -> Value {
-    let route = |index: &u16| {
-        let route = routes.get(*index);
-        route.map(|route| &*route.name)
-    };
+    let name = |index: &u16| routes.get(*index).map(|route| &*route.name);
     match purge {
         Purge::All => json!({ "all": true }),
-        Purge::Route(index) => json!({ "route": route(index) }),
-        Purge::Target {
-            route: index,
-            target,
-        } => json!({ "route": route(index), "target": target }),
-        Purge::Segment {
-            route: index,
-            at,
-            value,
-        } => json!({ "route": route(index), "segment": at, "value": value }),
-        Purge::Path { route: index, path } => json!({ "route": route(index), "path": path }),
-        Purge::Heights {
-            from, to: u32::MAX, ..
-        } => json!({ "heights": { "from": from } }),
-        Purge::Heights { from, to, .. } => json!({ "heights": { "from": from, "to": to } }),
+        Purge::Route(route) => json!({ "route": name(route) }),
+        Purge::Target { route, target } => json!({ "route": name(route), "target": target }),
+        Purge::Segment { route, at, value } => {
+            json!({ "route": name(route), "segment": at, "value": value })
+        }
+        Purge::Path { route, path } => json!({ "route": name(route), "path": path }),
+        Purge::Heights { from, to, .. } => match *to {
+            u32::MAX => json!({ "heights": { "from": from } }),
+            to => json!({ "heights": { "from": from, "to": to } }),
+        },
         Purge::Text(text) => json!({ "text": text }),
     }
 }

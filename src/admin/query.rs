@@ -1,8 +1,11 @@
-//! Values in queries of the admin listener.
+//! Values in queries of the admin listener, and what errors list as allowed ones.
+
+use std::fmt;
 
 use http::Uri;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use crate::route::RouteTable;
 use crate::validate::{Invalid, decode};
 
 /// A parameter's value. In a URL `+` stays as it is; elsewhere it is a blank.
@@ -26,4 +29,34 @@ pub(super) fn public_target(url: &str) -> Result<Uri, Invalid> {
     }
     let typed = utf8_percent_encode(url, TYPED).to_string();
     Uri::try_from(typed).map_err(|_no_uri| wrong())
+}
+
+/// The routes that there are.
+pub(super) fn route_names(routes: &RouteTable) -> String {
+    let names = routes.routes().iter().map(|route| &*route.name);
+    format!("the name of a route: {}", List(names.collect()))
+}
+
+/// The paths that there are.
+pub(super) fn paths(routes: &RouteTable) -> String {
+    let paths = routes.routes().iter().map(|route| &*route.request.path);
+    format!(
+        "the path of a route, with its query, or an absolute URL with one: {}",
+        List(paths.collect())
+    )
+}
+
+/// Names in a sentence, at most twenty.
+struct List<'l>(Vec<&'l str>);
+
+impl fmt::Display for List<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 20;
+        let shown = self.0.iter().take(MOST).copied().collect::<Vec<_>>();
+        f.write_str(&shown.join(", "))?;
+        match self.0.len().checked_sub(MOST) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, " and {more} more"),
+        }
+    }
 }

@@ -89,16 +89,12 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
                 "{source}: {text:?} came; allowed is an http or https URL without user, query and fragment, with a port from 1 to 65535 if any, such as https://api.example, or NAME= and such a URL, NAME of a-z, 0-9 and -"
             );
         };
-        let urls = match named.iter_mut().find(|(known, _)| **known == *name) {
-            Some((_, urls)) => urls,
-            None => {
-                named.push((name.into(), Vec::new()));
-                match named.last_mut() {
-                    Some((_, urls)) => urls,
-                    None => continue,
-                }
-            }
-        };
+        let known = named.iter().position(|(known, _)| **known == *name);
+        let at = known.unwrap_or_else(|| {
+            named.push((name.into(), Vec::new()));
+            named.len() - 1
+        });
+        let urls = &mut named[at].1;
         if urls.contains(&url) {
             bail!("{source}: {url} came twice; each once is allowed");
         }

@@ -6,7 +6,7 @@
 //! tip. So `--upstream runes=URL` is enough to have the runes API of the built-in
 //! configuration on a server of its own.
 
-use super::key::{Setting, nearest};
+use super::key::{Setting, meant_or_allowed};
 use super::problem::{FileSpan, Path};
 use crate::cache::policy::Mode;
 use crate::chain::TipSource;
@@ -135,9 +135,7 @@ pub(super) fn named(
     if found.is_none() && !known.is_incomplete {
         let names = known.settings.iter().map(|settings| &*settings.name);
         let names: Vec<_> = names.filter(|name| *name != DEFAULT).collect();
-        let meant = nearest(name, names.iter().copied());
-        let meant = meant.map(|name| format!("did you mean \"{name}\"? Allowed"));
-        let allowed = meant.as_deref().unwrap_or("allowed");
+        let allowed = meant_or_allowed(name, &names);
         path.key("upstream").problem(
             at,
             format!(

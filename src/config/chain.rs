@@ -7,7 +7,7 @@ use super::assign::{self, KnownUpstreams};
 use super::containers::{NamedTable, named, table};
 use super::key::{KeyTable as _, keys};
 use super::kinds::{
-    DAY, Flag, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time,
+    DAY, Flag, MILLI, ParsedText, STRING, YEAR, integer, optional, seconds, text, time, when,
 };
 use super::problem::{FileSpan, Path};
 use crate::chain::finality::FinalitySettings;
@@ -20,10 +20,7 @@ const TARGET: ParsedText<String> = text(
     "^/[!-\"$-~]*$",
     |text| {
         let is_plain = text.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
-        match text.starts_with('/') && is_plain {
-            true => Ok(text.to_owned()),
-            false => Err(String::new()),
-        }
+        when(text.starts_with('/') && is_plain, text)
     },
 );
 

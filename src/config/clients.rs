@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 use super::containers::list;
 use super::key::keys;
-use super::kinds::{Flag, ParsedText, count, integer, size, text};
+use super::kinds::{Flag, ParsedText, count, integer, size, text, when};
 use crate::identify::TrustedProxies;
 use crate::{limit, listener, respond};
 
@@ -29,10 +29,7 @@ const ORIGIN: ParsedText<String> = text(
     |text| {
         let uri: Uri = text.parse().map_err(|_no_uri| String::new())?;
         let is_bare = uri.scheme().is_some() && uri.authority().is_some() && uri.path() == "/";
-        match is_bare && !text.ends_with('/') {
-            true => Ok(text.to_owned()),
-            false => Err(String::new()),
-        }
+        when(is_bare && !text.ends_with('/'), text)
     },
 );
 

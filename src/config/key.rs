@@ -305,7 +305,7 @@ fn check_old_name(path: &Path<'_>, old: &Spanned<DeString<'_>>, new: &str, table
         }
         None => path.warn(
             &at,
-            format!("is the old name of {new_name}, and the next release does not know it"),
+            format!("is now named {new_name}; the next release does not accept the old name"),
         ),
     }
 }
@@ -386,6 +386,15 @@ pub(super) fn nearest<'n>(text: &str, names: impl Iterator<Item = &'n str>) -> O
     let best = rated.filter(|(alike, _)| *alike >= ALIKE);
     best.max_by(|(one, _), (other, _)| one.total_cmp(other))
         .map(|(_, name)| name)
+}
+
+/// The beginning of what is allowed in place of a value: "allowed", after the name
+/// that is probably meant.
+pub(super) fn meant_or_allowed(text: &str, names: &[&str]) -> String {
+    match nearest(text, names.iter().copied()) {
+        Some(name) => format!("did you mean \"{name}\"? Allowed"),
+        None => "allowed".to_owned(),
+    }
 }
 
 /// Declares a table of proxy.toml: for each key its name, the type of its value,

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use super::key::{Kind, nearest};
+use super::key::{Kind, meant_or_allowed};
 use super::pattern;
 use super::problem::Path;
 use crate::units;
@@ -292,10 +292,8 @@ impl<T: Copy + PartialEq> Kind for Choice<T> {
         let text = value.get_ref().as_str();
         let found = self.0.iter().find(|(name, _)| text == Some(name));
         if found.is_none() {
-            let meant = text.and_then(|text| nearest(text, self.names().into_iter()));
-            let meant = meant.map(|name| format!("did you mean \"{name}\"? Allowed"));
             let came = received(value.get_ref());
-            let allowed = meant.as_deref().unwrap_or("allowed");
+            let allowed = meant_or_allowed(text.unwrap_or_default(), &self.names());
             let allowed = format!("{allowed} is {}", self.allowed());
             path.wrong(&value.span(), &came, &allowed);
         }
@@ -329,6 +327,14 @@ pub(super) const fn text<T>(
         allowed,
         pattern,
         parse,
+    }
+}
+
+/// The text itself, if it is allowed.
+pub(super) fn when(is_allowed: bool, text: &str) -> Result<String, String> {
+    match is_allowed {
+        true => Ok(text.to_owned()),
+        false => Err(String::new()),
     }
 }
 

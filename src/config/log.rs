@@ -2,17 +2,13 @@
 
 use super::containers::{list, table};
 use super::key::keys;
-use super::kinds::{Choice, Flag, ParsedText, choice, integer, text};
+use super::kinds::{Choice, Flag, ParsedText, choice, integer, text, when};
 use crate::access_log::{self, Field, LogLevel};
 use crate::telemetry::{self, Format};
 
-const FILTER: ParsedText<String> =
-    text(telemetry::FILTER, ".", |text| {
-        match telemetry::is_filter(text) {
-            true => Ok(text.to_owned()),
-            false => Err(String::new()),
-        }
-    });
+const FILTER: ParsedText<String> = text(telemetry::FILTER, ".", |text| {
+    when(telemetry::is_filter(text), text)
+});
 
 const FIELDS: Choice<Field> = choice(&Field::NAMES);
 

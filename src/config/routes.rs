@@ -15,7 +15,7 @@ pub(super) use print::print;
 
 use super::assign::{self, Assignment, KnownUpstreams, NamedUpstream, keep_used};
 use super::chain::Tips;
-use super::key::nearest as nearest_name;
+use super::key::meant_or_allowed;
 use super::problem::{FileSpan, Path};
 use crate::cache::policy::{Mode, Policy, StatusLifetimes};
 use crate::chain::TipSource;
@@ -306,13 +306,11 @@ fn policy(keys: &PolicyKeys, path: &Path<'_>, at: &FileSpan, tips: &Tips) -> (Po
         let found = known.clone().position(|source| *source.name == **name);
         if found.is_none() && !tips.is_incomplete && policy.mode == Mode::Chain {
             let names: Vec<_> = known.map(|source| &*source.name).collect();
-            let meant = nearest_name(name, names.iter().copied());
-            let meant = meant.map(|name| format!("did you mean \"{name}\"? Allowed"));
+            let allowed = meant_or_allowed(name, &names);
             path.key("tip").problem(
                 keys.tip.at_or(at),
                 format!(
-                    "is \"{name}\"; {} are the names of [chain.tip.NAME]: {}",
-                    meant.as_deref().unwrap_or("allowed"),
+                    "is \"{name}\"; {allowed} are the names of [chain.tip.NAME]: {}",
                     names.join(", ")
                 ),
             );

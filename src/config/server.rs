@@ -11,6 +11,7 @@ use super::containers::list;
 use super::key::{Setting, keys};
 use super::kinds::{
     DAY, Flag, MILLI, ParsedText, STRING, choice, integer, optional, seconds, size, text, time,
+    when,
 };
 use super::problem::Path;
 use crate::admin::host;
@@ -80,10 +81,7 @@ const ADDRESS: ParsedText<SocketAddr> = text(
 const HOST: ParsedText<String> = text(
     "a host name without a port, such as \"ordgate.internal\"",
     "^[^:/@]*[^:/@.]$|^\\[.*\\]$",
-    |text| match host::is_name(text) {
-        true => Ok(text.to_owned()),
-        false => Err(String::new()),
-    },
+    |text| when(host::is_name(text), text),
 );
 
 keys! {
@@ -158,7 +156,7 @@ keys! {
         ///
         /// The file must not be readable by others or writable by its group (chmod
         /// 600).
-        token_file: Option<PathBuf> = optional(FILE) => None,
+        token_file: Option<String> = optional(STRING) => None,
             example("\"/etc/ordgate/admin-token\""), shown();
         /// The names that requests may have in `Host`, beside localhost and any IP
         /// address.
@@ -169,36 +167,6 @@ keys! {
         /// Whether /readyz fails until ordgate has once known each tip that a route
         /// uses. A wrong or missing upstream shows up there first.
         ready_needs_tips: bool = Flag => true;
-    }
-}
-
-/// The path of a file.
-pub(super) const FILE: FilePath = FilePath;
-
-/// The path of a file: a string.
-pub(super) struct FilePath;
-
-impl super::key::Kind for FilePath {
-    type Value = PathBuf;
-
-    fn allowed(&self) -> String {
-        STRING.allowed()
-    }
-
-    fn read(
-        &self,
-        path: &Path<'_>,
-        value: &toml::Spanned<toml::de::DeValue<'_>>,
-    ) -> Option<PathBuf> {
-        STRING.read(path, value).map(Into::into)
-    }
-
-    fn print(&self, value: &PathBuf) -> Option<String> {
-        STRING.print(&value.display().to_string())
-    }
-
-    fn schema(&self) -> serde_json::Value {
-        STRING.schema()
     }
 }
 
@@ -233,7 +201,7 @@ impl AdminKeys {
     pub(super) fn settings(self) -> AdminSettings {
         AdminSettings {
             listen: *self.listen,
-            token_file: self.token_file.value,
+            token_file: self.token_file.value.map(Into::into),
             hosts: self.hosts.value,
             ready_needs_tips: *self.ready_needs_tips,
         }

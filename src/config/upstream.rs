@@ -4,7 +4,6 @@
 mod parts;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
@@ -13,10 +12,10 @@ use parts::{BreakerKeys, HedgeKeys, RequestBodyKeys, ResponseBodyKeys, RetryKeys
 use super::containers::{NamedTable, one_or_more, table};
 use super::key::{KeyTable, keys};
 use super::kinds::{
-    DAY, Flag, MILLI, ParsedText, Requests, count, integer, optional, seconds, size, text, time,
+    DAY, Flag, MILLI, ParsedText, Requests, STRING, count, integer, optional, seconds, size, text,
+    time,
 };
 use super::problem::{FileSpan, Path};
-use super::server::FILE;
 use crate::upstream::{
     AdmissionSettings, DEFAULT, EndpointSettings, KeySettings, PoolSettings, Rate, Settings,
     Timeouts,
@@ -99,7 +98,7 @@ keys! {
         /// there is no status path (404, say), three different targets in a row count
         /// against the key. On routes with headers = "all", 401 and 403 are passed on
         /// and do not affect the key.
-        api_keys_file: Option<PathBuf> = optional(FILE) => None,
+        api_keys_file: Option<String> = optional(STRING) => None,
             example("\"/etc/ordgate/api-keys\""), shown();
         /// Whether requests carry an API key. Set it to false for a server of your own
         /// beside a provider's.
@@ -107,7 +106,7 @@ keys! {
         /// Whether an API key may be sent over plain http to another machine.
         allow_plain_http: bool = Flag => false;
         /// A file of certificate authorities (PEM) to trust beside the public ones.
-        ca_file: Option<PathBuf> = optional(FILE) => None, example("\"/etc/ordgate/ca.pem\"");
+        ca_file: Option<String> = optional(STRING) => None, example("\"/etc/ordgate/ca.pem\"");
         /// Whether to use HTTP/2; otherwise HTTP/1.1.
         ///
         /// With true, https URLs are offered both (ALPN), and http URLs are called in
@@ -304,14 +303,14 @@ impl UpstreamKeys {
             keys: KeySettings {
                 has_own_file: name != DEFAULT && self.api_keys_file.is_set(),
                 header: self.api_key_header.value,
-                file: self.api_keys_file.value,
+                file: self.api_keys_file.value.map(Into::into),
                 send: *self.send_api_key,
                 allow_plain_http: *self.allow_plain_http,
                 requests_per_minute: *self.requests_per_minute,
                 requests_per_second: *self.requests_per_second,
             },
             connections: PoolSettings {
-                ca_file: self.ca_file.value,
+                ca_file: self.ca_file.value.map(Into::into),
                 http2: *self.http2,
                 connect_timeout: *self.connect_timeout,
                 idle_timeout: *self.idle_timeout,

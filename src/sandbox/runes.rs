@@ -61,6 +61,19 @@ pub(super) struct Event {
     receiver: Option<u64>,
 }
 
+impl Event {
+    const fn bare(operation: Operation, subject: Subject) -> Self {
+        Self {
+            operation,
+            subject,
+            amount: None,
+            vout: None,
+            address: None,
+            receiver: None,
+        }
+    }
+}
+
 /// Runes etched before the model's first block: spaced name and divisibility.
 const KNOWN: [(&str, u8); 20] = [
     ("UNCOMMON•GOODS", 0),
@@ -109,10 +122,7 @@ pub(super) fn events(chain: &Chain, placed: Placed, out: &mut Vec<Event>) {
     match chance.below(32) {
         0 if may_etch => etching(&mut chance, out),
         0..=6 => mint(&mut chance, out),
-        7 => out.push(Event {
-            address: None,
-            ..burn(&mut chance, None)
-        }),
+        7 => out.push(burn(&mut chance, None)),
         8..=11 => {
             let subject = pick_rune(&mut chance);
             out.push(receive(&mut chance, subject, 0));
@@ -125,18 +135,9 @@ pub(super) fn events(chain: &Chain, placed: Placed, out: &mut Vec<Event>) {
 }
 
 fn etching(chance: &mut Stream, out: &mut Vec<Event>) {
-    let subject = Subject::Etched;
-    let bare = Event {
-        operation: Operation::Etching,
-        subject,
-        amount: None,
-        vout: None,
-        address: None,
-        receiver: None,
-    };
-    out.push(bare);
+    out.push(Event::bare(Operation::Etching, Subject::Etched));
     if chance.below(2) == 0 {
-        out.push(receive(chance, subject, 1));
+        out.push(receive(chance, Subject::Etched, 1));
     }
 }
 
@@ -144,11 +145,8 @@ fn mint(chance: &mut Stream, out: &mut Vec<Event>) {
     let subject = pick_rune(chance);
     let received = receive(chance, subject, 0);
     let minted = Event {
-        operation: Operation::Mint,
-        vout: None,
-        address: None,
-        receiver: None,
-        ..received
+        amount: received.amount,
+        ..Event::bare(Operation::Mint, subject)
     };
     out.extend([minted, received]);
 }
@@ -157,10 +155,9 @@ fn transfer(chance: &mut Stream, pairs: u16, out: &mut Vec<Event>) {
     let sender = pick_address(chance);
     let subject = pick_rune(chance);
     for vout in 0..pairs {
-        let subject = if chance.below(4) == 0 {
-            pick_rune(chance)
-        } else {
-            subject
+        let subject = match chance.below(4) {
+            0 => pick_rune(chance),
+            _ => subject,
         };
         let received = receive(chance, subject, vout);
         let sent = Event {
@@ -171,41 +168,31 @@ fn transfer(chance: &mut Stream, pairs: u16, out: &mut Vec<Event>) {
         };
         out.extend([received, sent]);
     }
-    if chance.below(8) == 0 {
-        out.push(Event {
-            address: Some(sender),
-            ..burn(chance, None)
-        });
-    }
-    if chance.below(8) == 0 {
-        out.push(Event {
-            address: Some(sender),
-            ..burn(chance, Some(pairs))
-        });
+    for vout in [None, Some(pairs)] {
+        if chance.below(8) == 0 {
+            out.push(Event {
+                address: Some(sender),
+                ..burn(chance, vout)
+            });
+        }
     }
 }
 
 fn receive(chance: &mut Stream, subject: Subject, vout: u16) -> Event {
     Event {
-        operation: Operation::Receive,
-        subject,
         amount: Some(pick_amount(chance)),
         vout: Some(vout),
         address: Some(pick_address(chance)),
-        receiver: None,
+        ..Event::bare(Operation::Receive, subject)
     }
 }
 
 fn burn(chance: &mut Stream, vout: Option<u16>) -> Event {
     let subject = pick_rune(chance);
-    let amount = Some(pick_amount(chance));
     Event {
-        operation: Operation::Burn,
-        subject,
-        amount,
+        amount: Some(pick_amount(chance)),
         vout,
-        address: None,
-        receiver: None,
+        ..Event::bare(Operation::Burn, subject)
     }
 }
 

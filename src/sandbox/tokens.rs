@@ -117,20 +117,11 @@ pub(super) fn tickers() -> impl Iterator<Item = &'static str> {
 pub(super) fn body(chain: &Chain, ticker: &str, ahead: bool) -> Option<String> {
     let folded = ticker.to_lowercase();
     let index = tickers().position(|known| known == folded)?;
-    let plain;
-    let token = match NOTABLE.get(index) {
-        Some(token) => token,
-        None => {
-            plain = token(
-                PLAIN[index - NOTABLE.len()],
-                21_000_000,
-                1_000,
-                plain_schedule(index),
-            );
-            &plain
-        }
-    };
-    Some(write(chain, token, index, ahead))
+    let plain = |at: usize| token(PLAIN[at], 21_000_000, 1_000, plain_schedule(index));
+    Some(match NOTABLE.get(index) {
+        Some(token) => write(chain, token, index, ahead),
+        None => write(chain, &plain(index - NOTABLE.len()), index, ahead),
+    })
 }
 
 const fn plain_schedule(index: usize) -> Schedule {
@@ -142,24 +133,17 @@ const fn plain_schedule(index: usize) -> Schedule {
 }
 
 /// The number of a token's active blocks since the first block, and a random word that depends on the chain's history.
+#[derive(Default)]
 struct Progress {
     steps: u64,
     chance: u64,
 }
 
 fn progress(chain: &Chain, schedule: Schedule, index: usize, ahead: bool) -> Progress {
-    let none = Progress {
-        steps: 0,
-        chance: 0,
-    };
     let (Schedule::Every(every), Some(tip)) = (schedule, chain.tip()) else {
-        return none;
+        return Progress::default();
     };
-    let height = if ahead {
-        tip.height.saturating_add(1)
-    } else {
-        tip.height
-    };
+    let height = tip.height.saturating_add(u32::from(ahead));
     let since = height - chain.origin();
     let active = chain.origin() + since / every * every;
     let serial = match chain.at(active) {

@@ -5,9 +5,8 @@
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::names::{paths, route_names};
 use super::selector::Selector;
-use crate::admin::query::public_target;
+use crate::admin::query::{paths, public_target, route_names};
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::purge::Purge;
@@ -41,24 +40,26 @@ pub(super) enum Alias {
 
 /// The meaning of a selector.
 pub(super) fn meaning(selector: &Selector, routes: &RouteTable) -> Result<Meaning, Invalid> {
-    let certain = |purge| Meaning {
-        certain: vec![purge],
-        alias: None,
-    };
     match selector {
-        Selector::All => Ok(certain(Purge::All)),
+        Selector::All => Ok(certain(vec![Purge::All])),
         Selector::Route(name) => {
             let found = routes.routes().iter().find(|own| *own.name == **name);
-            match found {
-                Some(own) => Ok(certain(Purge::Route(own.number))),
-                None => Err(Invalid::new("route", name, route_names(routes))),
-            }
+            let found = found.map(|own| certain(vec![Purge::Route(own.number)]));
+            found.ok_or_else(|| Invalid::new("route", name, route_names(routes)))
         }
         Selector::Url(url) => {
             let (key, route) = key_of(url, routes)?;
             Ok(of_url(key, route))
         }
         Selector::Tag(tag) => of_tag(tag, routes),
+    }
+}
+
+/// Purges that follow from a selector alone.
+const fn certain(certain: Vec<Purge>) -> Meaning {
+    Meaning {
+        certain,
+        alias: None,
     }
 }
 
@@ -105,10 +106,7 @@ fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
     let (kind, value) = tag.split_once(':').ok_or_else(wrong)?;
     let digits = || hash(value).ok_or_else(wrong);
     match kind {
-        "tx" => Ok(Meaning {
-            certain: vec![Purge::Text(hex(&digits()?).into())],
-            alias: None,
-        }),
+        "tx" => Ok(certain(vec![Purge::Text(hex(&digits()?).into())])),
         "block" => {
             let block = digits()?;
             Ok(Meaning {
@@ -117,11 +115,9 @@ fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
             })
         }
         "height" => {
-            let (digits, above) = match value.strip_suffix('+') {
-                Some(digits) => (digits, true),
-                None => (value, false),
-            };
-            let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+            let above = value.ends_with('+');
+            let digits = value.strip_suffix('+').unwrap_or(value);
+            let plain = digits.bytes().all(|b| b.is_ascii_digit());
             let height = digits.parse::<u32>().ok().filter(|_| plain);
             let from = height.ok_or_else(wrong)?;
             let to = if above { u32::MAX } else { from };
@@ -134,13 +130,10 @@ fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
             Ok(Meaning { certain, alias })
         }
         "ticker" => {
-            let certain = tickers(value, routes)?;
-            match certain.is_empty() {
+            let purges = tickers(value, routes)?;
+            match purges.is_empty() {
                 true => Err(Invalid::new("tag", tag, "another: no route has a ticker")),
-                false => Ok(Meaning {
-                    certain,
-                    alias: None,
-                }),
+                false => Ok(certain(purges)),
             }
         }
         _ => Err(wrong()),

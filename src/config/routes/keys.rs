@@ -8,7 +8,7 @@ use crate::cache::storable::SetCookie;
 use crate::config::containers::{Entries, NamedTable, list, named, table, word_or};
 use crate::config::key::keys;
 use crate::config::kinds::{
-    Choice, Flag, ParsedText, STRING, Time, YEAR, choice, integer, optional, text, time,
+    Choice, Flag, ParsedText, STRING, Time, YEAR, choice, integer, optional, text, time, when,
 };
 use crate::route::{HeaderMode, ResponseSchema};
 
@@ -25,10 +25,8 @@ const VERBS: Choice<Verb> = choice(&[("GET", Verb::Get), ("HEAD", Verb::Head), (
 
 const NAME: ParsedText<String> = text("1 to 64 of a-z, 0-9 and -", "^[a-z0-9-]{1,64}$", |text| {
     let is_allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    match (1..=64).contains(&text.len()) && text.bytes().all(is_allowed) {
-        true => Ok(text.to_owned()),
-        false => Err(String::new()),
-    }
+    let is_name = (1..=64).contains(&text.len()) && text.bytes().all(is_allowed);
+    when(is_name, text)
 });
 
 /// The names of parameters, as JSON Schema has them.

@@ -182,7 +182,7 @@ fn what_is_printed_with_documentation_means_the_same() {
 #[test]
 fn a_key_is_read_by_its_old_name_with_a_warning() {
     let none = ProviderKeys::default();
-    let old = "p.toml:2:1: limit.max_callers is the old name of limit.max_clients, and the next release does not know it";
+    let old = "p.toml:2:1: limit.max_callers is now named limit.max_clients; the next release does not accept the old name";
     for (keys, warnings, most) in [
         ("max_callers = 7", vec![old], 7),
         ("max_clients = 7", vec![], 7),
