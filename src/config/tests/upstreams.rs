@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use super::asked;
+use super::{asked, printed, read, warnings};
 use crate::cache::policy::Mode;
 use crate::config::{Config, base_url};
-use crate::upstream::ProviderKeys;
 
 #[test]
 fn base_urls_may_be_one_or_a_list() {
-    let one = Config::parse("p", "upstream.url = \"https://a.example\"\n").unwrap();
+    let one = read("upstream.url = \"https://a.example\"\n");
     let two = "upstream.url = [\"https://a.example\", \"https://b.example/api\"]\n";
-    let both = Config::parse("p", two).unwrap();
+    let both = read(two);
     let urls = |config: &Config| {
         let urls = config.upstreams[0].endpoints.urls.iter();
         urls.map(ToString::to_string).collect::<Vec<_>>()
@@ -19,15 +18,14 @@ fn base_urls_may_be_one_or_a_list() {
     assert_eq!(urls(&one), ["https://a.example/"]);
     assert_eq!(urls(&both), ["https://a.example/", "https://b.example/api"]);
     for config in [&one, &both] {
-        let printed = config.print(&ProviderKeys::default()).unwrap();
-        let again = Config::parse("p", &printed).unwrap();
-        assert_eq!(urls(&again), urls(config), "{printed}");
+        let again = read(&printed(config));
+        assert_eq!(urls(&again), urls(config));
     }
 }
 
 #[test]
 fn a_budget_may_be_unlimited() {
-    for (text, printed) in [
+    for (text, [minute, second]) in [
         ("", ["500", "20"]),
         ("upstream.requests_per_minute = 7\n", ["7", "20"]),
         (
@@ -39,20 +37,12 @@ fn a_budget_may_be_unlimited() {
             ["\"unlimited\"", "9"],
         ),
     ] {
-        let config = Config::parse("p", text).unwrap();
-        let none = ProviderKeys::default();
-        let warnings = config.warnings(&none);
-        assert_eq!(
-            warnings.len(),
-            usize::from(printed[0] == "7"),
-            "{warnings:?}"
-        );
-        let once = config.print(&none).unwrap();
-        let [minute, second] = printed;
+        let warnings = warnings(text);
+        assert_eq!(warnings.len(), usize::from(minute == "7"), "{warnings:?}");
+        let once = printed(&read(text));
         let lines = format!("requests_per_minute = {minute}\nrequests_per_second = {second}\n");
         assert!(once.contains(&lines), "{lines} in {once}");
-        let again = Config::parse("p", &once).unwrap();
-        assert_eq!(again.print(&none).unwrap(), once);
+        assert_eq!(printed(&read(&once)), once);
     }
 }
 
@@ -89,8 +79,7 @@ fn routes_and_tips_find_their_upstream() {
             all(["default"; 2], ["default"; 3]),
         ),
     ] {
-        let config = Config::parse("p", &text).unwrap();
-        assert_eq!(asked(&config), expected, "{text}");
+        assert_eq!(asked(&read(&text)), expected, "{text}");
     }
     // Routes that say it, and those that do not.
     for (text, expected) in [
@@ -116,7 +105,7 @@ fn routes_and_tips_find_their_upstream() {
         ),
         (format!("{ours}{plain}upstream = \"ours\"\n"), "ours"),
     ] {
-        let config = Config::parse("p", &text).unwrap();
+        let config = read(&text);
         let (_, upstream) = asked(&config).pop().unwrap();
         assert_eq!(upstream, expected, "{text}");
         // What nobody asks is not there.
@@ -126,20 +115,16 @@ fn routes_and_tips_find_their_upstream() {
             let tip = &config.chain.tips[tip];
             assert_eq!((tip.upstream, &*tip.upstream_name), (0, expected), "{text}");
         }
-        let printed =
-            Config::parse("printed", &config.print(&ProviderKeys::default()).unwrap()).unwrap();
-        assert_eq!(asked(&printed).pop(), asked(&config).pop(), "{text}");
+        let again = read(&printed(&config));
+        assert_eq!(asked(&again).pop(), asked(&config).pop(), "{text}");
     }
 }
 
 #[test]
 fn an_upstream_that_no_route_uses_is_warned_of() {
-    let unused = Config::parse("p", "[upstreams.a]\nurl = \"http://127.0.0.1:1\"\n").unwrap();
-    let warnings = unused.warnings(&ProviderKeys::default());
-    assert!(
-        warnings[0].contains("no route uses the upstream \"a\""),
-        "{warnings:?}"
-    );
+    let unused = warnings("[upstreams.a]\nurl = \"http://127.0.0.1:1\"\n");
+    let message = "no route uses the upstream \"a\"";
+    assert!(unused[0].contains(message), "{unused:?}");
 }
 
 #[test]
@@ -161,7 +146,7 @@ fn a_named_upstream_inherits_what_it_does_not_set() {
         url = ["http://127.0.0.1:2", "http://127.0.0.1:3"]
         api_keys_file = "others"
     "#;
-    let config = Config::parse("p", text).unwrap();
+    let config = read(text);
     let [ordinals, runes] = ["ordinals", "runes"].map(|name| {
         let mut named = config.upstreams.iter();
         named.find(|settings| *settings.name == *name).unwrap()
@@ -262,8 +247,7 @@ const UPSTREAM_KEYS: [(&str, &str, &str); 38] = [
 #[test]
 fn a_named_upstream_inherits_each_key_and_may_set_it() {
     let of = |text: &str, key: &str| {
-        let config = Config::parse("p", text);
-        let config = config.unwrap_or_else(|problems| panic!("{text}{problems:?}"));
+        let config = read(text);
         ["default", "runes"].map(|name| {
             let mut named = config.upstreams.iter();
             let settings = named.find(|settings| &*settings.name == name).unwrap();
@@ -297,7 +281,7 @@ fn a_named_upstream_inherits_each_key_and_may_set_it() {
         .iter()
         .map(|(key, value, _)| format!("upstream.{key} = {value}\n"))
         .collect();
-    let config = Config::parse("p", &text).unwrap();
+    let config = read(&text);
     let printed = toml::Table::try_from(&config.upstreams[0]).unwrap();
     let keys = printed
         .values()

@@ -72,7 +72,7 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
             false,
         ),
     ] {
-        let config = Config::parse("p", &format!("{two}{text}")).unwrap();
+        let config = read(&format!("{two}{text}"));
         let warnings = config.warnings(&keys).join("\n");
         let said = "upstream and upstreams.runes share API keys, and their requests_per_minute";
         assert_eq!(warnings.contains(said), warned, "{text}: {warnings}");
@@ -81,7 +81,7 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
     for (minute, second) in [("\"unlimited\"", "\"unlimited\""), ("300", "9")] {
         let text =
             format!("upstream.requests_per_second = 9\n{two}requests_per_minute = {minute}\n");
-        let config = Config::parse("p", &text).unwrap();
+        let config = read(&text);
         let named = toml::Value::try_from(config.upstreams[1].in_force(true)).unwrap();
         assert_eq!(named["requests_per_second"].to_string(), second);
     }
@@ -101,7 +101,7 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
             "requests_per_second = \"unlimited\"",
         ),
     ] {
-        let config = Config::parse("p", text).unwrap();
+        let config = read(text);
         let text = config.print(&keys).unwrap();
         assert!(text.contains(printed), "{printed}: {text}");
     }
