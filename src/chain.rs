@@ -38,6 +38,9 @@ use tip::{Tip, TipState};
 use transaction_index::TransactionIndex;
 pub(crate) use transaction_index::TransactionLocation;
 
+/// The number of a tip, by which routes and stamps name it.
+pub(crate) type TipNumber = u16;
+
 /// The chain as each indexer reports it.
 pub struct Chain {
     finality: FinalitySettings,
@@ -102,7 +105,7 @@ impl Chain {
 
     /// Whether what was stored for a tip under the previous configuration is still
     /// valid under this one.
-    pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: u16) -> bool {
+    pub(crate) fn accepts_stamps_of(&self, before: &Self, tip: TipNumber) -> bool {
         let (one, other) = (
             self.tips.get(usize::from(tip)),
             before.tips.get(usize::from(tip)),
@@ -132,24 +135,24 @@ impl Chain {
         self.tips.get(usize::from(stamp.tip))
     }
 
-    fn tip_at(&self, tip: u16) -> Option<&Tip> {
+    fn tip_at(&self, tip: TipNumber) -> Option<&Tip> {
         self.tips.get(usize::from(tip))
     }
 
     /// How a tip is probed.
-    pub(crate) fn source(&self, tip: u16) -> Option<&TipSource> {
+    pub(crate) fn source(&self, tip: TipNumber) -> Option<&TipSource> {
         self.tip_at(tip).map(|tip| &tip.source)
     }
 
     /// The state of a tip's ledger, to be taken before a request is sent to its
     /// indexer.
-    pub(crate) fn request_start(&self, tip: u16) -> Option<RequestStart> {
+    pub(crate) fn request_start(&self, tip: TipNumber) -> Option<RequestStart> {
         Some(self.tip_at(tip)?.ledger().start())
     }
 
     /// Waits until the first probe of a tip has ended, at most for `patience`: without a
     /// tip an answer has no certain class.
-    pub(crate) async fn first_probe(&self, tip: u16, patience: Duration) {
+    pub(crate) async fn first_probe(&self, tip: TipNumber, patience: Duration) {
         if let Some(tip) = self.tip_at(tip) {
             let mut first = tip.first_probe.subscribe();
             if !*first.borrow() {
@@ -160,7 +163,7 @@ impl Chain {
     }
 
     /// Sets which endpoint of the upstream reports the next status.
-    pub(crate) fn set_status_endpoint(&self, tip: u16, endpoint: u16) {
+    pub(crate) fn set_status_endpoint(&self, tip: TipNumber, endpoint: u16) {
         if let Some(tip) = self.tip_at(tip) {
             tip.ledger().set_status_endpoint(endpoint);
         }
@@ -170,7 +173,7 @@ impl Chain {
     /// again at once.
     pub(crate) fn apply_status(
         &self,
-        tip: u16,
+        tip: TipNumber,
         start: RequestStart,
         sent: Moment,
         height: Option<u32>,
@@ -201,7 +204,7 @@ impl Chain {
     }
 
     /// A probe had no answer, or one without a tip.
-    pub(crate) fn probe_failed(&self, tip: u16, why: String) {
+    pub(crate) fn probe_failed(&self, tip: TipNumber, why: String) {
         if let Some(tip) = self.tip_at(tip) {
             tip.count_probe();
             tip.fail(why);
@@ -211,7 +214,7 @@ impl Chain {
     /// Applies an answer that is not a status, requested at `sent`.
     pub(crate) fn apply_answer(
         &self,
-        tip: u16,
+        tip: TipNumber,
         start: RequestStart,
         sent: Moment,
         observation: Observation<'_>,
@@ -241,7 +244,7 @@ impl Chain {
     /// The next step of the search for the fork point after a change of tip. Call it
     /// again after each check that was answered, and purge what it reports as
     /// orphaned.
-    pub(crate) fn next_fork_check(&self, tip: u16, now: Moment) -> ForkCheck {
+    pub(crate) fn next_fork_check(&self, tip: TipNumber, now: Moment) -> ForkCheck {
         let Some(tip) = self.tip_at(tip) else {
             return ForkCheck::None;
         };
@@ -257,34 +260,37 @@ impl Chain {
     }
 
     /// A check had no answer.
-    pub(crate) fn fork_check_failed(&self, tip: u16) {
+    pub(crate) fn fork_check_failed(&self, tip: TipNumber) {
         if let Some(tip) = self.tip_at(tip) {
             tip.ledger().fork_check_failed();
         }
     }
 
     /// Locks the search for a tip's fork point; `None` while it is locked.
-    pub(crate) fn lock_fork_search(&self, tip: u16) -> Option<tokio::sync::MutexGuard<'_, ()>> {
+    pub(crate) fn lock_fork_search(
+        &self,
+        tip: TipNumber,
+    ) -> Option<tokio::sync::MutexGuard<'_, ()>> {
         self.tip_at(tip)?.state.fork_search.try_lock().ok()
     }
 
     /// The time until the next probe of a tip is due, counted from the last answer
     /// that confirmed it; zero where one is due.
-    pub(crate) fn until_next_probe(&self, tip: u16, now: Moment) -> Duration {
+    pub(crate) fn until_next_probe(&self, tip: TipNumber, now: Moment) -> Duration {
         self.tip_at(tip).map_or(Duration::ZERO, |tip| {
             (tip.confirmed() + tip.source.every).since(now)
         })
     }
 
     /// Requests a probe of a tip before the next is due.
-    pub(crate) fn request_probe(&self, tip: u16) {
+    pub(crate) fn request_probe(&self, tip: TipNumber) {
         if let Some(tip) = self.tip_at(tip) {
             tip.probe_request.notify_one();
         }
     }
 
     /// Waits until a probe of a tip is requested.
-    pub(crate) async fn probe_requested(&self, tip: u16) {
+    pub(crate) async fn probe_requested(&self, tip: TipNumber) {
         match self.tip_at(tip) {
             Some(tip) => tip.probe_request.notified().await,
             None => std::future::pending().await,
@@ -292,24 +298,24 @@ impl Chain {
     }
 
     /// The height of a block in the chain.
-    pub fn height_of(&self, tip: u16, hash: &Hash) -> Option<u32> {
+    pub fn height_of(&self, tip: TipNumber, hash: &Hash) -> Option<u32> {
         self.tip_at(tip)?.ledger().height_of(hash)
     }
 
     /// The hash of the block at a height.
-    pub fn hash_at(&self, tip: u16, height: u32) -> Option<Hash> {
+    pub fn hash_at(&self, tip: TipNumber, height: u32) -> Option<Hash> {
         self.tip_at(tip)?.ledger().hash_at(height)
     }
 
     /// The tip's height, where it is certain.
-    pub fn tip_height(&self, tip: u16) -> Option<u32> {
+    pub fn tip_height(&self, tip: TipNumber) -> Option<u32> {
         let tip = self.tip_at(tip)?.ledger().tip();
         tip.filter(|(_, certain)| *certain)
             .map(|(height, _)| height)
     }
 
     /// The present epoch of a tip.
-    pub fn epoch(&self, tip: u16) -> Epoch {
+    pub fn epoch(&self, tip: TipNumber) -> Epoch {
         self.tip_at(tip).map_or(ledger::NO_EPOCH, Tip::epoch)
     }
 

@@ -1,12 +1,19 @@
-//! Filling the cache: obtaining what memory does not have, and storing it.
+//! Filling the cache: fetching what memory does not have, and storing it.
 //!
-//! The gateway comes here with a key ([`Fill::find`]). The first request for it leads
-//! the fetch, and others wait for its answer (`fill::collapsed`). On routes in mode
-//! `chain`:
+//! ```text
+//! answer             waits for the answer that is under way, or begins it:
+//!   lead_answer      a task; answers all that wait, from memory or by
+//!     make_answer    the route's mode: fetch_and_store, or
+//!       exchange     in mode `chain`, one shared request: fetch_and_ingest
+//!         send       the request to the upstream
+//! ```
+//!
+//! Beside it, `fetch_unshared` sends a request that is neither shared nor stored. On
+//! routes in mode `chain`:
 //!
 //! - an answer is applied to the chain's ledger before it is served (`fill::ingest`),
-//! - pages are sliced from stored windows (`fill::windows`, `fill::assemble`), and a
-//!   transaction from the windows of its block (`fill::derive`),
+//! - pages are cut from stored windows (`fill::windows`, `fill::page`), and a
+//!   transaction from the windows of its block (`fill::transaction`),
 //! - after a new block, one request for an anchor block revalidates all recent
 //!   responses (`fill::anchor`), or shows a reorg, whose fork point is then searched
 //!   (`fill::fork_search`),
@@ -14,24 +21,24 @@
 //!   all others (`fill::live_check`).
 //!
 //! A client waits for an answer's task, which waits for exchanges with the upstream;
-//! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for each other
-//! in a circle, whatever keys they share.
+//! an exchange waits for no other fetch ([`crate::collapse`]). So fetches never wait for
+//! each other in a circle, whatever keys they share.
 //!
 //! Invariants: an answer that a reorg or a purge has overtaken is neither stored nor
 //! served, but requested again; a client's disconnect cancels no collapsed fetch; every
 //! wait has a deadline.
 
 mod anchor;
-mod assemble;
 mod collapsed;
 mod content;
-mod derive;
 pub mod failure_backoff;
 mod fork_search;
 mod ingest;
 mod live_check;
 mod lookup;
+mod page;
 mod plan;
+mod transaction;
 mod window_support;
 mod windows;
 
@@ -59,7 +66,7 @@ pub(crate) use plan::Plan;
 use window_support::WindowSupport;
 use windows::List;
 
-/// Obtains what memory does not have.
+/// Fetches what memory does not have.
 pub struct Fill {
     /// The routes.
     pub(crate) routes: Arc<RouteTable>,
@@ -73,7 +80,7 @@ pub struct Fill {
     pub(crate) upstreams: Arc<Upstreams>,
     /// The clock.
     pub(crate) clock: Clock,
-    /// Which routes' pages are sliced from windows at present.
+    /// Which routes' pages are cut from windows at present.
     window_support: WindowSupport,
     /// The keys that failed recently.
     failures: FailureBackoff,
@@ -83,7 +90,7 @@ pub struct Fill {
     check_keys: CheckKeys,
 }
 
-/// What a leader obtains for all who wait.
+/// What a leader gives to all who wait.
 pub(crate) type FillResult = Result<FillAnswer, Failure>;
 
 /// An answer, and where it is from.
@@ -98,7 +105,7 @@ pub struct FillAnswer {
 /// Where an answer is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerSource {
-    /// Stored responses, though it may have been assembled from them only now.
+    /// Stored responses, though it may have been cut from them only now.
     Memory,
     /// An upstream request.
     Upstream {
@@ -175,7 +182,7 @@ impl Fill {
         self.failures.len()
     }
 
-    /// The longest time that [`find`](Self::find) may take.
+    /// The longest time that [`answer`](Self::answer) may take.
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
@@ -190,7 +197,7 @@ impl Fill {
 
     /// Requests a key from the upstream, for routes that neither store nor collapse.
     pub(crate) async fn fetch_unshared(&self, key: &Key, priority: RequestPriority) -> FillResult {
-        let answer = self.ask(key, priority).await?;
+        let answer = self.send(key, priority).await?;
         let sequence = self.cache.store().sequence();
         Ok(FillAnswer {
             stored: Arc::new(self.prepare(answer, None, sequence)),
@@ -198,8 +205,8 @@ impl Fill {
         })
     }
 
-    /// Obtains a key for all clients that wait.
-    async fn lead_answer(
+    /// Makes the answer for a key, by the mode of its route.
+    async fn make_answer(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         key: &Key,
@@ -209,17 +216,17 @@ impl Fill {
             return Err(Failure::Abandoned);
         };
         match route.cache.mode {
-            Mode::Chain => self.obtain_by_chain(lead, key, route, priority).await,
+            Mode::Chain => self.make_chain_answer(lead, key, route, priority).await,
             // Mode `respect` is forwarded by `relay`.
             Mode::Off | Mode::Respect | Mode::Override => {
-                self.fetch(key, &route.cache, priority).await
+                self.fetch_and_store(key, &route.cache, priority).await
             }
         }
     }
 
-    /// Obtains a key of a route in mode `chain`: by revalidation of what is stored, or
-    /// made of what is stored, or by a request.
-    async fn obtain_by_chain(
+    /// Makes the answer for a key of a route in mode `chain`: by revalidation of what is
+    /// stored, from stored windows, or by a request.
+    async fn make_chain_answer(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         key: &Key,
@@ -227,7 +234,7 @@ impl Fill {
         priority: RequestPriority,
     ) -> FillResult {
         let from = AnswerSource::Memory;
-        if let Some(found) = self.check(lead, key, route, priority).await? {
+        if let Some(found) = self.check_live(lead, key, route, priority).await? {
             return Ok(found);
         }
         if self
@@ -237,24 +244,29 @@ impl Fill {
         {
             return Ok(FillAnswer { stored, from });
         }
-        if let Some(stored) = self.derive(key, route) {
+        if let Some(stored) = self.cut_transaction(key, route) {
             self.cache.store().insert(key.clone(), stored.clone());
             return Ok(FillAnswer { stored, from });
         }
-        if self.is_sliceable(key.route())
+        if self.are_pages_cut(key.route())
             && let Some(list) = List::of(key, route, priority)
         {
-            return self.page(lead, &list).await;
+            return self.answer_page(lead, &list).await;
         }
         self.exchange(lead, key, priority, false).await
     }
 
     /// Requests a key from the upstream, and stores the answer for the lifetime of its
     /// status.
-    async fn fetch(&self, key: &Key, policy: &Policy, priority: RequestPriority) -> FillResult {
+    async fn fetch_and_store(
+        &self,
+        key: &Key,
+        policy: &Policy,
+        priority: RequestPriority,
+    ) -> FillResult {
         for _ in 0..MOST_ATTEMPTS {
             let sequence = self.cache.store().sequence();
-            let answer = self.ask(key, priority).await?;
+            let answer = self.send(key, priority).await?;
             let lifetime = match policy.mode {
                 Mode::Override => policy.times.lifetime(answer.status, answer.index.empty),
                 Mode::Off | Mode::Respect | Mode::Chain => None,
@@ -274,7 +286,7 @@ impl Fill {
     }
 
     /// Sends a request to the upstream, and reports a failure.
-    async fn ask(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
+    async fn send(&self, key: &Key, priority: RequestPriority) -> Result<Answer, Failure> {
         let answer = self.upstream_of(key).fetch(key.target(), priority).await;
         match &answer {
             Ok(_) => self.missing_routes.answered(key.route()),

@@ -41,7 +41,7 @@ use exchange::RequestContext;
 pub use exchange::{ResponseFuture, Session};
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -49,6 +49,7 @@ use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
+use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
@@ -78,6 +79,9 @@ pub struct Gateway {
     pub fill: Arc<Fill>,
     /// Fetches for plain routes.
     pub relay: Arc<Relay>,
+    /// How long a request waits for a fresh response when it could be answered
+    /// with a stale one.
+    pub(crate) stale_wait: Duration,
     /// The upstreams of all routes and tips.
     pub(crate) upstreams: Arc<Upstreams>,
     /// The time.
@@ -135,7 +139,7 @@ impl Gateway {
             Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
                 self.finish(session, &context, outcome, None, response, now),
             )),
-            Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.relay.is_loop(request.headers()) => {
+            Ok(NextStep::Fill(_) | NextStep::Relay(_)) if self.is_loop(request.headers()) => {
                 self.refuse(session, &request, &context, &Refusal::Loop, now)
             }
             Ok(NextStep::Fill(miss)) => {
@@ -159,6 +163,11 @@ impl Gateway {
             }
             Err(refusal) => self.refuse(session, &request, &context, &refusal, now),
         }
+    }
+
+    /// Whether a request has already passed through this process.
+    fn is_loop(&self, fields: &HeaderMap) -> bool {
+        hop::has_passed(fields, &self.relay.pseudonym)
     }
 
     /// Everything that needs no waiting: limit, route, validation, stored response.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
+use crate::chain::TipNumber;
 use crate::chain::finality::Class;
 use crate::fill::Fill;
 use crate::route::canonical::{page as page_of, with_page};
@@ -18,7 +19,7 @@ pub(crate) const SAMPLE: u64 = 8;
 
 /// Fetches the most used responses of a tip again, in descending order of uses.
 /// Called when an epoch begins.
-pub(crate) fn refresh(fill: &Arc<Fill>, tip: u16) {
+pub(crate) fn refresh(fill: &Arc<Fill>, tip: TipNumber) {
     let most = fill.chain.look_ahead().refresh as usize;
     if most == 0 {
         return;

@@ -2,27 +2,27 @@
 //! no state and no clock.
 //!
 //! The upstream divides a list into pages by limit and offset. ordgate stores the
-//! list's windows, all of one size, and slices every page that clients request
+//! list's windows, all of one size, and cuts every page that clients request
 //! from them, so that it needs no upstream request of its own.
 //!
-//! A sliced page equals the upstream's, oddities included: the envelope as the
+//! A cut page equals the upstream's, oddities included: the envelope as the
 //! upstream writes it, the items byte for byte, and a total of 0 past the list's
 //! end. Where that cannot be known, no page is made.
 //!
 //! Deliberately absent: the meaning of items, where windows are stored, and
 //! whether they are fresh. The order of items is the upstream's.
 
-mod assemble;
 mod body;
+mod cut;
 mod json;
 mod page;
 mod transaction;
 mod window;
 
-pub(crate) use assemble::assemble;
 pub use body::BodyIndex;
+pub(crate) use cut::cut_page;
 pub(crate) use page::Page;
-pub(crate) use transaction::{open_edges, transaction_page};
+pub(crate) use transaction::{cut_transaction_page, open_edges};
 pub(crate) use window::{Window, are_consistent, check_window, ends_before, of_one_block, windows};
 
 /// The hash of a block, or the ID of a transaction: its bytes in the order in

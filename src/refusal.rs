@@ -60,7 +60,7 @@ pub(crate) enum Refusal {
 /// The body of a refusal: the members of RFC 9457, and `error`, which clients of
 /// the API read.
 #[derive(Debug, Serialize)]
-pub(crate) struct Problem<'a> {
+pub(crate) struct ProblemDetails<'a> {
     r#type: &'static str,
     title: &'a str,
     status: u16,
@@ -233,14 +233,14 @@ impl Refusal {
     }
 
     /// The body of the response.
-    pub(crate) fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
+    pub(crate) fn problem<'a>(&'a self, request_id: &'a str) -> ProblemDetails<'a> {
         let invalid = if let Self::Invalid(invalid) = self {
             Some(invalid)
         } else {
             None
         };
         let status = self.status();
-        Problem {
+        ProblemDetails {
             r#type: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),

@@ -34,7 +34,6 @@ use std::time::{Duration, SystemTime};
 use http::{HeaderMap, Method, Response, StatusCode, Version};
 
 use crate::cache::Cache;
-use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::sequence::PurgeSequence;
@@ -68,9 +67,9 @@ pub struct Relay {
     pub(crate) upstreams: Arc<Upstreams>,
     /// The routes that their upstreams say they do not have.
     pub(crate) missing_routes: MissingRoutes,
-    /// How long a request waits for a fresh response when it could be answered
-    /// with a stale one.
-    pub(crate) stale_wait: Duration,
+    /// How long the end of a body is waited for, so that a stale response can be
+    /// sent where it breaks off.
+    pub(crate) wait_for_end: Duration,
     /// Renders responses.
     pub(crate) responder: Arc<Responder>,
     /// The proxies whose forwarding fields are believed.
@@ -88,11 +87,6 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Whether a request has already passed through this process.
-    pub(crate) fn is_loop(&self, fields: &HeaderMap) -> bool {
-        hop::has_passed(fields, &self.pseudonym)
-    }
-
     /// The longest that a client waits for its response to begin.
     fn patience(&self, key: &Key) -> Duration {
         let route = self.routes.get(key.route());

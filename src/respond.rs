@@ -28,7 +28,7 @@ use crate::limit::RequestAllowance;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub use request_id::RequestId;
-use template::{FieldRole, Template, Templates};
+use template::{FieldRole, HeaderTemplate, Templates};
 
 /// Configuration of what responses carry beside the answer.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -136,7 +136,7 @@ impl Responder {
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let metadata = &*stored.metadata;
-        let make = || Template::new(metadata, |fields| self.add_constant(fields));
+        let make = || HeaderTemplate::new(metadata, |fields| self.add_constant(fields));
         let unshared;
         let template = match self.templates.get(metadata, make) {
             Some(template) => template,

@@ -19,7 +19,7 @@ use http::{HeaderValue, Method};
 pub use request::Captures;
 pub(crate) use request::MAX_QUERY_PARAMETERS;
 pub use table::{RouteMatch, RouteTable, TableError};
-pub(crate) use template::Template;
+pub(crate) use template::PathTemplate;
 pub(crate) use template::parameter_names;
 
 use crate::cache::policy::Policy;
@@ -85,7 +85,7 @@ pub(crate) struct UpstreamTarget {
     /// The upstream's number.
     pub(crate) number: u16,
     /// The path at the upstream.
-    pub(crate) path: Template,
+    pub(crate) path: PathTemplate,
 }
 
 /// How a route's responses relate to blocks.
@@ -124,7 +124,7 @@ pub(crate) struct ChainSegments {
 
 impl ChainSegments {
     /// Finds them.
-    pub(crate) fn of(params: &[Parameter], path: &Template) -> Self {
+    pub(crate) fn of(params: &[Parameter], path: &PathTemplate) -> Self {
         let segment = |is: fn(&ParameterType) -> bool| {
             let at = params.iter().position(|param| is(&param.kind))?;
             path.segment_of(at)

@@ -27,11 +27,11 @@ pub(crate) type Variants = Arc<[Arc<Variant>]>;
 /// The most variants of one target; the oldest are dropped first.
 const MAX_VARIANTS: usize = 64;
 
-/// moka's maintenance runs after each 1/64 of `max_bytes` was inserted.
-const PENDING: u64 = 64;
+/// moka's maintenance runs once one part in this many of `max_bytes` was inserted.
+const MAX_PENDING_SHARE: u64 = 64;
 
-/// No entry may take more than one part in `LARGEST` of the store.
-const LARGEST: u64 = 8;
+/// No entry may take more than one part in this many of `max_bytes`.
+const MAX_ENTRY_SHARE: u64 = 8;
 
 /// What a key holds.
 enum Entry<A> {
@@ -369,7 +369,7 @@ impl<A: Attachment> Store<A> {
     fn keep_bound(&self, weight: u32) {
         let weight = u64::from(weight);
         let pending = self.pending.fetch_add(weight, Ordering::Relaxed) + weight;
-        if pending >= (self.max_bytes / PENDING).max(1) {
+        if pending >= (self.max_bytes / MAX_PENDING_SHARE).max(1) {
             self.pending.store(0, Ordering::Relaxed);
             self.run_maintenance();
         }
@@ -390,7 +390,7 @@ impl<A: Attachment> Store<A> {
 
     /// The most bytes of an entry that is stored.
     pub(crate) fn max_body(&self) -> u64 {
-        self.max_bytes / LARGEST
+        self.max_bytes / MAX_ENTRY_SHARE
     }
 
     /// Drops purged entries, and those too old to be used even stale.

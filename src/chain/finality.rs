@@ -121,22 +121,22 @@ pub(crate) enum Content {
     Other,
 }
 
-/// The class of an answer; `tip` is the height of the tip where it is certain.
-pub(crate) const fn classify(content: Content, tip: Option<u32>, final_depth: u32) -> Class {
+/// The class of an answer; the height of the tip counts where it is certain.
+pub(crate) const fn classify(content: Content, tip_height: Option<u32>, final_depth: u32) -> Class {
     match content {
-        Content::Confirmed { height } if is_deep(height, tip, final_depth) => Class::Final,
+        Content::Confirmed { height } if is_deep(height, tip_height, final_depth) => Class::Final,
         Content::Confirmed { .. } => Class::Recent,
         Content::Nothing {
             block: Some(height),
-        } if is_deep(height, tip, final_depth) => Class::Final,
+        } if is_deep(height, tip_height, final_depth) => Class::Final,
         Content::Nothing { .. } => Class::Absent,
         Content::Other => Class::Live,
     }
 }
 
 /// Whether a height is `final_depth` or more below the tip.
-pub(crate) const fn is_deep(height: u32, tip: Option<u32>, final_depth: u32) -> bool {
-    match tip {
+pub(crate) const fn is_deep(height: u32, tip_height: Option<u32>, final_depth: u32) -> bool {
+    match tip_height {
         Some(tip) => match tip.checked_sub(height) {
             Some(depth) => depth >= final_depth,
             None => false,

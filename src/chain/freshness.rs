@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::TipNumber;
 use super::finality::{Class, is_deep};
 use super::{Chain, ChainStamp};
 use crate::clock::Moment;
@@ -122,7 +123,7 @@ impl Chain {
 
     /// How long a client may keep a response that it gets now: no longer than until
     /// the next probe.
-    pub(crate) fn client_lifetime(&self, class: Class, tip: u16, now: Moment) -> Duration {
+    pub(crate) fn client_lifetime(&self, class: Class, tip: TipNumber, now: Moment) -> Duration {
         let lifetime = self.finality.lifetime(class);
         if !class.ends_with_epoch() {
             return lifetime;

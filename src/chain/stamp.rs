@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::TipNumber;
 use super::finality::Class;
 use super::ledger::Epoch;
 use crate::clock::Moment;
@@ -14,7 +15,7 @@ pub(crate) struct ChainStamp {
     /// Its class.
     pub(crate) class: Class,
     /// The number of its indexer's tip.
-    pub(crate) tip: u16,
+    pub(crate) tip: TipNumber,
     /// The lowest height that it mentions; above `highest` where it mentions none.
     pub(crate) lowest: u32,
     /// The highest height that it mentions.
@@ -34,7 +35,7 @@ impl ChainStamp {
     /// none.
     pub(crate) const fn new(
         class: Class,
-        tip: u16,
+        tip: TipNumber,
         heights: Option<(u32, u32)>,
         epoch: Epoch,
     ) -> Self {

@@ -21,8 +21,8 @@ use crate::cache::policy::{Mode, Policy, StatusLifetimes};
 use crate::chain::TipSource;
 use crate::openapi;
 use crate::route::{
-    ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, RequestRules, Route,
-    RouteDocs, RouteTable, TableError, Template, UpstreamTarget,
+    ChainRules, ChainSegments, HeaderMode, MAX_QUERY_PARAMETERS, Methods, PathTemplate,
+    RequestRules, Route, RouteDocs, RouteTable, TableError, UpstreamTarget,
 };
 use crate::upstream::Settings;
 use crate::validate::ParameterType;
@@ -159,7 +159,7 @@ fn route(
         .value
         .as_ref()
         .unwrap_or(&keys.path.value);
-    let upstream_path = match Template::new(template, &param_names) {
+    let upstream_path = match PathTemplate::new(template, &param_names) {
         Ok(made) => made,
         Err(error) => {
             template_path.problem(&template_at, format!("is \"{template}\"; {error}"));

@@ -11,6 +11,7 @@ use super::{Fill, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
+use crate::chain::TipNumber;
 use crate::collapse::Lead;
 use crate::route::Route;
 use crate::route::canonical::{page, with_page};
@@ -52,10 +53,10 @@ impl Fill {
             .find_map(|stored| self.chain.anchor(stored.stamp()?))?;
         let (anchor, source) = self.block_key(route.cache.tip, height)?;
         // Requesting the key itself is as good.
-        (anchor != *key && self.is_sliceable(anchor.route())).then_some((anchor, source))
+        (anchor != *key && self.are_pages_cut(anchor.route())).then_some((anchor, source))
     }
 
-    /// What is stored for a key, or could be sliced into an answer for it.
+    /// What is stored for a key, or could be cut into an answer for it.
     fn stored_for(&self, key: &Key, route: &Route) -> Vec<Arc<StoredResponse>> {
         let store = self.cache.store();
         let own = store.get(key);
@@ -72,7 +73,7 @@ impl Fill {
 
     /// The key that shows the block at a height, and its route: one of those of a tip
     /// that list whole blocks.
-    pub(super) fn block_key(&self, tip: u16, height: u32) -> Option<(Key, &Route)> {
+    pub(super) fn block_key(&self, tip: TipNumber, height: u32) -> Option<(Key, &Route)> {
         let mut routes = self.routes.routes().iter();
         routes.find_map(|source| {
             let size = u64::from(source.chain.window?.get());
@@ -80,7 +81,7 @@ impl Fill {
             if source.cache.mode != Mode::Chain || source.cache.tip != tip {
                 return None;
             }
-            let is_window = size <= MOST_ITEMS && self.is_sliceable(source.number);
+            let is_window = size <= MOST_ITEMS && self.are_pages_cut(source.number);
             let items = if is_window { size } else { 1 };
             Some((source.key_of_block(height, items, 0)?, source))
         })

@@ -21,7 +21,7 @@ impl Fill {
     /// The answer to a client's request that memory does not have, and whether
     /// another client's fetch gave it. Fails when the wait is over, or at once where
     /// the key has failed repeatedly.
-    pub(crate) async fn find(
+    pub(crate) async fn answer(
         self: &Arc<Self>,
         key: &Key,
         wait: Wait,
@@ -32,7 +32,7 @@ impl Fill {
         }
         let began = self.cache.store().purges();
         let since = self.epoch(key);
-        let (mut found, mut collapsed) = self.join(key, wait, priority).await;
+        let (mut found, mut collapsed) = self.follow_or_lead(key, wait, priority).await;
         for attempt in 1..MOST_ATTEMPTS {
             let first = attempt == 1 && collapsed;
             let again = match &found {
@@ -48,7 +48,7 @@ impl Fill {
             if !again {
                 return (found, collapsed);
             }
-            (found, collapsed) = self.join(key, wait, priority).await;
+            (found, collapsed) = self.follow_or_lead(key, wait, priority).await;
         }
         match &found {
             Ok(purged) if self.is_purged_since(key, &purged.stored, began) => {
@@ -89,14 +89,14 @@ impl Fill {
     }
 
     /// Leads the fetch of a key for clients, or waits for it.
-    async fn join(
+    async fn follow_or_lead(
         self: &Arc<Self>,
         key: &Key,
         wait: Wait,
         priority: RequestPriority,
     ) -> (FillResult, bool) {
         let (fill, own) = (self.clone(), key.clone());
-        let lead = move |lead| fill.lead(own, lead, priority);
+        let lead = move |lead| fill.lead_answer(own, lead, priority);
         let fetched = self
             .collapse
             .fetch(&ClientLevel, key.as_bytes(), wait, lead);
@@ -127,7 +127,7 @@ impl Fill {
                         stored,
                         from: AnswerSource::Memory,
                     }),
-                    None => fill.ingest(&own, priority).await,
+                    None => fill.fetch_and_ingest(&own, priority).await,
                 };
                 lead.finish(found);
             };
@@ -152,19 +152,24 @@ impl Fill {
             return;
         }
         if let Some(lead) = self.collapse.lead(key.as_bytes()) {
-            tokio::spawn(self.clone().lead(key.clone(), lead, priority));
+            tokio::spawn(self.clone().lead_answer(key.clone(), lead, priority));
         }
     }
 
     /// Fetches a key for all clients that wait.
-    async fn lead(self: Arc<Self>, key: Key, lead: Lead<FillResult>, priority: RequestPriority) {
+    async fn lead_answer(
+        self: Arc<Self>,
+        key: Key,
+        lead: Lead<FillResult>,
+        priority: RequestPriority,
+    ) {
         // Between the lookup and this fetch, another may have begun and ended.
         let found = match self.fresh(&key) {
             Some(stored) => Ok(FillAnswer {
                 stored,
                 from: AnswerSource::Memory,
             }),
-            None => self.lead_answer(&lead, &key, priority).await,
+            None => self.make_answer(&lead, &key, priority).await,
         };
         match &found {
             Ok(_) => self.failures.forget(&key),

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use super::Fill;
+use crate::chain::TipNumber;
 use crate::chain::ledger::ForkCheck;
 use crate::collapse::WatchLevel;
 use crate::upstream::{Priority, RequestPriority};
@@ -19,7 +20,7 @@ impl Fill {
     /// The request also revalidates recent responses (`fill::anchor`), and is shared
     /// with it. Its priority is that of a revalidation, since the budget reserved for
     /// probes is for their pace.
-    pub async fn search_fork_point(self: &Arc<Self>, tip: u16) {
+    pub async fn search_fork_point(self: &Arc<Self>, tip: TipNumber) {
         let Some(_search) = self.chain.lock_fork_search(tip) else {
             return;
         };

@@ -15,6 +15,7 @@ use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::purge::{BlockRange, Purge, PurgeSubject};
 use crate::cache::sequence::{CheckedSequence, PurgeSequence};
 use crate::cache::{Attached, StoredResponse};
+use crate::chain::TipNumber;
 use crate::chain::finality::{Class, Content, classify};
 use crate::chain::ledger::{LedgerUpdate, Observation, ObservationResult};
 use crate::chain::{ChainStamp, TransactionLocation};
@@ -32,7 +33,11 @@ impl Fill {
     ///
     /// This is the only exchange with the upstream in mode `chain`; it waits for no
     /// other fetch.
-    pub(super) async fn ingest(&self, key: &Key, priority: RequestPriority) -> FillResult {
+    pub(super) async fn fetch_and_ingest(
+        &self,
+        key: &Key,
+        priority: RequestPriority,
+    ) -> FillResult {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
@@ -45,7 +50,7 @@ impl Fill {
             };
             let sequence = self.cache.store().sequence();
             let sent = self.clock.now();
-            let mut answer = self.ask(key, priority).await?;
+            let mut answer = self.send(key, priority).await?;
             let page = answer.index.page.take();
             let page = page.filter(|_| answer.status == StatusCode::OK);
             let content = subject.content(answer.status, answer.index.empty, page.as_deref());
@@ -125,7 +130,7 @@ impl Fill {
 
     /// Purges whatever mentions a block at a height or above; answers with the
     /// purge's number.
-    pub(crate) fn purge_from(&self, tip: u16, height: u32) -> u64 {
+    pub(crate) fn purge_from(&self, tip: TipNumber, height: u32) -> u64 {
         self.cache.store().purge(Purge::Heights {
             tip: Some(tip),
             from: height,
@@ -133,7 +138,7 @@ impl Fill {
         })
     }
 
-    fn class(&self, content: Content, update: LedgerUpdate, tip: u16) -> Class {
+    fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {
         let certain_tip = match content {
             // A block in the chain is not orphaned by the request being a while ago.
             Content::Confirmed { .. } | Content::Other => update.tip,

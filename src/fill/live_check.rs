@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
+use crate::chain::TipNumber;
 use crate::chain::finality::Class;
 use crate::clock::Moment;
 use crate::collapse::Lead;
@@ -38,7 +39,7 @@ impl CheckKeys {
         Self((0..tips).map(|_| Mutex::default()).collect())
     }
 
-    fn of(&self, tip: u16) -> Option<MutexGuard<'_, Keys>> {
+    fn of(&self, tip: TipNumber) -> Option<MutexGuard<'_, Keys>> {
         let keys = self.0.get(usize::from(tip))?;
         Some(keys.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -51,7 +52,7 @@ impl Fill {
     ///
     /// # Errors
     /// Where the upstream failed in a way in which it would fail again.
-    pub(super) async fn check(
+    pub(super) async fn check_live(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         key: &Key,
@@ -88,7 +89,7 @@ impl Fill {
     /// it if it has been unchanged since before this one was last known to be, so that
     /// no time is left uncovered. `None` where the key itself has to be fetched.
     pub(super) fn check_key(&self, key: &Key, route: &Route) -> Option<Key> {
-        // Sliced pages are fetched as windows.
+        // Cut pages are fetched as windows.
         if route.chain.window.is_some() {
             return None;
         }

@@ -22,7 +22,7 @@ pub(crate) enum Plan {
     /// the stored response is still valid.
     Revalidate(Key),
     /// A transaction's page is cut from its block's stored windows.
-    Derive,
+    CutTransaction,
     /// A page is cut from stored windows.
     Cut,
     /// The upstream is asked for these windows; the page is cut from them and from
@@ -42,7 +42,7 @@ impl Plan {
     /// Whether a request goes to the upstream.
     pub(crate) fn asks(&self) -> bool {
         match self {
-            Self::Derive | Self::Cut => false,
+            Self::CutTransaction | Self::Cut => false,
             Self::Check(_) | Self::Revalidate(_) | Self::Windows { .. } | Self::Plain => true,
         }
     }
@@ -60,11 +60,11 @@ impl Fill {
         if let Some((anchor, _)) = self.anchor_key(key, route) {
             return Plan::Revalidate(anchor);
         }
-        if self.derive(key, route).is_some() {
-            return Plan::Derive;
+        if self.cut_transaction(key, route).is_some() {
+            return Plan::CutTransaction;
         }
         let list = List::of(key, route, RequestPriority::own(Priority::Miss));
-        let Some(list) = list.filter(|_| self.is_sliceable(key.route())) else {
+        let Some(list) = list.filter(|_| self.are_pages_cut(key.route())) else {
             return Plan::Plain;
         };
         if self.end_of(&list).is_some() {
@@ -83,7 +83,7 @@ impl Fill {
             wanted.into_iter().filter_map(|(_, part)| part).collect();
         // A window that is no page, such as an error, answers for all.
         let is_other = parts.iter().any(|part| part.page().is_none());
-        match is_other || self.slice_page(&list, &parts).is_some() {
+        match is_other || self.cut_page(&list, &parts).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
                 asks: list.windows(),

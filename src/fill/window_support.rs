@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// For each route, whether its pages are sliced from windows.
+/// For each route, whether its pages are cut from windows.
 pub(super) struct WindowSupport(Box<[Mutex<Option<Suspension>>]>);
 
 /// Windows of a route are not requested.

@@ -1,4 +1,4 @@
-//! The windows that a client's page is sliced from, stored ones where they are
+//! The windows that a client's page is cut from, stored ones where they are
 //! fresh.
 //!
 //! What is requested of the upstream is the canonical window: `upstream_page` items
@@ -22,7 +22,7 @@ use crate::upstream::{Failure, RequestPriority};
 /// Windows of a list, ascending.
 pub(super) type Parts = Vec<Arc<StoredResponse>>;
 
-/// The windows that a page is sliced from and where they are from; or why there are
+/// The windows that a page is cut from and where they are from; or why there are
 /// none.
 pub(super) type Windows = Result<(Parts, AnswerSource), NoWindows>;
 
@@ -103,8 +103,8 @@ impl<'k> List<'k> {
 }
 
 impl Fill {
-    /// Whether a route's pages are sliced from windows at present.
-    pub(crate) fn is_sliceable(&self, route: u16) -> bool {
+    /// Whether a route's pages are cut from windows at present.
+    pub(crate) fn are_pages_cut(&self, route: u16) -> bool {
         self.window_support.is_active(route, self.clock.now())
     }
 
@@ -117,12 +117,12 @@ impl Fill {
                 upstream_page = list.size,
                 why,
                 seconds = lasts.as_secs(),
-                "pages of this route cannot be sliced from windows: for a while each page is requested itself; perhaps upstream_page is more than the upstream allows"
+                "pages of this route cannot be cut from windows: for a while each page is requested itself; perhaps upstream_page is more than the upstream allows"
             );
         }
     }
 
-    /// The windows that a page is sliced from; all are fetched `anew` if their
+    /// The windows that a page is cut from; all are fetched `anew` if their
     /// stored ones are inconsistent.
     pub(super) async fn windows(
         self: &Arc<Self>,
@@ -167,7 +167,7 @@ impl Fill {
         Ok(Ok((parts, from)))
     }
 
-    /// The offsets of the windows that a page is sliced from, with those that are
+    /// The offsets of the windows that a page is cut from, with those that are
     /// stored and fresh; none of them if they are to be fetched `anew`.
     pub(super) fn wanted(
         &self,
@@ -235,7 +235,7 @@ pub(super) fn refuses_list(part: &StoredResponse) -> bool {
     part.status == StatusCode::BAD_REQUEST && refuses_every_page(&part.body)
 }
 
-/// A stored window, to be sliced.
+/// A stored window, to be cut.
 pub(super) fn window<'p>(part: &'p StoredResponse, page: &'p Page) -> Window<'p> {
     Window {
         body: &part.body,

@@ -153,10 +153,13 @@ impl Gateway {
             };
         }
         match stale {
-            Some(stale) => self.fetch_or(&miss.lookup, stale, arrived, priority).await,
+            Some(stale) => {
+                self.fetch_or_stale(&miss.lookup, stale, arrived, priority)
+                    .await
+            }
             None => {
                 let wait = Wait::until(arrived + self.fill.longest_wait(key));
-                let (result, collapsed) = self.find(&miss.lookup, wait, priority).await;
+                let (result, collapsed) = self.answer_by(&miss.lookup, wait, priority).await;
                 Fetched {
                     result,
                     collapsed,
@@ -168,17 +171,17 @@ impl Gateway {
 
     /// Fetches the response to a request within a time. Returns whether it joined
     /// the fetch of another as well.
-    async fn find(
+    async fn answer_by(
         &self,
         lookup: &LookupKey,
         wait: Wait,
         priority: RequestPriority,
     ) -> (FillResult, bool) {
-        let (result, collapsed) = self.fill.find(&lookup.key, wait, priority).await;
+        let (result, collapsed) = self.fill.answer(&lookup.key, wait, priority).await;
         match (&result, &lookup.by_hash) {
             // Another block has this height by now: fetch by the hash.
             (Ok(found), Some(by_hash)) if !self.fill.is_answer(lookup, &found.stored) => {
-                self.fill.find(by_hash, wait, priority).await
+                self.fill.answer(by_hash, wait, priority).await
             }
             (Ok(_) | Err(_), _) => (result, collapsed),
         }
@@ -187,21 +190,21 @@ impl Gateway {
     /// Fetches where a stale response may answer, so that the wait is shorter.
     /// The stale response is dropped if it was purged meanwhile, or if a reorg
     /// has separated the height and the hash of its block.
-    async fn fetch_or(
+    async fn fetch_or_stale(
         &self,
         lookup: &LookupKey,
         stale: JudgedResponse,
         arrived: Instant,
         priority: RequestPriority,
     ) -> Fetched {
-        let wait_for_fresh = self.relay.stale_wait;
+        let wait_for_fresh = self.stale_wait;
         // If another request has waited for as long already, the upstream is
         // slow: there is no point in waiting for it again.
         let wait = Wait {
             deadline: arrived + wait_for_fresh,
             since_began: Some(wait_for_fresh),
         };
-        let (result, collapsed) = self.find(lookup, wait, priority).await;
+        let (result, collapsed) = self.answer_by(lookup, wait, priority).await;
         let is_purged = self
             .cache
             .store()
@@ -221,7 +224,7 @@ impl Gateway {
                     priority: Priority::Miss,
                     ..priority
                 };
-                self.find(lookup, wait, priority).await
+                self.answer_by(lookup, wait, priority).await
             }
             Ok(_) | Err(_) => (result, collapsed),
         };

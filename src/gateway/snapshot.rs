@@ -52,7 +52,7 @@ impl Gateway {
     pub(crate) fn paged(&self) -> impl Iterator<Item = (&Route, bool)> {
         let routes = self.routes.routes().iter();
         let paged = routes.filter(|route| route.chain.window.is_some());
-        paged.map(|route| (route, self.fill.is_sliceable(route.number)))
+        paged.map(|route| (route, self.fill.are_pages_cut(route.number)))
     }
 
     /// The tips that routes use, one for each route.

@@ -1,6 +1,6 @@
 //! The index of an activity page: where its items stand in the body, and which
 //! blocks and transactions they belong to. A page is indexed once, when its body
-//! arrives ([`BodyIndex`]), so that it can be sliced without being
+//! arrives ([`BodyIndex`]), so that it can be cut without being
 //! parsed again.
 //!
 //! An index holds positions, never bytes: it is of use only together with the

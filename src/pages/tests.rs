@@ -1,8 +1,8 @@
 //! Answers recorded of the reference upstream, and a model of how it divides a list
 //! into pages.
 
+mod cuts;
 mod index;
-mod slices;
 mod transactions;
 mod windows;
 
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::page::Run;
 use super::transaction::Edges;
-use super::window::{MOST_OFFSET, Unsliceable};
+use super::window::{MOST_OFFSET, WindowFault};
 use super::*;
 
 const BLOCK: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";

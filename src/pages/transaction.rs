@@ -1,4 +1,4 @@
-//! A transaction's page, sliced from the stored windows of its block's list: the
+//! A transaction's page, cut from the stored windows of its block's list: the
 //! items of a transaction are neighbours in that list, and are byte for byte those
 //! of the transaction's own list.
 //!
@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use super::assemble::slice;
+use super::cut::cut_range;
 use super::page::Numbers;
 use super::{Hash, Window, are_consistent, of_one_block};
 
@@ -48,7 +48,7 @@ pub(crate) fn open_edges(window: Window<'_>, tx: &Hash) -> Option<Edges> {
 /// absent, or in more than one place; where an item has no location; where the
 /// windows are of more than one block, inconsistent or no neighbours; and where
 /// `limit` is 0, which the upstream refuses.
-pub(crate) fn transaction_page(
+pub(crate) fn cut_transaction_page(
     windows: &[Window<'_>],
     tx: &Hash,
     offset: u64,
@@ -74,7 +74,7 @@ pub(crate) fn transaction_page(
         offset,
         total,
     };
-    slice(windows, run.start + offset..run.start + end, numbers)
+    cut_range(windows, run.start + offset..run.start + end, numbers)
 }
 
 /// The range of a transaction's run in its block's list, if the windows contain all

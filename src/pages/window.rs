@@ -39,9 +39,9 @@ pub(crate) fn windows(offset: u64, limit: u64, size: u64) -> impl Iterator<Item 
 }
 
 /// Why a page is not the window that was requested: the upstream's pages cannot be
-/// sliced.
+/// cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unsliceable {
+pub(crate) enum WindowFault {
     /// The upstream caps the limit, or rounds it.
     #[error("the upstream answered with limit {given} where {asked} was asked")]
     Limit {
@@ -69,7 +69,7 @@ pub(crate) enum Unsliceable {
     /// The envelope has further members, which may differ from page to page.
     #[error("the upstream's pages have members beside limit, offset, total and results")]
     Envelope,
-    /// Past the end of a list the upstream sends its total, where a sliced page has 0.
+    /// Past the end of a list the upstream sends its total, where a cut page has 0.
     #[error("the upstream tells a total of {total} past the end of a list, not 0")]
     PastEnd {
         /// The total that it sends.
@@ -81,18 +81,18 @@ pub(crate) enum Unsliceable {
 ///
 /// # Errors
 /// Why it is not.
-pub(crate) fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Unsliceable> {
+pub(crate) fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), WindowFault> {
     if !page.is_plain() {
-        return Err(Unsliceable::Envelope);
+        return Err(WindowFault::Envelope);
     }
     if page.limit != size {
-        return Err(Unsliceable::Limit {
+        return Err(WindowFault::Limit {
             asked: size,
             given: page.limit,
         });
     }
     if page.offset != offset {
-        return Err(Unsliceable::Offset {
+        return Err(WindowFault::Offset {
             asked: offset,
             given: page.offset,
         });
@@ -100,10 +100,10 @@ pub(crate) fn check_window(page: &Page, offset: u64, size: u64) -> Result<(), Un
     let (expected, given) = (page.total.saturating_sub(offset), page.len() as u64);
     let expected = expected.min(size);
     if given != expected {
-        return Err(Unsliceable::Count { expected, given });
+        return Err(WindowFault::Count { expected, given });
     }
     match page.total {
-        total if given == 0 && total > 0 => Err(Unsliceable::PastEnd { total }),
+        total if given == 0 && total > 0 => Err(WindowFault::PastEnd { total }),
         _ => Ok(()),
     }
 }

@@ -133,7 +133,7 @@ impl Fetch {
         // this one breaks off, it is worth waiting a little for the end.
         let has_stale = self.stale_if_error(relay, route, Origin::Disconnected);
         let whole = match has_stale.is_some() {
-            true => pump.begin_for(relay.stale_wait, max).await,
+            true => pump.begin_for(relay.wait_for_end, max).await,
             false => pump.begin(max).await,
         };
         match whole {

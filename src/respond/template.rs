@@ -14,7 +14,7 @@ use crate::cache::metadata::{ClientFreshness, Metadata, NUMBERED};
 use crate::wire::{RATELIMIT, X_REQUEST_ID};
 
 /// The fields that responses with the same metadata have in common.
-pub(super) struct Template {
+pub(super) struct HeaderTemplate {
     /// The fields; those that differ between requests are empty.
     pub(super) fields: HeaderMap,
     /// The role of each field, in their order, up to the last that is set for each
@@ -52,7 +52,7 @@ impl FieldRole {
     }
 }
 
-impl Template {
+impl HeaderTemplate {
     /// Renders the fields of a stored response. `add_constant` adds those that
     /// every response has.
     pub(super) fn new(metadata: &Metadata, add_constant: impl FnOnce(&mut HeaderMap)) -> Self {
@@ -85,7 +85,7 @@ fn cache_control(freshness: ClientFreshness) -> HeaderValue {
 
 /// The templates of one configuration, by the number of their metadata. Each is
 /// made when it is first used.
-pub(super) struct Templates(Box<[OnceLock<Box<Template>>]>);
+pub(super) struct Templates(Box<[OnceLock<Box<HeaderTemplate>>]>);
 
 impl Templates {
     /// No templates yet.
@@ -97,8 +97,8 @@ impl Templates {
     pub(super) fn get(
         &self,
         metadata: &Metadata,
-        make: impl FnOnce() -> Template,
-    ) -> Option<&Template> {
+        make: impl FnOnce() -> HeaderTemplate,
+    ) -> Option<&HeaderTemplate> {
         let slot = self.0.get(metadata.number())?;
         Some(slot.get_or_init(|| Box::new(make())))
     }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn roles_are_in_the_order_of_the_fields_of_a_copy() {
-        let template = Template::new(&metadata("application/json"), |fields| {
+        let template = HeaderTemplate::new(&metadata("application/json"), |fields| {
             fields.insert(X_REQUEST_ID, EMPTY);
             fields.insert("x-constant", HeaderValue::from_static("1"));
         });
@@ -148,8 +148,8 @@ mod tests {
     #[test]
     fn a_template_is_made_once() {
         let (templates, metadata) = (Templates::new(), metadata("text/x-once"));
-        let make = || Template::new(&metadata, |_| ());
-        let first: *const Template = templates.get(&metadata, make).unwrap();
+        let make = || HeaderTemplate::new(&metadata, |_| ());
+        let first: *const HeaderTemplate = templates.get(&metadata, make).unwrap();
         let again = templates.get(&metadata, || panic!("it is made already"));
         assert!(std::ptr::eq(first, again.unwrap()));
     }

@@ -2,7 +2,7 @@
 
 use super::Route;
 use super::dots::has_dot_segment;
-use super::template::Piece;
+use super::template::PathPart;
 use crate::cache::key::Key;
 use crate::validate::{Invalid, ParameterType, decode};
 
@@ -64,12 +64,12 @@ impl Route {
     fn write_path(&self, captures: &Captures<'_>, key: &mut Key) -> Result<(), Invalid> {
         for piece in &self.upstream.path.0 {
             match piece {
-                Piece::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
-                Piece::Tail if has_dot_segment(captures.tail.as_bytes()) => {
+                PathPart::Literal(text) => key.buffer().extend_from_slice(text.as_bytes()),
+                PathPart::Tail if has_dot_segment(captures.tail.as_bytes()) => {
                     return Err(Invalid::new("path", captures.tail, NO_DOTS));
                 }
-                Piece::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
-                Piece::Param(at) => {
+                PathPart::Tail => key.buffer().extend_from_slice(captures.tail.as_bytes()),
+                PathPart::Param(at) => {
                     let parameter = &self.request.params[*at];
                     let raw = captures.value(*at);
                     let begin = key.buffer().len();
@@ -169,9 +169,9 @@ impl Route {
         let mut key = Key::begin(self.number);
         for piece in &self.upstream.path.0 {
             let text = match piece {
-                Piece::Literal(text) => text.to_string(),
-                Piece::Param(at) if self.is_block(*at) => height.to_string(),
-                Piece::Param(_) | Piece::Tail => return None,
+                PathPart::Literal(text) => text.to_string(),
+                PathPart::Param(at) if self.is_block(*at) => height.to_string(),
+                PathPart::Param(_) | PathPart::Tail => return None,
             };
             key.buffer().extend_from_slice(text.as_bytes());
         }

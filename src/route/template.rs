@@ -5,10 +5,10 @@ use super::Parameter;
 
 /// A path with parameters, in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Template(pub(super) Vec<Piece>);
+pub(crate) struct PathTemplate(pub(super) Vec<PathPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Piece {
+pub(super) enum PathPart {
     Literal(Box<str>),
     /// The parameter of this index in the path's order.
     Param(usize),
@@ -78,7 +78,7 @@ pub(crate) fn parameter_names(path: &str) -> Result<Vec<&str>, TemplateError> {
     Ok(names)
 }
 
-impl Template {
+impl PathTemplate {
     /// Parses a template with the parameters `names`.
     ///
     /// # Errors
@@ -90,8 +90,8 @@ impl Template {
         for segment in path.split('/').skip(1) {
             literal.push('/');
             if is_tail(segment) {
-                pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
-                pieces.push(Piece::Tail);
+                pieces.push(PathPart::Literal(std::mem::take(&mut literal).into()));
+                pieces.push(PathPart::Tail);
                 continue;
             }
             let Some(name) = segment.strip_prefix('{').and_then(|s| s.strip_suffix('}')) else {
@@ -100,11 +100,11 @@ impl Template {
             };
             let index = names.iter().position(|n| *n == name);
             let index = index.ok_or_else(|| TemplateError::UnknownParameter(name.to_owned()))?;
-            pieces.push(Piece::Literal(std::mem::take(&mut literal).into()));
-            pieces.push(Piece::Param(index));
+            pieces.push(PathPart::Literal(std::mem::take(&mut literal).into()));
+            pieces.push(PathPart::Param(index));
         }
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(literal.into()));
+            pieces.push(PathPart::Literal(literal.into()));
         }
         Ok(Self(pieces))
     }
@@ -114,10 +114,10 @@ impl Template {
         let at = self
             .0
             .iter()
-            .position(|piece| *piece == Piece::Param(parameter))?;
-        let slashes = |piece: &Piece| match piece {
-            Piece::Literal(text) => text.matches('/').count(),
-            Piece::Param(_) | Piece::Tail => 0,
+            .position(|piece| *piece == PathPart::Param(parameter))?;
+        let slashes = |piece: &PathPart| match piece {
+            PathPart::Literal(text) => text.matches('/').count(),
+            PathPart::Param(_) | PathPart::Tail => 0,
         };
         self.0[..at]
             .iter()
@@ -128,10 +128,10 @@ impl Template {
 
     /// The template as text, with the names of these parameters.
     pub(crate) fn print(&self, params: &[Parameter]) -> String {
-        let piece = |piece: &Piece| match piece {
-            Piece::Literal(text) => text.to_string(),
-            Piece::Tail => "{rest:*}".to_owned(),
-            Piece::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
+        let piece = |piece: &PathPart| match piece {
+            PathPart::Literal(text) => text.to_string(),
+            PathPart::Tail => "{rest:*}".to_owned(),
+            PathPart::Param(at) => format!("{{{}}}", params.get(*at).map_or("", |p| &*p.name)),
         };
         self.0.iter().map(piece).collect()
     }

@@ -28,7 +28,7 @@ fn route(name: &str, path: &str, params: Vec<Parameter>, query: Vec<Parameter>) 
         },
         upstream: UpstreamTarget {
             number: 0,
-            path: Template::new(path, &names).unwrap(),
+            path: PathTemplate::new(path, &names).unwrap(),
         },
         headers: HeaderMode::Typed,
         cache: Policy::default(),
@@ -71,7 +71,7 @@ fn table() -> RouteTable {
         ],
         vec![],
     );
-    moved.upstream.path = Template::new("/{two}/x/{one}", &["one", "two"]).unwrap();
+    moved.upstream.path = PathTemplate::new("/{two}/x/{one}", &["one", "two"]).unwrap();
     RouteTable::new(vec![
         route(
             "token",
@@ -299,7 +299,7 @@ fn invalid_templates() {
         assert_eq!(parameter_names(path), Err(error), "{path}");
     }
     assert_eq!(
-        Template::new("/a/{b}", &["c"]),
+        PathTemplate::new("/a/{b}", &["c"]),
         Err(TemplateError::UnknownParameter("b".to_owned()))
     );
 }
@@ -377,7 +377,7 @@ fn changes_that_keep_stored_responses() {
         ("its path", |r| r.request.path = "/b".into(), false),
         (
             "its upstream path",
-            |r| r.upstream.path = Template::new("/b", &[]).unwrap(),
+            |r| r.upstream.path = PathTemplate::new("/b", &[]).unwrap(),
             false,
         ),
         (

@@ -243,7 +243,7 @@ fn assemble(
             cache: fill.cache.clone(),
             state: ongoing,
             upstreams: fill.upstreams.clone(),
-            stale_wait: config.stale_wait,
+            wait_for_end: config.stale_wait,
             missing_routes: MissingRoutes::default(),
             responder: respond.clone(),
             trust: config.trust,
@@ -252,6 +252,7 @@ fn assemble(
             pseudonym: identity.pseudonym,
             seed: identity.seed,
         }),
+        stale_wait: config.stale_wait,
         records: Records {
             meter,
             access_log: AccessLog::new(&config.access_log),

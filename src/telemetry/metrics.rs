@@ -189,9 +189,9 @@ fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "Cache keys that are being fetched",
         one(gateway.fill.collapse.len() as f64),
     )?;
-    let sliceable = gateway.paged().map(|(route, is_sliceable)| {
+    let sliceable = gateway.paged().map(|(route, are_pages_cut)| {
         let labels = labels(&[("route", &*route.name)]);
-        (labels, f64::from(u8::from(is_sliceable)))
+        (labels, f64::from(u8::from(are_pages_cut)))
     });
     to.gauge(
         "ordgate_route_sliceable",

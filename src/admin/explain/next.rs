@@ -155,7 +155,7 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
             "if this request shows that the blocks it names still stand, it is fresh again",
             [&anchor],
         ),
-        Plan::Derive => cut("its block's stored windows contain the whole transaction"),
+        Plan::CutTransaction => cut("its block's stored windows contain the whole transaction"),
         Plan::Cut => cut("the windows that it needs are stored and fresh"),
         Plan::Windows {
             asks,

@@ -116,7 +116,7 @@ pub(super) fn windows(gateway: &Gateway, route: &Route, key: &Key, now: Moment) 
     });
     json!({
         "upstream_page": route.chain.window,
-        "sliceable": gateway.fill.is_sliceable(key.route()),
+        "sliceable": gateway.fill.are_pages_cut(key.route()),
         "windows": windows.collect::<Vec<_>>(),
     })
 }

@@ -54,7 +54,7 @@ fn a_page_with_further_members_mentions_its_blocks_and_is_no_window() {
     assert_eq!((page.total, page.len()), (plain.total, plain.len()));
     assert!(plain.is_plain() && !page.is_plain());
     let checked = check_window(&page, page.offset, page.limit);
-    assert_eq!(checked, Err(Unsliceable::Envelope));
+    assert_eq!(checked, Err(WindowFault::Envelope));
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn pages_of_any_style_are_indexed() {
     let items: Vec<_> = (0..3).map(|at| page.item(body.as_bytes(), at)).collect();
     assert_eq!(items, [Some(&b"1"[..]), Some(b"\"]\""), Some(b"[ ]")]);
     // The envelope stays as it was written, and so does what is between items.
-    let sliced = assemble(&[Window::new(body, &page)], 1, 20);
+    let cut = cut_page(&[Window::new(body, &page)], 1, 20);
     let expected =
         " {\r\n\t\"results\" : [\"]\" ,[ ]] , \"total\" : 3,\"offset\":1 ,\"limit\":20}\n";
-    assert_eq!(text(sliced).as_deref(), Some(expected));
+    assert_eq!(text(cut).as_deref(), Some(expected));
     // What is nested deeply is skipped without recursion.
     let (deep, up) = ("[".repeat(200_000), "]".repeat(200_000));
     let body = format!(r#"{{"limit":1,"offset":0,"total":1,"results":[{deep}{up}]}}"#);
@@ -301,18 +301,18 @@ proptest! {
         let txs: Vec<_> = page.runs().iter().map(|run| run.tx).collect();
         for tx in txs {
             prop_assert!(open_edges(window, &tx).is_some());
-            let _ = transaction_page(&[window, window], &tx, offset, u64::MAX);
-            if let Some(sliced) = transaction_page(&[window], &tx, 0, 60) {
-                prop_assert!(Page::read(&sliced).is_some());
+            let _ = cut_transaction_page(&[window, window], &tx, offset, u64::MAX);
+            if let Some(cut) = cut_transaction_page(&[window], &tx, 0, 60) {
+                prop_assert!(Page::read(&cut).is_some());
             }
         }
         for limit in [1, u64::MAX] {
-            let sliced = assemble(&[window], offset, limit);
-            prop_assert!(sliced.is_none_or(|sliced| Page::read(&sliced).is_some()));
+            let cut = cut_page(&[window], offset, limit);
+            prop_assert!(cut.is_none_or(|cut| Page::read(&cut).is_some()));
         }
         // A body that is not the page's own.
         let other = Window { body: &bytes[..bytes.len() / 2], page: &page };
-        let _ = assemble(&[other], 0, 60);
+        let _ = cut_page(&[other], 0, 60);
         let _ = page.item(other.body, 0);
     }
 }

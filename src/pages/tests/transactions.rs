@@ -1,4 +1,4 @@
-//! Transactions that are sliced from their block's windows.
+//! Transactions that are cut from their block's windows.
 
 use super::*;
 
@@ -8,9 +8,9 @@ fn a_recorded_transaction_is_sliced_from_its_block() {
     let window = Window::new(BLOCK_PAGE, &page);
     let etching = read(ETCHING_PAGE);
     let tx = etching.runs()[0].tx;
-    let sliced = text(transaction_page(&[window], &tx, 0, 20));
-    assert_eq!(sliced.as_deref(), Some(ETCHING_PAGE));
-    let past = text(transaction_page(&[window], &tx, 2, 60));
+    let cut = text(cut_transaction_page(&[window], &tx, 0, 20));
+    assert_eq!(cut.as_deref(), Some(ETCHING_PAGE));
+    let past = text(cut_transaction_page(&[window], &tx, 2, 60));
     let expected = r#"{"limit":60,"offset":2,"total":0,"results":[]}"#;
     assert_eq!(past.as_deref(), Some(expected));
     let whole = Edges {
@@ -18,22 +18,22 @@ fn a_recorded_transaction_is_sliced_from_its_block() {
         after: false,
     };
     assert_eq!(open_edges(window, &tx), Some(whole));
-    assert_eq!(transaction_page(&[window], &tx, 0, 0), None);
+    assert_eq!(cut_transaction_page(&[window], &tx, 0, 0), None);
     // Absence is not inferred.
     let absent = hash(TX).unwrap();
-    assert_eq!(transaction_page(&[window], &absent, 0, 20), None);
-    assert_eq!(transaction_page(&[window], &absent, 50, 20), None);
+    assert_eq!(cut_transaction_page(&[window], &absent, 0, 20), None);
+    assert_eq!(cut_transaction_page(&[window], &absent, 50, 20), None);
     assert_eq!(open_edges(window, &absent), None);
     // Nor what lies beyond the edges.
     let page = read(TRANSACTION_PAGE);
     let window = Window::new(TRANSACTION_PAGE, &page);
-    assert_eq!(transaction_page(&[window], &absent, 0, 20), None);
+    assert_eq!(cut_transaction_page(&[window], &absent, 0, 20), None);
     let both = Edges {
         before: true,
         after: true,
     };
     assert_eq!(open_edges(window, &absent), Some(both));
-    assert_eq!(transaction_page(&[], &absent, 0, 20), None);
+    assert_eq!(cut_transaction_page(&[], &absent, 0, 20), None);
 }
 
 #[test]
@@ -52,23 +52,23 @@ fn a_transaction_without_one_certain_run_has_no_page() {
         for size in [2, 4, 10] {
             let offsets = windows(0, list.len() as u64, size);
             let bodies = style.windows(&list, offsets, size);
-            let sliced = transaction_page(&bodies.windows(), &numbered(1), 0, 20);
-            assert_eq!(sliced, None, "{list:?}");
+            let cut = cut_transaction_page(&bodies.windows(), &numbered(1), 0, 20);
+            assert_eq!(cut, None, "{list:?}");
         }
     }
     // Where the total is less than what is there.
     let body = Style::reference().page(&[one(2, 0), one(1, 0), one(3, 0)], 0, 3);
     let body = body.replace(r#""total":3"#, r#""total":2"#);
     let page = read(&body);
-    let sliced = transaction_page(&[Window::new(&body, &page)], &numbered(1), 0, 20);
-    assert_eq!(sliced, None);
+    let cut = cut_transaction_page(&[Window::new(&body, &page)], &numbered(1), 0, 20);
+    assert_eq!(cut, None);
     // From windows that are no neighbours.
     let list: Vec<_> = (1..7).map(|tx| one(tx, 0)).collect();
     let bodies = style.windows(&list, [0, 2, 4, 6].into_iter(), 2);
     let all = bodies.windows();
-    let sliced = |windows: &[Window<'_>]| transaction_page(windows, &numbered(1), 0, 20).is_some();
-    assert!(sliced(&all) && sliced(&all[..1]) && sliced(&[all[0], all[1]]));
-    assert!(!sliced(&[all[0], all[2]]) && !sliced(&[all[1], all[0]]) && !sliced(&[all[0], all[0]]));
+    let cut = |windows: &[Window<'_>]| cut_transaction_page(windows, &numbered(1), 0, 20).is_some();
+    assert!(cut(&all) && cut(&all[..1]) && cut(&[all[0], all[1]]));
+    assert!(!cut(&[all[0], all[2]]) && !cut(&[all[1], all[0]]) && !cut(&[all[0], all[0]]));
 }
 
 proptest! {
@@ -95,17 +95,17 @@ proptest! {
         let at = which.index(block.runs.len());
         let (tx, run) = (numbered(u32::try_from(at).unwrap()), block.runs[at].clone());
         let expected = style.page(&block.items[run.clone()], offset, limit);
-        let check = |sliced: Option<Vec<u8>>| {
-            let sliced = text(sliced).unwrap();
+        let check = |cut: Option<Vec<u8>>| {
+            let cut = text(cut).unwrap();
             if style.comma == "," {
-                prop_assert_eq!(&sliced, &expected);
+                prop_assert_eq!(&cut, &expected);
             }
-            prop_assert_eq!(value(&sliced), value(&expected));
-            prop_assert_eq!(items(&sliced), items(&expected));
+            prop_assert_eq!(value(&cut), value(&expected));
+            prop_assert_eq!(items(&cut), items(&expected));
             Ok(())
         };
-        check(transaction_page(&all, &tx, offset, limit))?;
-        let sliced = transaction_page(some, &tx, offset, limit);
+        check(cut_transaction_page(&all, &tx, offset, limit))?;
+        let cut = cut_transaction_page(some, &tx, offset, limit);
         let low = some[0].page.offset;
         let high = some.iter().filter(|window| !window.page.is_empty());
         let high = high.map(|window| window.page.offset + window.page.len() as u64).max();
@@ -113,9 +113,9 @@ proptest! {
         let (start, end) = (run.start as u64, run.end as u64);
         let begins = start > low || start == 0 && low == 0;
         let ends = end < high || end == block.len() && high == end;
-        prop_assert_eq!(sliced.is_some(), begins && ends);
-        if sliced.is_some() {
-            check(sliced)?;
+        prop_assert_eq!(cut.is_some(), begins && ends);
+        if cut.is_some() {
+            check(cut)?;
         }
         // The way that it is asked: from one window outwards.
         for (at, window) in all.iter().enumerate() {
@@ -137,9 +137,9 @@ proptest! {
             }
             let low = low - usize::from(low_edges.before);
             let high = high + usize::from(high_edges.after);
-            check(transaction_page(&all[low..=high], &tx, offset, limit))?;
+            check(cut_transaction_page(&all[low..=high], &tx, offset, limit))?;
         }
         let absent = numbered(u32::MAX);
-        prop_assert!(transaction_page(&all, &absent, offset, limit).is_none());
+        prop_assert!(cut_transaction_page(&all, &absent, offset, limit).is_none());
     }
 }

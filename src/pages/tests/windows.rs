@@ -42,7 +42,7 @@ fn which_pages_are_the_window_requested() {
             r#"{{"limit":{limit},"offset":{offset},"total":{total},"results":[{items}]}}"#
         ))
     };
-    let count = |expected, given| Err(Unsliceable::Count { expected, given });
+    let count = |expected, given| Err(WindowFault::Count { expected, given });
     let rows = [
         (page(60, 0, 130, 60), 0, Ok(())),
         (page(60, 120, 130, 10), 120, Ok(())),
@@ -53,7 +53,7 @@ fn which_pages_are_the_window_requested() {
         (
             page(20, 0, 130, 20),
             0,
-            Err(Unsliceable::Limit {
+            Err(WindowFault::Limit {
                 asked: 60,
                 given: 20,
             }),
@@ -61,7 +61,7 @@ fn which_pages_are_the_window_requested() {
         (
             page(60, 0, 130, 60),
             60,
-            Err(Unsliceable::Offset {
+            Err(WindowFault::Offset {
                 asked: 60,
                 given: 0,
             }),
@@ -75,18 +75,18 @@ fn which_pages_are_the_window_requested() {
         (
             page(60, 180, 130, 0),
             180,
-            Err(Unsliceable::PastEnd { total: 130 }),
+            Err(WindowFault::PastEnd { total: 130 }),
         ),
         (
             page(60, 180, 180, 0),
             180,
-            Err(Unsliceable::PastEnd { total: 180 }),
+            Err(WindowFault::PastEnd { total: 180 }),
         ),
     ];
     for (page, offset, expected) in rows {
         assert_eq!(check_window(&page, offset, 60), expected, "{page:?}");
     }
-    let fault = Unsliceable::Limit {
+    let fault = WindowFault::Limit {
         asked: 60,
         given: 20,
     };
@@ -142,7 +142,7 @@ fn which_windows_can_be_of_one_moment() {
         assert_eq!(of_one_moment, expected, "{:?}", bodies.0);
         let offset = bodies.0.first().map_or(0, |(_, page)| page.offset);
         if !are_consistent(&windows) {
-            assert_eq!(assemble(&bodies.windows(), offset, 20), None);
+            assert_eq!(cut_page(&bodies.windows(), offset, 20), None);
         }
     }
 }
@@ -157,7 +157,7 @@ fn which_windows_show_the_end_of_their_list() {
         (PAST_END, 1001, true),
         (PAST_END, 999, false),
         (r#"{"limit":20,"offset":0,"total":0,"results":[]}"#, 0, true),
-        // No window of a sliceable upstream.
+        // No window of an upstream whose pages can be cut.
         (
             r#"{"limit":20,"offset":0,"total":9,"results":[]}"#,
             9,
@@ -169,10 +169,10 @@ fn which_windows_show_the_end_of_their_list() {
         let window = Window::new(body, &page);
         assert_eq!(ends_before(window, offset), expected, "{body} {offset}");
         let past = format!(r#"{{"limit":60,"offset":{offset},"total":0,"results":[]}}"#);
-        let sliced = text(assemble(&[window], offset, 60));
+        let cut = text(cut_page(&[window], offset, 60));
         match expected {
-            true => assert_eq!(sliced, Some(past)),
-            false => assert_ne!(sliced, Some(past)),
+            true => assert_eq!(cut, Some(past)),
+            false => assert_ne!(cut, Some(past)),
         }
     }
 }
@@ -226,7 +226,7 @@ proptest! {
         let bodies = Bodies::new(bodies);
         let windows = bodies.windows();
         prop_assert!(!(are_consistent(&windows) && of_one_block(&windows)));
-        prop_assert!(other.is_some() || assemble(&bodies.windows(), 0, total).is_none());
-        prop_assert!(transaction_page(&bodies.windows(), &numbered(0), 0, 60).is_none());
+        prop_assert!(other.is_some() || cut_page(&bodies.windows(), 0, total).is_none());
+        prop_assert!(cut_transaction_page(&bodies.windows(), &numbered(0), 0, 60).is_none());
     }
 }

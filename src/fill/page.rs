@@ -1,6 +1,6 @@
-//! Pages assembled from windows.
+//! Pages cut from windows.
 //!
-//! A client's page is sliced from the windows that it overlaps and stored under its
+//! A client's page is cut from the windows that it overlaps and stored under its
 //! own key, so that the next request for it is a plain hit. Windows are joined only
 //! if they are of one moment.
 //!
@@ -29,12 +29,12 @@ const MOST_RETRIES: usize = 2;
 
 impl Fill {
     /// Answers a page from windows, or requests the page itself.
-    pub(super) async fn page(
+    pub(super) async fn answer_page(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         list: &List<'_>,
     ) -> FillResult {
-        let refused = match self.assemble(lead, list).await {
+        let refused = match self.answer_from_windows(lead, list).await {
             ControlFlow::Break(found) => return found,
             ControlFlow::Continue(refused) => refused,
         };
@@ -48,7 +48,7 @@ impl Fill {
 
     /// Answers a page from windows. Continues where the page itself has to be
     /// requested, with the reason for which the upstream refused a window, if it did.
-    async fn assemble(
+    async fn answer_from_windows(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,
         list: &List<'_>,
@@ -71,7 +71,7 @@ impl Fill {
                 self.store_for_list(list, &stored);
                 return ControlFlow::Break(Ok(FillAnswer { stored, from }));
             }
-            if let Some(stored) = self.slice_and_store(list, &parts) {
+            if let Some(stored) = self.cut_and_store(list, &parts) {
                 if self.cache.store().response_was_purged(list.key, &stored) {
                     continue;
                 }
@@ -100,13 +100,13 @@ impl Fill {
         }
     }
 
-    /// Slices a page from consistent windows, and stores it.
-    fn slice_and_store(
+    /// Cuts a page from consistent windows, and stores it.
+    fn cut_and_store(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
     ) -> Option<Arc<StoredResponse>> {
-        let stored = self.slice_page(list, parts)?;
+        let stored = self.cut_page(list, parts)?;
         // The window is the page, and is stored already.
         if parts.iter().any(|part| Arc::ptr_eq(part, &stored)) {
             return Some(stored);
@@ -122,8 +122,8 @@ impl Fill {
         Some(stored)
     }
 
-    /// Slices a page from windows; `None` where they are inconsistent.
-    pub(super) fn slice_page(
+    /// Cuts a page from windows; `None` where they are inconsistent.
+    pub(super) fn cut_page(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],
@@ -145,13 +145,13 @@ impl Fill {
         {
             return Some(part.clone());
         }
-        let body = pages::assemble(&windows, list.offset, list.limit)?;
-        Some(Arc::new(self.assembled(parts, body)?))
+        let body = pages::cut_page(&windows, list.offset, list.limit)?;
+        Some(Arc::new(self.response_of(parts, body)?))
     }
 
-    /// A response assembled from parts. It has the lowest finality class of them,
+    /// A response made of parts. It has the lowest finality class of them,
     /// and is as old as the oldest.
-    pub(super) fn assembled(
+    pub(super) fn response_of(
         &self,
         parts: &[Arc<StoredResponse>],
         body: Vec<u8>,

@@ -1,4 +1,4 @@
-//! A page that is sliced from the stored windows of its list.
+//! A page that is cut from the stored windows of its list.
 //!
 //! Deliberately absent: fetching missing windows. Where the windows do not contain
 //! the whole page, there is none.
@@ -15,7 +15,7 @@ use super::{Window, are_consistent, ends_before};
 ///
 /// `None` where the windows are inconsistent or do not contain the whole page, and
 /// where `limit` is 0, which the upstream refuses.
-pub(crate) fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u8>> {
+pub(crate) fn cut_page(windows: &[Window<'_>], offset: u64, limit: u64) -> Option<Vec<u8>> {
     if limit == 0 || !are_consistent(windows) {
         return None;
     }
@@ -35,12 +35,12 @@ pub(crate) fn assemble(windows: &[Window<'_>], offset: u64, limit: u64) -> Optio
         offset,
         total,
     };
-    slice(windows, offset..end, numbers)
+    cut_range(windows, offset..end, numbers)
 }
 
 /// The items of a list in a range, which must not be empty, in an envelope with
 /// these numbers; `None` where the windows do not contain all of them.
-pub(super) fn slice(
+pub(super) fn cut_range(
     windows: &[Window<'_>],
     range: Range<u64>,
     numbers: Numbers,

@@ -1,4 +1,4 @@
-//! Pages that are sliced from windows.
+//! Pages that are cut from windows.
 
 use super::*;
 
@@ -19,19 +19,19 @@ fn no_page_is_made_of_windows_that_do_not_contain_it() {
         (&all[..], 0, 0),
         (&all[..], 30, 0),
     ] {
-        assert_eq!(assemble(windows, offset, limit), None, "{offset} {limit}");
+        assert_eq!(cut_page(windows, offset, limit), None, "{offset} {limit}");
     }
     // Windows beyond what is needed do no harm.
-    let sliced = assemble(&all, 12, 3).unwrap();
-    assert_eq!(text(Some(sliced)), Some(style.page(&block.items, 12, 3)));
+    let cut = cut_page(&all, 12, 3).unwrap();
+    assert_eq!(text(Some(cut)), Some(style.page(&block.items, 12, 3)));
     // A page that is shorter than its total makes it.
     let short = r#"{"limit":10,"offset":0,"total":9,"results":[1,2]}"#;
     let page = read(short);
-    assert_eq!(assemble(&[Window::new(short, &page)], 0, 10), None);
+    assert_eq!(cut_page(&[Window::new(short, &page)], 0, 10), None);
 }
 
 proptest! {
-    /// A page that is sliced is the page that the upstream gives: as a JSON value,
+    /// A page that is cut is the page that the upstream gives: as a JSON value,
     /// and item by item; where the upstream writes no blanks between items,
     /// byte for byte.
     #[test]
@@ -55,20 +55,20 @@ proptest! {
         }
         let all = bodies.windows();
         prop_assert!(are_consistent(&all));
-        let sliced = text(assemble(&all, offset, limit)).unwrap();
+        let cut = text(cut_page(&all, offset, limit)).unwrap();
         if style.comma == "," {
-            prop_assert_eq!(&sliced, &expected);
+            prop_assert_eq!(&cut, &expected);
         }
-        prop_assert_eq!(value(&sliced), value(&expected));
-        prop_assert_eq!(items(&sliced), items(&expected));
+        prop_assert_eq!(value(&cut), value(&expected));
+        prop_assert_eq!(items(&cut), items(&expected));
         let past = all.iter().any(|window| ends_before(*window, offset));
         prop_assert_eq!(past, offset >= block.len());
         // Without one of the windows there is either no page, or the same.
         for at in 0..all.len() {
             let mut fewer = all.clone();
             fewer.remove(at);
-            let sliced = assemble(&fewer, offset, limit);
-            prop_assert!(sliced.is_none());
+            let cut = cut_page(&fewer, offset, limit);
+            prop_assert!(cut.is_none());
         }
     }
 }

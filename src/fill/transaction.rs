@@ -1,9 +1,9 @@
-//! A transaction's page, derived from the stored windows of its block.
+//! A transaction's page, cut from the stored windows of its block.
 
 use std::sync::Arc;
 
 use super::Fill;
-use super::assemble::{is_one_moment, windows_of};
+use super::page::{is_one_moment, windows_of};
 use super::windows::window;
 use crate::cache::StoredResponse;
 use crate::cache::key::Key;
@@ -31,7 +31,7 @@ impl Fill {
 
     /// A transaction's page, where the stored windows of its block contain all its
     /// items.
-    pub(super) fn derive(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
+    pub(super) fn cut_transaction(&self, key: &Key, route: &Route) -> Option<Arc<StoredResponse>> {
         let (tx, location, first) = self.transaction_window(key, route)?;
         let size = u64::from(self.route(&first)?.chain.window?.get());
         let (limit, offset) = page_of(key)?;
@@ -56,7 +56,7 @@ impl Fill {
         if !is_one_moment(&parts) {
             return None;
         }
-        let body = pages::transaction_page(&windows, &tx, offset, limit)?;
-        Some(Arc::new(self.assembled(&parts, body)?))
+        let body = pages::cut_transaction_page(&windows, &tx, offset, limit)?;
+        Some(Arc::new(self.response_of(&parts, body)?))
     }
 }
