@@ -20,7 +20,6 @@ mod status;
 mod token;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -43,7 +42,7 @@ use tokio::sync::Notify;
 use crate::chain::TipSnapshot;
 use crate::clock::Moment;
 use crate::gateway::Gateway;
-use crate::listener::{Current, Drain, is_connection_error};
+use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::reload::Reloads;
 use crate::telemetry;
 use crate::wire::Body;
@@ -62,8 +61,8 @@ pub struct Admin {
     pub ready_needs_tips: Arc<AtomicBool>,
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
-    /// The address of the public listener.
-    pub listen: SocketAddr,
+    /// The public listeners.
+    pub listeners: Box<dyn Fn() -> Vec<BoundListener> + Send + Sync>,
     /// The number of worker threads.
     pub workers: usize,
     /// The source of the configuration.

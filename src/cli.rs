@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
+use ordgate::listener::ListenAddress;
 use ordgate::{config, openapi, units};
 
 /// A caching gateway for the Ordinals and Runes read API.
@@ -75,9 +76,13 @@ struct ServeFlags {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The address and port for clients, such as 127.0.0.1:8080; port 0 takes a free
-    /// port. Default: ORDGATE_LISTEN, else the configuration.
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
+    /// port; unix:PATH is a unix socket.
+    ///
+    /// Repeat the flag for several. They take the place of server.listen; [[listener]]
+    /// tables of the configuration stay. Default: ORDGATE_LISTEN (separated by commas),
+    /// else the configuration.
+    #[arg(long, value_name = "ADDR", value_parser = environment::listen_address)]
+    listen: Vec<ListenAddress>,
     /// The address and port for the operator: /healthz, /readyz, /metrics, /status,
     /// /explain, /purge, /reload. Off loopback it needs the token of
     /// ORDGATE_ADMIN_TOKEN. Default: ORDGATE_ADMIN, else the configuration.

@@ -45,6 +45,7 @@ use self::key::KeyTable as _;
 use self::problem::{FileSpan, Path, Problems};
 use crate::fill::failure_backoff;
 use crate::identify::TrustedProxies;
+use crate::listener::ListenerSettings;
 use crate::route::{HeaderMode, RouteTable};
 use crate::upstream::DEFAULT;
 use crate::{access_log, limit, listener, respond, telemetry};
@@ -59,6 +60,8 @@ pub const SHIPPED_NAME: &str = "proxy.toml (built in)";
 pub struct Config {
     /// Sockets, threads and connections.
     pub server: ServerSettings,
+    /// The listeners that have settings of their own.
+    pub listeners: Vec<ListenerSettings>,
     /// The admin side.
     pub admin: AdminSettings,
     /// The proxies whose forwarding fields are believed.
@@ -143,7 +146,8 @@ impl Config {
     }
 
     fn of_file(mut file: File, root: &Path<'_>, overrides: &UrlOverrides) -> Self {
-        server::check_addresses(root, &file.server, &file.admin);
+        let listeners = std::mem::take(&mut file.listener.value);
+        let listeners = server::listeners(listeners, root, &mut file.server, &file.admin);
         let nowhere = FileSpan::default();
         let is_incomplete = file.upstreams.is_wrong;
         let default = (file.upstream.at_or(&nowhere).clone(), file.upstream.value);
@@ -179,6 +183,7 @@ impl Config {
                 .server
                 .value
                 .settings(limit.enabled.then_some(per_client)),
+            listeners,
             admin: file.admin.value.settings(),
             trust: file.clients.value.settings(),
             respond: file.answers.value.settings(),
@@ -199,6 +204,13 @@ impl Config {
             routes,
             old_names: Vec::new(),
         }
+    }
+
+    /// All public listeners: those of `server.listen`, then those with settings of
+    /// their own.
+    pub fn all_listeners(&self) -> Vec<ListenerSettings> {
+        let plain = self.server.listen.iter().cloned().map(ListenerSettings::at);
+        plain.chain(self.listeners.iter().cloned()).collect()
     }
 
     /// The name of the upstream of a number.

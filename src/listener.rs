@@ -1,28 +1,36 @@
-//! The public listener: accepts connections, limits how many there are, and hands
+//! The public listeners: accept connections, limit how many there are, and hand
 //! each request to the gateway.
 //!
-//! `connection` serves one connection: hyper parses, behind `guard`, which
-//! refuses requests that two parsers could read differently; `watch` decides when
-//! a connection ends for lack of progress. `serve` makes the sockets and threads.
+//! `establish` reads the PROXY header. `http1` serves one connection: hyper parses,
+//! behind `guard`, which refuses requests that two parsers could read differently;
+//! `watch` decides when a connection ends for lack of progress. `serve` makes the
+//! sockets and threads.
 
+mod address;
 mod client_connections;
-mod connection;
+mod establish;
 mod guard;
+mod http1;
+pub mod proxy_header;
 mod rejection;
+mod socket;
 mod watch;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+pub use address::ListenAddress;
 use arc_swap::ArcSwap;
 use client_connections::{ClientConnections, CountedConnection};
+use establish::Accepted;
 use rejection::Rejections;
 use serde::Serialize;
-use tokio::net::{TcpListener, TcpStream};
+use socket::ClientSocket;
+pub use socket::ListeningSocket;
 use tokio::sync::watch as signal;
 pub use watch::ConnectionTimeouts;
 
@@ -102,6 +110,83 @@ pub enum Backlog {
     Shared,
 }
 
+/// One public listener, which each of its accept loops shares.
+pub struct Listener {
+    /// What its connections begin with; a reload may change it for new ones.
+    pub protocol: ArcSwap<ListenerProtocol>,
+    /// `true` once it accepts no more connections.
+    pub drain: signal::Sender<bool>,
+}
+
+/// One public listener, as it is configured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListenerSettings {
+    /// Selects a socket that the supervisor passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where it listens.
+    pub address: ListenAddress,
+    /// The permissions of a unix socket's file.
+    #[serde(serialize_with = "serialize_mode")]
+    pub mode: u32,
+    /// Whether each connection begins with a PROXY header.
+    pub proxy_protocol: bool,
+}
+
+impl ListenerSettings {
+    /// The permissions of a unix socket's file, unless others are set.
+    pub const DEFAULT_MODE: u32 = 0o660;
+
+    /// A listener with no settings but its address.
+    pub fn at(address: ListenAddress) -> Self {
+        Self {
+            name: None,
+            address,
+            mode: Self::DEFAULT_MODE,
+            proxy_protocol: false,
+        }
+    }
+
+    /// What messages call it.
+    pub(crate) fn key(&self) -> String {
+        match &self.name {
+            Some(name) => format!("the address of the listener \"{name}\""),
+            None => "server.listen".to_owned(),
+        }
+    }
+}
+
+/// A public listener that is open.
+#[derive(Clone, Debug)]
+pub struct BoundListener {
+    /// Where it listens; the port is never 0.
+    pub address: ListenAddress,
+    /// How it is configured.
+    pub settings: ListenerSettings,
+}
+
+/// Four octal digits, as chmod(1) takes them.
+fn serialize_mode<S: serde::Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{mode:04o}"))
+}
+
+/// What the connections of a listener begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ListenerProtocol {
+    /// Whether each begins with a PROXY header. Then only trusted proxies may
+    /// connect.
+    pub proxy_header: bool,
+}
+
+impl ListenerProtocol {
+    /// That of a listener with these settings.
+    pub fn of(settings: &ListenerSettings) -> Self {
+        Self {
+            proxy_header: settings.proxy_protocol,
+        }
+    }
+}
+
 /// What every accept loop shares.
 pub struct Acceptor {
     current: Current,
@@ -116,8 +201,9 @@ pub struct Acceptor {
 /// How new connections are served.
 struct ConnectionSettings {
     settings: Settings,
-    /// Addresses without limits per client.
-    exempt_from_client_limits: TrustedProxies,
+    /// The proxies whose PROXY headers are believed, and which have no limits per
+    /// client.
+    trust: TrustedProxies,
     /// Prepared 503 for connections over `max_connections`.
     over_total: Vec<u8>,
     /// Prepared 429 for connections over a client's limit.
@@ -157,24 +243,28 @@ impl Acceptor {
         self.connection_settings.store(Arc::new(next));
     }
 
-    /// Accepts until the gateway drains. Each connection is a task of the runtime
-    /// that this runs on.
+    /// Accepts from a socket until its listener drains. Each connection is a task of
+    /// the runtime that this runs on.
+    ///
+    /// # Errors
+    /// Where the runtime cannot use the socket.
     pub async fn accept(
         self: Arc<Self>,
-        listener: TcpListener,
+        socket: ListeningSocket,
+        listener: Arc<Listener>,
         backlog: Backlog,
-        mut drain: Drain,
-    ) {
-        let stop = drain.clone();
+    ) -> io::Result<()> {
+        let socket = socket.register()?;
+        let mut drain = listener.drain.subscribe();
         let mut draining = pin!(drain.wait_for(|drain| *drain));
         loop {
             let accepted = tokio::select! {
                 biased;
                 _ = &mut draining => break,
-                accepted = listener.accept() => accepted,
+                accepted = socket.accept() => accepted,
             };
             match accepted {
-                Ok((stream, peer)) => self.admit(stream, peer, stop.clone()),
+                Ok((stream, peer)) => self.admit(stream, peer, &listener),
                 Err(error) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     // Any other error, such as a lack of file descriptors, lasts
@@ -186,78 +276,84 @@ impl Acceptor {
             }
         }
         if backlog == Backlog::Shared {
-            return;
+            return Ok(());
         }
-        // Serves the connections that the kernel has already completed. The
-        // runtime may not know of them yet, so this asks the socket itself.
-        let Ok(listener) = listener.into_std() else {
-            return;
-        };
+        // Serves the connections that the kernel has already completed.
+        let socket = socket.into_std()?;
         loop {
-            match listener.accept().and_then(into_tokio) {
-                Ok((stream, peer)) => self.admit(stream, peer, stop.clone()),
+            match socket.accept_completed() {
+                Ok((stream, peer)) => self.admit(stream, peer, &listener),
                 Err(error) if is_connection_error(&error) => {}
-                Err(_no_more) => return,
+                Err(_no_more) => return Ok(()),
             }
         }
     }
 
-    fn admit(self: &Arc<Self>, stream: TcpStream, peer: SocketAddr, drain: Drain) {
+    fn admit(self: &Arc<Self>, socket: ClientSocket, peer: IpAddr, listener: &Listener) {
         let totals = &self.totals;
         let settings = self.connection_settings.load_full();
+        let protocol = listener.protocol.load_full();
         totals.accepted.fetch_add(1, Relaxed);
+        if protocol.proxy_header && !settings.trust.contains(peer) {
+            // Anyone could claim any address.
+            totals.proxy_header_refused.fetch_add(1, Relaxed);
+            tracing::debug!(%peer, "not a trusted proxy: the connection is closed");
+            return;
+        }
         let acceptor = self.clone();
-        match self.count(peer.ip(), &settings) {
-            Ok(counted) => {
-                tokio::spawn(async move {
-                    acceptor.serve(stream, peer.ip(), &settings, drain).await;
-                    drop(counted);
-                });
+        let counted = self
+            .count_total(&settings)
+            .and_then(|open| Ok((open, self.count_client(peer, &settings)?)));
+        match counted {
+            Ok((open, counted)) => {
+                let accepted = Accepted {
+                    peer,
+                    settings,
+                    protocol,
+                    drain: listener.drain.subscribe(),
+                    open,
+                    counted,
+                };
+                tokio::spawn(async move { acceptor.serve(socket, accepted).await });
             }
             Err(limit) => {
-                let rejected = match limit {
-                    OverLimit::Total => &totals.turned_away,
-                    OverLimit::Client => &totals.turned_away_client,
-                };
-                rejected.fetch_add(1, Relaxed);
                 tokio::spawn(async move {
-                    let answer = settings.refusal(limit);
-                    acceptor.rejections.answer(stream, answer).await;
+                    match socket {
+                        ClientSocket::Tcp(stream) => {
+                            acceptor.reject(stream, limit, &settings, &protocol).await;
+                        }
+                        ClientSocket::Unix(stream) => {
+                            acceptor.reject(stream, limit, &settings, &protocol).await;
+                        }
+                    }
                 });
             }
         }
     }
 
-    /// Counts a connection, in total and for its address, unless either is at its
-    /// limit.
-    fn count(
+    /// Counts a connection, unless there are `max_connections`.
+    fn count_total(&self, settings: &ConnectionSettings) -> Result<OpenConnection, OverLimit> {
+        let before = self.totals.connections.fetch_add(1, Relaxed);
+        let open = OpenConnection(self.totals.clone());
+        match before < settings.settings.max_connections {
+            true => Ok(open),
+            false => Err(OverLimit::Total),
+        }
+    }
+
+    /// Counts a connection for its address, unless that is at its limit.
+    fn count_client(
         &self,
         peer: IpAddr,
         settings: &ConnectionSettings,
-    ) -> Result<(OpenConnection, Option<CountedConnection>), OverLimit> {
-        let before = self.totals.connections.fetch_add(1, Relaxed);
-        let open = OpenConnection(self.totals.clone());
-        if before >= settings.settings.max_connections {
-            return Err(OverLimit::Total);
-        }
+    ) -> Result<Option<CountedConnection>, OverLimit> {
         let limit = settings.settings.per_client;
-        let Some(limit) = limit.filter(|_| !settings.exempt_from_client_limits.contains(peer))
-        else {
-            return Ok((open, None));
+        let Some(limit) = limit.filter(|_| !settings.trust.contains(peer)) else {
+            return Ok(None);
         };
-        match self.clients.admit(peer.into(), limit.connections) {
-            Some(counted) => Ok((open, Some(counted))),
-            None => Err(OverLimit::Client),
-        }
+        let counted = self.clients.admit(peer.into(), limit.connections);
+        counted.map(Some).ok_or(OverLimit::Client)
     }
-}
-
-/// A connection that was accepted without the runtime.
-fn into_tokio(
-    (stream, peer): (std::net::TcpStream, SocketAddr),
-) -> io::Result<(TcpStream, SocketAddr)> {
-    stream.set_nonblocking(true)?;
-    Ok((TcpStream::from_std(stream)?, peer))
 }
 
 /// Whether an error of `accept` concerns only that one connection.

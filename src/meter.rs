@@ -41,6 +41,9 @@ pub struct Totals {
     pub turned_away: AtomicU64,
     /// Connections turned away since the start because their client had too many.
     pub turned_away_client: AtomicU64,
+    /// Connections closed since the start because they had no valid PROXY header, or
+    /// were not from a trusted proxy.
+    pub proxy_header_refused: AtomicU64,
     /// Connections reset since the start because their client read its response
     /// too slowly.
     pub too_slow: AtomicU64,

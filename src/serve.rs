@@ -1,17 +1,18 @@
 //! Starts and stops a server: sockets, threads, gateways.
 //!
 //! Each worker is a thread with a runtime of its own, or all share one
-//! (`server.runtime`). A further thread runs the admin listener, probes and
-//! maintenance (`control`). `generation` makes gateways, `reloader` replaces one
-//! by the next.
+//! (`server.runtime`); `listeners` accepts connections on them. A further thread
+//! runs the admin listener, probes and maintenance (`control`). `generation` makes
+//! gateways, `reloader` replaces one by the next.
 
 mod control;
+mod error;
 mod generation;
+mod listeners;
 mod reloader;
 mod sockets;
 mod threads;
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,24 +21,24 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+pub use error::StartError;
 pub use generation::gateway;
+use listeners::Listeners;
 pub use reloader::{LoadedConfig, Loader};
 use reloader::{Reloader, RestartSettings, SharedDuration};
-use sockets::Sockets;
-pub use sockets::bind;
-use tokio::net::TcpListener;
+pub use sockets::bind_tcp;
 use tokio::runtime::{Handle, Runtime as Tokio};
 use tokio::sync::watch;
 
-use crate::admin::{Admin, Token};
+use crate::admin::Admin;
 use crate::clock::Clock;
-use crate::config::Runtime;
+use crate::config::{Config, Runtime};
 use crate::gateway::Gateway;
-use crate::listener::{Acceptor, Backlog, Current, Drain};
+use crate::listener::{Acceptor, Current, Drain, ListenAddress};
+use crate::meter::Totals;
 use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
 use crate::supervisor::{InheritedSockets, Supervisor};
-use crate::upstream::SetupError;
 use crate::upstream::client::resolver::Resolver;
 
 /// What a server is made from.
@@ -60,65 +61,16 @@ pub struct Options {
     pub supervisor: Supervisor,
 }
 
-/// Why a server does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A socket cannot be bound.
-    #[error("cannot listen on {address}: {error}{}", advice(error))]
-    Bind {
-        /// The address.
-        address: SocketAddr,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The admin listener would be open to the network.
-    #[error(
-        "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
-    )]
-    OpenAdmin(SocketAddr),
-    /// A client for the upstream cannot be made.
-    #[error(transparent)]
-    Upstream(#[from] SetupError),
-    /// The system provides no thread, no runtime or no randomness.
-    #[error("the system refuses {what}: {error}")]
-    System {
-        /// What it refuses.
-        what: &'static str,
-        /// Why.
-        error: io::Error,
-    },
-}
-
-impl StartError {
-    /// Refuses an admin address off loopback without a token.
-    pub fn open_admin(address: SocketAddr, token: Option<&Token>) -> Option<Self> {
-        let is_open = !address.ip().to_canonical().is_loopback() && token.is_none();
-        is_open.then_some(Self::OpenAdmin(address))
-    }
-}
-
-/// A likely cause of an error of `bind`.
-fn advice(error: &io::Error) -> &'static str {
-    if error.kind() == io::ErrorKind::AddrInUse {
-        "; another program may use it, and port 0 takes a free one"
-    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
-        "; this machine does not have the address"
-    } else {
-        ""
-    }
-}
-
 /// A running server.
 pub struct Server {
     first: Arc<Gateway>,
     current: Current,
     reloads: Arc<Reloads>,
-    public: SocketAddr,
+    listeners: Arc<Listeners>,
+    shared: SharedSettings,
     admin: SocketAddr,
     drain: watch::Sender<bool>,
     stopped: watch::Sender<bool>,
-    drain_timeout: Arc<SharedDuration>,
-    backlog: Backlog,
     runtimes: Vec<Handle>,
     workers: Vec<JoinHandle<()>>,
     helpers: Vec<JoinHandle<()>>,
@@ -141,148 +93,109 @@ impl Server {
         for warning in config.warnings(&keys) {
             tracing::warn!("{warning}");
         }
-        let sockets = Sockets::open(&config, options.sockets, admin_token.as_ref())?;
+        let configured = config.all_listeners();
+        let (public, (admin_socket, admin_address)) =
+            sockets::open(&configured, config.admin.listen, options.sockets)?;
+        if let Some(why) = StartError::open_admin(admin_address, admin_token.as_ref()) {
+            return Err(why);
+        }
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
         let start = |sandbox| threads::spawn_sandbox(sandbox, stopping.clone());
-        let sandbox = options.sandbox.map(start).transpose()?;
-        let (sandbox_url, sandbox_thread) = sandbox.unzip();
+        let (sandbox_url, sandbox_thread) = options.sandbox.map(start).transpose()?.unzip();
         let sandbox_url = sandbox_url.flatten();
         config.ask_all_at(sandbox_url.as_ref());
-        let workers = threads::worker_count(config.server.workers);
-        let (runtime, connections) = (config.server.runtime, config.server.connections);
-        let drain_timeout = SharedDuration::new(config.server.drain_timeout);
-        let hosts = Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone()));
-        let ready_needs_tips = Arc::new(AtomicBool::new(config.admin.ready_needs_tips));
+        let shared = SharedSettings::of(&config);
+        let worker_count = threads::worker_count(config.server.workers);
+        let worker_runtimes = worker_runtimes(config.server.runtime, worker_count)?;
+        let connections = config.server.connections;
         let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections);
+        let handles: Vec<_> = worker_runtimes.iter().map(|r| r.handle().clone()).collect();
+        let listeners = Listeners::new(acceptor.clone(), handles.clone());
         let token = Arc::new(Mutex::new(admin_token));
         let (changed, changes) = watch::channel(());
         let reloader = Reloader {
             load: options.load,
             config_name: options.config_name.clone(),
             restart_settings,
-            admin: sockets.admin_address,
+            admin: admin_address,
             sandbox: sandbox_url,
             resolver,
             current: current.clone(),
-            acceptor: acceptor.clone(),
+            acceptor,
+            listeners: listeners.clone(),
             token: token.clone(),
-            hosts: hosts.clone(),
-            ready_needs_tips: ready_needs_tips.clone(),
-            drain_timeout: drain_timeout.clone(),
+            shared: shared.clone(),
             changed,
         };
         let apply = Box::new(move || reloader.reload());
         let reloads = Arc::new(Reloads::new(apply, clock.clone(), options.supervisor));
-        let admin = Arc::new(Admin {
+        let control = threads::current_thread()?;
+        let mut server = Self {
+            first,
             current: current.clone(),
-            token,
-            hosts,
-            ready_needs_tips,
             reloads: reloads.clone(),
-            listen: sockets.public_address,
-            workers,
+            listeners: listeners.clone(),
+            shared: shared.clone(),
+            admin: admin_address,
+            drain,
+            stopped,
+            runtimes: [vec![control.handle().clone()], handles].concat(),
+            workers: Vec::new(),
+            helpers: sandbox_thread.into_iter().collect(),
+        };
+        let admin = Arc::new(Admin {
+            current,
+            token,
+            hosts: shared.hosts.clone(),
+            ready_needs_tips: shared.ready_needs_tips.clone(),
+            reloads,
+            listeners: Box::new(move || listeners.bound()),
+            workers: worker_count,
             config: options.config_name,
             since,
             drain: draining.clone(),
         });
-        let control = threads::current_thread()?;
-        let mut server = Self {
-            first,
-            current,
-            reloads,
-            public: sockets.public_address,
-            admin: sockets.admin_address,
-            drain,
-            stopped,
-            drain_timeout,
-            backlog: sockets.backlog,
-            runtimes: vec![control.handle().clone()],
-            workers: Vec::new(),
-            helpers: sandbox_thread.into_iter().collect(),
-        };
-        let work = control::run(sockets.admin, admin, clock, changes, stopping);
-        server
-            .helpers
-            .push(threads::spawn("control", control, work)?);
-        server.start_workers(runtime, workers, sockets.public, &acceptor, &draining)?;
+        let work = control::run(admin_socket, admin, clock, changes, stopping);
+        let control = threads::spawn("control", control, work)?;
+        server.helpers.push(control);
+        server.start_workers(worker_runtimes, &draining)?;
+        for (settings, socket) in configured.into_iter().zip(public) {
+            server.listeners.add(settings, socket)?;
+        }
         Ok(server)
     }
 
-    fn start_workers(
-        &mut self,
-        runtime: Runtime,
-        workers: usize,
-        socket: std::net::TcpListener,
-        acceptor: &Arc<Acceptor>,
-        drain: &Drain,
-    ) -> Result<(), StartError> {
-        match runtime {
-            Runtime::PerCore => {
-                for _ in 0..workers {
-                    // All share one socket rather than the port: an idle worker
-                    // accepts, and no other process can bind the port.
-                    let socket = threads::duplicate(&socket)?;
-                    self.start_worker(threads::current_thread()?, socket, acceptor, drain)?;
-                }
-                Ok(())
-            }
-            Runtime::WorkStealing => {
-                let pool = threads::multi_thread(workers)?;
-                self.start_worker(pool, socket, acceptor, drain)
-            }
+    fn start_workers(&mut self, runtimes: Vec<Tokio>, drain: &Drain) -> Result<(), StartError> {
+        for runtime in runtimes {
+            let worker = Worker {
+                totals: self.first.meter().totals.clone(),
+                listeners: self.listeners.clone(),
+                drain: drain.clone(),
+                shared: self.shared.clone(),
+            };
+            self.workers
+                .push(threads::spawn("worker", runtime, worker.run())?);
         }
-    }
-
-    fn start_worker(
-        &mut self,
-        runtime: Tokio,
-        socket: std::net::TcpListener,
-        acceptor: &Arc<Acceptor>,
-        drain: &Drain,
-    ) -> Result<(), StartError> {
-        let (acceptor, drain) = (acceptor.clone(), drain.clone());
-        let totals = self.first.meter().totals.clone();
-        let drain_timeout = self.drain_timeout.clone();
-        let backlog = self.backlog;
-        self.runtimes.push(runtime.handle().clone());
-        self.workers
-            .push(threads::spawn("worker", runtime, async move {
-                match TcpListener::from_std(socket) {
-                    Ok(listener) => {
-                        // A task of its own, so that a work-stealing runtime can move it.
-                        let accepting = tokio::spawn(acceptor.accept(listener, backlog, drain));
-                        if let Err(error) = accepting.await {
-                            tracing::error!(%error, "accepting connections has failed");
-                        }
-                    }
-                    Err(error) => tracing::error!(%error, "the public socket cannot be used"),
-                }
-                // Every worker waits for all connections: one may wait for a fetch
-                // that runs on another worker.
-                let open = || totals.connections.load(Relaxed);
-                let finished = async {
-                    while open() > 0 {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
-                    }
-                };
-                let timeout = drain_timeout.get();
-                if tokio::time::timeout(timeout, finished).await.is_err() {
-                    tracing::warn!(
-                        connections = open(),
-                        "drain_timeout has passed; open connections are closed"
-                    );
-                }
-            })?);
         Ok(())
     }
 
-    /// The address of the public listener.
+    /// The address of the first public listener that is TCP; the unspecified one if
+    /// all are unix sockets.
     pub fn public(&self) -> SocketAddr {
-        self.public
+        let addresses = self.listeners().into_iter();
+        let mut tcp = addresses.filter_map(|address| address.tcp());
+        tcp.next()
+            .unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// The addresses of all public listeners.
+    pub fn listeners(&self) -> Vec<ListenAddress> {
+        let open = self.listeners.bound().into_iter();
+        open.map(|listener| listener.address).collect()
     }
 
     /// The address of the admin listener.
@@ -318,9 +231,12 @@ impl Server {
         self.runtimes.clone()
     }
 
-    /// Stops accepting connections; requests in progress finish.
+    /// Stops accepting connections, after `drain_delay`; requests in progress finish.
     pub fn drain(&self) {
         self.drain.send_replace(true);
+        if self.shared.drain_delay.get().is_zero() {
+            self.listeners.drain();
+        }
     }
 
     /// Waits until all connections are closed, at most `drain_timeout` after
@@ -336,6 +252,80 @@ impl Server {
             if helper.join().is_err() {
                 tracing::error!("a helper thread has panicked");
             }
+        }
+    }
+}
+
+/// Settings that threads read and a reload changes.
+#[derive(Clone)]
+struct SharedSettings {
+    drain_timeout: Arc<SharedDuration>,
+    drain_delay: Arc<SharedDuration>,
+    /// The host names of the admin listener.
+    hosts: Arc<ArcSwap<Vec<String>>>,
+    /// Whether `/readyz` fails until each tip has been known once.
+    ready_needs_tips: Arc<AtomicBool>,
+}
+
+impl SharedSettings {
+    fn of(config: &Config) -> Self {
+        Self {
+            drain_timeout: SharedDuration::new(config.server.drain_timeout),
+            drain_delay: SharedDuration::new(config.server.drain_delay),
+            hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
+            ready_needs_tips: Arc::new(AtomicBool::new(config.admin.ready_needs_tips)),
+        }
+    }
+
+    fn set(&self, config: &Config) {
+        self.drain_timeout.set(config.server.drain_timeout);
+        self.drain_delay.set(config.server.drain_delay);
+        self.hosts.store(Arc::new(config.admin.hosts.clone()));
+        let needs_tips = config.admin.ready_needs_tips;
+        self.ready_needs_tips.store(needs_tips, Relaxed);
+    }
+}
+
+/// The runtimes that accept and serve connections: one for each thread, or one for
+/// all.
+fn worker_runtimes(runtime: Runtime, workers: usize) -> Result<Vec<Tokio>, StartError> {
+    match runtime {
+        Runtime::PerCore => (0..workers).map(|_| threads::current_thread()).collect(),
+        Runtime::WorkStealing => Ok(vec![threads::multi_thread(workers)?]),
+    }
+}
+
+/// What a worker thread needs to know when to end. Its work is tasks of its runtime.
+struct Worker {
+    totals: Arc<Totals>,
+    listeners: Arc<Listeners>,
+    drain: Drain,
+    shared: SharedSettings,
+}
+
+impl Worker {
+    /// Runs until the server has drained.
+    async fn run(mut self) {
+        if self.drain.wait_for(|drain| *drain).await.is_err() {
+            // The server did not start.
+            return;
+        }
+        tokio::time::sleep(self.shared.drain_delay.get()).await;
+        self.listeners.drain();
+        // Every worker waits for all connections: one may wait for a fetch that runs
+        // on another worker.
+        let open = || self.totals.connections.load(Relaxed);
+        let finished = async {
+            while !self.listeners.are_closed() || open() > 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let timeout = self.shared.drain_timeout.get();
+        if tokio::time::timeout(timeout, finished).await.is_err() {
+            tracing::warn!(
+                connections = open(),
+                "drain_timeout has passed; open connections are closed"
+            );
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-pub use sockets::{InheritedSocketError, InheritedSockets, inherited_sockets};
+pub use sockets::{InheritedSocket, InheritedSocketError, InheritedSockets, inherited_sockets};
 use tokio::runtime::Handle;
 use tokio::time::MissedTickBehavior;
 

@@ -58,6 +58,7 @@ pub(crate) struct UnsentConnection {
     unsent: Arc<UnsentBytes>,
     connection: u64,
     owner: BufferOwner,
+    is_stalled: bool,
 }
 
 impl UnsentConnection {
@@ -75,13 +76,14 @@ impl UnsentConnection {
                 true => BufferOwner::ProxyConnection(connection),
                 false => BufferOwner::Client(peer.into()),
             },
+            is_stalled: false,
         }
     }
 
     /// The connection is stalled. Resets connections, perhaps this one, until the
     /// bounds hold.
     pub(crate) fn set_stalled(
-        &self,
+        &mut self,
         buffer: SendBuffer,
         now: Moment,
         activity: &Arc<Activity>,
@@ -93,12 +95,21 @@ impl UnsentConnection {
             activity: activity.clone(),
             waker: waker.clone(),
         };
+        self.is_stalled = true;
         self.unsent.insert(self.connection, stalled, now);
     }
 
-    /// The connection is no longer stalled, or has ended.
-    pub(crate) fn clear_stalled(&self) {
-        self.unsent.remove(self.connection);
+    /// The connection is no longer stalled.
+    pub(crate) fn clear_stalled(&mut self) {
+        if std::mem::take(&mut self.is_stalled) {
+            self.unsent.remove(self.connection);
+        }
+    }
+}
+
+impl Drop for UnsentConnection {
+    fn drop(&mut self) {
+        self.clear_stalled();
     }
 }
 

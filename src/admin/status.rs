@@ -36,6 +36,18 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "requests": count.requests,
         })
     });
+    let bound = (admin.listeners)();
+    let listen = bound.first().map(|listener| &listener.address);
+    let listeners: Vec<_> = bound
+        .iter()
+        .map(|listener| {
+            json!({
+                "address": listener.address,
+                "name": listener.settings.name,
+                "proxy_protocol": listener.settings.proxy_protocol,
+            })
+        })
+        .collect();
     let sliceable = gateway
         .paged()
         .map(|(route, sliceable)| json!({ "route": &*route.name, "sliceable": sliceable }));
@@ -43,7 +55,8 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "version": env!("CARGO_PKG_VERSION"),
         "state": state(admin, gateway),
         "uptime_seconds": gateway.clock.now().since(admin.since).as_secs(),
-        "listen": admin.listen.to_string(),
+        "listen": listen,
+        "listeners": listeners,
         "workers": admin.workers,
         "config": admin.config,
         "reload": admin.reloads.status(),
@@ -52,6 +65,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "accepted": totals.accepted.load(Relaxed),
             "turned_away": totals.turned_away.load(Relaxed),
             "turned_away_client": totals.turned_away_client.load(Relaxed),
+            "proxy_header_refused": totals.proxy_header_refused.load(Relaxed),
             "reset_slow": totals.too_slow.load(Relaxed),
             "reset_unsent": totals.unsent.closed(),
         },

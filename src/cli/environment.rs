@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use http::Uri;
 use ordgate::admin::Token;
 use ordgate::config::{self, Config, UrlOverrides, base_url};
+use ordgate::listener::ListenAddress;
 use ordgate::secrets::{self, Secret};
 use ordgate::serve::LoadedConfig;
 use ordgate::upstream::keys::ApiKey;
@@ -20,16 +21,14 @@ use super::ServeFlags;
 pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
     let urls = upstream_urls(&flags.upstream, flags.sandbox)?;
     let (mut config, config_name) = load(flags.config.as_deref(), &urls)?;
-    if let Some(listen) = address(flags.listen, "ORDGATE_LISTEN")? {
+    let listen = listen_addresses(&flags.listen)?;
+    if !listen.is_empty() {
         config.server.listen = listen;
     }
     if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         config.admin.listen = admin;
     }
-    let (public, private) = (config.server.listen, config.admin.listen);
-    if public == private && public.port() != 0 {
-        bail!("--listen and --admin are both {public}; each needs a port of its own");
-    }
+    check_listeners(&config)?;
     for (name, _) in &urls {
         let is_asked = |known: &upstream::Settings| known.name == *name;
         if **name != *upstream::DEFAULT && !config.upstreams.iter().any(is_asked) {
@@ -64,6 +63,49 @@ pub(super) fn address(flag: Option<SocketAddr>, name: &str) -> Result<Option<Soc
         );
     };
     Ok(Some(address))
+}
+
+/// The addresses of --listen, or else of ORDGATE_LISTEN.
+fn listen_addresses(flags: &[ListenAddress]) -> Result<Vec<ListenAddress>> {
+    if !flags.is_empty() {
+        return Ok(flags.to_vec());
+    }
+    let text = variable("ORDGATE_LISTEN")?.unwrap_or_default();
+    let each = text
+        .split(',')
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
+    let read = |text: &str| match listen_address(text) {
+        Ok(address) => Ok(address),
+        Err(why) => bail!("ORDGATE_LISTEN has {text:?}; {why}, or several, separated by commas"),
+    };
+    each.map(read).collect()
+}
+
+/// Reads an address of --listen.
+pub(super) fn listen_address(text: &str) -> Result<ListenAddress, &'static str> {
+    text.parse().map_err(|()| {
+        "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket"
+    })
+}
+
+/// Refuses listeners that flags and variables have given one address.
+fn check_listeners(config: &Config) -> Result<()> {
+    let listeners = config.all_listeners();
+    let addresses: Vec<_> = listeners.iter().map(|one| &one.address).collect();
+    let admin = ListenAddress::Tcp(config.admin.listen);
+    for (at, address) in addresses.iter().enumerate() {
+        if address.conflicts_with(&admin) {
+            bail!("--listen and --admin are both {address}; each needs a port of its own");
+        }
+        if addresses[..at]
+            .iter()
+            .any(|other| other.conflicts_with(address))
+        {
+            bail!("two listeners are both {address}; each needs an address of its own");
+        }
+    }
+    Ok(())
 }
 
 /// The base URLs of --upstream, or else of ORDGATE_UPSTREAM, by the names of the

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use ordgate::sandbox::{self, Api, Sandbox};
-use ordgate::serve::bind;
+use ordgate::serve::bind_tcp;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::environment::raise_descriptors;
@@ -29,8 +29,8 @@ pub(super) fn sandbox(flags: SandboxFlags) -> Result<ExitCode> {
         true => Some(runes_listen(flags.runes_listen, flags.listen)?),
         false => None,
     };
-    let (socket, address) = bind(flags.listen)?;
-    let runes = runes.map(bind).transpose()?;
+    let (socket, address) = bind_tcp(flags.listen)?;
+    let runes = runes.map(bind_tcp).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
+use ordgate::listener::ListenAddress;
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
@@ -39,8 +40,15 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         sockets,
         supervisor: supervisor.clone(),
     })?;
+    let addresses = server.listeners().into_iter().map(|address| match address {
+        ListenAddress::Tcp(address) => format!("http://{address}"),
+        unix @ ListenAddress::Unix(_) => unix.to_string(),
+    });
     let (public, admin) = (server.public(), server.admin());
-    let mut ready = format!("ordgate is ready on http://{public} (admin on http://{admin})\n");
+    let mut ready = format!(
+        "ordgate is ready on {} (admin on http://{admin})\n",
+        addresses.collect::<Vec<_>>().join(", ")
+    );
     if let Some(examples) = examples {
         ready.push_str("A sandbox is its upstream. Try:\n");
         for path in [examples.token(), examples.transaction(), examples.block()] {
@@ -61,7 +69,8 @@ async fn until_stopped(server: Server, supervisor: &Supervisor, ready: &str) -> 
     let mut hang_up = signal(SignalKind::hangup())?;
     // A reader of this may send a signal at once, so the handlers come first.
     print(ready)?;
-    let (public, admin) = (server.public(), server.admin());
+    let public: Vec<_> = server.listeners().iter().map(ToString::to_string).collect();
+    let (public, admin) = (public.join(", "), server.admin());
     supervisor.ready(&format!("serving on {public}, admin on {admin}"));
     tokio::spawn(supervisor.clone().run_watchdog(server.runtimes()));
     let interrupted = loop {

@@ -8,7 +8,7 @@ use super::key::keys;
 use super::log::LogKeys;
 use super::problem::FileSpan;
 use super::routes::RouteKeys;
-use super::server::{AdminKeys, ServerKeys};
+use super::server::{AdminKeys, ListenerKeys, ServerKeys};
 use super::upstream::{self, UpstreamKeys};
 use crate::upstream::DEFAULT;
 
@@ -17,6 +17,7 @@ keys! {
     /// value and documentation.
     pub(super) struct File {
         server: ServerKeys = table() => ServerKeys::defaults();
+        listener: Vec<(FileSpan, ListenerKeys)> = tables() => Vec::new();
         admin: AdminKeys = table() => AdminKeys::defaults();
         clients: ClientsKeys = table() => ClientsKeys::defaults();
         answers: AnswersKeys = table() => AnswersKeys::defaults();

@@ -50,6 +50,11 @@ impl Config {
             ("log".to_owned(), log.into()),
             ("route".to_owned(), routes.into()),
         ]);
+        let listeners = self.listeners.iter().map(Value::try_from);
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+        if !listeners.is_empty() {
+            file.insert("listener".to_owned(), listeners.into());
+        }
         let (default, named) = self.upstream_values(keys)?;
         if let Some(default) = default {
             file.insert("upstream".to_owned(), default.into());

@@ -7,28 +7,32 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::containers::list;
+use super::containers::{list, one_or_more};
 use super::key::{Setting, keys};
 use super::kinds::{
     DAY, Flag, MILLI, ParsedText, STRING, choice, integer, optional, seconds, size, text, time,
     when,
 };
-use super::problem::Path;
+use super::problem::{FileSpan, Path};
 use crate::admin::host;
-use crate::listener;
+use crate::listener::{self, ListenAddress, ListenerSettings};
 
 /// Sockets, threads and connections.
 #[derive(Clone, Debug, Serialize)]
 pub struct ServerSettings {
-    /// The address that clients connect to.
-    pub listen: SocketAddr,
+    /// The addresses of the listeners that need no other settings.
+    #[serde(serialize_with = "one_or_more_addresses")]
+    pub listen: Vec<ListenAddress>,
     /// Threads that serve; 0 for one per core.
     pub workers: usize,
     /// How they share the work.
     pub runtime: Runtime,
-    /// The time from the stop signal to the end.
+    /// The time from the closing of the listeners to the end.
     #[serde(serialize_with = "crate::units::serialize")]
     pub drain_timeout: Duration,
+    /// The time from the stop signal until listeners close.
+    #[serde(serialize_with = "crate::units::serialize")]
+    pub drain_delay: Duration,
     /// How connections are served.
     #[serde(flatten)]
     pub connections: listener::Settings,
@@ -78,6 +82,49 @@ const ADDRESS: ParsedText<SocketAddr> = text(
     |text| text.parse().map_err(|_not_one| String::new()),
 );
 
+const LISTEN_ADDRESS: ParsedText<ListenAddress> = text(
+    "an address and a port, such as \"127.0.0.1:8080\", or the path of a unix socket, such as \"unix:/run/ordgate/http.sock\"",
+    "^unix:.{1,107}$|^.+:[0-9]+$",
+    |text| text.parse().map_err(|()| String::new()),
+);
+
+const NAME: ParsedText<String> = text(
+    "1 to 32 of a-z, 0-9 and -, but not \"public\" or \"admin\"",
+    "^[a-z0-9-]{1,32}$",
+    |text| {
+        let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_name = (1..=32).contains(&text.len()) && text.bytes().all(is_allowed);
+        match is_name && text != "public" && text != "admin" {
+            true => Ok(text.to_owned()),
+            false => Err(String::new()),
+        }
+    },
+);
+
+const MODE: ParsedText<FileMode> = text(
+    "permissions as octal digits, such as \"0660\"",
+    "^0?[0-7]{3}$",
+    |text| {
+        let digits = text.strip_prefix('0').unwrap_or(text);
+        match digits.len() == 3 {
+            true => u32::from_str_radix(digits, 8)
+                .map(FileMode)
+                .map_err(|_not_octal| String::new()),
+            false => Err(String::new()),
+        }
+    },
+);
+
+/// Permissions of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FileMode(u32);
+
+impl std::fmt::Display for FileMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04o}", self.0)
+    }
+}
+
 const HOST: ParsedText<String> = text(
     "a host name without a port, such as \"ordgate.internal\"",
     "^[^:/@]*[^:/@.]$|^\\[.*\\]$",
@@ -87,12 +134,14 @@ const HOST: ParsedText<String> = text(
 keys! {
     /// Sockets, threads and client connections.
     pub(super) struct ServerKeys {
-        /// The address and port for clients. Port 0 takes a free port, which the
-        /// ready line names.
+        /// The address and port for clients, or a list of several. Port 0 takes a
+        /// free port, which the ready line names.
         ///
-        /// A socket from systemd takes precedence (LISTEN_FDS; see
-        /// deploy/systemd). A change needs a restart.
-        listen: SocketAddr = ADDRESS => PUBLIC, shown();
+        /// "unix:/path" is a unix socket; its connections count as coming from
+        /// 127.0.0.1. Listeners with settings of their own are [[listener]] tables; if
+        /// there are some and this is not set, only they are opened. A socket from
+        /// systemd takes precedence (LISTEN_FDS; see deploy/systemd).
+        listen: Vec<ListenAddress> = one_or_more(LISTEN_ADDRESS) => vec![PUBLIC.into()], shown();
         /// The number of threads that serve requests; 0 for one per core.
         ///
         /// A change needs a restart.
@@ -107,6 +156,9 @@ keys! {
         runtime: Runtime = choice(&Runtime::NAMES) => Runtime::PerCore;
         /// How long requests under way may take to finish after SIGTERM.
         drain_timeout: Duration = time(Duration::ZERO, DAY) => seconds(30), shown();
+        /// How long listeners stay open after SIGTERM, while /readyz is already 503:
+        /// the time that a load balancer needs to notice.
+        drain_delay: Duration = time(Duration::ZERO, DAY) => Duration::ZERO;
         /// The most client connections at once. Further ones get 503.
         max_connections: u64 = integer(1..=10_000_000) => 16_384, shown();
         /// The most bytes in a request's head.
@@ -138,6 +190,26 @@ keys! {
         /// Each byte that the client reads extends its time by what it may take at
         /// this rate, up to `write_timeout`.
         min_send_rate: u64 = size(0..=1 << 30) => 1024;
+    }
+}
+
+keys! {
+    /// A listener with settings of its own: [[listener]].
+    ///
+    /// A reload opens and closes listeners, and leaves those alone whose address stays.
+    pub(super) struct ListenerKeys {
+        /// A name, which selects a socket from systemd (FileDescriptorName=).
+        name: Option<String> = optional(NAME) => None, example("\"edge\"");
+        /// The address and port, or "unix:/path".
+        address: ListenAddress = LISTEN_ADDRESS => PUBLIC.into(), required();
+        /// The permissions of a unix socket's file: who may connect.
+        mode: FileMode = MODE => FileMode(ListenerSettings::DEFAULT_MODE);
+        /// Whether each connection begins with a PROXY header, version 1 or 2, which has
+        /// the client's address.
+        ///
+        /// Only the proxies in clients.trusted_proxies may connect then; others are
+        /// disconnected.
+        proxy_protocol: bool = Flag => false;
     }
 }
 
@@ -174,7 +246,8 @@ impl ServerKeys {
     /// The settings, with what each client may hold.
     pub(super) fn settings(self, per_client: Option<listener::PerClient>) -> ServerSettings {
         ServerSettings {
-            listen: *self.listen,
+            listen: self.listen.value,
+            drain_delay: *self.drain_delay,
             workers: *self.workers,
             runtime: *self.runtime,
             drain_timeout: *self.drain_timeout,
@@ -208,19 +281,82 @@ impl AdminKeys {
     }
 }
 
-/// Reports two sides that listen at one address.
-pub(super) fn check_addresses(root: &Path<'_>, server: &ServerKeys, admin: &AdminKeys) {
-    let (public, private): (&Setting<SocketAddr>, &Setting<SocketAddr>) =
-        (&server.listen, &admin.listen);
-    let is_same = public.value == private.value && public.port() != 0;
-    if is_same && !public.is_wrong && !private.is_wrong {
-        let at = private.at.as_ref().or(public.at.as_ref());
-        root.problem_whole(
-            at.unwrap_or(&(0..0)),
-            format!(
-                "server.listen and admin.listen are both {}; each needs a port of its own",
-                public.value
-            ),
-        );
+/// The listeners of `[[listener]]` tables. Reports addresses and names that are there
+/// twice, the admin listener's included.
+pub(super) fn listeners(
+    tables: Vec<(FileSpan, ListenerKeys)>,
+    root: &Path<'_>,
+    server: &mut Setting<ServerKeys>,
+    admin: &AdminKeys,
+) -> Vec<ListenerSettings> {
+    let path = root.key("listener");
+    let listen = &mut server.value.listen;
+    if !tables.is_empty() && !listen.is_set() {
+        listen.value.clear();
+    }
+    // Where each key is set; a default has no place.
+    let mut taken: Vec<(ListenAddress, &str, Option<FileSpan>)> = Vec::new();
+    if !admin.listen.is_wrong {
+        let address = ListenAddress::Tcp(*admin.listen);
+        taken.push((address, "admin.listen", admin.listen.at.clone()));
+    }
+    let mut check = |address: &ListenAddress, key: &'static str, at: Option<FileSpan>| {
+        let mut known = taken.iter();
+        if let Some((_, other, before)) = known.find(|known| known.0.conflicts_with(address)) {
+            let later = at.clone().into_iter().chain(before.clone());
+            let later = later.max_by_key(|span| span.start);
+            let part = match address {
+                ListenAddress::Tcp(_) => "port",
+                ListenAddress::Unix(_) => "path",
+            };
+            root.problem_whole(
+                &later.unwrap_or_default(),
+                format!("{key} and {other} are both {address}; each needs a {part} of its own"),
+            );
+        }
+        taken.push((address.clone(), key, at));
+    };
+    if !listen.is_wrong {
+        for address in &listen.value {
+            check(address, "server.listen", listen.at.clone());
+        }
+    }
+    let mut listeners: Vec<ListenerSettings> = Vec::new();
+    for (span, keys) in tables {
+        if keys.address.is_set() && !keys.address.is_wrong {
+            check(&keys.address, "listener.address", keys.address.at.clone());
+        }
+        if let Some(mode) = &keys.mode.at
+            && keys.address.tcp().is_some()
+        {
+            path.key("mode")
+                .problem(mode, "goes with an address that is a unix socket's");
+        }
+        let mut known = listeners.iter();
+        if keys.name.is_some() && known.any(|known| known.name == keys.name.value) {
+            let name = keys.name.as_deref().unwrap_or_default();
+            path.key("name").problem(
+                keys.name.at_or(&span),
+                format!("is \"{name}\", which is also the name of another listener"),
+            );
+        }
+        listeners.push(ListenerSettings {
+            name: keys.name.value,
+            address: keys.address.value,
+            mode: keys.mode.value.0,
+            proxy_protocol: *keys.proxy_protocol,
+        });
+    }
+    listeners
+}
+
+/// One address, or a list of them.
+fn one_or_more_addresses<S: serde::Serializer>(
+    addresses: &[ListenAddress],
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    match addresses {
+        [one] => one.serialize(to),
+        all => to.collect_seq(all),
     }
 }

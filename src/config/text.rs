@@ -62,6 +62,17 @@ fn inner(text: &mut String, key: &DeclaredKey, path: &str, value: Option<&Value>
                 }
             }
         }
+        // None of them: their keys as comments.
+        (Inner::List(declared), None) if is_whole => {
+            let mut keys = String::new();
+            let header = format!("[[{path}]]");
+            table(&mut keys, declared(), &header, path, &Values::new(), true);
+            for line in keys.lines() {
+                let is_text = line.is_empty() || line.starts_with('#');
+                text.push_str(if is_text { "" } else { "# " });
+                text.push_str(&format!("{line}\n"));
+            }
+        }
         _ => {}
     }
 }

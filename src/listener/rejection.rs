@@ -1,15 +1,16 @@
 //! Answers connections over a limit without hyper.
 
 use std::io;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use super::{ConnectionSettings, OverLimit, Settings};
+use super::socket::ClientStream;
+use super::{Acceptor, ConnectionSettings, ListenerProtocol, OverLimit, Settings};
 use crate::gateway::Gateway;
 use crate::refusal::Refusal;
 use crate::respond::{RequestId, ResponseContext};
@@ -33,7 +34,7 @@ impl Default for Rejections {
 impl Rejections {
     /// Sends the answer, and reads until the client closes: closing with unread
     /// bytes would reset the connection, and the client would lose the answer.
-    pub(super) async fn answer(&self, mut stream: TcpStream, answer: &[u8]) {
+    async fn answer<S: ClientStream>(&self, mut stream: S, answer: &[u8]) {
         let Ok(_slot) = self.0.try_acquire() else {
             return;
         };
@@ -49,18 +50,38 @@ impl Rejections {
     }
 }
 
+impl Acceptor {
+    /// Answers a connection over a limit, and closes it.
+    pub(super) async fn reject<S: ClientStream>(
+        &self,
+        stream: S,
+        limit: OverLimit,
+        settings: &ConnectionSettings,
+        _protocol: &ListenerProtocol,
+    ) {
+        let rejected = match limit {
+            OverLimit::Total => &self.totals.turned_away,
+            OverLimit::Client => &self.totals.turned_away_client,
+        };
+        rejected.fetch_add(1, Relaxed);
+        self.rejections
+            .answer(stream, settings.refusal(limit))
+            .await;
+    }
+}
+
 impl ConnectionSettings {
     pub(super) fn of(gateway: &Gateway, settings: Settings) -> Self {
         Self {
             over_total: prepared(gateway, &Refusal::TooManyConnections),
             over_client: prepared(gateway, &Refusal::TooManyClientConnections),
-            exempt_from_client_limits: gateway.clients.trust.clone(),
+            trust: gateway.clients.trust.clone(),
             settings,
         }
     }
 
     /// The answer to a connection over a limit.
-    pub(super) fn refusal(&self, limit: OverLimit) -> &[u8] {
+    fn refusal(&self, limit: OverLimit) -> &[u8] {
         match limit {
             OverLimit::Total => &self.over_total,
             OverLimit::Client => &self.over_client,

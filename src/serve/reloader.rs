@@ -4,20 +4,19 @@
 //! Invariant: everything is checked before anything changes. A refused reload
 //! reports all problems and changes nothing.
 //!
-//! Settings that need a restart (sockets, threads, the log's format) stay as they
+//! Settings that need a restart (the admin socket, threads, the log's format) stay as they
 //! are, and the report names them.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use http::Uri;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{StartError, generation};
+use super::{Listeners, SharedSettings, StartError, generation};
 use crate::admin::Token;
 use crate::config::{Config, Runtime, SHIPPED_NAME};
 use crate::listener::{Acceptor, Current};
@@ -41,7 +40,6 @@ pub type Loader = Box<dyn Fn() -> Result<LoadedConfig, Vec<String>> + Send + Syn
 
 /// Settings that need a restart.
 pub(super) struct RestartSettings {
-    listen: SocketAddr,
     admin: SocketAddr,
     workers: usize,
     runtime: Runtime,
@@ -51,7 +49,6 @@ pub(super) struct RestartSettings {
 impl RestartSettings {
     pub(super) fn of(config: &Config) -> Self {
         Self {
-            listen: config.server.listen,
             admin: config.admin.listen,
             workers: config.server.workers,
             runtime: config.server.runtime,
@@ -70,7 +67,6 @@ impl RestartSettings {
                 ));
             }
         };
-        compare("server.listen", json!(self.listen), json!(other.listen));
         compare("admin.listen", json!(self.admin), json!(other.admin));
         compare("server.workers", json!(self.workers), json!(other.workers));
         compare("server.runtime", json!(self.runtime), json!(other.runtime));
@@ -97,12 +93,9 @@ pub(super) struct Reloader {
     pub(super) resolver: Resolver,
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
+    pub(super) listeners: Arc<Listeners>,
     pub(super) token: Arc<Mutex<Option<Token>>>,
-    /// The host names of the admin listener.
-    pub(super) hosts: Arc<ArcSwap<Vec<String>>>,
-    /// Whether `/readyz` fails until each tip has been known once.
-    pub(super) ready_needs_tips: Arc<AtomicBool>,
-    pub(super) drain_timeout: Arc<SharedDuration>,
+    pub(super) shared: SharedSettings,
     /// Changes with each new gateway.
     pub(super) changed: watch::Sender<()>,
 }
@@ -126,19 +119,19 @@ impl Reloader {
                 "the configuration is {SHIPPED_NAME} and cannot have changed: only the files of keys and of the token are read again"
             ));
         }
-        let (connections, drain_timeout) = (config.server.connections, config.server.drain_timeout);
-        let (hosts, ready_needs_tips) = (config.admin.hosts.clone(), config.admin.ready_needs_tips);
+        let shared = config.clone();
         let before = self.current.load_full();
+        let listeners = self.listeners.prepare(config.all_listeners());
+        let listeners = listeners.map_err(|why| vec![why.to_string()])?;
         let made = generation::after(&before, config, &keys, &self.resolver);
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
-        report.notes.extend(notes);
         self.current.store(gateway.clone());
-        self.acceptor.apply(connections);
-        self.drain_timeout.set(drain_timeout);
+        self.acceptor.apply(shared.server.connections);
+        self.shared.set(&shared);
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = admin_token;
-        self.hosts.store(Arc::new(hosts));
-        self.ready_needs_tips
-            .store(ready_needs_tips, Ordering::Relaxed);
+        let failed = self.listeners.apply(listeners);
+        notes.extend(failed.iter().map(ToString::to_string));
+        report.notes.extend(notes);
         self.changed.send_replace(());
         before.cache.store().retire();
         let routes = &gateway.routes;
@@ -160,7 +153,7 @@ impl SharedDuration {
         Arc::new(shared)
     }
 
-    fn set(&self, duration: Duration) {
+    pub(super) fn set(&self, duration: Duration) {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self.0.store(millis, Ordering::Relaxed);
     }

@@ -1,15 +1,17 @@
-//! The listening sockets.
+//! Listening sockets: bound here, or inherited from the supervisor.
 
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::StartError;
-use crate::admin::Token;
-use crate::config::Config;
-use crate::listener::Backlog;
-use crate::supervisor::InheritedSockets;
+use crate::listener::{Backlog, ListenAddress, ListenerSettings, ListeningSocket};
+use crate::supervisor::{InheritedSocket, InheritedSockets};
 
 /// Connections that may wait in a listening socket's queue.
 const BACKLOG: i32 = 4096;
@@ -18,67 +20,106 @@ const BACKLOG: i32 = 4096;
 /// kernel empties it.
 const UNSENT_LOW_WATERMARK: u32 = 64 * 1024;
 
-/// Both listening sockets, and the addresses that they are bound to.
-pub(super) struct Sockets {
-    pub(super) public: TcpListener,
-    pub(super) public_address: SocketAddr,
-    pub(super) admin: TcpListener,
-    pub(super) admin_address: SocketAddr,
-    /// Whether connections that wait on the public socket are left to the next
-    /// process.
+/// A socket that listens.
+pub(super) struct BoundSocket {
+    pub(super) socket: ListeningSocket,
+    /// Where it listens; the port is never 0.
+    pub(super) address: ListenAddress,
+    /// The file of a unix socket that this process has made.
+    pub(super) file: Option<SocketFile>,
+    /// Whether connections that wait on it are left to the next process.
     pub(super) backlog: Backlog,
 }
 
-impl Sockets {
-    /// Uses the inherited sockets, or binds the configured addresses.
-    pub(super) fn open(
-        config: &Config,
-        inherited: InheritedSockets,
-        admin_token: Option<&Token>,
-    ) -> Result<Self, StartError> {
-        let backlog = match inherited.public {
-            Some(_) => Backlog::Shared,
-            None => Backlog::Ours,
-        };
-        let public = socket("server.listen", config.server.listen, inherited.public)?;
-        let admin = socket("admin.listen", config.admin.listen, inherited.admin)?;
-        let (public_address, admin_address) = (address(&public)?, address(&admin)?);
-        match StartError::open_admin(admin_address, admin_token) {
-            Some(why) => Err(why),
-            None => Ok(Self {
-                public,
-                public_address,
-                admin,
-                admin_address,
-                backlog,
-            }),
-        }
+/// Uses the inherited sockets, or binds the configured addresses: those of the
+/// public listeners, and that of the admin listener.
+pub(super) fn open(
+    listeners: &[ListenerSettings],
+    admin: SocketAddr,
+    inherited: InheritedSockets,
+) -> Result<(Vec<BoundSocket>, (TcpListener, SocketAddr)), StartError> {
+    if listeners.is_empty() {
+        return Err(StartError::NoListener);
     }
+    let names: Vec<_> = listeners.iter().map(|one| one.name.as_deref()).collect();
+    let (mut passed, passed_admin) = inherited.assign(&names)?;
+    let mut public = Vec::new();
+    for (settings, passed) in listeners.iter().zip(&mut passed) {
+        public.push(match passed.take() {
+            Some(socket) => inherit(&settings.key(), &settings.address, socket)?,
+            None => bind(&settings.address, settings.mode)?,
+        });
+    }
+    let admin = match passed_admin {
+        Some(socket) => {
+            let bound = inherit("admin.listen", &ListenAddress::Tcp(admin), socket)?;
+            match (bound.socket, bound.address) {
+                (ListeningSocket::Tcp(socket), ListenAddress::Tcp(address)) => (socket, address),
+                (_, address) => return Err(StartError::AdminOnUnixSocket(address)),
+            }
+        }
+        None => bind_tcp(admin)?,
+    };
+    Ok((public, admin))
 }
 
-fn socket(
+fn inherit(
     key: &str,
-    configured: SocketAddr,
-    inherited: Option<TcpListener>,
-) -> Result<TcpListener, StartError> {
-    let Some(socket) = inherited else {
-        return Ok(bind(configured)?.0);
+    configured: &ListenAddress,
+    inherited: InheritedSocket,
+) -> Result<BoundSocket, StartError> {
+    let unknown = |error| StartError::System {
+        what: "the address of a socket",
+        error,
     };
-    bound_kernel_buffer(SockRef::from(&socket));
-    let address = address(&socket)?;
-    if address != configured {
+    let address = match &inherited.socket {
+        ListeningSocket::Tcp(socket) => {
+            bound_kernel_buffer(SockRef::from(socket));
+            ListenAddress::Tcp(socket.local_addr().map_err(unknown)?)
+        }
+        ListeningSocket::Unix(socket) => {
+            let address = socket.local_addr().map_err(unknown)?;
+            ListenAddress::Unix(address.as_pathname().unwrap_or(Path::new("")).to_owned())
+        }
+    };
+    if address != *configured {
         tracing::info!(
             "{key} is {configured}, but a socket on {address} was passed and is used instead"
         );
     }
-    Ok(socket)
+    Ok(BoundSocket {
+        socket: inherited.socket,
+        address,
+        file: None,
+        backlog: Backlog::Shared,
+    })
 }
 
-fn address(socket: &TcpListener) -> Result<SocketAddr, StartError> {
-    let address = socket.local_addr();
-    address.map_err(|error| StartError::System {
-        what: "the address of a socket",
-        error,
+/// Binds an address. A unix socket's file gets these permissions.
+pub(super) fn bind(address: &ListenAddress, mode: u32) -> Result<BoundSocket, StartError> {
+    let (socket, address, file) = match address {
+        ListenAddress::Tcp(address) => {
+            let (socket, address) = bind_tcp(*address)?;
+            (
+                ListeningSocket::Tcp(socket),
+                ListenAddress::Tcp(address),
+                None,
+            )
+        }
+        ListenAddress::Unix(path) => {
+            let bound = bind_unix(path, mode).map_err(|error| StartError::BindUnix {
+                path: path.clone(),
+                error,
+            });
+            let (socket, file) = bound?;
+            (ListeningSocket::Unix(socket), address.clone(), Some(file))
+        }
+    };
+    Ok(BoundSocket {
+        socket,
+        address,
+        file,
+        backlog: Backlog::Ours,
     })
 }
 
@@ -86,7 +127,7 @@ fn address(socket: &TcpListener) -> Result<SocketAddr, StartError> {
 ///
 /// # Errors
 /// Where the address is in use or not this machine's.
-pub fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
+pub fn bind_tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError> {
     let open = || -> io::Result<(TcpListener, SocketAddr)> {
         let socket = Socket::new(
             Domain::for_address(address),
@@ -105,6 +146,85 @@ pub fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), StartError
         Ok((listener, bound))
     };
     open().map_err(|error| StartError::Bind { address, error })
+}
+
+fn bind_unix(path: &Path, mode: u32) -> io::Result<(UnixListener, SocketFile)> {
+    remove_stale(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let metadata = fs::symlink_metadata(path)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        inode: (metadata.dev(), metadata.ino()),
+    };
+    // Nobody can connect before it listens.
+    fs::set_permissions(path, Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok((socket.into(), file))
+}
+
+/// Removes the file of a unix socket that nobody listens on: what a process leaves
+/// behind when it is killed.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let metadata = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        metadata => metadata?,
+    };
+    if !metadata.file_type().is_socket() {
+        return Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of this name that is not a socket; remove it, or choose another path",
+        ));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            tracing::info!(
+                "{} is left from a process that has ended; it is replaced",
+                path.display()
+            );
+            fs::remove_file(path)
+        }
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "another process listens on it",
+        )),
+    }
+}
+
+/// The file of a unix socket, which is removed when this is dropped.
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Its device and inode numbers.
+    inode: (u64, u64),
+}
+
+impl SocketFile {
+    /// Changes its permissions.
+    pub(super) fn set_mode(&self, mode: u32) {
+        if self.is_unchanged()
+            && let Err(error) = fs::set_permissions(&self.path, Permissions::from_mode(mode))
+        {
+            tracing::warn!(%error, "the mode of {} cannot be changed", self.path.display());
+        }
+    }
+
+    /// Whether the path still leads to this socket: another process may have
+    /// replaced it.
+    fn is_unchanged(&self) -> bool {
+        let metadata = fs::symlink_metadata(&self.path);
+        metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.inode)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.is_unchanged() {
+            // A file that stays is stale for the next process.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
 }
 
 /// Bounds what the kernel buffers of an answer. Accepted connections inherit the

@@ -1,6 +1,5 @@
 //! Threads with a runtime of their own.
 
-use std::net::TcpListener as StdListener;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::thread::JoinHandle;
@@ -11,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 use super::StartError;
-use super::sockets::bind;
+use super::sockets::bind_tcp;
 use crate::config::base_url;
 use crate::sandbox::{self, Sandbox};
 
@@ -65,7 +64,7 @@ pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(Option<Uri>, JoinHandle<()>), StartError> {
-    let (socket, address) = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let (socket, address) = bind_tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let serve = async move {
         match TcpListener::from_std(socket) {
             Ok(listener) => {
@@ -77,12 +76,4 @@ pub(super) fn spawn_sandbox(
     };
     let thread = spawn("sandbox", current_thread()?, serve)?;
     Ok((base_url(&format!("http://{address}")), thread))
-}
-
-/// Another handle of a listening socket.
-pub(super) fn duplicate(socket: &StdListener) -> Result<StdListener, StartError> {
-    socket.try_clone().map_err(|error| StartError::System {
-        what: "another handle of a socket",
-        error,
-    })
 }

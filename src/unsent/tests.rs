@@ -15,6 +15,7 @@ struct Fixture {
     unsent: Arc<UnsentBytes>,
     activities: HashMap<u64, Arc<Activity>>,
     seconds: u64,
+    entries: Vec<UnsentConnection>,
 }
 
 impl Fixture {
@@ -25,6 +26,7 @@ impl Fixture {
             unsent,
             activities: HashMap::new(),
             seconds: 0,
+            entries: Vec::new(),
         }
     }
 
@@ -40,12 +42,14 @@ impl Fixture {
         let activity = self.activities.entry(connection);
         let activity = activity.or_insert_with(|| Arc::new(Activity::new(at)));
         activity.set_stalled(at, at);
-        let entry = UnsentConnection {
+        let mut entry = UnsentConnection {
             unsent: self.unsent.clone(),
             connection,
             owner,
+            is_stalled: false,
         };
         entry.set_stalled(buffer, at, activity, Waker::noop());
+        self.entries.push(entry);
     }
 
     /// The connections that were reset.

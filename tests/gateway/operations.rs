@@ -228,7 +228,7 @@ async fn environment_variables_set_flags() {
     for (name, expected) in [
         (
             "ORDGATE_LISTEN",
-            "ORDGATE_LISTEN is \"nonsense\"; allowed is an address and a port",
+            "ORDGATE_LISTEN has \"nonsense\"; allowed is an address and a port",
         ),
         (
             "ORDGATE_ADMIN",

@@ -30,9 +30,13 @@ fn each_key(
 
 /// A file with one key set to a value.
 fn file_with(path: &str, value: &str) -> String {
-    match path.strip_prefix("route.") {
-        Some(path) => format!("[[route]]\n{path} = {value}\n"),
-        None => format!("{path} = {value}\n"),
+    match path.split_once('.') {
+        Some(("route", path)) => format!("[[route]]\n{path} = {value}\n"),
+        Some(("listener", "address")) => format!("[[listener]]\naddress = {value}\n"),
+        Some(("listener", path)) => {
+            format!("[[listener]]\naddress = \"unix:a\"\n{path} = {value}\n")
+        }
+        _ => format!("{path} = {value}\n"),
     }
 }
 
@@ -108,6 +112,11 @@ fn is_declared(values: &toml::Table, declared: &DeclaredTable, path: &str) {
 }
 
 const RICH: &str = r#"
+    [[listener]]
+    name = "edge"
+    address = "unix:/run/ordgate.sock"
+    mode = "0600"
+    proxy_protocol = true
     [cache]
     targeted_field = "x-cache-control"
     [upstream]
@@ -141,7 +150,8 @@ fn only_declared_keys_are_printed_and_all_with_a_default() {
     }
     let values = read("").values(&none).unwrap();
     each_key(File::table(), "", &mut |path, key| {
-        let is_fixed = !path.starts_with("route.") && !path.contains(".name.");
+        let is_listed = path.starts_with("route.") || path.starts_with("listener.");
+        let is_fixed = !is_listed && !path.contains(".name.");
         if is_fixed && let Some(default) = &key.default {
             let printed = path
                 .split('.')

@@ -3,14 +3,12 @@
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 use super::GuardedStream;
 use crate::clock::Moment;
+use crate::listener::socket::ResetOnClose;
 use crate::unsent::SendBuffer;
 
 /// The most bytes that are read and discarded on close.
@@ -25,20 +23,6 @@ pub(super) struct PendingWrite {
     backlog: Option<(usize, u64)>,
     /// By when the client must read more.
     deadline: Moment,
-}
-
-/// A stream that can be closed with a reset (RST), so that the kernel also drops
-/// the part of the answer that it holds.
-pub(in crate::listener) trait ResetOnClose {
-    /// Makes the stream reset the connection when it is dropped.
-    fn reset_on_close(&self);
-}
-
-impl ResetOnClose for TcpStream {
-    fn reset_on_close(&self) {
-        // Where the socket refuses, the connection is closed normally.
-        let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
-    }
 }
 
 /// The bytes that hyper wants to write.
@@ -133,14 +117,6 @@ impl<S: ResetOnClose> GuardedStream<S> {
             )));
         }
         Poll::Pending
-    }
-}
-
-impl<S> Drop for GuardedStream<S> {
-    fn drop(&mut self) {
-        if self.pending.is_some() {
-            self.unsent.clear_stalled();
-        }
     }
 }
 

@@ -1,9 +1,8 @@
-//! Serves one connection: hyper on the guarded stream, with one timer.
+//! Serves one connection in HTTP/1.1: hyper on the guarded stream, with one timer.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,12 +15,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::establish::Accepted;
 use super::guard::GuardedStream;
+use super::socket::ClientStream;
 use super::watch::{ConnectionTimeouts, WatchAction, next_action};
-use super::{Acceptor, ConnectionSettings, Current, Drain};
+use super::{Acceptor, Current, Drain};
 use crate::clock::Clock;
 use crate::gateway::{Gateway, ResponseFuture, Session};
 use crate::unsent::UnsentConnection;
@@ -40,21 +40,20 @@ const HYPER_MAX_HEADERS: usize = 100;
 /// The least that hyper may buffer.
 const MIN_BUFFER: usize = 16 * 1024;
 
-type HttpConnection = http1::Connection<TokioIo<GuardedStream<TcpStream>>, ConnectionService>;
+type HttpConnection<S> = http1::Connection<TokioIo<GuardedStream<S>>, ConnectionService>;
 
 impl Acceptor {
     /// Serves one connection to its end.
-    pub(super) async fn serve(
-        &self,
-        stream: TcpStream,
-        peer: IpAddr,
-        settings: &ConnectionSettings,
-        mut drain: Drain,
-    ) {
-        // Without TCP_NODELAY, small answers wait for the client's delayed ACK. A
-        // socket that refuses the option is about to fail anyway.
-        let _ = stream.set_nodelay(true);
-        let (trust, settings) = (&settings.exempt_from_client_limits, settings.settings);
+    pub(super) async fn serve_http1<S: ClientStream>(&self, stream: S, accepted: Accepted) {
+        let Accepted {
+            peer,
+            settings,
+            mut drain,
+            open: _open,
+            counted: _counted,
+            ..
+        } = accepted;
+        let (trust, settings) = (&settings.trust, settings.settings);
         let clock = &self.clock;
         let activity = Arc::new(Activity::new(clock.now()));
         let connection = self.next_connection.fetch_add(1, Relaxed);
@@ -123,7 +122,11 @@ struct ConnectionState<'a, D> {
 
 impl<D: Future> ConnectionState<'_, D> {
     /// Ready when the connection has ended or must be closed.
-    fn poll(&mut self, cx: &mut Context<'_>, mut connection: Pin<&mut HttpConnection>) -> Poll<()> {
+    fn poll<S: ClientStream>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut connection: Pin<&mut HttpConnection<S>>,
+    ) -> Poll<()> {
         loop {
             self.poll_drain(cx);
             if connection.as_mut().poll(cx).is_ready() {

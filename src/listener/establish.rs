@@ -1,0 +1,114 @@
+//! From an accepted socket to HTTP: the PROXY header, then the version.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use super::client_connections::CountedConnection;
+use super::proxy_header::{self, MAX_HEADER, ProxyHeaderError};
+use super::socket::{ClientSocket, ClientStream, ReadAhead};
+use super::{Acceptor, ConnectionSettings, Drain, ListenerProtocol, OpenConnection};
+
+/// How long a trusted proxy may take for its PROXY header.
+const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection that is counted and not served yet.
+pub(super) struct Accepted {
+    /// The address of its other end, or of the client that a PROXY header names.
+    pub(super) peer: IpAddr,
+    pub(super) settings: Arc<ConnectionSettings>,
+    pub(super) protocol: Arc<ListenerProtocol>,
+    pub(super) drain: Drain,
+    /// Ends with the connection.
+    pub(super) open: OpenConnection,
+    pub(super) counted: Option<CountedConnection>,
+}
+
+impl Acceptor {
+    /// Serves a connection to its end.
+    pub(super) async fn serve(&self, socket: ClientSocket, accepted: Accepted) {
+        match socket {
+            ClientSocket::Tcp(stream) => {
+                // Without TCP_NODELAY, small answers wait for the client's delayed
+                // ACK. A socket that refuses the option is about to fail anyway.
+                let _ = stream.set_nodelay(true);
+                self.establish(stream, accepted).await;
+            }
+            ClientSocket::Unix(stream) => self.establish(stream, accepted).await,
+        }
+    }
+
+    async fn establish<S: ClientStream>(&self, mut stream: S, mut accepted: Accepted) {
+        if !accepted.protocol.proxy_header {
+            return self.serve_http1(stream, accepted).await;
+        }
+        let read = read_proxy_header(&mut stream);
+        let drained = accepted.drain.wait_for(|drain| *drain);
+        let read = tokio::select! {
+            read = tokio::time::timeout(PROXY_HEADER_TIMEOUT, read) => read,
+            _ = drained => return,
+        };
+        let (client, early) = match read {
+            Ok(Ok(read)) => read,
+            // There is no protocol in which to answer. A proxy that closes without
+            // a byte checks whether the port is open.
+            Ok(Err(HeaderFailure::Closed)) => return,
+            Ok(Err(HeaderFailure::Io)) | Err(_) => {
+                self.totals.proxy_header_refused.fetch_add(1, Relaxed);
+                return;
+            }
+            Ok(Err(HeaderFailure::Invalid(why))) => {
+                self.totals.proxy_header_refused.fetch_add(1, Relaxed);
+                tracing::debug!(peer = %accepted.peer, "{why}: the connection is closed");
+                return;
+            }
+        };
+        if let Some(client) = client {
+            accepted.peer = client;
+            match self.count_client(client, &accepted.settings) {
+                Ok(counted) => accepted.counted = counted,
+                Err(limit) => {
+                    return self
+                        .reject(stream, limit, &accepted.settings, &accepted.protocol)
+                        .await;
+                }
+            }
+        }
+        self.serve_http1(ReadAhead::new(early, stream), accepted)
+            .await;
+    }
+}
+
+/// Why there is no PROXY header.
+enum HeaderFailure {
+    /// The connection ended before its first byte.
+    Closed,
+    Io,
+    Invalid(ProxyHeaderError),
+}
+
+/// Reads a PROXY header: the client that it reports, and the bytes after it.
+async fn read_proxy_header<S: AsyncRead + Unpin>(
+    stream: &mut S,
+) -> Result<(Option<IpAddr>, Bytes), HeaderFailure> {
+    let mut bytes = BytesMut::with_capacity(MAX_HEADER);
+    loop {
+        let read = stream
+            .read_buf(&mut bytes)
+            .await
+            .map_err(|_broken| HeaderFailure::Io)?;
+        match (read, bytes.is_empty()) {
+            (0, true) => return Err(HeaderFailure::Closed),
+            (0, false) => return Err(HeaderFailure::Invalid(ProxyHeaderError::Malformed)),
+            _ => {}
+        }
+        if let Some(header) = proxy_header::parse(&bytes).map_err(HeaderFailure::Invalid)? {
+            let rest = bytes.split_off(header.length);
+            return Ok((header.client, rest.freeze()));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Why a server does not start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::admin::Token;
+use crate::listener::ListenAddress;
+use crate::supervisor::InheritedSocketError;
+use crate::upstream::SetupError;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket cannot be bound.
+    #[error("cannot listen on {address}: {error}{}", advice(error))]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A unix socket cannot be bound.
+    #[error("cannot listen on unix:{}: {error}", path.display())]
+    BindUnix {
+        /// Its path.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A socket that the supervisor passed cannot be used.
+    #[error(transparent)]
+    Inherited(#[from] InheritedSocketError),
+    /// The supervisor passed a unix socket for the admin listener.
+    #[error("{0} was passed for the admin side; allowed is a TCP socket")]
+    AdminOnUnixSocket(ListenAddress),
+    /// There is no public listener.
+    #[error("there is no listener: set server.listen, or add a [[listener]]")]
+    NoListener,
+    /// The admin listener would be open to the network.
+    #[error(
+        "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
+    )]
+    OpenAdmin(SocketAddr),
+    /// A client for the upstream cannot be made.
+    #[error(transparent)]
+    Upstream(#[from] SetupError),
+    /// The system provides no thread, no runtime or no randomness.
+    #[error("the system refuses {what}: {error}")]
+    System {
+        /// What it refuses.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl StartError {
+    /// Refuses an admin address off loopback without a token.
+    pub fn open_admin(address: SocketAddr, token: Option<&Token>) -> Option<Self> {
+        let is_open = !address.ip().to_canonical().is_loopback() && token.is_none();
+        is_open.then_some(Self::OpenAdmin(address))
+    }
+}
+
+/// A likely cause of an error of `bind`.
+fn advice(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::AddrInUse {
+        "; another program may use it, and port 0 takes a free one"
+    } else if error.kind() == io::ErrorKind::AddrNotAvailable {
+        "; this machine does not have the address"
+    } else {
+        ""
+    }
+}
