@@ -21,9 +21,7 @@ async fn healthz_and_readyz_are_200_while_it_serves() {
 #[tokio::test]
 async fn it_is_not_ready_while_it_drains() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.drain_timeout = \"10s\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.drain_timeout = \"10s\"");
     // One request under way keeps it from ending.
     upstream.always(Reply::nothing().hang());
     let mut client = gateway.client().await;

@@ -91,9 +91,7 @@ async fn a_head_may_come_byte_by_byte() {
 #[tokio::test]
 async fn a_head_that_is_too_slow_gets_408() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.header_timeout = \"60ms\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
     // One that stalls, and one that never stops to send a little more.
     let mut stalled = gateway.client().await;
     stalled.send(format!("GET {TOKEN} HTTP/1.1\r\nhos")).await;
@@ -126,9 +124,7 @@ async fn a_head_that_is_too_slow_gets_408() {
 #[tokio::test]
 async fn idle_connections_are_closed() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"250ms\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.idle_timeout = \"250ms\"");
     let mut silent = gateway.client().await;
     assert_eq!(silent.rest().await, b"", "one that has never asked");
     let mut used = gateway.client().await;
@@ -139,9 +135,10 @@ async fn idle_connections_are_closed() {
 #[tokio::test]
 async fn a_connection_that_waits_for_an_answer_is_not_idle() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "server.idle_timeout = \"250ms\"\nserver.header_timeout = \"250ms\"",
+    );
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
     let mut waiting = gateway.client().await;
@@ -162,9 +159,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     let body = format!("\"{}\"", "x".repeat(12 << 20));
     let length = body.len();
     upstream.always(Reply::json(body));
-    let gateway = Setup::before(&upstream)
-        .config("server.write_timeout = \"500ms\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.write_timeout = \"500ms\"");
     let mut client = Client::connect_narrow(gateway.public).await;
     client.send_request("GET", TOKEN, &[]).await;
     upstream.until_requests(1).await;
@@ -181,9 +176,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
 #[tokio::test]
 async fn a_connection_over_the_limit_gets_503() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.max_connections = 2")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.max_connections = 2");
     let mut one = gateway.client().await;
     let mut other = gateway.client().await;
     assert_eq!(one.get(TOKEN).await.status, 200);
@@ -211,9 +204,7 @@ async fn a_connection_over_the_limit_gets_503() {
 #[tokio::test]
 async fn idle_connections_delay_no_request() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.workers = 2")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.workers = 2");
     let mut idle = Vec::new();
     for _ in 0..300 {
         idle.push(gateway.client().await);

@@ -70,9 +70,7 @@ async fn connections_and_stored_responses_survive_a_reload() {
 #[tokio::test]
 async fn a_changed_route_does_not_use_its_old_responses() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config(&route("a", "/one", ""))
-        .start();
+    let gateway = Gateway::with(&upstream, &route("a", "/one", ""));
     for (path, asked) in [("/one", 1), ("/two", 2), ("/one", 3)] {
         done(&gateway.reload(&route("a", path, "")).await);
         let first = gateway.get("/a").await;
@@ -148,9 +146,7 @@ async fn stored_responses_are_rendered_by_the_new_configuration() {
 #[tokio::test]
 async fn a_clients_spent_limit_survives_a_reload() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("limit = { requests_per_minute = 1, burst = 2 }")
-        .start();
+    let gateway = Gateway::with(&upstream, "limit = { requests_per_minute = 1, burst = 2 }");
     let mut client = gateway.client().await;
     for expected in [200, 200, 429] {
         assert_eq!(client.get(TOKEN).await.status, expected);
@@ -353,9 +349,7 @@ async fn a_cache_of_another_size_keeps_its_responses() {
 #[tokio::test]
 async fn a_bad_configuration_is_refused_whole_with_all_reasons() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config(&route("a", "/one", ""))
-        .start();
+    let gateway = Gateway::with(&upstream, &route("a", "/one", ""));
     gateway.get("/a").await;
     let answer = gateway
         .reload("limit.burst = 0\nserver.wokers = 3\nlimit.requests_per_minute = 9")

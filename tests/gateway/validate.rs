@@ -4,7 +4,7 @@
 mod methods;
 
 use crate::support::client::request;
-use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, Setup, TOKEN, TX, Upstream};
+use crate::support::{BLOCK, BLOCK_CANONICAL, Gateway, TOKEN, TX, Upstream};
 
 const HASH: &str = "0000000000000000000320283a032748cef8227873ff4872689bf23f1cda83a5";
 
@@ -186,149 +186,97 @@ async fn spellings_of_one_request_share_a_stored_response() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     let upper = HASH.to_uppercase();
-    let by_hash = format!("/runes/v1/blocks/{HASH}/activity?limit=20&offset=0");
-    let of_tx = format!("/runes/v1/transactions/{HASH}/activity?limit=20&offset=0");
-    let eight_zeros = format!("{:0>64}", "1".repeat(56));
-    let pages = |query: &str| format!("/runes/v1/blocks/840000/activity{query}");
-    let rows: Vec<(String, Vec<String>)> = vec![
-        (
-            BLOCK_CANONICAL.to_owned(),
-            vec![
-                pages(""),
-                pages("?"),
-                pages("?&&"),
-                pages("?limit=20"),
-                pages("?offset=0"),
-                pages("?offset=0&limit=20"),
-                pages("?%6Cimit=20"),
-                pages("?limit=%32%30"),
-                pages("?x=y"),
-                pages("?x=y&x=z&limit=20&utm_source=a"),
-                pages("?LIMIT=7"),
-                pages("?limit%5B%5D=7"),
-                "/runes/v1/blocks/0840000/activity".to_owned(),
-                "/runes/v1/blocks/0000840000/activity".to_owned(),
-                "/runes/v1/blocks/%38%34%30%30%30%30/activity".to_owned(),
-            ],
-        ),
-        (
-            "/runes/v1/blocks/0/activity?limit=20&offset=0".to_owned(),
-            vec![
-                "/runes/v1/blocks/0/activity".to_owned(),
-                "/runes/v1/blocks/0000000000/activity".to_owned(),
-            ],
-        ),
-        (
-            "/runes/v1/blocks/4294967295/activity?limit=60&offset=9007199254740991".to_owned(),
-            vec![
-                "/runes/v1/blocks/4294967295/activity?offset=9007199254740991&limit=60".to_owned(),
-            ],
-        ),
-        (
-            "/runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=mint".to_owned(),
-            vec![
-                pages("?operation_type=mint&offset=7&limit=1"),
-                pages("?limit=1&offset=7&operation_type=%6Dint"),
-            ],
-        ),
-        (
-            by_hash,
-            vec![
-                format!("/runes/v1/blocks/{HASH}/activity"),
-                format!("/runes/v1/blocks/{upper}/activity"),
-            ],
-        ),
-        (
-            // 64 digits are a hash, not a height.
-            format!("/runes/v1/blocks/{eight_zeros}/activity?limit=20&offset=0"),
-            vec![format!("/runes/v1/blocks/{eight_zeros}/activity")],
-        ),
-        (
-            of_tx,
-            vec![
-                format!("/runes/v1/transactions/{HASH}/activity"),
-                format!("/runes/v1/transactions/{upper}/activity"),
-                // Declared on blocks alone, so it is an unknown one here.
-                format!("/runes/v1/transactions/{upper}/activity?operation_type=mint"),
-            ],
-        ),
-        (
-            TOKEN.to_owned(),
-            vec![
-                TOKEN.to_owned(),
-                "/ordinals/v1/brc-20/tokens/ORDI".to_owned(),
-                "/ordinals/v1/brc-20/tokens/oRdI?limit=5".to_owned(),
-                "/ordinals/v1/brc-20/tokens/%6F%72%44%49".to_owned(),
-            ],
-        ),
-        (
-            "/ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d".to_owned(),
-            vec![
-                "/ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d".to_owned(),
-                "/ordinals/v1/brc-20/tokens/A%2fB%3fC%23D".to_owned(),
-            ],
-        ),
-        (
-            // Beyond ASCII the database's locale folds, and only it knows how.
-            "/ordinals/v1/brc-20/tokens/%C3%84%F0%9F%8D%95".to_owned(),
-            vec!["/ordinals/v1/brc-20/tokens/%c3%84%f0%9f%8d%95".to_owned()],
-        ),
-        (
-            "/ordinals/v1/brc-20/tokens/%C3%A4".to_owned(),
-            vec!["/ordinals/v1/brc-20/tokens/%C3%A4".to_owned()],
-        ),
-        (
-            // Decoded once: what this decodes to is a ticker, not an escape.
-            "/ordinals/v1/brc-20/tokens/%252f".to_owned(),
-            vec!["/ordinals/v1/brc-20/tokens/%252F".to_owned()],
-        ),
-        (
-            "/ordinals/v1/brc-20/tokens/a%2Bb%20c".to_owned(),
-            vec![
-                "/ordinals/v1/brc-20/tokens/a+b%20c".to_owned(),
-                "/ordinals/v1/brc-20/tokens/a%2bb%20c".to_owned(),
-            ],
-        ),
-        (
-            // A semicolon is one of the ticker's characters, and goes up encoded:
-            // the reference cuts a path at a plain one.
-            "/ordinals/v1/brc-20/tokens/a%3Bb".to_owned(),
-            vec![
-                "/ordinals/v1/brc-20/tokens/a;b".to_owned(),
-                "/ordinals/v1/brc-20/tokens/A;B".to_owned(),
-                "/ordinals/v1/brc-20/tokens/a%3bb".to_owned(),
-                "/ordinals/v1/brc-20/tokens/a%3Bb".to_owned(),
-            ],
-        ),
-        (
-            "/ordinals/v1/brc-20/tokens/%3B".to_owned(),
-            vec!["/ordinals/v1/brc-20/tokens/;".to_owned()],
-        ),
-        (
-            format!("/ordinals/v1/brc-20/tokens/{}", "%F0%9F%8D%95".repeat(50)),
-            vec![format!(
-                "/ordinals/v1/brc-20/tokens/{}",
-                "%f0%9f%8d%95".repeat(50)
-            )],
-        ),
-        (
-            format!("/ordinals/v1/brc-20/tokens/{}", "%C3%A9".repeat(100)),
-            vec![format!(
-                "/ordinals/v1/brc-20/tokens/{}",
-                "%c3%a9".repeat(100)
-            )],
-        ),
-    ];
-    let mut expected = Vec::new();
-    for (canonical, spellings) in rows {
-        expected.push(canonical.clone());
-        for spelling in spellings {
-            let answer = get(&gateway, &spelling).await;
-            assert_eq!(answer.status, 200, "{spelling}: {}", answer.text());
-            assert_eq!(answer.json()["asked"], *canonical, "{spelling}");
-            assert_eq!(upstream.targets(), expected, "{spelling}");
-        }
+    let zeros = format!("{:0>64}", "1".repeat(56));
+    let (pizzas, accents) = ("%F0%9F%8D%95".repeat(50), "%C3%A9".repeat(100));
+    let (lower_pizzas, lower_accents) = (pizzas.to_lowercase(), accents.to_lowercase());
+    // Canonical requests, each with its spellings.
+    let table = format!(
+        r#"
+{BLOCK_CANONICAL}
+  /runes/v1/blocks/840000/activity
+  /runes/v1/blocks/840000/activity?
+  /runes/v1/blocks/840000/activity?&&
+  /runes/v1/blocks/840000/activity?limit=20
+  /runes/v1/blocks/840000/activity?offset=0
+  /runes/v1/blocks/840000/activity?offset=0&limit=20
+  /runes/v1/blocks/840000/activity?%6Cimit=20
+  /runes/v1/blocks/840000/activity?limit=%32%30
+  /runes/v1/blocks/840000/activity?x=y
+  /runes/v1/blocks/840000/activity?x=y&x=z&limit=20&utm_source=a
+  /runes/v1/blocks/840000/activity?LIMIT=7
+  /runes/v1/blocks/840000/activity?limit%5B%5D=7
+  /runes/v1/blocks/0840000/activity
+  /runes/v1/blocks/0000840000/activity
+  /runes/v1/blocks/%38%34%30%30%30%30/activity
+/runes/v1/blocks/0/activity?limit=20&offset=0
+  /runes/v1/blocks/0/activity
+  /runes/v1/blocks/0000000000/activity
+/runes/v1/blocks/4294967295/activity?limit=60&offset=9007199254740991
+  /runes/v1/blocks/4294967295/activity?offset=9007199254740991&limit=60
+/runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=mint
+  /runes/v1/blocks/840000/activity?operation_type=mint&offset=7&limit=1
+  /runes/v1/blocks/840000/activity?limit=1&offset=7&operation_type=%6Dint
+/runes/v1/blocks/{HASH}/activity?limit=20&offset=0
+  /runes/v1/blocks/{HASH}/activity
+  /runes/v1/blocks/{upper}/activity
+# 64 digits are a hash, not a height.
+/runes/v1/blocks/{zeros}/activity?limit=20&offset=0
+  /runes/v1/blocks/{zeros}/activity
+/runes/v1/transactions/{HASH}/activity?limit=20&offset=0
+  /runes/v1/transactions/{HASH}/activity
+  /runes/v1/transactions/{upper}/activity
+# Declared on blocks alone, so it is an unknown one here.
+  /runes/v1/transactions/{upper}/activity?operation_type=mint
+{TOKEN}
+  {TOKEN}
+  /ordinals/v1/brc-20/tokens/ORDI
+  /ordinals/v1/brc-20/tokens/oRdI?limit=5
+  /ordinals/v1/brc-20/tokens/%6F%72%44%49
+/ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d
+  /ordinals/v1/brc-20/tokens/a%2Fb%3Fc%23d
+  /ordinals/v1/brc-20/tokens/A%2fB%3fC%23D
+# Beyond ASCII the database's locale folds, and only it knows how.
+/ordinals/v1/brc-20/tokens/%C3%84%F0%9F%8D%95
+  /ordinals/v1/brc-20/tokens/%c3%84%f0%9f%8d%95
+/ordinals/v1/brc-20/tokens/%C3%A4
+  /ordinals/v1/brc-20/tokens/%C3%A4
+# Decoded once: what this decodes to is a ticker, not an escape.
+/ordinals/v1/brc-20/tokens/%252f
+  /ordinals/v1/brc-20/tokens/%252F
+/ordinals/v1/brc-20/tokens/a%2Bb%20c
+  /ordinals/v1/brc-20/tokens/a+b%20c
+  /ordinals/v1/brc-20/tokens/a%2bb%20c
+# A semicolon is one of the ticker's characters, and goes up encoded:
+# the reference cuts a path at a plain one.
+/ordinals/v1/brc-20/tokens/a%3Bb
+  /ordinals/v1/brc-20/tokens/a;b
+  /ordinals/v1/brc-20/tokens/A;B
+  /ordinals/v1/brc-20/tokens/a%3bb
+  /ordinals/v1/brc-20/tokens/a%3Bb
+/ordinals/v1/brc-20/tokens/%3B
+  /ordinals/v1/brc-20/tokens/;
+/ordinals/v1/brc-20/tokens/{pizzas}
+  /ordinals/v1/brc-20/tokens/{lower_pizzas}
+/ordinals/v1/brc-20/tokens/{accents}
+  /ordinals/v1/brc-20/tokens/{lower_accents}
+"#
+    );
+    let mut expected: Vec<String> = Vec::new();
+    for line in table.lines().filter(|line| line.contains("/v1/")) {
+        let Some(spelling) = line.strip_prefix("  ") else {
+            expected.push(line.to_owned());
+            continue;
+        };
+        let answer = get(&gateway, spelling).await;
+        assert_eq!(answer.status, 200, "{spelling}: {}", answer.text());
+        assert_eq!(
+            answer.json()["asked"],
+            *expected[expected.len() - 1],
+            "{spelling}"
+        );
+        assert_eq!(upstream.targets(), expected, "{spelling}");
     }
+    assert_eq!(expected.len(), 17);
 }
 
 #[tokio::test]
@@ -345,7 +293,7 @@ async fn a_semicolon_in_a_string_is_encoded_and_in_a_tail_stays_as_it_is() {
         path = "/files/{rest:*}"
         cache = { mode = "override", times = { 200 = "10s" } }
     "#;
-    let gateway = Setup::before(&upstream).config(routes).start();
+    let gateway = Gateway::with(&upstream, routes);
     let mut expected = Vec::new();
     for (canonical, spellings) in [
         ("/names/a%3BB", &["/names/a;B", "/names/a%3bB"][..]),
@@ -381,7 +329,7 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
             8 => String::new(),
             _ => format!("chain.hash_zeros = {zeros}"),
         };
-        let gateway = Setup::before(&upstream).config(&config).start();
+        let gateway = Gateway::with(&upstream, &config);
         let enough = get(&gateway, &block(&with_zeros(zeros))).await;
         assert_eq!(enough.status, 200, "{zeros}: {}", enough.text());
         if zeros > 0 {
@@ -410,9 +358,9 @@ async fn how_many_zeros_a_hash_begins_with_is_configured() {
 #[tokio::test]
 async fn a_route_may_refuse_unknown_parameters() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config(
-            r#"
+    let gateway = Gateway::with(
+        &upstream,
+        r#"
             [[route]]
             name = "strict"
             path = "/a/{x}"
@@ -423,8 +371,7 @@ async fn a_route_may_refuse_unknown_parameters() {
             query.n = { type = "integer", min = 2, max = 7 }
             cache = { mode = "override", times = { 2xx = "5s" } }
             "#,
-        )
-        .start();
+    );
     assert_eq!(get(&gateway, "/a/abc").await.json()["asked"], "/b/abc/c");
     assert_eq!(
         get(&gateway, "/a/abc?n=3").await.json()["asked"],

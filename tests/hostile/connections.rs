@@ -12,9 +12,10 @@ const HONEST: [u8; 4] = [127, 0, 0, 2];
 async fn one_client_holds_no_more_than_its_connections() {
     const MOST: usize = 3;
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("limit.connections = 3\nserver.max_connections = 6")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "limit.connections = 3\nserver.max_connections = 6",
+    );
     let mut held = Vec::new();
     let mut refused = 0;
     for _ in 0..20 {
@@ -60,9 +61,10 @@ async fn one_client_holds_no_more_than_its_connections() {
 #[tokio::test]
 async fn a_trusted_proxy_has_as_many_as_it_wants_and_a_reload_changes_the_limit() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("limit.connections = 2\nclients.trusted_proxies = [\"127.0.0.66\"]")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "limit.connections = 2\nclients.trusted_proxies = [\"127.0.0.66\"]",
+    );
     let mut held = Vec::new();
     for _ in 0..10 {
         let mut client = Client::connect_from(HOSTILE, gateway.public).await;
@@ -186,9 +188,10 @@ async fn a_target_in_absolute_form_is_like_one_in_origin_form() {
 async fn the_authority_of_the_target_replaces_host() {
     let upstream = Upstream::start();
     upstream.always(Reply::with(200, "cache-control: max-age=60\r\n", "x"));
-    let gateway = Setup::before(&upstream)
-        .config("[[route]]\nname = \"plain\"\npath = \"/{rest:*}\"\nheaders = \"all\"\ncache = { mode = \"respect\" }")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "[[route]]\nname = \"plain\"\npath = \"/{rest:*}\"\nheaders = \"all\"\ncache = { mode = \"respect\" }",
+    );
     assert_eq!(gateway.get("http://a.example/x").await.status, 200);
     let seen = upstream.seen().pop().unwrap();
     assert_eq!(seen.target(), "/x");
@@ -200,9 +203,10 @@ async fn the_authority_of_the_target_replaces_host() {
 async fn a_tls_hello_on_a_plain_port_is_answered_at_once() {
     let upstream = Upstream::start();
     // Nothing here ends by time.
-    let gateway = Setup::before(&upstream)
-        .config("server.header_timeout = \"1h\"\nserver.idle_timeout = \"1h\"")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "server.header_timeout = \"1h\"\nserver.idle_timeout = \"1h\"",
+    );
     // Without an LF among them, since that would end a line.
     let mut hello = vec![
         0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03,
@@ -352,9 +356,7 @@ async fn one_address_does_not_displace_anothers_admin_connection() {
 #[tokio::test]
 async fn the_admin_listener_answers_only_to_its_own_names() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("admin.hosts = [\"ordgate.internal\"]")
-        .start();
+    let gateway = Gateway::with(&upstream, "admin.hosts = [\"ordgate.internal\"]");
     let port = gateway.admin.port();
     let rows = [
         ("127.0.0.1", 200),

@@ -254,9 +254,7 @@ async fn codings_that_would_hide_a_key_are_not_requested() {
     }
 
     // Without a key nothing is searched for.
-    let gateway = Setup::before(&upstream)
-        .config(&all_with_stale("1h"))
-        .start();
+    let gateway = Gateway::with(&upstream, &all_with_stale("1h"));
     let answer = gateway.request("GET", "/y", &fields).await;
     assert_eq!((answer.status, answer.text()), (200, "zipped"));
     let seen = upstream.seen();

@@ -4,7 +4,7 @@
 mod cookies;
 
 use crate::ALL;
-use crate::support::{Answer, Reply, Setup, Upstream};
+use crate::support::{Answer, Gateway, Reply, Setup, Upstream};
 
 const FRESH: &str = "cache-control: max-age=60\r\n";
 
@@ -107,7 +107,7 @@ async fn forwarding_fields_are_ordgates_own() {
     for mode in ["respect", "off"] {
         let upstream = Upstream::start();
         let route = ALL.replace("respect", mode);
-        let gateway = Setup::before(&upstream).config(&route).start();
+        let gateway = Gateway::with(&upstream, &route);
         for method in ["GET", "POST"] {
             gateway.request(method, "/v", &forged).await;
             assert_eq!(forwarding(&upstream), alone, "{mode} {method}");

@@ -277,6 +277,11 @@ impl Gateway {
         Setup::before(upstream).start()
     }
 
+    /// The same with this configuration.
+    pub(crate) fn with(upstream: &Upstream, config: &str) -> Self {
+        Setup::before(upstream).config(config).start()
+    }
+
     /// A new connection to the public side.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.public).await

@@ -226,3 +226,19 @@ impl<S: AsyncRead + AsyncWrite + AsFd + Unpin> Wire<S> {
         Ok(self.held.drain(..length).collect())
     }
 }
+
+/// The rows of a table: names, expectations and bytes between bars, one row a line.
+/// `\r`, `\n` and `\0` stand for these bytes.
+pub(crate) fn rows<const COLUMNS: usize>(
+    table: &str,
+) -> impl Iterator<Item = [String; COLUMNS]> + '_ {
+    let lines = table.lines().filter(|line| !line.trim().is_empty());
+    lines.map(|line| {
+        let mut parts = line.splitn(COLUMNS, '|').map(str::trim);
+        std::array::from_fn(|_| {
+            let part = parts.next().unwrap_or_else(|| panic!("{line}"));
+            let part = part.replace(r"\r", "\r").replace(r"\n", "\n");
+            part.replace(r"\0", "\0")
+        })
+    })
+}

@@ -4,7 +4,7 @@ use super::HALF;
 use super::half_closed::is_whole;
 use crate::respect;
 use crate::support::client::request;
-use crate::support::{Gate, Reply, Setup, TOKEN, Upstream, until};
+use crate::support::{Gate, Gateway, Reply, Setup, TOKEN, Upstream, until};
 
 /// A regression: a drain broke off an answer of which the rest took longer than
 /// a connection's last call.
@@ -36,9 +36,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
 #[tokio::test]
 async fn draining_answers_requests_under_way() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.drain_timeout = \"10s\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.drain_timeout = \"10s\"");
     let mut begun = gateway.client().await;
     let whole = request("GET", TOKEN, &[]);
     let (first, last) = whole.split_at(20);
@@ -65,9 +63,7 @@ async fn draining_answers_requests_under_way() {
 async fn draining_answers_connections_in_the_accept_queue() {
     let upstream = Upstream::start();
     for round in 0..40 {
-        let gateway = Setup::before(&upstream)
-            .config("server.drain_timeout = \"60s\"")
-            .start();
+        let gateway = Gateway::with(&upstream, "server.drain_timeout = \"60s\"");
         let mut clients = Vec::new();
         for _ in 0..3 {
             let mut client = gateway.client().await;
@@ -85,9 +81,7 @@ async fn draining_answers_connections_in_the_accept_queue() {
 #[tokio::test]
 async fn draining_closes_idle_connections() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.drain_timeout = \"10s\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.drain_timeout = \"10s\"");
     let mut kept = gateway.client().await;
     assert_eq!(kept.get(TOKEN).await.status, 200);
     let mut silent = gateway.client().await;

@@ -22,9 +22,7 @@ async fn a_half_closed_client_still_gets_its_answer() {
 #[tokio::test]
 async fn a_half_closed_connection_ends_once_it_is_answered() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .config("server.half_closed_timeout = \"1d\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.half_closed_timeout = \"1d\"");
     for _miss_then_hit in 0..2 {
         let gate = Gate::new();
         upstream.always(Reply::json("{}").behind(&gate));
@@ -44,9 +42,7 @@ async fn a_half_closed_client_may_read_slowly() {
     let upstream = Upstream::start();
     let body = format!("{{\"long\":\"{}\"}}", "x".repeat(8 << 20));
     upstream.always(Reply::json(&body));
-    let gateway = Setup::before(&upstream)
-        .config("server.half_closed_timeout = \"1d\"")
-        .start();
+    let gateway = Gateway::with(&upstream, "server.half_closed_timeout = \"1d\"");
     for _miss_then_hit in 0..2 {
         let mut client = Client::connect_narrow(gateway.public).await;
         client.send_request("GET", TOKEN, &[]).await;

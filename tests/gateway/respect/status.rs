@@ -1,7 +1,7 @@
 //! `cache-status` (RFC 9211).
 
 use super::{ALL, did, manual, ok};
-use crate::support::{Setup, Upstream};
+use crate::support::{Gateway, Upstream};
 
 #[tokio::test]
 async fn fwd_has_the_true_reason() {
@@ -33,7 +33,7 @@ async fn a_route_that_stores_nothing_says_bypass() {
     let upstream = Upstream::start();
     upstream.always(ok(&["cache-control: max-age=10"], "body"));
     let route = ALL.replace("\"respect\"", "\"off\"");
-    let gateway = Setup::before(&upstream).config(&route).start();
+    let gateway = Gateway::with(&upstream, &route);
     for _ in 0..2 {
         let answer = gateway.get("/v").await;
         assert_eq!(did(&answer), "fwd=bypass; fwd-status=200");

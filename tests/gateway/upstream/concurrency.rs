@@ -57,7 +57,7 @@ fn bounds(least: u64) -> String {
 #[tokio::test]
 async fn the_limit_falls_if_requests_only_queue_and_rises_again() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).config(&bounds(2)).start();
+    let gateway = Gateway::with(&upstream, &bounds(2));
     assert_eq!(limit(&gateway), MOST, "it begins at most");
     one_at_a_time(&upstream);
     load(&gateway, "the limit goes down", || {
@@ -111,7 +111,7 @@ async fn an_overloaded_upstream_lowers_the_limit() {
 #[tokio::test]
 async fn a_fixed_limit_does_not_change() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).config(&bounds(MOST)).start();
+    let gateway = Gateway::with(&upstream, &bounds(MOST));
     one_at_a_time(&upstream);
     let began = Instant::now();
     load(&gateway, "a load", || {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 
 use super::{metric, until_idle};
 use crate::support::respect;
-use crate::support::{Gate, Gateway, Reply, Setup, Turnstile, Upstream, token, within};
+use crate::support::{Gate, Gateway, Reply, Turnstile, Upstream, token, within};
 
 /// What the upstream takes.
 const CAP: usize = 4;
@@ -89,7 +89,7 @@ async fn converges(gateway: &Gateway, well: usize, all: &[u16]) {
 #[tokio::test]
 async fn connections_beyond_a_cap_are_closed() {
     let upstream = closes_beyond_cap();
-    let gateway = Setup::before(&upstream).config(CONFIG).start();
+    let gateway = Gateway::with(&upstream, CONFIG);
     let (well, all) = load(&gateway, token).await;
     converges(&gateway, well, &all).await;
     // The log has the reason.
@@ -104,7 +104,7 @@ async fn connections_beyond_a_cap_are_closed() {
 #[tokio::test]
 async fn requests_beyond_a_cap_are_answered_with_503() {
     let upstream = answers_503_beyond_cap();
-    let gateway = Setup::before(&upstream).config(CONFIG).start();
+    let gateway = Gateway::with(&upstream, CONFIG);
     let (well, all) = load(&gateway, token).await;
     converges(&gateway, well, &all).await;
 }
@@ -121,7 +121,7 @@ async fn relayed_requests_beyond_a_cap_are_sent_again() {
 async fn an_upstream_that_closes_all_connections_opens_the_breaker() {
     let upstream = Upstream::start();
     upstream.take_connections(0);
-    let gateway = Setup::before(&upstream).config(CONFIG).start();
+    let gateway = Gateway::with(&upstream, CONFIG);
     let (well, all) = load(&gateway, token).await;
     assert_eq!(well, 0, "{all:?}");
     let status = gateway.status();
@@ -139,7 +139,7 @@ async fn a_closed_idle_connection_does_not_count_as_a_cap() {
     let (upstream, gate) = (Upstream::start(), Gate::new());
     upstream.once(&token(1), Reply::json("{}").behind(&gate));
     upstream.once(&token(3), Reply::nothing().close());
-    let gateway = Setup::before(&upstream).config(CONFIG).start();
+    let gateway = Gateway::with(&upstream, CONFIG);
     let mut slow = gateway.client().await;
     slow.send_request("GET", &token(1), &[]).await;
     upstream.until_requests(1).await;

@@ -17,251 +17,95 @@ pub(super) const IMPATIENT: &str = r#"
 #[tokio::test]
 async fn every_failure_has_its_status() {
     let upstream = Upstream::start();
-    // Status, `proxy-status`' error, its `received-status`, how often it is
-    // asked: once more where the connection ended, or the upstream may be well
-    // again by then.
     let telling = r#"{"telling":"connect ECONNREFUSED 10.9.8.7:5432"}"#;
-    let rows: Vec<(&str, Reply, &str, Option<u16>, usize)> = vec![
-        (
-            "500",
-            Reply::status(500, telling),
-            "http_protocol_error",
-            Some(500),
-            1,
-        ),
-        (
-            "503",
-            Reply::status(503, telling),
-            "http_protocol_error",
-            Some(503),
-            2,
-        ),
-        (
-            "401",
-            Reply::status(401, telling),
-            "http_protocol_error",
-            Some(401),
-            1,
-        ),
-        (
-            "403",
-            Reply::status(403, telling),
-            "http_protocol_error",
-            Some(403),
-            1,
-        ),
-        (
-            "410",
-            Reply::status(410, telling),
-            "http_protocol_error",
-            Some(410),
-            1,
-        ),
-        (
-            "redirect",
-            Reply::with(302, "location: http://telling.example/\r\n", telling),
-            "http_protocol_error",
-            Some(302),
-            1,
-        ),
-        (
-            "redirect to itself",
-            Reply::with(301, "location: /telling\r\n", ""),
-            "http_protocol_error",
-            Some(301),
-            1,
-        ),
-        (
-            "304 that nobody asked for",
-            Reply::raw("HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\n\r\n"),
-            "http_protocol_error",
-            Some(304),
-            1,
-        ),
-        (
-            "204",
-            Reply::raw("HTTP/1.1 204 No Content\r\n\r\n"),
-            "http_protocol_error",
-            Some(204),
-            1,
-        ),
-        (
-            "206",
-            Reply::with(206, JSON, telling),
-            "http_protocol_error",
-            Some(206),
-            1,
-        ),
-        (
-            "HTML",
-            Reply::with(200, "content-type: text/html\r\n", "<html>telling</html>"),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "HTML with 404",
-            Reply::with(404, "content-type: text/html\r\n", "<html>telling</html>"),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "HTML that is called JSON",
-            Reply::with(200, JSON, "<html>telling</html>"),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "JSON that is called text",
-            Reply::with(200, "content-type: text/plain\r\n", telling),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "no body",
-            Reply::with(200, JSON, ""),
-            "http_protocol_error",
-            None,
-            1,
-        ),
+    let own = |status| Reply::status(status, telling);
+    let page = "<html>telling</html>";
+    let html = |status| Reply::with(status, "content-type: text/html\r\n", page);
+    let raw = |head: &str| Reply::raw(format!("HTTP/1.1 {head}"));
+    let to = |status, location| Reply::with(status, &format!("location: {location}\r\n"), telling);
+    let text = Reply::with(200, "content-type: text/plain\r\n", telling);
+    let gzip = format!("{JSON}content-encoding: gzip\r\n");
+    let gzip = Reply::with(200, &gzip, b"\x1f\x8b\x08\0\0\0\0\0");
+    let frames = b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80\0\r\n\r\n";
+    let lengths = raw("200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}");
+    let truncated = raw("200 OK\r\ncontent-length: 100\r\n\r\n{\"telling\":1}");
+    let chunk = raw("200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n");
+    let no_chunk = raw("200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}");
+    let endless = raw("200 OK\r\ncontent-length: 9000000000000000000\r\n\r\n{}");
+    let large = format!("\"{}\"", "x".repeat(2000));
+    let latin = b"{\"telling\":\"\xe9\"}";
+    // With the status that `proxy-status` reports, and the number of attempts: two if
+    // the connection ended, or the upstream may recover in between.
+    let statuses = [
+        (500, 1, own(500)),
+        (503, 2, own(503)),
+        (401, 1, own(401)),
+        (403, 1, own(403)),
+        (410, 1, own(410)),
+        (302, 1, to(302, "http://telling.example/")),
+        (301, 1, to(301, "/telling")),
+        (304, 1, raw("304 Not Modified\r\netag: \"x\"\r\n\r\n")),
+        (204, 1, raw("204 No Content\r\n\r\n")),
+        (206, 1, Reply::with(206, JSON, telling)),
+    ];
+    let protocol = [
+        ("HTML", html(200)),
+        ("HTML with 404", html(404)),
+        ("HTML that is called JSON", Reply::with(200, JSON, page)),
+        ("JSON that is called text", text),
+        ("no body", Reply::with(200, JSON, "")),
         (
             "half of a JSON value",
             Reply::with(200, JSON, &telling[..20]),
-            "http_protocol_error",
-            None,
-            1,
         ),
-        (
-            "JSON that is not UTF-8",
-            Reply::with(200, JSON, b"{\"telling\":\"\xe9\"}"),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "gzip though nobody asked",
-            Reply::with(
-                200,
-                &format!("{JSON}content-encoding: gzip\r\n"),
-                b"\x1f\x8b\x08\0\0\0\0\0",
-            ),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "garbage",
-            Reply::raw("telling garbage\r\n\r\n").close(),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "HTTP/2 frames",
-            Reply::raw(b"\0\0\x12\x04\0\0\0\0\0\0\x03\0\0\0\x80\0\r\n\r\n").close(),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "a status that is none",
-            Reply::raw("HTTP/1.1 20 OK\r\n\r\n").close(),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "lengths that differ",
-            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}")
-                .close(),
-            "http_protocol_error",
-            None,
-            1,
-        ),
-        (
-            "a chunk that is none",
-            Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}").close(),
-            "http_response_incomplete",
-            None,
-            2,
-        ),
-        (
-            "truncated",
-            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"telling\":1}").close(),
-            "http_response_incomplete",
-            None,
-            2,
-        ),
-        (
-            "truncated in chunks",
-            Reply::raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").close(),
-            "http_response_incomplete",
-            None,
-            2,
-        ),
-        (
-            "reset in mid-body",
-            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{").reset(),
-            "http_response_incomplete",
-            None,
-            2,
-        ),
-        (
-            "more than is accepted, and it says so",
-            Reply::with(200, JSON, format!("\"{}\"", "x".repeat(2000))),
-            "http_response_body_size",
-            None,
-            1,
-        ),
-        (
-            "more than is accepted, without a word",
-            Reply::chunked(format!("\"{}\"", "x".repeat(2000)), 100),
-            "http_response_body_size",
-            None,
-            1,
-        ),
-        (
-            "it says that there is more than a machine has",
-            Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 9000000000000000000\r\n\r\n{}").hang(),
-            "http_response_body_size",
-            None,
-            1,
-        ),
-        (
-            "closed without an answer",
-            Reply::nothing().close(),
-            "connection_terminated",
-            None,
-            2,
-        ),
-        (
-            "reset without an answer",
-            Reply::nothing().reset(),
-            "connection_terminated",
-            None,
-            2,
-        ),
+        ("JSON that is not UTF-8", Reply::with(200, JSON, latin)),
+        ("unrequested gzip", gzip),
+        ("garbage", Reply::raw("telling garbage\r\n\r\n").close()),
+        ("HTTP/2 frames", Reply::raw(frames).close()),
+        ("an invalid status", raw("20 OK\r\n\r\n").close()),
+        ("lengths that differ", lengths.close()),
     ];
-    let gateway = Setup::before(&upstream)
-        .config("upstream.max_body_bytes = \"1KiB\"\nupstream.retry.share = 100")
-        .start();
-    for (number, (name, reply, error, received, asked)) in rows.into_iter().enumerate() {
+    let incomplete = [
+        ("an invalid chunk", no_chunk.close()),
+        ("truncated", truncated.clone().close()),
+        ("truncated in chunks", chunk.close()),
+        ("reset in mid-body", truncated.reset()),
+    ];
+    let too_large = [
+        ("a large content-length", Reply::with(200, JSON, &large)),
+        ("a large body in chunks", Reply::chunked(&large, 100)),
+        ("a content-length beyond all memory", endless.hang()),
+    ];
+    let terminated = [
+        ("closed without an answer", Reply::nothing().close()),
+        ("reset without an answer", Reply::nothing().reset()),
+    ];
+    let rows = statuses.map(|(status, attempts, reply)| {
+        let error = format!("http_protocol_error; received-status={status}");
+        (format!("{status}"), reply, error, attempts)
+    });
+    let row = |error: &'static str, attempts| {
+        move |(name, reply): (&str, Reply)| (name.to_owned(), reply, error.to_owned(), attempts)
+    };
+    let rows = rows
+        .into_iter()
+        .chain(protocol.map(row("http_protocol_error", 1)));
+    let rows = rows.chain(incomplete.map(row("http_response_incomplete", 2)));
+    let rows = rows.chain(too_large.map(row("http_response_body_size", 1)));
+    let rows = rows.chain(terminated.map(row("connection_terminated", 2)));
+    let gateway = Gateway::with(
+        &upstream,
+        "upstream.max_body_bytes = \"1KiB\"\nupstream.retry.share = 100",
+    );
+    for (number, (name, reply, error, attempts)) in rows.enumerate() {
         let target = token(number);
         upstream.always(reply);
         let before = upstream.count();
         let answer = gateway.get(&target).await;
         assert_eq!(answer.status, 502, "{name}");
         answer.problem();
-        let received = received.map_or(String::new(), |code| format!("; received-status={code}"));
         let status = answer.must("proxy-status");
-        assert_eq!(
-            status,
-            format!("ordgate; error={error}{received}"),
-            "{name}"
-        );
+        assert_eq!(status, format!("ordgate; error={error}"), "{name}");
         assert!(
             answer
                 .must("cache-status")
@@ -277,7 +121,7 @@ async fn every_failure_has_its_status() {
         ] {
             assert!(!all.contains(secret), "{name}: {secret} in {all}");
         }
-        assert_eq!(upstream.count() - before, asked, "{name}");
+        assert_eq!(upstream.count() - before, attempts, "{name}");
         assert_eq!(answer.field("retry-after"), None, "{name}");
         // Nothing of it was stored.
         upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
@@ -337,7 +181,7 @@ async fn an_upstream_without_an_address_gets_502() {
 #[tokio::test]
 async fn an_upstream_that_is_too_slow_gets_504() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream).config(IMPATIENT).start();
+    let gateway = Gateway::with(&upstream, IMPATIENT);
     let every = Duration::from_millis(5);
     let head = "HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n";
     let rows = [

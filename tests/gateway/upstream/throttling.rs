@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use crate::support::{BLOCK, BLOCK_CANONICAL, Client, Reply, Setup, TOKEN, Upstream, token};
+use super::keyed;
+use crate::support::{
+    BLOCK, BLOCK_CANONICAL, Client, Gateway, Reply, Setup, TOKEN, Upstream, token,
+};
 
 #[tokio::test]
 async fn a_throttled_key_is_in_cooldown_until_the_date_in_retry_after() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .keys("one")
-        .manual()
-        .config("upstream.queue_timeout = \"20ms\"")
-        .start();
+    let gateway = keyed(&upstream, "one");
     let date = gateway.wall() + Duration::from_secs(90);
     let fields = format!("retry-after: {}\r\n", httpdate::fmt_http_date(date));
     upstream.once(TOKEN, Reply::with(429, &fields, "{}"));
@@ -30,11 +29,7 @@ async fn a_throttled_key_is_in_cooldown_until_the_date_in_retry_after() {
 #[tokio::test]
 async fn a_throttled_key_is_in_cooldown() {
     let upstream = Upstream::start();
-    let gateway = Setup::before(&upstream)
-        .keys("one")
-        .manual()
-        .config("upstream.queue_timeout = \"20ms\"")
-        .start();
+    let gateway = keyed(&upstream, "one");
     assert_eq!(gateway.get(TOKEN).await.status, 200);
     upstream.once(
         BLOCK_CANONICAL,
@@ -185,9 +180,10 @@ async fn retries_use_the_budget() {
 async fn max_in_flight_is_never_exceeded() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
-    let gateway = Setup::before(&upstream)
-        .config("upstream.max_in_flight = 2\nupstream.queue_timeout = \"50ms\"\nserver.workers = 2")
-        .start();
+    let gateway = Gateway::with(
+        &upstream,
+        "upstream.max_in_flight = 2\nupstream.queue_timeout = \"50ms\"\nserver.workers = 2",
+    );
     let mut pending = Vec::new();
     for number in 0..2 {
         let mut client = gateway.client().await;

@@ -2,7 +2,7 @@
 
 use super::{FRESH, is_hit, plain};
 use crate::ALL;
-use crate::support::{Gateway, Reply, Setup, Upstream};
+use crate::support::{Gateway, Reply, Upstream};
 
 async fn cookies(gateway: &Gateway, target: &str) -> [Option<String>; 2] {
     let mut seen = Vec::new();
@@ -58,7 +58,7 @@ async fn a_cookie_is_not_stored_by_heuristic_freshness() {
         let never = ALL.replace("\"respect\"", "\"respect\", store_set_cookie = \"never\"");
         let upstream = Upstream::start();
         baking(&upstream, fields);
-        let gateway = Setup::before(&upstream).config(&never).start();
+        let gateway = Gateway::with(&upstream, &never);
         let [_, second] = cookies(&gateway, "/v").await;
         assert_eq!(second.as_deref(), Some("session=1"), "{fields}");
     }
