@@ -72,7 +72,7 @@ impl governor::clock::Reference for Moment {
     }
 
     fn saturating_sub(&self, duration: Nanos) -> Self {
-        // The trait asks for the moment itself where the result would underflow.
+        // The trait requires the moment itself where the result would underflow.
         Self(self.0.checked_sub(duration.as_u64()).unwrap_or(self.0))
     }
 }

@@ -105,8 +105,8 @@ pub fn each_minute(fill: &Fill, endpoints: usize, tips: &[u16]) -> u32 {
     let own: u32 = sources.map(|source| each(source.every)).sum();
     let standbys = u32::try_from(endpoints.saturating_sub(1)).unwrap_or(u32::MAX);
     let rounds = each(standby::pace(fill, tips));
-    let asked = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
-    own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(asked))
+    let targets = u32::try_from(tips.len().max(1)).unwrap_or(u32::MAX);
+    own.saturating_add(standbys.saturating_mul(rounds).saturating_mul(targets))
 }
 
 /// The outcome of a probe.
@@ -134,8 +134,8 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     // Any later, the tip counts as lost.
     let timeout = source.patience().max(LEAST_PATIENCE);
     let upstream = fill.upstreams.client(source.upstream);
-    let asked = upstream.fetch(path, RequestPriority::own(Priority::Probe));
-    let answered = match tokio::time::timeout(timeout, asked).await {
+    let fetched = upstream.fetch(path, RequestPriority::own(Priority::Probe));
+    let answered = match tokio::time::timeout(timeout, fetched).await {
         Ok(Ok(answer)) if answer.status == StatusCode::OK => Ok(answer),
         Ok(Ok(answer)) => Err((
             ProbeOutcome::Failed,

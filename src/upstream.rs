@@ -35,7 +35,6 @@ mod latency;
 mod missing_routes;
 mod reload;
 mod settings;
-mod snapshots;
 mod upstreams;
 
 use std::pin::Pin;
@@ -48,8 +47,7 @@ pub use admission::queue::AdmissionQueue;
 pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
 pub use admission::{Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
-pub use client::body_permit::BodyPermit;
-pub use client::exchange::StreamedAnswer;
+pub use client::exchange::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
 pub use client::min_rate::MinRate;
 use client::pools::ConnectionPools;
@@ -59,11 +57,11 @@ pub use client::tls::TlsError;
 use client::upload::Uploads;
 pub use client::{RequestBody, ResponseBody, no_body};
 use counters::Counters;
-use endpoint::Endpoint;
 use endpoint::selection::EndpointSelection;
+use endpoint::{Endpoint, EndpointSnapshot, Host};
 pub use failure::{BodyFault, Failure, TimedOut, Unreachable};
 use http::{HeaderMap, HeaderValue, Method, Uri};
-use keys::{ApiKey, Keys};
+use keys::{ApiKey, KeySnapshot, KeySnapshotAtHost, Keys};
 pub use latency::Histogram;
 pub use missing_routes::MissingRoutes;
 pub use settings::{
@@ -271,6 +269,36 @@ impl Upstream {
     /// The budgets that its requests count in.
     pub(crate) fn budgets(&self) -> &Arc<Budgets> {
         self.keys.budgets()
+    }
+
+    /// The state of each key.
+    pub(crate) fn key_snapshots(&self) -> Vec<KeySnapshot> {
+        let mut keys = self.keys.snapshots();
+        // A key may have been refused by a host that is no longer configured.
+        let hosts = || self.endpoints.iter().map(|endpoint| endpoint.host());
+        let is_configured =
+            |(host, _): &(Host, KeySnapshotAtHost)| hosts().any(|configured| configured == host);
+        for key in &mut keys {
+            key.hosts.retain(is_configured);
+        }
+        keys
+    }
+
+    /// The state of each endpoint, in the order of preference.
+    pub fn endpoint_snapshots(&self) -> Vec<EndpointSnapshot> {
+        let (selected, heights) = (self.select_endpoint(), self.heights());
+        let conditions = self.conditions_at(&heights);
+        let endpoints = self.endpoints.iter().zip(conditions).enumerate();
+        let snapshots = endpoints.map(|(at, (endpoint, condition))| {
+            endpoint.snapshot(at == selected, condition, &heights.best)
+        });
+        snapshots.collect()
+    }
+
+    /// Requests in flight at all endpoints.
+    pub fn in_flight(&self) -> u32 {
+        let endpoints = self.endpoints.iter();
+        endpoints.map(|endpoint| endpoint.in_flight()).sum()
     }
 
     fn retries(&self) -> MutexGuard<'_, RetryBudget> {

@@ -27,9 +27,9 @@ pub async fn watch(fill: Arc<Fill>, upstream: Arc<Upstream>, tips: Vec<u16>) {
         let began = tokio::time::Instant::now();
         let probes = upstream.standbys().into_iter().flat_map(|at| {
             let all = tips.iter().map(|tip| Some(*tip));
-            let asked = all.chain(tips.is_empty().then_some(None));
+            let targets = all.chain(tips.is_empty().then_some(None));
             let (fill, upstream) = (&fill, &upstream);
-            asked.map(move |tip| probe(fill, upstream, at, tip))
+            targets.map(move |tip| probe(fill, upstream, at, tip))
         });
         join_all(probes).await;
         let each = match upstream.standbys_are_sound() {

@@ -1,7 +1,7 @@
 //! Which upstream answers may be handed on to a client, and which are failures.
 //! Pure.
 //!
-//! 200 and client errors with a JSON body may. What the upstream says about itself
+//! 200 and client errors with a JSON body may. What the upstream reports about itself
 //! stays here: the bodies of its 5xx answers, its refusal of the key, its limits.
 
 use std::time::{Duration, SystemTime};

@@ -10,7 +10,6 @@
 
 mod attempt;
 pub(super) mod attempts;
-pub(super) mod body_permit;
 pub(super) mod cause;
 mod connector;
 pub(super) mod exchange;

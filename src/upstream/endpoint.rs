@@ -139,7 +139,6 @@ impl Endpoint {
         state.concurrency.bound(in_flight.least, in_flight.most);
     }
 
-    /// Its base URL.
     pub(crate) fn url(&self) -> &Uri {
         &self.url
     }
@@ -263,7 +262,6 @@ impl Endpoint {
         &self.given_up
     }
 
-    /// The heights that it has reported.
     pub(super) fn heights(&self) -> Vec<Height> {
         self.state().heights.clone()
     }
@@ -289,12 +287,10 @@ impl Endpoint {
         is_new
     }
 
-    /// The state of its breaker.
     pub(crate) fn breaker_state(&self) -> BreakerState {
         self.state().breaker.state(self.clock.now())
     }
 
-    /// Requests in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         self.state().in_flight
     }
@@ -377,4 +373,45 @@ fn host(url: &Uri) -> Host {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::upstream::connection::{Connection, SendPath};
+
+    fn endpoint() -> Arc<Endpoint> {
+        let settings = breaker::Settings::shipped();
+        let (least, most) = (4, 32);
+        let (clock, url) = (Clock::manual(), Uri::from_static("http://server"));
+        let queue = AdmissionQueue::new(64, clock.clone());
+        Endpoint::new(url, settings, InFlight { least, most }, queue, clock)
+    }
+
+    /// Sends a request of this priority, if it is admitted.
+    fn send(endpoint: &Arc<Endpoint>, priority: Priority) -> Result<EndpointPermit, Denied> {
+        let mut permit = endpoint.admit(priority)?;
+        permit.send(SendPath::known(Connection::default()));
+        Ok(permit)
+    }
+
+    #[test]
+    fn a_probe_takes_a_slot_if_a_cap_is_known() {
+        let endpoint = endpoint();
+        let first = send(&endpoint, Priority::Miss).unwrap();
+        let probe = send(&endpoint, Priority::Probe).unwrap();
+        assert_eq!(endpoint.in_flight(), 1, "it needs no slot");
+        drop(probe.end(None));
+        let mut second = send(&endpoint, Priority::Miss).unwrap();
+        let failure = second.weigh(Failure::Terminated, true);
+        assert!(matches!(failure, Failure::Excess { .. }), "{failure:?}");
+        drop(second.end(Some(&failure)));
+        // The server accepts one request.
+        let denied = send(&endpoint, Priority::Probe).err();
+        assert_eq!(denied, Some(Denied::NoSlot));
+        drop(first.end(None));
+        let probe = send(&endpoint, Priority::Probe).unwrap();
+        assert_eq!(endpoint.in_flight(), 1);
+        assert!(send(&endpoint, Priority::Miss).is_err());
+        drop(probe.end(None));
+        assert_eq!(endpoint.in_flight(), 0);
+        assert!(send(&endpoint, Priority::Miss).is_ok());
+    }
+}

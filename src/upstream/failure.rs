@@ -211,7 +211,7 @@ impl Failure {
         }
     }
 
-    /// Logs what clients are not told.
+    /// Logs the failure with details that its answer to clients does not have.
     pub fn report(&self, target: &str) {
         if let Self::KeyRefused(status) = self {
             // The quarantine of the key has been logged, once.
@@ -329,32 +329,9 @@ impl Failure {
     /// Whether the server works, although it has not answered what was requested: a
     /// page, a redirect, any response but a server error.
     pub fn is_answer(&self) -> bool {
-        match self {
-            Self::NotJson
-            | Self::TooLarge
-            | Self::KeyEchoed
-            | Self::Redirect(_)
-            | Self::UnexpectedStatus(_)
-            | Self::KeyRefused(_)
-            | Self::TargetRefused(_)
-            | Self::NoSuchRoute { .. }
-            | Self::Throttled { .. }
-            | Self::Retired => true,
-            Self::Spent { .. }
-            | Self::TooManyInFlight
-            | Self::Excess { .. }
-            | Self::BreakerOpen { .. }
-            | Self::Unreachable(_)
-            | Self::TimedOut(_)
-            | Self::Terminated
-            | Self::NotProcessed
-            | Self::Incomplete
-            | Self::Protocol
-            | Self::ServerError { .. }
-            | Self::Abandoned
-            | Self::Unsettled
-            | Self::RequestBody(_) => false,
-        }
+        let is_server_error = matches!(self, Self::ServerError { .. } | Self::Excess { .. });
+        matches!(self, Self::NotJson | Self::TooLarge | Self::KeyEchoed)
+            || (self.upstream_status().is_some() && !is_server_error)
     }
 
     /// The failure if the server answers other requests at the same time, if it is a

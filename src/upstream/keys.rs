@@ -26,7 +26,6 @@ pub(crate) use key_patterns::KeyPatterns;
 use pool::{KeyAtHost, KeyPool, KeyState, PooledKey};
 pub(crate) use refusals::KeyCheckResult;
 pub(crate) use snapshot::{KeySnapshot, KeySnapshotAtHost};
-use suspension::SuspensionReason;
 use unanswered::Unanswered;
 
 use super::admission::budgets::{BudgetOwner, Budgets};
@@ -51,7 +50,6 @@ pub(crate) struct Keys {
     queue: Arc<AdmissionQueue>,
     /// Tip probes a minute, for which a part of the budget is reserved.
     probes: AtomicU32,
-    /// Whether the upstream has several hosts.
     has_several_hosts: AtomicBool,
     /// Whether connections carry several requests at once (HTTP/2).
     shares_connections: AtomicBool,
@@ -88,21 +86,20 @@ impl Keys {
     pub(crate) fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
         let now = self.clock.now();
         let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
-        let hold = |payer: &BudgetOwner| self.budgets.handle(payer, &self.queue, now);
-        let next = pool.next(keys, server, hold, now);
+        let handle = |owner: &BudgetOwner| self.budgets.handle(owner, &self.queue, now);
+        let next = pool.next(keys, server, handle, now);
         let terms = BudgetDemand {
             rates,
             probes: self.probes.load(Ordering::Relaxed),
         };
-        for slot in &next.keys {
-            slot.budget.join(terms);
+        for pooled in &next.keys {
+            pooled.budget.join(terms);
             // A key that is configured again, or for another server, leaves
             // quarantine.
-            let stays = pool.keys.iter().any(|before| before.owner == slot.owner);
-            for at_host in slot.hosts().iter().filter(|_| !stays) {
+            let stays = pool.keys.iter().any(|before| before.owner == pooled.owner);
+            for at_host in pooled.hosts().iter().filter(|_| !stays) {
                 let mut state = at_host.state();
-                if matches!(state.suspension, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)))
-                {
+                if state.is_quarantined() {
                     state.suspension = None;
                 }
             }
@@ -120,9 +117,9 @@ impl Keys {
     /// Wakes the queues of all upstreams that may be able to send more: with these
     /// keys or with those that were withdrawn.
     fn wake(&self, pool: &KeyPool) {
-        let withdrawn = pool.withdrawn.iter().map(|(_, slot)| slot);
-        for slot in pool.keys.iter().chain(withdrawn) {
-            slot.budget.wake_others();
+        let withdrawn = pool.withdrawn.iter().map(|(_, pooled)| pooled);
+        for pooled in pool.keys.iter().chain(withdrawn) {
+            pooled.budget.wake_others();
         }
         self.queue.set_budget_per_second(pool.max_per_second());
         self.queue.wake();
@@ -151,8 +148,8 @@ impl Keys {
     /// upstreams with the same keys. Requests that wait still may be sent.
     pub(crate) fn retire(&self) {
         let pool = self.pool();
-        for slot in &pool.keys {
-            slot.budget.leave();
+        for pooled in &pool.keys {
+            pooled.budget.leave();
         }
         self.wake(&pool);
     }
@@ -165,8 +162,8 @@ impl Keys {
     /// Sets the number of tip probes a minute.
     pub(crate) fn set_probes(&self, probes: u32) {
         self.probes.store(probes, Ordering::Relaxed);
-        for slot in &self.pool().keys {
-            slot.budget.set_probes(probes);
+        for pooled in &self.pool().keys {
+            pooled.budget.set_probes(probes);
         }
     }
 
@@ -185,23 +182,23 @@ impl Keys {
         let pool = self.pool();
         // It changes when other upstreams with the same keys are added or removed.
         self.queue.set_budget_per_second(pool.max_per_second());
-        let at_hosts: Vec<_> = pool.keys.iter().map(|slot| slot.at(host)).collect();
-        let rank = |(at, slot): (usize, &Arc<PooledKey>)| {
+        let at_hosts: Vec<_> = pool.keys.iter().map(|pooled| pooled.at(host)).collect();
+        let rank = |(at, pooled): (usize, &Arc<PooledKey>)| {
             // A key whose suspension is over goes first, or its trial would never
             // come.
             let suspension = at_hosts[at].state().suspension;
             let is_due = suspension.is_some_and(|suspension| suspension.is_trial_due(now));
-            let left = slot.budget.remaining(now).unwrap_or(usize::MAX);
+            let left = pooled.budget.remaining(now).unwrap_or(usize::MAX);
             (Reverse(is_due), Reverse(left), at)
         };
         let mut order: Vec<_> = pool.keys.iter().enumerate().map(rank).collect();
         order.sort_unstable();
         let mut best = None;
         for (.., at) in order {
-            let (slot, at_host) = (&pool.keys[at], &at_hosts[at]);
-            let taken = match self.is_held_up(slot, at_host) {
+            let (pooled, at_host) = (&pool.keys[at], &at_hosts[at]);
+            let taken = match self.is_held_up(pooled, at_host) {
                 true => Err(Denied::SpentUntilRequestEnds),
-                false => slot.take(at_host, now, reserve),
+                false => pooled.take(at_host, now, reserve),
             };
             let unfit = match taken {
                 Ok(entry) => {
@@ -210,7 +207,7 @@ impl Keys {
                     }
                     return Ok(BudgetPermit {
                         keys: self.clone(),
-                        key: slot.clone(),
+                        key: pooled.clone(),
                         at_host: at_host.clone(),
                         entry,
                         client: request.client,
@@ -235,10 +232,10 @@ impl Keys {
         let (now, reserve) = (self.clock.now(), self.reserve(request.into()));
         let pool = self.pool();
         let each = pool.keys.iter();
-        let denied = each.map(|slot| {
-            let at_host = slot.at(host);
-            let is_held_up = self.is_held_up(slot, &at_host);
-            let denied = slot.check(&at_host.state(), now, reserve).err();
+        let denied = each.map(|pooled| {
+            let at_host = pooled.at(host);
+            let is_held_up = self.is_held_up(pooled, &at_host);
+            let denied = pooled.check(&at_host.state(), now, reserve).err();
             denied.or(is_held_up.then_some(Denied::SpentUntilRequestEnds))
         });
         // `None` if any key is usable.
@@ -251,15 +248,15 @@ impl Keys {
     pub(crate) fn all_unusable_at(&self, host: &Host, longer_than: Duration) -> bool {
         let now = self.clock.now();
         let pool = self.pool();
-        let rests = |slot: &Arc<PooledKey>| {
-            let at_host = slot.at(host);
+        let rests = |pooled: &Arc<PooledKey>| {
+            let at_host = pooled.at(host);
             let state = at_host.state();
             let is_tried = state
                 .suspension
                 .is_some_and(|suspension| suspension.is_in_trial());
             let rests = is_tried || state.unusable_for(now) > longer_than;
             drop(state);
-            rests || self.is_full(slot, &at_host, |at| &at.given_up)
+            rests || self.is_full(pooled, &at_host, |at| &at.given_up)
         };
         !pool.keys.is_empty() && pool.keys.iter().all(rests)
     }
@@ -286,8 +283,8 @@ impl Keys {
     /// The state of each key.
     pub(crate) fn snapshots(&self) -> Vec<KeySnapshot> {
         let now = self.clock.now();
-        let snapshot = |slot: &Arc<PooledKey>| {
-            let at_hosts = slot.hosts();
+        let snapshot = |pooled: &Arc<PooledKey>| {
+            let at_hosts = pooled.hosts();
             let hosts = at_hosts.iter().map(|at_host| {
                 let state = at_host.state();
                 let at = KeySnapshotAtHost {
@@ -297,9 +294,9 @@ impl Keys {
                 (at_host.host.clone(), at)
             });
             KeySnapshot {
-                name: slot.name().to_owned(),
-                remaining: slot.budget.remaining(now),
-                per_minute: slot.budget.per_minute(),
+                name: pooled.name().to_owned(),
+                remaining: pooled.budget.remaining(now),
+                per_minute: pooled.budget.per_minute(),
                 hosts: hosts.collect(),
             }
         };

@@ -131,9 +131,9 @@ mod tests {
         latency.recent(now).count()
     }
 
-    fn nearly(said: Option<Duration>, truly: u64) -> bool {
-        let said = said.map_or(0.0, |said| said.as_secs_f64() * 1000.0);
-        (said - truly as f64).abs() <= truly as f64 / 16.0
+    fn nearly(found: Option<Duration>, truly: u64) -> bool {
+        let found = found.map_or(0.0, |found| found.as_secs_f64() * 1000.0);
+        (found - truly as f64).abs() <= truly as f64 / 16.0
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
                 let (low, high) = (shares.0.min(shares.1), shares.0.max(shares.1));
                 for q in [low, high] {
                     let rank = ((q * recent.len() as f64).ceil() as usize).max(1);
-                    let said = latency.quantile(q, at(now));
-                    prop_assert!(nearly(said, recent[rank - 1]), "{q}: {said:?} of {recent:?}");
+                    let found = latency.quantile(q, at(now));
+                    prop_assert!(nearly(found, recent[rank - 1]), "{q}: {found:?} of {recent:?}");
                 }
                 prop_assert!(latency.quantile(low, at(now)) <= latency.quantile(high, at(now)));
             }

@@ -339,67 +339,43 @@ fn display<S: serde::Serializer>(value: &impl std::fmt::Display, to: S) -> Resul
 mod tests {
     use super::*;
 
+    fn shipped_settings() -> Settings {
+        let config = crate::config::Config::parse("p", "").unwrap();
+        config.upstreams.into_iter().next().unwrap()
+    }
+
     #[test]
     fn the_rates_in_force() {
-        use Rate::Unlimited;
-        let limited = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
-        let shipped = (limited(500), limited(20));
-        // What is said; whether all is passed, there are keys, and they are sent.
-        for (said, is_open, has_keys, sends, expected) in [
+        const ANY: Rate = Rate::Unlimited;
+        let at_most = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
+        let [seven, nine, per_second, per_minute] = [7, 9, 20, 500].map(at_most);
+        let shipped = (per_minute, per_second);
+        // The configured rates; whether all is passed, there are keys, and they are sent.
+        for (configured, is_open, has_keys, sends, expected) in [
             ((None, None), false, false, true, shipped),
             ((None, None), false, true, true, shipped),
             ((None, None), true, true, true, shipped),
-            ((None, None), true, false, true, (Unlimited, Unlimited)),
-            ((None, None), true, true, false, (Unlimited, Unlimited)),
+            ((None, None), true, false, true, (ANY, ANY)),
+            ((None, None), true, true, false, (ANY, ANY)),
             ((None, None), false, true, false, shipped),
-            (
-                (Some(Unlimited), None),
-                false,
-                true,
-                true,
-                (Unlimited, Unlimited),
-            ),
-            (
-                (Some(Unlimited), Some(limited(7))),
-                false,
-                true,
-                true,
-                (Unlimited, limited(7)),
-            ),
-            (
-                (None, Some(Unlimited)),
-                false,
-                true,
-                true,
-                (limited(500), Unlimited),
-            ),
-            (
-                (Some(limited(9)), None),
-                false,
-                true,
-                true,
-                (limited(9), limited(20)),
-            ),
-            (
-                (Some(limited(9)), None),
-                true,
-                false,
-                true,
-                (limited(9), Unlimited),
-            ),
+            ((Some(ANY), None), false, true, true, (ANY, ANY)),
+            ((Some(ANY), Some(seven)), false, true, true, (ANY, seven)),
+            ((None, Some(ANY)), false, true, true, (per_minute, ANY)),
+            ((Some(nine), None), false, true, true, (nine, per_second)),
+            ((Some(nine), None), true, false, true, (nine, ANY)),
         ] {
-            let mut settings = crate::config::Config::parse("p", "")
-                .unwrap()
-                .upstreams
-                .remove(0);
+            let mut settings = shipped_settings();
             (
                 settings.keys.requests_per_minute,
                 settings.keys.requests_per_second,
-            ) = said;
+            ) = configured;
             (settings.passes_all, settings.keys.send) = (is_open, sends);
             let rates = settings.rates(has_keys);
             let found = (rates.per_minute, rates.per_second);
-            assert_eq!(found, expected, "{said:?} {is_open} {has_keys} {sends}");
+            assert_eq!(
+                found, expected,
+                "{configured:?} {is_open} {has_keys} {sends}"
+            );
             let shown = settings.in_force(has_keys).rates(true);
             assert_eq!(shown, rates, "what is printed is what is in force");
         }
@@ -407,16 +383,11 @@ mod tests {
 
     #[test]
     fn a_key_that_is_not_sent_is_not_exposed() {
-        let mut settings = crate::config::Config::parse("p", "")
-            .unwrap()
-            .upstreams
-            .remove(0);
+        let mut settings = shipped_settings();
         settings.endpoints.urls = vec!["http://api.example".parse().unwrap()];
         let keys = ApiKey::list("a-key").unwrap();
-        assert!(matches!(
-            settings.check(&keys),
-            Err(SetupError::PlainHttp(_))
-        ));
+        let checked = settings.check(&keys);
+        assert!(matches!(checked, Err(SetupError::PlainHttp(_))));
         settings.keys.send = false;
         assert!(settings.check(&keys).is_ok());
     }

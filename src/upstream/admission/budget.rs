@@ -8,16 +8,13 @@
 //! flight, and for a whole window after its end. Whatever the delays on the way, no
 //! window by the upstream's clock has more requests than the limit. A request that
 //! was given up unanswered may still arrive; it counts as in flight until it no
-//! longer can (`upstream::endpoint::given_up`). The limits that the upstream reports
+//! longer can (`upstream::connection::given_up`). The limits that the upstream reports
 //! (`ReportedLimits`) apply as well, and can only be stricter.
 //!
 //! The price of exactness: of a limit of n requests a second, n / (1 + t) can be
-//! used where answers take t seconds, because up to n may be in flight or have ended
-//! within the last second. No rule that knows only when each request was sent and
-//! answered does better: n requests counted just before their answers, and one
-//! counted as soon as it is sent, less than a second later, would exceed the limit.
-//! An answer's `date` does not help: it has a resolution of a second, comes from
-//! another clock, and the request may have been counted as late as that.
+//! used where answers take t seconds. No rule that knows only when each request was
+//! sent and answered does better: n requests counted just before their answers, and
+//! one counted as soon as it is sent, less than a second later, would exceed the limit.
 //!
 //! The minute is paced so that a burst cannot use it up. Three fifths may be sent at
 //! once. Beyond that, requests are spread evenly over what is left and what becomes
@@ -58,7 +55,6 @@ const MINUTE_WINDOW: Duration = Duration::from_millis(60_050);
 /// at all.
 pub(crate) const ARRIVAL_LIMIT: Duration = Duration::from_secs(1);
 
-/// The budget of one key.
 #[derive(Debug)]
 pub(crate) struct Budget {
     minute: SlidingWindow,

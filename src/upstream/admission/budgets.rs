@@ -40,14 +40,12 @@ struct BudgetRecord {
 /// What a budget belongs to.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum BudgetOwner {
-    /// An API key.
     Key(HeaderValue),
     /// A server to which requests are sent without a key: host and port.
     Server(Box<str>),
 }
 
 impl BudgetOwner {
-    /// The server of a base URL.
     pub(crate) fn server(url: &Uri) -> Self {
         let host = url.host().unwrap_or_default().to_ascii_lowercase();
         let default = match url.scheme_str() {

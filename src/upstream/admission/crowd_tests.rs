@@ -2,7 +2,6 @@
 //! of simulated time: greedy ones that request far more than the budget, and a modest
 //! one. Requests pass the real admission queue and keys; only the network is simulated.
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -44,17 +43,13 @@ struct CrowdSimulation {
 impl CrowdSimulation {
     fn new(per_minute: u32, per_second: u32) -> Arc<Self> {
         let clock = Clock::manual();
-        let rate = |n| NonZeroU32::new(n).unwrap().into();
         let queue = AdmissionQueue::new(1024, clock.clone());
         queue.set_slots(32);
         let keys = Keys::new(
             "default",
             ApiKey::list("a-key").unwrap(),
             BudgetOwner::Server("server:80".into()),
-            Rates {
-                per_minute: rate(per_minute),
-                per_second: rate(per_second),
-            },
+            Rates::of(per_minute, per_second),
             Budgets::new(),
             queue.clone(),
             clock.clone(),

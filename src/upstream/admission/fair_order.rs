@@ -69,7 +69,6 @@ pub(crate) struct FairOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ticket(u64);
 
-/// The queue is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueFull;
 
@@ -83,13 +82,11 @@ struct ClientRank {
 
 #[derive(Debug, Default)]
 struct ClientRecord {
-    /// Its waiting requests, by priority.
     waiting: [VecDeque<Ticket>; Priority::ALL.len()],
     /// Its position, while it waits.
     rank: Option<ClientRank>,
     /// The requests it was charged, as of [`FairOrder::base`].
     usage: f64,
-    /// The slots it uses.
     slots: u32,
 }
 
@@ -101,9 +98,7 @@ pub(crate) struct ClientUsage {
     pub(crate) client: Option<Client>,
     /// Its recent requests, each weighted by age ([`HALF_LIFE`]).
     pub(crate) recent: f64,
-    /// Its waiting requests.
     pub(crate) waiting: usize,
-    /// Its requests in flight.
     pub(crate) in_flight: u32,
 }
 
@@ -295,13 +290,11 @@ impl FairOrder {
         first.is_some_and(|client| !self.may_take_slot(*client, slots))
     }
 
-    /// Counts a slot that a client takes.
     pub(crate) fn take_slot(&mut self, client: Option<Client>) {
         self.slots_in_use += 1;
         self.update_client(client, |record, _order| record.slots += 1);
     }
 
-    /// Counts a slot that a client releases.
     pub(crate) fn release_slot(&mut self, client: Option<Client>) {
         self.slots_in_use = self.slots_in_use.saturating_sub(1);
         self.update_client(client, |record, _order| {

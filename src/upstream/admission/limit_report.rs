@@ -9,7 +9,7 @@
 //! request.
 //!
 //! Invariant: no report makes ordgate wait longer than an hour, since a wrong clock of
-//! the upstream must not stop it for a month; nor, where it asks for a wait, less than
+//! the upstream must not stop it for a month; nor, where it reports a wait, less than
 //! a second.
 //!
 //! Deliberately absent: what follows from it (`upstream::admission::budget`, and
@@ -26,9 +26,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use structured::{RATELIMIT, ServiceLimit};
 use times::{Clocks, MAX_WINDOW};
 
-/// The longest wait.
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(3600);
-/// The shortest wait.
 pub(crate) const MIN_WAIT: Duration = Duration::from_secs(1);
 /// The wait after a refusal whose duration cannot be parsed. Most windows last a
 /// minute or less.
@@ -39,15 +37,10 @@ pub(crate) const UNREADABLE_WAIT: Duration = Duration::from_secs(10);
 pub(crate) enum LimitWindow {
     /// A window without a name.
     Unnamed,
-    /// A second.
     Second,
-    /// A minute.
     Minute,
-    /// An hour.
     Hour,
-    /// A day.
     Day,
-    /// A month.
     Month,
 }
 
@@ -76,13 +69,12 @@ impl LimitWindow {
 /// A reported limit: how many requests a window has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedLimit {
-    /// The window.
     pub(crate) window: LimitWindow,
     /// The requests left.
     pub(crate) remaining: u64,
     /// How long the limit is in force, from a second to an hour.
     pub(crate) valid_for: Duration,
-    /// Whether the upstream has said when the window ends. Otherwise `valid_for` is
+    /// Whether the upstream has reported when the window ends. Otherwise `valid_for` is
     /// the longest possible time.
     pub(crate) end_is_known: bool,
 }
@@ -90,7 +82,6 @@ pub(crate) struct ReportedLimit {
 /// A field that reports limits and cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UnreadableField {
-    /// Its name.
     pub(crate) field: HeaderName,
     /// Its value, which may contain anything, even an API key.
     pub(crate) value: HeaderValue,
@@ -256,7 +247,7 @@ struct ParsedFields {
     items: Vec<ServiceLimit>,
     /// The seconds to wait; the longest, where fields differ.
     wait: Option<u64>,
-    /// Whether a field asks for a wait, parsable or not.
+    /// Whether a field reports a wait, parsable or not.
     has_wait: bool,
     unreadable: Vec<UnreadableField>,
 }
@@ -373,7 +364,7 @@ fn left_in_bucket(text: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 #[cfg(test)]
 mod dialect_tests;

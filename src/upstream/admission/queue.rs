@@ -59,7 +59,6 @@ struct Waiter {
 /// A request cannot be admitted now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotAdmitted {
-    /// Why.
     pub(crate) denied: Denied,
     /// Whether it may wait until the cause has ended.
     pub(crate) may_wait: bool,

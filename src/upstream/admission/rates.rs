@@ -52,6 +52,16 @@ impl Rates {
         per_second: Rate::Unlimited,
     };
 
+    /// Rates for a test; 0 is any number.
+    #[cfg(test)]
+    pub(crate) fn of(per_minute: u32, per_second: u32) -> Self {
+        let rate = |limit| NonZeroU32::new(limit).map_or(Rate::Unlimited, Rate::Limited);
+        Self {
+            per_minute: rate(per_minute),
+            per_second: rate(per_second),
+        }
+    }
+
     /// Of each period, the lower rate.
     #[must_use]
     pub fn stricter(self, other: Self) -> Self {

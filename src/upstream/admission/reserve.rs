@@ -3,14 +3,12 @@
 /// The part of a limit that a request must leave unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserve {
-    /// Nothing.
     Nothing,
     /// Enough for this many tip probes a minute.
     Probes(u32),
     /// The same, and a tenth for clients that have used little of the budget
     /// recently, and for misses of ordgate's own.
     ProbesAndLightClients(u32),
-    /// Half.
     Half,
 }
 

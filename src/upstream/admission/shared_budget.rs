@@ -10,7 +10,7 @@
 //! others hang (`SharedState::max_unanswered_of`). A request that is given up, or
 //! takes a second or longer, counts as unanswered for a further second's window.
 //!
-//! Deliberately absent: what a server says about a key, which applies to one
+//! Deliberately absent: what a server reports about a key, which applies to one
 //! upstream (`upstream::keys`).
 
 use std::collections::VecDeque;
@@ -39,7 +39,6 @@ struct SharedState {
 /// One upstream's part in the budget.
 struct UpstreamShare {
     number: u64,
-    /// The queue of the upstream.
     queue: Weak<AdmissionQueue>,
     /// `None` where the upstream takes no more requests out of the budget.
     demand: Option<BudgetDemand>,
@@ -52,7 +51,6 @@ struct UpstreamShare {
 /// What an upstream requires of a budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BudgetDemand {
-    /// The rates in its configuration.
     pub(crate) rates: Rates,
     /// Its tip probes a minute, for which a part is reserved.
     pub(crate) probes: u32,
@@ -85,7 +83,6 @@ impl SharedBudget {
         })
     }
 
-    /// A handle for an upstream with this queue.
     pub(super) fn handle(self: &Arc<Self>, queue: &Arc<AdmissionQueue>) -> Arc<BudgetHandle> {
         let mut state = self.state();
         let number = state.next;

@@ -26,7 +26,6 @@ pub(super) struct Request<'a> {
     pub(super) reason: SendReason,
 }
 
-/// How an attempt has failed.
 pub(super) struct Failed {
     pub(super) failure: Failure,
     /// Its connection, if that has failed.
@@ -143,7 +142,7 @@ impl Upstream {
             Ok(Err(error)) => return Err(self.failure(permit, target, &error)),
             Err(_elapsed) => return Err(Failure::TimedOut(TimedOut::FirstByte)),
         };
-        permit.heard(response.status());
+        permit.begin_response(response.status());
         Ok(response.into_parts())
     }
 

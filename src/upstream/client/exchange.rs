@@ -11,7 +11,6 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::attempt::Failed;
 use super::attempts::Attempts;
-use super::body_permit::BodyPermit;
 use super::cause::is_settled;
 use super::pools::{RelayConnection, RelayConnectionBody};
 use super::upload::Upload;
@@ -20,7 +19,8 @@ use crate::upstream::admission::limit_report::{self, LimitReport};
 use crate::upstream::answer::check_head;
 use crate::upstream::connection::SendPath;
 use crate::upstream::counters::SendReason;
-use crate::upstream::endpoint::{Endpoint, EndpointPermit};
+use crate::upstream::endpoint::breaker::BreakerState;
+use crate::upstream::endpoint::{Endpoint, EndpointPermit, InFlightSlot};
 use crate::upstream::keys::BudgetPermit;
 use crate::upstream::{Failure, RequestPriority, SearchedBody, TimedOut, Upstream};
 
@@ -37,7 +37,6 @@ pub struct StreamedAnswer {
     pub endpoint: Arc<str>,
 }
 
-/// A request that is forwarded.
 struct Forwarded {
     method: Method,
     fields: HeaderMap,
@@ -334,7 +333,7 @@ impl Upstream {
                 }
             }
         };
-        permit.heard(response.status());
+        permit.begin_response(response.status());
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             // No upgrade was requested.
             return Err(Failure::Protocol);
@@ -372,5 +371,62 @@ impl Upstream {
         if status.is_success() && !is_spent {
             budget.mark_accepted();
         }
+    }
+}
+
+/// The permit of a request while the body of its response is received: it holds
+/// the request's slot, and reports to the endpoint how the body ends. A dropped
+/// permit reports success, as far as the body was read. The default permit has no
+/// slot and reports nothing.
+#[derive(Default)]
+pub struct BodyPermit {
+    /// `None` once the endpoint knows the outcome of the request.
+    permit: Option<EndpointPermit>,
+    slot: Option<InFlightSlot>,
+}
+
+impl BodyPermit {
+    /// The permit of a request whose outcome depends on the body.
+    fn until_body_ends(permit: EndpointPermit) -> Self {
+        Self {
+            permit: Some(permit),
+            slot: None,
+        }
+    }
+
+    /// The slot of a request whose outcome is known.
+    fn slot(slot: Option<InFlightSlot>) -> Self {
+        Self { permit: None, slot }
+    }
+
+    /// Reports that the request has succeeded, however the body ends.
+    pub fn answered(&mut self) {
+        self.end(None);
+    }
+
+    /// Reports how the body has failed.
+    pub fn failed(&mut self, failure: &Failure) {
+        self.end(Some(failure));
+    }
+
+    /// Ends a half-open trial of the endpoint: the response has begun, and other
+    /// requests wait for the result.
+    fn end_trial(&mut self) {
+        let permit = self.permit.as_ref();
+        if permit.is_some_and(|permit| permit.endpoint().breaker_state() != BreakerState::Closed) {
+            self.answered();
+        }
+    }
+
+    fn end(&mut self, failure: Option<&Failure>) {
+        if let Some(permit) = self.permit.take() {
+            self.slot = permit.end(failure);
+        }
+    }
+}
+
+impl Drop for BodyPermit {
+    fn drop(&mut self) {
+        self.answered();
     }
 }

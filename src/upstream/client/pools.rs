@@ -1,4 +1,4 @@
-//! The connection pools of one upstream, and which HTTP version they speak.
+//! The connection pools of one upstream, and which HTTP version they use.
 //!
 //! An HTTP/1.1 connection carries one request at a time. With `upstream.http2`,
 //! ordgate offers `h2` and `http/1.1` by ALPN to `https` URLs, and uses HTTP/2 with
@@ -145,7 +145,6 @@ impl ExclusivePools {
 }
 
 impl RelayConnection {
-    /// Sends a request.
     pub(crate) fn request(&self, request: Request<RequestBody>) -> ResponseFuture {
         self.pools.request(request)
     }

@@ -1,12 +1,9 @@
 //! How many requests are retried: a share of all requests. Pure: `now` is an
 //! argument.
 //!
-//! If each request may be tried three times, a server that fails under its load
-//! gets three times the load and keeps failing. If retries are a tenth of the
-//! requests, it gets a tenth more, however badly it fails, while a rare failure is
-//! nearly always retried (Google's "Site Reliability Engineering", chapter 21; the
-//! retry budgets of Finagle and Linkerd). A reserve allows retries when there are
-//! few requests, of which a share would be nothing.
+//! A server that fails under its load gets only a little more of it, and a rare failure
+//! is nearly always retried (Google's "Site Reliability Engineering", chapter 21). A
+//! reserve allows retries when there are few requests, of which a share would be nothing.
 //!
 //! [`deposit`](RetryBudget::deposit) is called before the first attempt of a
 //! request, [`withdraw`](RetryBudget::withdraw) before each repeat.
@@ -79,7 +76,6 @@ impl RetryBudget {
         left
     }
 
-    /// How many retries are left.
     fn left(&self, now: Moment) -> u64 {
         let present = number(now).max(self.latest);
         let counts = |part: &&Part| part.number + PARTS as u64 >= present;

@@ -84,7 +84,6 @@ pub(crate) struct Upload {
     progress: Arc<Progress>,
 }
 
-/// The progress of an upload.
 #[derive(Debug)]
 pub(crate) struct Progress {
     fault: OnceLock<BodyFault>,
@@ -184,7 +183,6 @@ impl Uploads {
 }
 
 impl Upload {
-    /// Its progress.
     pub(crate) fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }

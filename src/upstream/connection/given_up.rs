@@ -15,7 +15,6 @@ use crate::clock::Moment;
 /// Why a request cannot arrive any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
-    /// Its connection has ended.
     Ended,
     /// Its server is running: it arrives about now, if at all.
     Soon,
@@ -62,7 +61,6 @@ impl GivenUpRequest {
 pub(crate) struct GivenUpRequests(Mutex<Vec<Arc<GivenUpRequest>>>);
 
 impl GivenUpRequests {
-    /// Adds one.
     pub(crate) fn add(&self, request: Arc<GivenUpRequest>) {
         let mut all = self.lock();
         all.retain(|other| !other.is_over());
@@ -83,7 +81,6 @@ impl GivenUpRequests {
         }
     }
 
-    /// How many there are.
     pub(crate) fn len(&self) -> usize {
         let all = self.lock();
         all.iter().filter(|request| !request.is_over()).count()

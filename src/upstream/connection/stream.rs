@@ -76,7 +76,6 @@ where
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Records the result of a write.
     fn record_write(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             self.unanswered += bytes;
@@ -85,7 +84,6 @@ where
         self.record(written)
     }
 
-    /// Records the result of an operation.
     fn record<T>(&self, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if matches!(done, Poll::Ready(Err(_))) {
             self.connection.ended();

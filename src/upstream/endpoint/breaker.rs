@@ -44,6 +44,22 @@ pub struct Settings {
     pub max_pause: Duration,
 }
 
+impl Settings {
+    /// Those of the shipped proxy.toml.
+    #[cfg(test)]
+    pub(crate) fn shipped() -> Self {
+        let number = |n| NonZeroU32::new(n).unwrap();
+        Self {
+            enabled: true,
+            failures: number(10),
+            share: number(80),
+            window: Duration::from_secs(30),
+            pause: Duration::from_secs(1),
+            max_pause: Duration::from_secs(60),
+        }
+    }
+}
+
 /// The permission to send a request. [`Breaker::end`] must follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BreakerPermit {
@@ -84,11 +100,9 @@ pub(crate) enum Change {
     Opened(Duration),
     /// A trial has failed: it has opened for this time.
     Reopened(Duration),
-    /// It has closed.
     Closed,
 }
 
-/// The breaker of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     settings: Settings,
@@ -248,7 +262,6 @@ impl Breaker {
         }
     }
 
-    /// Its state.
     pub(crate) fn state(&self, now: Moment) -> BreakerState {
         match self.state {
             State::Closed { .. } => BreakerState::Closed,

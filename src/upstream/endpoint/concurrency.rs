@@ -1,10 +1,7 @@
 //! The adaptive limit of requests in flight at an endpoint: it rises while more requests
-//! in flight mean more responses, and falls when they only make responses slower. Pure:
-//! `now` is an argument.
-//!
-//! A database with four cores does not answer sixty-four requests at once sooner than
-//! four at a time; each of them takes sixteen times as long. So the limit follows the
-//! response times (a gradient, as in Netflix's concurrency-limits, with other rules):
+//! in flight mean more responses, and falls when they only make responses slower (a
+//! gradient, as in Netflix's concurrency-limits, with other rules). Pure: `now` is an
+//! argument.
 //!
 //! - Response times are collected in windows, of which the median counts: a few large
 //!   blocks among many small answers are no overload. Requests sent before the last
@@ -14,40 +11,33 @@
 //!   half.
 //! - The next window shows whether that has helped. If responses were no faster with
 //!   fewer requests in flight, they are slow because of what is requested: the limit is
-//!   restored, and the reference rises, so that a change from small answers to large
-//!   ones is accepted within seconds. If they were faster, the reference falls a little;
-//!   so it recovers from a start amid an overload, or from an error.
+//!   restored, and the reference rises. If they were faster, the reference falls a
+//!   little, so that it recovers from a start amid an overload.
 //! - A limit that is used rises while the median is below twice the reference. A limit
 //!   that is not used falls no lower than twice the requests in flight, and the reference
 //!   follows the medians within a minute.
 //! - A timeout, a 503 or a 504 lowers the limit by three tenths.
-//! - A server that accepts a fixed number of connections and rejects others, while it
-//!   answers those that it has accepted, has a cap. The limit falls at once to the number
-//!   of requests in flight besides the rejected one; in a large burst each rejection
-//!   lowers it further, down to what the server has accepted. It stays there for a while,
-//!   which doubles each time that the cap is met again. Then it rises by one, two, four
-//!   and so on, a response time apart, until it meets the cap or is where it was. So a
-//!   cap costs one request every 16 s, and a cap that is lifted is forgotten some seconds
-//!   later. A single rejection among many responses is no cap but a failed connection.
-//! - If four requests in a row are rejected although the limit has fallen each time, and
-//!   not risen since, the number in flight is not the cause: one of several servers
-//!   behind the same address may be down. The limit is restored, and for a minute
-//!   rejections are failures like others, unless a third of all requests fail.
+//! - A server that rejects requests while it answers others has a cap ([`cap`]). The
+//!   limit falls at once to the number of requests in flight besides the rejected one,
+//!   and stays there for a while, which doubles each time that the cap is met again, up
+//!   to 16 s. Then it rises by one, two, four and so on, a response time apart, until it
+//!   meets the cap or is where it was. A single rejection among many responses is no cap
+//!   but a failed connection.
+//! - If four requests in a row are rejected although the limit has fallen each time, the
+//!   number in flight is not the cause: one of several servers behind the same address
+//!   may be down. The limit is restored, and for a minute rejections are failures like
+//!   others, unless a third of all requests fail.
 //!
-//! [`EndpointPermit`](super::EndpointPermit) calls it with each response, and each failure of these kinds.
+//! A server with four cores that always gets more requests so has a limit of four to five
+//! on average, and is idle for at most a tenth of its time.
 //!
 //! Invariants: the limit is within its bounds, except that a cap may be below the lower
 //! one, and never zero; it does not rise unused; it does not fall if all response times
 //! are equal; memory is constant.
 //!
-//! A server with four cores that always gets more requests so has a limit of four to five
-//! on average, and is idle for at most a tenth of its time. A server with response times
-//! of a second gets there in a minute or two, since the effect of a change is visible only
-//! after a response time.
-//!
-//! Deliberately absent: slots and the queue for them; the budget of a key
-//! (`upstream::admission`); whether a server answers others while it rejects a request
-//! (`send_order`); failures that do not indicate load (`breaker`).
+//! Deliberately absent: slots and the queue for them; whether a server answers others
+//! while it rejects a request (`send_order`); failures that do not indicate load
+//! (`breaker`).
 
 mod cap;
 
@@ -163,7 +153,6 @@ impl Concurrency {
         }
     }
 
-    /// The limit.
     pub(super) fn limit(&self) -> u32 {
         (self.limit as u32).clamp(1, self.most)
     }

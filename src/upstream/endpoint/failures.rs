@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::upstream::failure::Cause;
 
-/// The failures of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     last: Option<LastFailure>,
@@ -106,7 +105,6 @@ impl Failures {
         (failures > 0).then_some(failures)
     }
 
-    /// The last one.
     pub(crate) fn last(&self) -> Option<&LastFailure> {
         self.last.as_ref()
     }

@@ -23,7 +23,6 @@ pub(crate) struct InFlightSlot {
 }
 
 impl InFlightSlot {
-    /// A slot that the endpoint has counted.
     pub(super) fn new(endpoint: &Arc<Endpoint>, mut slot: ClientSlot) -> Self {
         slot.mark_used();
         Self {
@@ -96,7 +95,6 @@ impl EndpointPermit {
         }
     }
 
-    /// The endpoint.
     pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
         &self.endpoint
     }
@@ -129,7 +127,7 @@ impl EndpointPermit {
     }
 
     /// Records that its response has begun, with this status.
-    pub(crate) fn heard(&mut self, status: StatusCode) {
+    pub(crate) fn begin_response(&mut self, status: StatusCode) {
         if let Some(connection) = self.connection() {
             connection.answered();
         }

@@ -123,7 +123,6 @@ impl EndpointSelection {
         }
     }
 
-    /// The selected endpoint.
     pub(crate) fn selected(&self) -> usize {
         self.selected
     }

@@ -42,7 +42,6 @@ pub struct EndpointSnapshot {
     pub failures: Vec<(&'static str, &'static str, u64)>,
 }
 
-/// The quantiles in a snapshot.
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 
 impl Endpoint {

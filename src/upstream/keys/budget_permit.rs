@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 
-use super::suspension::{Suspension, SuspensionReason};
+use super::suspension::Suspension;
 use super::{KeyAtHost, KeyState, Keys, PooledKey, Unanswered};
 use crate::clock::Moment;
 use crate::identify::Client;
@@ -85,17 +85,17 @@ impl BudgetPermit {
     /// The request is given up: it counts until it can no longer arrive.
     fn give_up(&mut self, out: &SentRequest, now: Moment) {
         let unanswered = self.unanswered.take();
-        let (holder, entry) = (&self.key.budget, self.entry);
+        let (budget, entry) = (&self.key.budget, self.entry);
         let connection = out.path.connection();
         let Some(connection) = connection.filter(|connection| !connection.has_ended()) else {
-            holder.end(entry, now);
+            budget.end(entry, now);
             return;
         };
-        if holder.max_unanswered().is_none() {
-            holder.give_up(now);
+        if budget.max_unanswered().is_none() {
+            budget.give_up(now);
             return;
         }
-        let (keys, slot) = (self.keys.clone(), self.key.clone());
+        let (keys, pooled) = (self.keys.clone(), self.key.clone());
         let unanswered = unanswered.map(Unanswered::given_up);
         // It keeps a slot of its client meanwhile: a client that aborts requests gets
         // no more of them than one that waits.
@@ -105,13 +105,13 @@ impl BudgetPermit {
         let held = request.and_then(|request| keys.queue.client_slot(request));
         let late = GivenUpRequest::new(now, move |how| {
             drop((unanswered, held));
-            let (holder, now) = (&slot.budget, keys.clock.now());
+            let (budget, now) = (&pooled.budget, keys.clock.now());
             match how {
-                Gone::Ended => holder.end(entry, now),
-                Gone::Soon => holder.give_up(now),
+                Gone::Ended => budget.end(entry, now),
+                Gone::Soon => budget.give_up(now),
             }
             keys.queue.wake();
-            holder.wake_others();
+            budget.wake_others();
         });
         out.given_up.add(late.clone());
         connection.add_given_up(late);
@@ -163,7 +163,7 @@ impl BudgetPermit {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let before = state.suspension;
+        let (before, was_quarantined) = (state.suspension, state.is_quarantined());
         state.suspension = Some(match before {
             None => Suspension::refused(status, now),
             Some(suspension) if self.is_trial(&state) => suspension.refused_again(status, now),
@@ -171,8 +171,7 @@ impl BudgetPermit {
             Some(suspension) => suspension,
         });
         let pause = state.unusable_for(now);
-        let is_new = !matches!(before, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)))
-            && state.suspension != before;
+        let is_new = !was_quarantined && state.suspension != before;
         drop(state);
         let (key, pause) = (self.name(), units::format(pause));
         if is_new {
@@ -198,16 +197,16 @@ impl BudgetPermit {
             self.keys.clock.now(),
             self.keys.reserve(RequestPriority::own(priority)),
         );
-        let (slot, at_host) = (self.key.clone(), self.at_host.clone());
+        let (pooled, at_host) = (self.key.clone(), self.at_host.clone());
         let mut state = at_host.state();
         if !std::mem::replace(&mut self.has_ended, true) {
-            slot.budget.end(self.entry, now);
+            pooled.budget.end(self.entry, now);
         }
         let throttled_for = state.throttled_until.since(now);
         if !throttled_for.is_zero() {
             return Err(Denied::SpentFor(throttled_for));
         }
-        let entry = slot.budget.take(now, reserve)?;
+        let entry = pooled.budget.take(now, reserve)?;
         let unanswered = Some(Unanswered::new(&at_host));
         let is_trial = self.is_trial(&state);
         if let Some(suspension) = state.suspension.as_mut().filter(|_| is_trial) {
@@ -216,7 +215,7 @@ impl BudgetPermit {
         drop(state);
         Ok(Self {
             keys: self.keys.clone(),
-            key: slot,
+            key: pooled,
             at_host,
             entry,
             client: None,
@@ -257,7 +256,7 @@ impl BudgetPermit {
             .is_some_and(|suspension| suspension.is_trial(number))
     }
 
-    /// The upstream asks for no request for this time (429).
+    /// The upstream accepts no request for this time (429).
     pub(crate) fn throttle(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
         let mut state = self.at_host.state();

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use super::BudgetPermit;
 use super::pool::KeyAtHost;
 use super::refusals::KeyCheckResult;
-use super::suspension::SuspensionReason;
 use crate::clock::Clock;
 
 /// What a 401 or 403 refuses.
@@ -18,13 +17,11 @@ use crate::clock::Clock;
 pub(crate) enum RefusalCause {
     /// The key, which is now in quarantine.
     Key,
-    /// The target.
     Target,
 }
 
 /// How to find out what was refused.
 pub(crate) enum RefusalCheck {
-    /// It is known.
     Decided(RefusalCause),
     /// By sending this key check.
     Send(KeyCheck),
@@ -54,8 +51,7 @@ impl BudgetPermit {
         }
         let now = self.keys.clock.now();
         let mut state = self.at_host.state();
-        let is_quarantined = matches!(state.suspension, Some(suspension) if matches!(suspension.reason, SuspensionReason::Refused(_)));
-        if is_quarantined && !self.is_trial(&state) {
+        if state.is_quarantined() && !self.is_trial(&state) {
             // The key was refused after this request was sent.
             return RefusalCheck::Decided(RefusalCause::Key);
         }

@@ -176,7 +176,6 @@ fn encoded(plain: &[u8], encoding: impl Fn(u8) -> Option<EncodedByte>) -> Zeroiz
     text
 }
 
-/// The encoding of one byte.
 struct EncodedByte {
     bytes: [u8; Self::MOST],
     length: usize,

@@ -64,63 +64,69 @@ pub(super) struct KeyState {
 impl KeyPool {
     /// How many requests may be unanswered within a second, with all keys.
     pub(super) fn max_per_second(&self) -> u32 {
-        let of = |slot: &Arc<PooledKey>| slot.budget.max_per_second().unwrap_or(usize::MAX);
+        let of = |pooled: &Arc<PooledKey>| pooled.budget.max_per_second().unwrap_or(usize::MAX);
         let requests = self.keys.iter().map(of).fold(0, usize::saturating_add);
         u32::try_from(requests).unwrap_or(u32::MAX)
     }
 
     /// The withdrawn keys if all keys of this pool were withdrawn now.
     pub(super) fn all_withdrawn(&self, now: Moment) -> Vec<(Moment, Arc<PooledKey>)> {
-        let present = self.keys.iter().map(|slot| (now, slot.clone()));
+        let present = self.keys.iter().map(|pooled| (now, pooled.clone()));
         let before = self.withdrawn.iter().cloned();
         let before = before.filter(|(at, _)| now.since(*at) < REMEMBERED);
         present.chain(before).take(MAX_WITHDRAWN).collect()
     }
 
-    /// The pool after a reload. `hold` makes a handle on a budget.
+    /// The pool after a reload. `handle` makes a handle on a budget.
     pub(super) fn next(
         &self,
         keys: Vec<ApiKey>,
         server: BudgetOwner,
-        hold: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
+        handle: impl Fn(&BudgetOwner) -> Arc<BudgetHandle>,
         now: Moment,
     ) -> Self {
         let before = self.all_withdrawn(now);
-        let slot = |payer: BudgetOwner, key: Option<ApiKey>| {
-            let known = before.iter().find(|(_, slot)| slot.owner == payer);
-            let (holder, hosts) = match known {
-                Some((_, slot)) => (slot.budget.clone(), slot.hosts.clone()),
-                None => (hold(&payer), Arc::default()),
+        let pooled = |owner: BudgetOwner, key: Option<ApiKey>| {
+            let known = before.iter().find(|(_, known)| known.owner == owner);
+            let (budget, hosts) = match known {
+                Some((_, known)) => (known.budget.clone(), known.hosts.clone()),
+                None => (handle(&owner), Arc::default()),
             };
             Arc::new(PooledKey {
                 key,
-                owner: payer,
-                budget: holder,
+                owner,
+                budget,
                 hosts,
             })
         };
-        let slots: Box<[_]> = match keys.is_empty() {
-            true => Box::from([slot(server, None)]),
-            false => {
-                let of = |key: ApiKey| slot(BudgetOwner::Key(key.value.clone()), Some(key));
-                keys.into_iter().map(of).collect()
-            }
+        let of_key = |key: ApiKey| pooled(BudgetOwner::Key(key.value.clone()), Some(key));
+        let next: Box<[_]> = match keys.is_empty() {
+            true => Box::from([pooled(server, None)]),
+            false => keys.into_iter().map(of_key).collect(),
         };
         let mut withdrawn = before;
-        withdrawn.retain(|(_, gone)| !slots.iter().any(|slot| slot.owner == gone.owner));
-        let known = slots.iter().chain(withdrawn.iter().map(|(_, slot)| slot));
+        withdrawn.retain(|(_, gone)| !next.iter().any(|pooled| pooled.owner == gone.owner));
+        let known = next
+            .iter()
+            .chain(withdrawn.iter().map(|(_, pooled)| pooled));
         let patterns = known
-            .filter_map(|slot| slot.key.as_ref())
+            .filter_map(|pooled| pooled.key.as_ref())
             .flat_map(ApiKey::patterns);
         Self {
             patterns: Arc::new(patterns.collect()),
-            keys: slots,
+            keys: next,
             withdrawn,
         }
     }
 }
 
 impl KeyState {
+    /// Whether the upstream has refused the key, which is not in service again yet.
+    pub(super) fn is_quarantined(&self) -> bool {
+        let reason = self.suspension.map(|suspension| suspension.reason);
+        matches!(reason, Some(SuspensionReason::Refused(_)))
+    }
+
     /// How long no request may use the key.
     pub(super) fn unusable_for(&self, now: Moment) -> Duration {
         let suspension = self

@@ -21,7 +21,6 @@ const TARGETS: usize = 3;
 /// The first pause after a key check that did not refuse the key; each further one
 /// doubles it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause.
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// After this time without a key check the pauses start from the first again.
 const QUIET: Duration = Duration::from_mins(5);
@@ -66,7 +65,6 @@ impl Refusals {
         self.has_no_status
     }
 
-    /// Records the result of a key check.
     pub(crate) fn record_check(&mut self, result: KeyCheckResult, now: Moment) {
         match result {
             KeyCheckResult::NotSent => return,

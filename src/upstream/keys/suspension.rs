@@ -28,7 +28,6 @@ pub(crate) enum SuspensionReason {
     Refused(StatusCode),
 }
 
-/// The suspension of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suspension {
     /// Why the key is out of service.
@@ -77,7 +76,6 @@ impl Suspension {
         self.until.since(now)
     }
 
-    /// Whether a trial is in flight.
     pub(crate) fn is_in_trial(&self) -> bool {
         self.trial.is_some()
     }
@@ -93,7 +91,6 @@ impl Suspension {
         self.trial.is_none() && self.remaining(now).is_zero()
     }
 
-    /// The request of this number is the trial.
     pub(crate) fn begin_trial(&mut self, number: u64) {
         self.trial = Some(number);
     }

@@ -1,23 +1,11 @@
 //! Keys: lists, secrecy, selection and suspension.
 
-use std::num::NonZeroU32;
-
 use super::*;
-use crate::upstream::Rate;
 use crate::upstream::admission::budgets::REMEMBERED;
 
 mod given_up;
 mod refusals;
 mod shared_budget;
-
-/// 0 is unlimited.
-fn rates(per_minute: u32, per_second: u32) -> Rates {
-    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
-    Rates {
-        per_minute: rate(per_minute),
-        per_second: rate(per_second),
-    }
-}
 
 fn host(name: &str) -> Host {
     name.into()
@@ -31,19 +19,51 @@ impl Keys {
     ) -> Result<BudgetPermit, Denied> {
         self.take_at(&host("http://server"), priority)
     }
+
+    /// The same, where a permit is free.
+    fn permit(self: &Arc<Self>, priority: impl Into<RequestPriority>) -> BudgetPermit {
+        self.take(priority).expect("a permit is free")
+    }
+
+    /// How many permits for probes are free.
+    fn free_permits(self: &Arc<Self>) -> usize {
+        let permits = std::iter::from_fn(|| self.take(Priority::Probe).ok());
+        permits.collect::<Vec<_>>().len()
+    }
+
+    /// The worst state of the first key at any host.
+    fn worst(&self) -> KeySnapshotAtHost {
+        self.snapshots()[0].worst()
+    }
+
+    /// How many requests the first key has left.
+    fn left(&self) -> Option<usize> {
+        self.snapshots()[0].remaining
+    }
+
+    fn replace_with(&self, list: &str, rates: Rates) {
+        self.replace(ApiKey::list(list).unwrap_or_default(), server(), rates);
+    }
 }
 
 fn server() -> BudgetOwner {
     BudgetOwner::Server("server:80".into())
 }
 
-fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> Arc<Keys> {
-    let keys = ApiKey::list(list).unwrap_or_default();
+/// The keys of one of several upstreams.
+fn upstream(
+    list: &str,
+    server: BudgetOwner,
+    rates: Rates,
+    budgets: &Arc<Budgets>,
+    clock: &Clock,
+) -> Arc<Keys> {
+    let list = ApiKey::list(list).unwrap_or_default();
     let (budgets, queue) = (budgets.clone(), AdmissionQueue::new(10, clock.clone()));
     Keys::new(
         "default",
-        keys,
-        server(),
+        list,
+        server,
         rates,
         budgets,
         queue,
@@ -52,8 +72,8 @@ fn upstream(list: &str, rates: Rates, budgets: &Arc<Budgets>, clock: &Clock) -> 
 }
 
 fn keys(list: &str, per_minute: u32, per_second: u32, clock: &Clock) -> Arc<Keys> {
-    let rates = rates(per_minute, per_second);
-    upstream(list, rates, &Budgets::new(), clock)
+    let rates = Rates::of(per_minute, per_second);
+    upstream(list, server(), rates, &Budgets::new(), clock)
 }
 
 fn spent_for(millis: u64) -> Denied {
@@ -135,21 +155,15 @@ fn a_key_that_is_listed_twice_has_one_budget() {
 fn a_cooling_key_is_not_used() {
     let clock = Clock::manual();
     let keys = keys("a,b", 10, 10, &clock);
-    keys.take(Priority::Miss)
-        .ok()
-        .unwrap()
-        .throttle(Duration::from_secs(7));
+    keys.permit(Priority::Miss).throttle(Duration::from_secs(7));
     for _ in 0..3 {
-        assert_eq!(keys.take(Priority::Miss).ok().unwrap().name(), "key-2");
+        assert_eq!(keys.permit(Priority::Miss).name(), "key-2");
     }
-    keys.take(Priority::Miss)
-        .ok()
-        .unwrap()
-        .throttle(Duration::from_secs(9));
+    keys.permit(Priority::Miss).throttle(Duration::from_secs(9));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(7000));
     clock.advance(Duration::from_secs(7));
-    assert_eq!(keys.take(Priority::Miss).ok().unwrap().name(), "key-1");
+    assert_eq!(keys.permit(Priority::Miss).name(), "key-1");
 }
 
 #[test]
@@ -157,10 +171,7 @@ fn a_removed_key_keeps_its_spent_budget() {
     let clock = Clock::manual();
     let keys = keys("", 1, 1, &clock);
     let without = keys.take(Priority::Miss).ok();
-    let replace = |list: &str| {
-        let list = ApiKey::list(list).unwrap_or_default();
-        keys.replace(list, server(), rates(1, 1));
-    };
+    let replace = |list: &str| keys.replace_with(list, Rates::of(1, 1));
     let take = || {
         let permit = keys.take(Priority::Miss).ok();
         permit.map(|permit| permit.name().to_owned())
@@ -179,7 +190,7 @@ fn a_removed_key_keeps_its_spent_budget() {
     let found = keys.find_key_in(b"second-key");
     assert!(found.is_some(), "an answer may still contain it");
     let elsewhere = keys.elsewhere();
-    elsewhere.replace(ApiKey::list("third-key").unwrap(), server(), rates(1, 1));
+    elsewhere.replace_with("third-key", Rates::of(1, 1));
     let spent = elsewhere.take(Priority::Miss);
     assert!(
         spent.is_err(),
@@ -197,7 +208,7 @@ fn a_removed_key_keeps_its_spent_budget() {
 fn without_keys_requests_have_a_budget() {
     let clock = Clock::manual();
     let keys = keys("", 1, 1, &clock);
-    let permit = keys.take(Priority::Miss).ok().unwrap();
+    let permit = keys.permit(Priority::Miss);
     assert!(permit.header().is_none());
     assert!(keys.take(Priority::Miss).is_err(), "one is under way");
 }
@@ -206,10 +217,7 @@ fn without_keys_requests_have_a_budget() {
 fn the_wait_for_a_cooling_key_includes_its_budget() {
     let clock = Clock::manual();
     let keys = keys("a", 1, 1, &clock);
-    keys.take(Priority::Miss)
-        .ok()
-        .unwrap()
-        .throttle(Duration::from_secs(7));
+    keys.permit(Priority::Miss).throttle(Duration::from_secs(7));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(60_050));
 }
@@ -218,12 +226,9 @@ fn the_wait_for_a_cooling_key_includes_its_budget() {
 fn a_request_under_way_counts_after_its_key_is_forgotten() {
     let clock = Clock::manual();
     let keys = keys("first-key", 1, 1, &clock);
-    let replace = |list: &str| {
-        keys.replace(ApiKey::list(list).unwrap(), server(), rates(1, 1));
-    };
     let under_way = keys.take(Priority::Miss).ok();
     for list in ["second-key", "third-key", "first-key"] {
-        replace(list);
+        keys.replace_with(list, Rates::of(1, 1));
         clock.advance(REMEMBERED);
     }
     assert!(keys.take(Priority::Miss).is_err(), "it still counts");

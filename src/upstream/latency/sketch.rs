@@ -36,7 +36,6 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    /// Adds a duration.
     pub(crate) fn record(&mut self, took: Duration) {
         let count = &mut self.counts[bucket(took)];
         *count = count.saturating_add(1);
@@ -167,11 +166,11 @@ mod tests {
             for q in shares {
                 let rank = ((q * all.len() as f64).ceil() as usize).max(1);
                 let truly = all[rank - 1] as f64;
-                let said = sketch.quantile(q).unwrap();
-                let wrong = (said.as_micros() as f64 - truly).abs() / truly;
-                prop_assert!(wrong <= 1.0 / 16.0, "{q}: {said:?}, {truly} us");
-                prop_assert!(said >= before, "{q}: {said:?} after {before:?}");
-                before = said;
+                let found = sketch.quantile(q).unwrap();
+                let wrong = (found.as_micros() as f64 - truly).abs() / truly;
+                prop_assert!(wrong <= 1.0 / 16.0, "{q}: {found:?}, {truly} us");
+                prop_assert!(found >= before, "{q}: {found:?} after {before:?}");
+                before = found;
             }
         }
     }

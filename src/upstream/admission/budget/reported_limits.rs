@@ -65,7 +65,6 @@ pub(super) struct ReportContext {
 }
 
 impl ReportedLimits {
-    /// Applies a reported limit.
     pub(super) fn apply(&mut self, limit: &ReportedLimit, context: ReportContext, now: Moment) {
         self.remove_ended(now);
         // A window of a second ends before requests in flight could be counted

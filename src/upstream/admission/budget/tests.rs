@@ -1,23 +1,11 @@
 //! The budget never exceeds a window, and a request leaves its reserve.
 
-use std::num::NonZeroU32;
-
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
 use super::*;
-use crate::upstream::Rate;
-
-/// 0 stands for any number.
-fn rates(per_minute: u32, per_second: u32) -> Rates {
-    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
-    Rates {
-        per_minute: rate(per_minute),
-        per_second: rate(per_second),
-    }
-}
 
 fn budget(per_minute: u32, per_second: u32) -> Budget {
-    Budget::new(rates(per_minute, per_second))
+    Budget::new(Rates::of(per_minute, per_second))
 }
 
 fn at(millis: u64) -> Moment {
@@ -74,10 +62,10 @@ fn requests_stay_counted_when_the_rates_change() {
         assert_eq!(take(&mut budget, at(millis), Reserve::Nothing), Ok(()));
         budget.end(at(millis));
     }
-    budget.set_rates(rates(2, 10));
+    budget.set_rates(Rates::of(2, 10));
     let wait = Duration::from_millis(60_050 + 20 - 40);
     assert_eq!(take(&mut budget, at(40), Reserve::Nothing), Err(wait));
-    budget.set_rates(rates(5, 10));
+    budget.set_rates(Rates::of(5, 10));
     assert_eq!(take(&mut budget, at(40), Reserve::Nothing), Ok(()));
     assert_eq!(budget.remaining(at(40)), Some(0));
 }
@@ -98,7 +86,7 @@ fn a_later_limit_counts_earlier_requests() {
             budget.end(at(millis));
             assert_eq!(budget.remaining(at(millis)), None);
         }
-        budget.set_rates(rates(limit, 0));
+        budget.set_rates(Rates::of(limit, 0));
         assert_eq!(
             budget.remaining(at(10_000)),
             Some(at_once),
@@ -106,7 +94,7 @@ fn a_later_limit_counts_earlier_requests() {
         );
         assert_eq!(budget.remaining(at(60_050)), Some(later), "{sent} {limit}");
         assert_eq!(budget.remaining(at(70_050)), Some(limit as usize));
-        budget.set_rates(rates(0, 0));
+        budget.set_rates(Rates::of(0, 0));
         assert_eq!(budget.wait(at(70_050), Reserve::Half), None);
     }
 }

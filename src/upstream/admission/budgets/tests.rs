@@ -1,16 +1,14 @@
 //! How several upstreams share one budget.
 
-use std::num::NonZeroU32;
-
 use proptest::collection::vec;
 use proptest::prelude::{any, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Clock;
+use crate::upstream::Rates;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::reserve::Reserve;
 use crate::upstream::admission::shared_budget::{BudgetDemand, BudgetWait};
-use crate::upstream::{Rate, Rates};
 
 fn at(millis: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_millis(millis)
@@ -18,12 +16,8 @@ fn at(millis: u64) -> Moment {
 
 /// 0 stands for any number.
 fn demand(per_minute: u32, per_second: u32) -> BudgetDemand {
-    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
     BudgetDemand {
-        rates: Rates {
-            per_minute: rate(per_minute),
-            per_second: rate(per_second),
-        },
+        rates: Rates::of(per_minute, per_second),
         probes: 0,
     }
 }

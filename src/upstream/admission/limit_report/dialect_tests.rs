@@ -1,111 +1,69 @@
 //! The header fields of each dialect, and fields that cannot be parsed.
 
-use super::tests::{fields, wall};
+use super::tests::{Row, fields, limits, wall};
 use super::*;
 
 /// Each dialect as its sender writes it.
 #[test]
 fn dialects() {
     use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
-    type Row<'r> = (
-        &'r [(&'static str, &'r str)],
-        &'r [(LimitWindow, u64, u64, bool)],
-    );
-    let rows: &[Row<'_>] = &[
+    let rows: &[(&str, &[Row])] = &[
         // Drafts 0 to 6.
         (
-            &[
-                ("ratelimit-limit", "100, 100;w=60"),
-                ("ratelimit-remaining", "50"),
-                ("ratelimit-reset", "50"),
-            ],
+            "ratelimit-limit: 100, 100;w=60 | ratelimit-remaining: 50 | ratelimit-reset: 50",
             &[(Unnamed, 50, 50, true)],
         ),
         // Docker Hub.
         (
-            &[
-                ("ratelimit-limit", "100;w=21600"),
-                ("ratelimit-remaining", "0;w=21600"),
-            ],
+            "ratelimit-limit: 100;w=21600 | ratelimit-remaining: 0;w=21600",
             &[(Unnamed, 0, 1, false)],
         ),
         // GitLab.
         (
-            &[
-                ("ratelimit-observed", "67"),
-                ("ratelimit-remaining", "533"),
-                ("ratelimit-reset", "1795190460"),
-                ("ratelimit-resettime", "Fri, 20 Nov 2026 16:01:00 GMT"),
-            ],
+            "ratelimit-observed: 67 | ratelimit-remaining: 533 | \
+             ratelimit-reset: 1795190460 | \
+             ratelimit-resettime: Fri, 20 Nov 2026 16:01:00 GMT",
             &[(Unnamed, 533, 60, true)],
         ),
         // GitHub.
         (
-            &[
-                ("x-ratelimit-limit", "60"),
-                ("x-ratelimit-remaining", "56"),
-                ("x-ratelimit-used", "4"),
-                ("x-ratelimit-reset", "1795191000"),
-            ],
+            "x-ratelimit-limit: 60 | x-ratelimit-remaining: 56 | x-ratelimit-used: 4 | \
+             x-ratelimit-reset: 1795191000",
             &[(Unnamed, 56, 600, true)],
         ),
         // Discord: the remaining seconds take precedence over the time.
         (
-            &[
-                ("x-ratelimit-remaining", "0"),
-                ("x-ratelimit-reset", "1795208464.57"),
-                ("x-ratelimit-reset-after", "64.57"),
-            ],
+            "x-ratelimit-remaining: 0 | x-ratelimit-reset: 1795208464.57 | \
+             x-ratelimit-reset-after: 64.57",
             &[(Unnamed, 0, 65, true)],
         ),
         // Envoy.
         (
-            &[
-                (
-                    "x-ratelimit-limit",
-                    "10, 10;w=1;name=\"per-ip\", 1000;w=3600",
-                ),
-                ("x-ratelimit-remaining", "9"),
-                ("x-ratelimit-reset", "1"),
-            ],
+            "x-ratelimit-limit: 10, 10;w=1;name=\"per-ip\", 1000;w=3600 | \
+             x-ratelimit-remaining: 9 | x-ratelimit-reset: 1",
             &[(Unnamed, 9, 1, true)],
         ),
         // Reddit.
         (
-            &[
-                ("x-ratelimit-remaining", "595.0"),
-                ("x-ratelimit-reset", "221"),
-            ],
+            "x-ratelimit-remaining: 595.0 | x-ratelimit-reset: 221",
             &[(Unnamed, 595, 221, true)],
         ),
         // Atlassian.
         (
-            &[
-                ("x-ratelimit-remaining", "0"),
-                ("x-ratelimit-reset", "2026-11-20T16:05Z"),
-            ],
+            "x-ratelimit-remaining: 0 | x-ratelimit-reset: 2026-11-20T16:05Z",
             &[(Unnamed, 0, 300, true)],
         ),
         // X (Twitter).
         (
-            &[
-                ("x-rate-limit-limit", "2000"),
-                ("x-rate-limit-remaining", "1999"),
-                ("x-rate-limit-reset", "1795191300"),
-            ],
+            "x-rate-limit-limit: 2000 | x-rate-limit-remaining: 1999 | \
+             x-rate-limit-reset: 1795191300",
             &[(Unnamed, 1999, 900, true)],
         ),
         // Kong.
         (
-            &[
-                ("ratelimit-limit", "6"),
-                ("ratelimit-remaining", "4"),
-                ("ratelimit-reset", "47"),
-                ("x-ratelimit-limit-minute", "6"),
-                ("x-ratelimit-remaining-minute", "4"),
-                ("x-ratelimit-remaining-hour", "190"),
-                ("x-ratelimit-reset-hour", "1100"),
-            ],
+            "ratelimit-limit: 6 | ratelimit-remaining: 4 | ratelimit-reset: 47 | \
+             x-ratelimit-limit-minute: 6 | x-ratelimit-remaining-minute: 4 | \
+             x-ratelimit-remaining-hour: 190 | x-ratelimit-reset-hour: 1100",
             &[
                 (Unnamed, 4, 47, true),
                 (Minute, 4, 47, true),
@@ -113,26 +71,19 @@ fn dialects() {
             ],
         ),
         (
-            &[
-                ("ratelimit-remaining-second", "3"),
-                ("ratelimit-remaining-day", "1000"),
-                ("ratelimit-reset-day", "3000"),
-            ],
+            "ratelimit-remaining-second: 3 | ratelimit-remaining-day: 1000 | \
+             ratelimit-reset-day: 3000",
             &[(Second, 3, 1, false), (Day, 1000, 3000, true)],
         ),
         // Hiro.
         (
-            &[
-                ("ratelimit-limit", "500"),
-                ("ratelimit-remaining", "499"),
-                ("ratelimit-reset", "1795190437"),
-                ("x-ratelimit-cost-bitcoin", "1"),
-                ("x-ratelimit-limit-bitcoin-minute", "500"),
-                ("x-ratelimit-remaining-bitcoin-second", "19"),
-                ("x-ratelimit-remaining-bitcoin-minute", "499"),
-                ("x-ratelimit-remaining-bitcoin-month", "70000"),
-                ("x-ratelimit-reset-bitcoin-month", "1000"),
-            ],
+            "ratelimit-limit: 500 | ratelimit-remaining: 499 | \
+             ratelimit-reset: 1795190437 | x-ratelimit-cost-bitcoin: 1 | \
+             x-ratelimit-limit-bitcoin-minute: 500 | \
+             x-ratelimit-remaining-bitcoin-second: 19 | \
+             x-ratelimit-remaining-bitcoin-minute: 499 | \
+             x-ratelimit-remaining-bitcoin-month: 70000 | \
+             x-ratelimit-reset-bitcoin-month: 1000",
             &[
                 (Unnamed, 499, 37, true),
                 (Second, 19, 1, false),
@@ -141,91 +92,66 @@ fn dialects() {
             ],
         ),
         (
-            &[
-                ("x-ratelimit-remaining-stacks-minute", "12"),
-                ("x-ratelimit-reset-stacks-minute", "30"),
-                ("x-ratelimit-remaining-bitcoin-minute", "400"),
-            ],
+            "x-ratelimit-remaining-stacks-minute: 12 | \
+             x-ratelimit-reset-stacks-minute: 30 | \
+             x-ratelimit-remaining-bitcoin-minute: 400",
             &[(Minute, 12, 30, true)],
         ),
         // OpenAI. Tokens are not requests.
         (
-            &[
-                ("x-ratelimit-remaining-requests", "59"),
-                ("x-ratelimit-reset-requests", "1s"),
-                ("x-ratelimit-remaining-tokens", "0"),
-                ("x-ratelimit-reset-tokens", "6m0s"),
-            ],
+            "x-ratelimit-remaining-requests: 59 | x-ratelimit-reset-requests: 1s | \
+             x-ratelimit-remaining-tokens: 0 | x-ratelimit-reset-tokens: 6m0s",
             &[(Unnamed, 59, 1, true)],
         ),
         // Cerebras.
         (
-            &[
-                ("x-ratelimit-remaining-requests-day", "14396"),
-                ("x-ratelimit-reset-requests-day", "3301.382867"),
-            ],
+            "x-ratelimit-remaining-requests-day: 14396 | \
+             x-ratelimit-reset-requests-day: 3301.382867",
             &[(Day, 14_396, 3302, true)],
         ),
         // Anthropic.
         (
-            &[
-                ("anthropic-ratelimit-requests-remaining", "3"),
-                ("anthropic-ratelimit-requests-reset", "2026-11-20T16:00:58Z"),
-                ("anthropic-ratelimit-tokens-remaining", "0"),
-            ],
+            "anthropic-ratelimit-requests-remaining: 3 | \
+             anthropic-ratelimit-requests-reset: 2026-11-20T16:00:58Z | \
+             anthropic-ratelimit-tokens-remaining: 0",
             &[(Unnamed, 3, 58, true)],
         ),
         // An end applies to the numbers that have none.
         (
-            &[
-                ("ratelimit-remaining", "5"),
-                ("x-ratelimit-remaining", "6"),
-                ("x-ratelimit-reset", "40"),
-            ],
+            "ratelimit-remaining: 5 | x-ratelimit-remaining: 6 | x-ratelimit-reset: 40",
             &[(Unnamed, 5, 40, true), (Unnamed, 6, 40, true)],
         ),
         // Shopify.
-        (&[("x-shopify-shop-api-call-limit", "32/40")], &[]),
+        ("x-shopify-shop-api-call-limit: 32/40", &[]),
         (
-            &[("x-shopify-shop-api-call-limit", "40/40")],
+            "x-shopify-shop-api-call-limit: 40/40",
             &[(Unnamed, 0, 1, false)],
         ),
         (
-            &[("x-shopify-shop-api-call-limit", "41/40")],
+            "x-shopify-shop-api-call-limit: 41/40",
             &[(Unnamed, 0, 1, false)],
         ),
         // Drafts 7 and 8; Cloudflare; ordgate.
         (
-            &[("ratelimit", "limit=100, remaining=50, reset=5")],
+            "ratelimit: limit=100, remaining=50, reset=5",
             &[(Unnamed, 50, 5, true)],
         ),
         // Unix time instead of the remaining seconds of the drafts; some servers send it.
         (
-            &[("ratelimit", "limit=100, remaining=0, reset=1795190405")],
+            "ratelimit: limit=100, remaining=0, reset=1795190405",
             &[(Unnamed, 0, 5, true)],
         ),
         (
-            &[("ratelimit", "\"a\";r=0;t=1795190405000")],
+            "ratelimit: \"a\";r=0;t=1795190405000",
             &[(Unnamed, 0, 5, true)],
         ),
         (
-            &[
-                ("ratelimit", "\"default\";r=50;t=30"),
-                ("ratelimit-policy", "\"burst\";q=100;w=60"),
-            ],
+            "ratelimit: \"default\";r=50;t=30 | ratelimit-policy: \"burst\";q=100;w=60",
             &[(Unnamed, 50, 30, true)],
         ),
         (
-            &[
-                (
-                    "ratelimit",
-                    "\"minute\";r=7, \"day\";r=0, \"x\";r=0, \"y\";r=8",
-                ),
-                (
-                    "ratelimit-policy",
-                    "\"minute\";q=9;w=60, \"day\";q=9;w=86400",
-                ),
-            ],
+            "ratelimit: \"minute\";r=7, \"day\";r=0, \"x\";r=0, \"y\";r=8 | \
+             ratelimit-policy: \"minute\";q=9;w=60, \"day\";q=9;w=86400",
             &[
                 (Minute, 7, 60, false),
                 (Day, 0, 3600, false),
@@ -234,25 +160,17 @@ fn dialects() {
         ),
     ];
     let mut tested = Vec::new();
-    for (pairs, words) in rows {
-        // By the server's clock it is 16:00; by ours, hours earlier.
-        let mut headers = fields(pairs);
+    for (text, expected) in rows {
+        // By the server's clock it is 16:00; by ordgate's, hours earlier.
+        let mut headers = fields(text);
         let date = "Fri, 20 Nov 2026 16:00:00 GMT".parse().unwrap();
         headers.insert(http::header::DATE, date);
         let own = wall() - Duration::from_secs(5 * 3600);
         let read = read(StatusCode::OK, &headers, own);
-        let found = read.limits.iter();
-        let found = found.map(|limit| {
-            (
-                limit.window,
-                limit.remaining,
-                limit.valid_for.as_secs(),
-                limit.end_is_known,
-            )
-        });
-        assert_eq!(found.collect::<Vec<_>>(), *words, "{pairs:?}");
-        assert_eq!(read.unreadable, Vec::new(), "{pairs:?}");
-        let names = pairs.iter().filter_map(|(name, _)| dialects::find(name));
+        assert_eq!(limits(&read), *expected, "{text}");
+        assert_eq!(read.unreadable, Vec::new(), "{text}");
+        let names = headers.keys();
+        let names = names.filter_map(|name| dialects::find(name.as_str()));
         tested.extend(names.map(|(at, _, part)| (at, part)));
     }
     for (at, dialect) in dialects::DIALECTS.iter().enumerate() {
@@ -269,39 +187,59 @@ fn dialects() {
 
 #[test]
 fn waits_in_all_formats() {
-    for (pairs, seconds) in [
-        (&[("retry-after", "20")][..], 20),
-        (&[("retry-after", "1.5")], 2),
-        (&[("retry-after", "20s")], 20),
-        (&[("retry-after", "PT2M")], 120),
-        (&[("retry-after", "1795190431")], 31),
-        (&[("retry-after-ms", "4200")], 5),
-        (&[("x-ms-retry-after-ms", "120")], 1),
-        (&[("x-ratelimit-retry-after", "59")], 59),
-        (&[("retry-after", "3"), ("retry-after-ms", "4200")], 5),
-        (&[("retry-after", "3"), ("retry-after", "7")], 7),
-        (&[("retry-after", "soon"), ("retry-after", "7")], 7),
-        (&[("retry-after", "soon")], 10),
+    for (text, seconds) in [
+        // RFC 9110 §10.2.3: delta-seconds. Some servers send fractions.
+        ("retry-after: 30", 30),
+        ("retry-after: 0", 1),
+        ("retry-after: 3601", 3600),
+        ("retry-after: 99999999999999999999999", 3600),
+        ("retry-after: +30", 10),
+        ("retry-after: -30", 10),
+        ("retry-after: 30.5", 31),
+        ("retry-after: ", 10),
+        // RFC 9110 §5.6.7: three forms of a date.
+        ("retry-after: Fri, 20 Nov 2026 16:00:31 GMT", 31),
+        ("retry-after: Friday, 20-Nov-26 16:00:31 GMT", 31),
+        ("retry-after: Fri Nov 20 16:00:31 2026", 31),
+        ("retry-after: Fri, 20 Nov 2026 15:00:00 GMT", 1),
+        ("retry-after: Sat, 21 Nov 2026 16:00:00 GMT", 3600),
+        // Without it, the end of the rate limit's window.
+        ("", 1),
+        ("ratelimit-reset: 30", 30),
+        ("x-ratelimit-reset: 30", 30),
+        ("x-ratelimit-reset: 1795190431", 31),
+        ("x-ratelimit-reset: 1795190369", 1),
+        ("x-ratelimit-reset: 99999999999999999999999", 3600),
+        ("x-ratelimit-reset: 1795190431123", 31),
+        ("x-ratelimit-reset: soon", 10),
+        ("x-ratelimit-reset: 40 | ratelimit-reset: 30", 30),
+        ("retry-after: 20 | ratelimit-reset: 30", 20),
+        // Other formats and fields.
+        ("retry-after: 20", 20),
+        ("retry-after: 1.5", 2),
+        ("retry-after: 20s", 20),
+        ("retry-after: PT2M", 120),
+        ("retry-after: 1795190431", 31),
+        ("retry-after-ms: 4200", 5),
+        ("x-ms-retry-after-ms: 120", 1),
+        ("x-ratelimit-retry-after: 59", 59),
+        ("retry-after: 3 | retry-after-ms: 4200", 5),
+        ("retry-after: 3 | retry-after: 7", 7),
+        ("retry-after: soon | retry-after: 7", 7),
+        ("retry-after: soon", 10),
         // An unreadable value is ignored if the window's end is reported.
-        (&[("retry-after", "soon"), ("ratelimit-reset", "30")], 30),
-        (&[("ratelimit", "remaining=4, reset=9")], 9),
-        (&[("ratelimit", "\"a\";r=4;t=9, \"b\";r=4;t=5")], 5),
-        (&[("ratelimit", "\"a\";r=0;t=9, \"b\";r=4;t=5")], 9),
-        (&[("retry-after", "2"), ("ratelimit", "\"a\";r=0;t=9")], 9),
-        (&[("ratelimit", "\"a\";r=0;t=1795190431")], 31),
+        ("retry-after: soon | ratelimit-reset: 30", 30),
+        ("ratelimit: remaining=4, reset=9", 9),
+        ("ratelimit: \"a\";r=4;t=9, \"b\";r=4;t=5", 5),
+        ("ratelimit: \"a\";r=0;t=9, \"b\";r=4;t=5", 9),
+        ("retry-after: 2 | ratelimit: \"a\";r=0;t=9", 9),
+        ("ratelimit: \"a\";r=0;t=1795190431", 31),
     ] {
-        let mut headers = HeaderMap::new();
-        for (name, value) in pairs {
-            headers.append(*name, value.parse().unwrap());
-        }
-        assert_eq!(
-            wait_after_429(&headers, wall()),
-            Duration::from_secs(seconds),
-            "{pairs:?}"
-        );
+        let wait = wait_after_429(&fields(text), wall());
+        assert_eq!(wait, Duration::from_secs(seconds), "{text}");
     }
-    assert_eq!(retry_after(&fields(&[]), wall()), None);
-    let unreadable = fields(&[("retry-after", "soon")]);
+    assert_eq!(retry_after(&fields(""), wall()), None);
+    let unreadable = fields("retry-after: soon");
     assert_eq!(retry_after(&unreadable, wall()), Some(UNREADABLE_WAIT));
 }
 
@@ -329,7 +267,7 @@ fn unreadable_fields() {
         ("x-ratelimit-remaining-tokens", "many", true),
         ("ratelimit-policy", "&", true),
     ] {
-        let headers = fields(&[(name, value)]);
+        let headers = fields(&format!("{name}: {value}"));
         let unreadable: Vec<_> = match is_read {
             true => Vec::new(),
             false => vec![UnreadableField {

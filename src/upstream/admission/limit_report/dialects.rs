@@ -49,7 +49,7 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
         ends: &["x-rate-limit-reset"],
     },
     Dialect {
-        // Kong, rate limiting plugin, which says the end in `ratelimit-reset`.
+        // Kong, rate limiting plugin, which reports the end in `ratelimit-reset`.
         remaining: "x-ratelimit-remaining-*",
         ends: &["x-ratelimit-reset-*"],
     },
@@ -98,7 +98,7 @@ pub(crate) const DIALECTS: [Dialect; 11] = [
 /// The field with the requests used, and the limit: `32/40`.
 pub(crate) const BUCKET: &str = "x-shopify-shop-api-call-limit";
 
-/// The fields that ask for a wait, and whether their unit is milliseconds.
+/// The fields that report a wait, and whether their unit is milliseconds.
 pub(crate) const WAITS: [(&str, bool); 4] = [
     // RFC 9110 §10.2.3.
     ("retry-after", false),
@@ -134,7 +134,6 @@ pub(crate) fn find(name: &str) -> Option<(usize, LimitWindow, FieldMeaning)> {
     })
 }
 
-/// The window in a name that matches a pattern.
 fn window(pattern: &str, name: &str) -> Option<LimitWindow> {
     match pattern.strip_suffix('*') {
         None => (pattern == name).then_some(LimitWindow::Unnamed),

@@ -12,12 +12,9 @@ use sfv::{BareItem, Dictionary, List, ListEntry, Parameters, Parser};
 use super::LimitWindow;
 use super::times::Clocks;
 
-/// `ratelimit`.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
-/// `ratelimit-policy`.
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// A service limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServiceLimit {
     /// The window of its policy.
@@ -30,7 +27,6 @@ pub(crate) struct ServiceLimit {
     pub(crate) longest: Option<u64>,
 }
 
-/// A quota policy.
 struct QuotaPolicy {
     name: String,
     window: Option<u64>,
@@ -197,87 +193,67 @@ fn ceil(thousandths: u64) -> u64 {
 mod tests {
     use proptest::prelude::{prop_assert, proptest};
 
+    use super::super::tests::fields;
     use super::*;
 
     fn clocks() -> Clocks {
         Clocks::of(&HeaderMap::new(), std::time::SystemTime::UNIX_EPOCH)
     }
 
-    fn fields(limits: &[&str], policies: &[&str]) -> HeaderMap {
-        let mut fields = HeaderMap::new();
-        for (name, lines) in [(RATELIMIT, limits), (POLICY, policies)] {
-            for line in lines {
-                fields.append(&name, line.parse().unwrap());
-            }
-        }
-        fields
-    }
-
     #[test]
     fn limits_as_in_the_drafts() {
         use LimitWindow::{Day, Minute, Second, Unnamed};
         type Limit = (LimitWindow, u64, Option<u64>, Option<u64>);
-        // Lines of the two fields; limits; number of lines that cannot be parsed.
-        type Row = (
-            &'static [&'static str],
-            &'static [&'static str],
-            &'static [Limit],
-            usize,
-        );
-        let rows: &[Row] = &[
-            (&[], &[], &[], 0),
-            (&[], &["\"default\";q=100;w=60"], &[], 0),
+        // Fields; limits; number of lines that cannot be parsed.
+        let rows: &[(&str, &[Limit], usize)] = &[
+            ("", &[], 0),
+            ("ratelimit-policy: \"default\";q=100;w=60", &[], 0),
             // Draft 7.
             (
-                &["limit=100, remaining=50, reset=5"],
-                &["100;w=60"],
+                "ratelimit: limit=100, remaining=50, reset=5 | ratelimit-policy: 100;w=60",
                 &[(Unnamed, 50, Some(5), None)],
                 0,
             ),
             (
-                &["limit=10,remaining=0"],
-                &[],
+                "ratelimit: limit=10,remaining=0",
                 &[(Unnamed, 0, None, None)],
                 0,
             ),
             (
-                &["remaining=1.5, reset=1.5"],
-                &[],
+                "ratelimit: remaining=1.5, reset=1.5",
                 &[(Unnamed, 1, Some(2), None)],
                 0,
             ),
             (
-                &["remaining=9, reset=5", "remaining=3, reset=2"],
-                &[],
+                "ratelimit: remaining=9, reset=5 | ratelimit: remaining=3, reset=2",
                 &[(Unnamed, 3, Some(5), None)],
                 0,
             ),
-            (&["limit=100"], &[], &[], 0),
-            (&["remaining=-1, reset=5"], &[], &[], 1),
+            ("ratelimit: limit=100", &[], 0),
+            ("ratelimit: remaining=-1, reset=5", &[], 1),
             (
-                &["remaining=9, reset=soon"],
-                &[],
+                "ratelimit: remaining=9, reset=soon",
                 &[(Unnamed, 9, None, None)],
                 1,
             ),
-            (&["remaining, reset=5"], &[], &[], 1),
-            (&["remaining=(1 2)"], &[], &[], 1),
+            ("ratelimit: remaining, reset=5", &[], 1),
+            ("ratelimit: remaining=(1 2)", &[], 1),
             // Draft 8 and later.
             (
-                &["\"default\";r=50;t=30"],
-                &["\"default\";q=100;w=60"],
+                "ratelimit: \"default\";r=50;t=30 | \
+                 ratelimit-policy: \"default\";q=100;w=60",
                 &[(Minute, 50, Some(30), Some(60))],
                 0,
             ),
             (
-                &["\"burst\";r=9;t=1, \"day\";r=0"],
-                &["\"burst\";q=10;w=1, \"day\";q=1000;w=86400"],
+                "ratelimit: \"burst\";r=9;t=1, \"day\";r=0 | \
+                 ratelimit-policy: \"burst\";q=10;w=1, \"day\";q=1000;w=86400",
                 &[(Second, 9, Some(1), Some(1)), (Day, 0, None, Some(86_400))],
                 0,
             ),
             (
-                &["\"a\";r=1;t=2;pk=:c2hhMjU2:", "b;r=3;t=4"],
-                &["\"a\";q=1;w=900", "&"],
+                "ratelimit: \"a\";r=1;t=2;pk=:c2hhMjU2: | ratelimit: b;r=3;t=4 | \
+                 ratelimit-policy: \"a\";q=1;w=900 | ratelimit-policy: &",
                 &[
                     (Unnamed, 1, Some(2), Some(900)),
                     (Unnamed, 3, Some(4), None),
@@ -285,36 +261,37 @@ mod tests {
                 0,
             ),
             (
-                &["\"100-in-15min\"; r=99; t=900"],
-                &[],
+                "ratelimit: \"100-in-15min\"; r=99; t=900",
                 &[(Unnamed, 99, Some(900), None)],
                 0,
             ),
             // Other units than requests.
             (
-                &["\"a\";r=1;t=2, \"b\";r=0;t=9, \"c\";r=0;t=9"],
-                &[
-                    "\"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\", \"c\";q=1;qu=\"concurrent-requests\"",
-                ],
+                "ratelimit: \"a\";r=1;t=2, \"b\";r=0;t=9, \"c\";r=0;t=9 | \
+                 ratelimit-policy: \"a\";q=1;qu=\"requests\", \"b\";q=1;qu=\"content-bytes\", \"c\";q=1;qu=\"concurrent-requests\"",
                 &[(Unnamed, 1, Some(2), None)],
                 0,
             ),
-            (&["\"a\""], &[], &[], 1),
-            (&["\"a\";r=-1;t=2"], &[], &[], 1),
-            (&["\"a\";r=many;t=2"], &[], &[], 1),
-            (&["\"a\";r=0;t=soon"], &[], &[(Unnamed, 0, None, None)], 1),
-            (&["\"a\";r=1;t=2, &"], &[], &[], 1),
-            (&["5"], &[], &[], 1),
-            (&["(\"a\");r=1"], &[], &[], 1),
-            (&[""], &[], &[], 0),
+            ("ratelimit: \"a\"", &[], 1),
+            ("ratelimit: \"a\";r=-1;t=2", &[], 1),
+            ("ratelimit: \"a\";r=many;t=2", &[], 1),
+            (
+                "ratelimit: \"a\";r=0;t=soon",
+                &[(Unnamed, 0, None, None)],
+                1,
+            ),
+            ("ratelimit: \"a\";r=1;t=2, &", &[], 1),
+            ("ratelimit: 5", &[], 1),
+            ("ratelimit: (\"a\");r=1", &[], 1),
+            ("ratelimit: ", &[], 0),
         ];
-        for (limits, policies, expected, unreadable) in rows {
-            let fields = fields(limits, policies);
+        for (text, expected, unreadable) in rows {
+            let fields = fields(text);
             let (items, lines) = read(&fields, clocks());
             let limit = |item: &ServiceLimit| (item.window, item.remaining, item.end, item.longest);
             let found: Vec<Limit> = items.iter().map(limit).collect();
-            assert_eq!(found, *expected, "{limits:?} {policies:?}");
-            assert_eq!(lines.len(), *unreadable, "{limits:?} {policies:?}");
+            assert_eq!(found, *expected, "{text}");
+            assert_eq!(lines.len(), *unreadable, "{text}");
         }
     }
 
@@ -323,8 +300,11 @@ mod tests {
         #[test]
         fn ordgates_own_form_is_parsed(left: u32, end in 0_u64..1 << 29, other in "[ -~]{0,40}") {
             let own = format!("\"default\";r={left};t={end}");
-            let said = fields(&[&own, &other], &[&other]);
-            let (items, unreadable) = read(&said, clocks());
+            let mut fields = HeaderMap::new();
+            for (name, value) in [(RATELIMIT, &own), (RATELIMIT, &other), (POLICY, &other)] {
+                fields.append(name, value.parse().unwrap());
+            }
+            let (items, unreadable) = read(&fields, clocks());
             let is_it = |item: &ServiceLimit| item.remaining == u64::from(left) && item.end == Some(end);
             prop_assert!(items.iter().any(is_it));
             prop_assert!(unreadable.len() <= 1);

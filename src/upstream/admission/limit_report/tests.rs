@@ -1,90 +1,83 @@
 //! Windows, quotas and waits that are parsed, and the bounds on them.
 
-use std::num::NonZeroU32;
-
 use http::HeaderName;
 use proptest::option;
 use proptest::prelude::{ProptestConfig, Strategy, prop_assert, proptest};
 
 use super::*;
 use crate::clock::Moment;
+use crate::upstream::Rates;
 use crate::upstream::admission::Reserve;
 use crate::upstream::admission::budget::Budget;
-use crate::upstream::{Rate, Rates};
 
 /// Friday, 20 November 2026, 16:00 GMT, and a fifth of a second.
 pub(crate) fn wall() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(1_795_190_400_200)
 }
 
-pub(crate) fn fields(pairs: &[(&'static str, &str)]) -> HeaderMap {
-    let pairs = pairs
-        .iter()
-        .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-    pairs.collect()
+/// Header fields, written as `name: value | name: value`.
+pub(crate) fn fields(text: &str) -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    for field in text.split(" | ").filter(|field| !field.is_empty()) {
+        let (name, value) = field.split_once(": ").unwrap();
+        let name = HeaderName::try_from(name).unwrap();
+        fields.append(name, value.parse().unwrap());
+    }
+    fields
+}
+
+/// A reported limit: window, remaining requests, seconds, and whether the end was
+/// reported.
+pub(crate) type Row = (LimitWindow, u64, u64, bool);
+
+pub(crate) fn limits(report: &LimitReport) -> Vec<Row> {
+    let limits = report.limits.iter();
+    let row = |limit: &ReportedLimit| {
+        let seconds = limit.valid_for.as_secs();
+        assert_eq!(limit.valid_for, Duration::from_secs(seconds));
+        (limit.window, limit.remaining, seconds, limit.end_is_known)
+    };
+    limits.map(row).collect()
 }
 
 #[test]
 fn limits_of_windows() {
     use LimitWindow::{Day, Hour, Minute, Month, Second, Unnamed};
-    type Row<'r> = (
-        &'r [(&'static str, &'r str)],
-        // Window, remaining requests, seconds, and whether the end was reported.
-        &'r [(LimitWindow, u64, u64, bool)],
-        Option<u64>,
-    );
-    let rows: &[Row<'_>] = &[
-        (&[], &[], None),
+    let rows: &[(&str, &[Row], Option<u64>)] = &[
+        ("", &[], None),
         (
-            &[("ratelimit-remaining", "9"), ("ratelimit-reset", "30")],
+            "ratelimit-remaining: 9 | ratelimit-reset: 30",
             &[(Unnamed, 9, 30, true)],
             None,
         ),
         (
-            &[("x-ratelimit-remaining", "9"), ("x-ratelimit-reset", "30")],
+            "x-ratelimit-remaining: 9 | x-ratelimit-reset: 30",
             &[(Unnamed, 9, 30, true)],
             None,
         ),
         (
-            &[
-                ("x-ratelimit-remaining", "9"),
-                ("x-ratelimit-reset", "1795190431"),
-            ],
+            "x-ratelimit-remaining: 9 | x-ratelimit-reset: 1795190431",
             &[(Unnamed, 9, 31, true)],
             None,
         ),
         // A window that has ended, and one whose end is in another unit.
         (
-            &[
-                ("ratelimit-remaining", "9"),
-                ("ratelimit-reset", "1795190300"),
-            ],
+            "ratelimit-remaining: 9 | ratelimit-reset: 1795190300",
             &[(Unnamed, 9, 1, true)],
             None,
         ),
         (
-            &[
-                ("ratelimit-remaining", "9"),
-                ("ratelimit-reset", "1795190431123"),
-            ],
+            "ratelimit-remaining: 9 | ratelimit-reset: 1795190431123",
             &[(Unnamed, 9, 31, true)],
             None,
         ),
         // Without an end, the window is unknown.
-        (&[("ratelimit-remaining", "9")], &[], None),
+        ("ratelimit-remaining: 9", &[], None),
+        ("ratelimit-remaining: 0", &[(Unnamed, 0, 1, false)], None),
         (
-            &[("ratelimit-remaining", "0")],
-            &[(Unnamed, 0, 1, false)],
-            None,
-        ),
-        (
-            &[
-                ("x-ratelimit-remaining-second", "19"),
-                ("x-ratelimit-remaining-minute", "400"),
-                ("ratelimit-remaining-hour", "0"),
-                ("x-ratelimit-remaining-day", "5000"),
-                ("x-ratelimit-remaining-month", "70000"),
-            ],
+            "x-ratelimit-remaining-second: 19 | x-ratelimit-remaining-minute: 400 | \
+             ratelimit-remaining-hour: 0 | x-ratelimit-remaining-day: 5000 | \
+             x-ratelimit-remaining-month: 70000",
             &[
                 (Second, 19, 1, false),
                 (Minute, 400, 60, false),
@@ -96,13 +89,9 @@ fn limits_of_windows() {
         ),
         // One end for several windows: it applies to those that can be as long.
         (
-            &[
-                ("ratelimit-remaining", "4"),
-                ("ratelimit-reset", "20"),
-                ("x-ratelimit-remaining-second", "4"),
-                ("x-ratelimit-remaining-minute", "4"),
-                ("x-ratelimit-remaining-hour", "90"),
-            ],
+            "ratelimit-remaining: 4 | ratelimit-reset: 20 | \
+             x-ratelimit-remaining-second: 4 | x-ratelimit-remaining-minute: 4 | \
+             x-ratelimit-remaining-hour: 90",
             &[
                 (Unnamed, 4, 20, true),
                 (Second, 4, 1, false),
@@ -112,88 +101,55 @@ fn limits_of_windows() {
             None,
         ),
         (
-            &[
-                ("x-ratelimit-remaining-minute", "0"),
-                ("ratelimit-reset", "20"),
-            ],
+            "x-ratelimit-remaining-minute: 0 | ratelimit-reset: 20",
             &[(Minute, 0, 20, true)],
             None,
         ),
         (
-            &[
-                ("x-ratelimit-remaining-minute", "7"),
-                ("x-ratelimit-reset-minute", "12"),
-                ("ratelimit-reset", "20"),
-            ],
+            "x-ratelimit-remaining-minute: 7 | x-ratelimit-reset-minute: 12 | \
+             ratelimit-reset: 20",
             &[(Minute, 7, 12, true)],
             None,
         ),
         // A quota that is spent.
         (
-            &[("x-ratelimit-remaining-month", "0")],
+            "x-ratelimit-remaining-month: 0",
             &[(Month, 0, 3600, false)],
             Some(3600),
         ),
         (
-            &[
-                ("x-ratelimit-remaining-day", "0"),
-                ("x-ratelimit-reset-day", "600"),
-            ],
+            "x-ratelimit-remaining-day: 0 | x-ratelimit-reset-day: 600",
             &[(Day, 0, 600, true)],
             Some(600),
         ),
         (
-            &[("ratelimit-remaining", "0"), ("ratelimit-reset", "90000")],
+            "ratelimit-remaining: 0 | ratelimit-reset: 90000",
             &[(Unnamed, 0, 3600, true)],
             Some(3600),
         ),
         (
-            &[("ratelimit-remaining", "0"), ("ratelimit-reset", "3600")],
+            "ratelimit-remaining: 0 | ratelimit-reset: 3600",
             &[(Unnamed, 0, 3600, true)],
             None,
         ),
         // Invalid values.
+        ("ratelimit-remaining: -1 | ratelimit-reset: 30", &[], None),
+        ("ratelimit-remaining: 9 | ratelimit-reset: soon", &[], None),
         (
-            &[("ratelimit-remaining", "-1"), ("ratelimit-reset", "30")],
-            &[],
-            None,
-        ),
-        (
-            &[("ratelimit-remaining", "9"), ("ratelimit-reset", "soon")],
-            &[],
-            None,
-        ),
-        (
-            &[
-                ("ratelimit-remaining", "99999999999999999999999"),
-                ("ratelimit-reset", "30"),
-            ],
+            "ratelimit-remaining: 99999999999999999999999 | ratelimit-reset: 30",
             &[(Unnamed, u64::MAX, 30, true)],
             None,
         ),
         (
-            &[("ratelimit-remaining", "9, 3"), ("ratelimit-reset", "5, 7")],
+            "ratelimit-remaining: 9, 3 | ratelimit-reset: 5, 7",
             &[(Unnamed, 3, 7, true)],
             None,
         ),
     ];
-    for (pairs, limits, quota) in rows {
-        let read = read(StatusCode::OK, &fields(pairs), wall());
-        let limit = |(window, remaining, seconds, end_is_known): &(LimitWindow, u64, u64, bool)| {
-            ReportedLimit {
-                window: *window,
-                remaining: *remaining,
-                valid_for: Duration::from_secs(*seconds),
-                end_is_known: *end_is_known,
-            }
-        };
-        let expected: Vec<_> = limits.iter().map(limit).collect();
-        assert_eq!(read.limits, expected, "{pairs:?}");
-        assert_eq!(
-            read.quota_spent,
-            quota.map(Duration::from_secs),
-            "{pairs:?}"
-        );
+    for (text, expected, quota) in rows {
+        let read = read(StatusCode::OK, &fields(text), wall());
+        assert_eq!(limits(&read), *expected, "{text}");
+        assert_eq!(read.quota_spent, quota.map(Duration::from_secs), "{text}");
     }
 }
 
@@ -210,7 +166,7 @@ fn a_wait_of_more_than_an_hour_is_a_spent_quota() {
         (200, "86400", false),
     ] {
         let status = StatusCode::from_u16(status).unwrap();
-        let read = read(status, &fields(&[("retry-after", value)]), wall());
+        let read = read(status, &fields(&format!("retry-after: {value}")), wall());
         let expected = spent.then_some(MAX_WAIT);
         assert_eq!(read.quota_spent, expected, "{status} {value}");
     }
@@ -218,24 +174,17 @@ fn a_wait_of_more_than_an_hour_is_a_spent_quota() {
 
 #[test]
 fn a_throttled_key_waits_for_its_spent_windows() {
-    for (pairs, seconds) in [
+    for (text, seconds) in [
+        ("retry-after: 20 | x-ratelimit-remaining-month: 0", 3600),
+        ("x-ratelimit-remaining-minute: 0", 60),
+        ("x-ratelimit-remaining-minute: 5", 1),
         (
-            &[("retry-after", "20"), ("x-ratelimit-remaining-month", "0")][..],
-            3600,
-        ),
-        (&[("x-ratelimit-remaining-minute", "0")], 60),
-        (&[("x-ratelimit-remaining-minute", "5")], 1),
-        (
-            &[
-                ("retry-after", "20"),
-                ("ratelimit-remaining", "0"),
-                ("ratelimit-reset", "50"),
-            ],
+            "retry-after: 20 | ratelimit-remaining: 0 | ratelimit-reset: 50",
             50,
         ),
     ] {
-        let wait = wait_after_429(&fields(pairs), wall());
-        assert_eq!(wait, Duration::from_secs(seconds), "{pairs:?}");
+        let wait = wait_after_429(&fields(text), wall());
+        assert_eq!(wait, Duration::from_secs(seconds), "{text}");
     }
 }
 
@@ -305,11 +254,7 @@ proptest! {
             1..40,
         ),
     ) {
-        let limited = |most| Rate::Limited(NonZeroU32::new(most).unwrap());
-        let rates = Rates {
-            per_minute: limited(20),
-            per_second: limited(3),
-        };
+        let rates = Rates::of(20, 3);
         let mut with_reports = Budget::new(rates);
         let mut without = Budget::new(rates);
         let mut now = Moment::from_nanos(1 << 50);

@@ -28,11 +28,11 @@ pub(super) fn tls(error: &rustls::Error, requested: bool) -> (Unreachable, &'sta
     }
 }
 
-/// What a server says before it ends a connection.
+/// The alert that a server sends before it ends a connection.
 fn alert(alert: AlertDescription, requested: bool) -> (Unreachable, &'static str) {
     use AlertDescription as Alert;
     let kind = match alert {
-        // A server says these of its client's certificate, and ordgate has none.
+        // A server sends these about its client's certificate, and ordgate has none.
         Alert::CertificateRequired
         | Alert::NoCertificate
         | Alert::BadCertificate
@@ -91,4 +91,41 @@ fn certificate(error: &CertificateError) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_certificate_error_and_alert_has_its_kind() {
+        use CertificateError as Error;
+        for (error, kind) in [
+            (Error::Expired, "expired"),
+            (Error::NotValidYet, "not_yet_valid"),
+            (Error::Revoked, "revoked"),
+            (Error::UnknownIssuer, "unknown_issuer"),
+            (Error::NotValidForName, "name_mismatch"),
+            (Error::InvalidPurpose, "wrong_purpose"),
+            (Error::BadSignature, "bad_signature"),
+            (Error::UnknownRevocationStatus, "revocation_unknown"),
+            (Error::ApplicationVerificationFailure, "rejected"),
+        ] {
+            let error = rustls::Error::InvalidCertificate(error);
+            let (why, found) = tls(&error, true);
+            assert_eq!(why, Unreachable::Certificate);
+            assert_eq!(found.strip_prefix("certificate_"), Some(kind));
+        }
+        for number in 0..=255 {
+            let received = AlertDescription::from(number);
+            for requested in [false, true] {
+                let (why, kind) = alert(received, requested);
+                let is_required = matches!(number, 41..=46 | 48 | 116)
+                    || (requested && matches!(number, 40 | 49));
+                let expected = match is_required {
+                    true => Unreachable::ClientCertificate,
+                    false => Unreachable::Alert,
+                };
+                assert_eq!(why, expected, "{number} {received:?}");
+                assert_eq!(kind.starts_with("tls_alert_"), !is_required);
+            }
+        }
+    }
+}

@@ -44,21 +44,18 @@ impl Body for Frames {
     }
 }
 
-/// What is handed on, trailers, and whether it ended well. What is said of the
-/// length before each frame has to come true.
+/// What is handed on, trailers, and whether it ended well. The length that is
+/// announced before each frame must be the true one.
 fn read(mut body: SearchedBody<Frames>) -> (Vec<u8>, Option<HeaderMap>, bool) {
-    let (mut data, mut trailers, mut said) = (Vec::new(), None, Vec::new());
+    let (mut data, mut trailers, mut announced) = (Vec::new(), None, Vec::new());
     let mut cx = Context::from_waker(Waker::noop());
     let ended_well = loop {
-        said.push(data.len() as u64 + body.size_hint().exact().unwrap());
+        announced.push(data.len() as u64 + body.size_hint().exact().unwrap());
         let has_ended = body.is_end_stream();
         let Poll::Ready(frame) = Pin::new(&mut body).poll_frame(&mut cx) else {
             panic!("nothing is waited for");
         };
-        assert!(
-            !has_ended || frame.is_none(),
-            "it had said that it has ended"
-        );
+        assert!(!has_ended || frame.is_none(), "it was reported as ended");
         match frame.map(|frame| frame.map(Frame::into_data)) {
             None => break true,
             Some(Ok(Ok(bytes))) => {
@@ -75,7 +72,11 @@ fn read(mut body: SearchedBody<Frames>) -> (Vec<u8>, Option<HeaderMap>, bool) {
         }
     };
     if ended_well {
-        assert!(said.iter().all(|said| *said == data.len() as u64));
+        assert!(
+            announced
+                .iter()
+                .all(|announced| *announced == data.len() as u64)
+        );
     }
     (data, trailers, ended_well)
 }

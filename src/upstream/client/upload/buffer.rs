@@ -65,7 +65,6 @@ impl Buffer {
         }
     }
 
-    /// The bytes in it.
     pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }

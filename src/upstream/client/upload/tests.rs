@@ -212,9 +212,8 @@ async fn a_client_below_the_minimum_rate_is_given_up() {
     }
 }
 
-/// Time in which the upstream reads nothing does not count against the client.
-#[tokio::test(start_paused = true)]
-async fn a_slow_upstream_does_not_count_against_the_client() {
+/// A streamed body whose buffered part has been sent: its client and its progress.
+async fn streamed() -> (Sender, Arc<Progress>, RequestBody) {
     let (sender, body) = body();
     sender.send(Ok(bytes(4097))).unwrap();
     let upload = receive(&Arc::default(), body).await.unwrap();
@@ -223,6 +222,13 @@ async fn a_slow_upstream_does_not_count_against_the_client() {
     for _ in 0..2 {
         assert!(sending.frame().await.unwrap().is_ok());
     }
+    (sender, progress, sending)
+}
+
+/// Time in which the upstream reads nothing does not count against the client.
+#[tokio::test(start_paused = true)]
+async fn a_slow_upstream_does_not_count_against_the_client() {
+    let (sender, progress, mut sending) = streamed().await;
     for _ in 0..3 {
         tokio::time::advance(Duration::from_secs(30)).await;
         sender.send(Ok(bytes(1))).unwrap();
@@ -239,14 +245,7 @@ async fn a_slow_upstream_does_not_count_against_the_client() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_sends_nothing_is_given_up() {
-    let (sender, body) = body();
-    sender.send(Ok(bytes(4097))).unwrap();
-    let upload = receive(&Arc::default(), body).await.unwrap();
-    let progress = upload.progress().clone();
-    let mut sending = upload.into_body();
-    for _ in 0..2 {
-        assert!(sending.frame().await.unwrap().is_ok());
-    }
+    let (_sender, progress, mut sending) = streamed().await;
     let waiting = tokio::time::timeout(Duration::from_secs(5), sending.frame());
     assert!(waiting.await.is_err());
     assert!(progress.makes_progress() && progress.makes_progress());

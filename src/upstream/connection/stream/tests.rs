@@ -47,6 +47,22 @@ async fn drained(server: &mut TcpStream) -> Vec<u8> {
     all
 }
 
+/// Sends until that fails, because the other side has closed the connection.
+async fn wait_until_closed(server: &mut TcpStream) {
+    let closed = async {
+        while server.write_all(&[0; 1024]).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let closed = timeout(PATIENCE, closed).await;
+    closed.expect("the descriptor is closed");
+}
+
+fn reset_when_dropped(socket: &TcpStream) {
+    let linger = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+    linger.unwrap();
+}
+
 #[tokio::test]
 async fn a_server_that_does_not_read_holds_a_request_until_it_closes() {
     let (mut stream, connection, mut server) = pair().await;
@@ -88,9 +104,7 @@ async fn a_killed_server_ends_all_requests_that_it_has_not_read() {
         ends.push(end);
     }
     drop(stream);
-    SockRef::from(&server)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
+    reset_when_dropped(&server);
     drop(server);
     for end in ends {
         assert_eq!(end_of(end).await, Gone::Ended);
@@ -108,9 +122,7 @@ async fn closing_or_resetting_a_connection_does_not_recall_a_request() {
             .unwrap();
         client.write_all(b"a request").await.unwrap();
         if reset {
-            SockRef::from(&client)
-                .set_linger(Some(Duration::ZERO))
-                .unwrap();
+            reset_when_dropped(&client);
         }
         drop(client);
         // The server reads only now.
@@ -129,14 +141,7 @@ async fn a_connection_without_given_up_requests_is_closed_soon() {
         "the sending side is closed"
     );
     // The reading side is closed as well: writes are reset.
-    let closed = async {
-        while server.write_all(&[0; 1024]).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, closed)
-        .await
-        .expect("the descriptor is closed");
+    wait_until_closed(&mut server).await;
     let (request, mut end) = given_up();
     connection.add_given_up(request);
     assert_eq!(end.try_recv(), Ok(Gone::Soon), "its end is not watched");
@@ -150,14 +155,7 @@ async fn a_request_known_to_have_arrived_is_not_waited_for() {
     drop(stream);
     request.gone(Gone::Soon);
     assert_eq!(end_of(end).await, Gone::Soon);
-    let closed = async {
-        while server.write_all(&[0; 1024]).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, closed)
-        .await
-        .expect("the descriptor is closed");
+    wait_until_closed(&mut server).await;
 }
 
 #[tokio::test]

@@ -3,16 +3,15 @@
 use proptest::prelude::{Just, any, prop_assert, prop_oneof, proptest};
 
 use super::*;
+use crate::upstream::failure::RequestOutcome::{Failure, Success, Unknown};
 
 fn settings() -> Settings {
     let number = |n| NonZeroU32::new(n).unwrap();
     Settings {
-        enabled: true,
         failures: number(3),
         share: number(50),
         window: Duration::from_secs(10),
-        pause: Duration::from_secs(1),
-        max_pause: Duration::from_secs(60),
+        ..Settings::shipped()
     }
 }
 
@@ -37,15 +36,15 @@ fn opened(change: Option<Change>) -> Duration {
 fn failures_in_a_row_open_the_breaker() {
     let mut breaker = Breaker::new(settings(), 1);
     for _ in 0..5 {
-        assert_eq!(one(&mut breaker, 0, RequestOutcome::Failure), None);
-        assert_eq!(one(&mut breaker, 20_000, RequestOutcome::Failure), None);
-        assert_eq!(one(&mut breaker, 40_000, RequestOutcome::Success), None);
+        assert_eq!(one(&mut breaker, 0, Failure), None);
+        assert_eq!(one(&mut breaker, 20_000, Failure), None);
+        assert_eq!(one(&mut breaker, 40_000, Success), None);
     }
-    one(&mut breaker, 60_000, RequestOutcome::Failure);
-    one(&mut breaker, 80_000, RequestOutcome::Failure);
+    one(&mut breaker, 60_000, Failure);
+    one(&mut breaker, 80_000, Failure);
     // An unknown outcome neither counts nor resets the count.
-    one(&mut breaker, 80_000, RequestOutcome::Unknown);
-    let pause = opened(one(&mut breaker, 100_000, RequestOutcome::Failure));
+    one(&mut breaker, 80_000, Unknown);
+    let pause = opened(one(&mut breaker, 100_000, Failure));
     assert!((1000..=1250).contains(&pause.as_millis()), "{pause:?}");
     assert_eq!(breaker.state(at(100_000)), BreakerState::Open(pause));
     assert_eq!(breaker.admit(at(100_000), false), Err(pause));
@@ -56,12 +55,12 @@ fn a_share_of_failures_opens_the_breaker() {
     let mut breaker = Breaker::new(settings(), 1);
     // Five requests are too few; the sixth makes half of them failures.
     for (millis, outcome) in [
-        (0, RequestOutcome::Success),
-        (100, RequestOutcome::Failure),
-        (200, RequestOutcome::Success),
-        (300, RequestOutcome::Failure),
-        (400, RequestOutcome::Success),
-        (500, RequestOutcome::Failure),
+        (0, Success),
+        (100, Failure),
+        (200, Success),
+        (300, Failure),
+        (400, Success),
+        (500, Failure),
     ] {
         let change = one(&mut breaker, millis, outcome);
         assert_eq!(change.is_some(), millis == 500, "{millis}");
@@ -69,12 +68,7 @@ fn a_share_of_failures_opens_the_breaker() {
     let mut breaker = Breaker::new(settings(), 1);
     // After ten seconds outcomes are forgotten.
     for millis in [0, 12_000, 24_000, 36_000, 48_000] {
-        for outcome in [
-            RequestOutcome::Failure,
-            RequestOutcome::Success,
-            RequestOutcome::Failure,
-            RequestOutcome::Success,
-        ] {
+        for outcome in [Failure, Success, Failure, Success] {
             assert_eq!(one(&mut breaker, millis, outcome), None);
         }
     }
@@ -84,33 +78,30 @@ fn a_share_of_failures_opens_the_breaker() {
 fn the_breaker_closes_step_by_step() {
     let mut breaker = Breaker::new(settings(), 1);
     for _ in 0..3 {
-        one(&mut breaker, 0, RequestOutcome::Failure);
+        one(&mut breaker, 0, Failure);
     }
     assert_eq!(breaker.state(at(2000)), BreakerState::HalfOpen);
     assert!(breaker.admit(at(2000), true).is_err(), "a spare request");
     let first = breaker.admit(at(2000), false).unwrap();
     assert_eq!(breaker.admit(at(2000), false), Err(MOMENTARY));
-    assert_eq!(breaker.end(first, RequestOutcome::Success, at(2000)), None);
+    assert_eq!(breaker.end(first, Success, at(2000)), None);
     // After one, three at once; after two, five.
     let passes = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
     assert!(breaker.admit(at(2000), false).is_err());
-    assert_eq!(
-        breaker.end(passes[0], RequestOutcome::Success, at(2000)),
-        None
-    );
+    assert_eq!(breaker.end(passes[0], Success, at(2000)), None);
     let more = [(); 3].map(|()| breaker.admit(at(2000), false).unwrap());
     assert!(breaker.admit(at(2000), false).is_err());
-    let closed = breaker.end(passes[1], RequestOutcome::Success, at(2000));
+    let closed = breaker.end(passes[1], Success, at(2000));
     assert_eq!(closed, Some(Change::Closed));
     assert_eq!(breaker.state(at(2000)), BreakerState::Closed);
     // Outcomes of requests sent before do not count.
     for pass in more {
-        assert_eq!(breaker.end(pass, RequestOutcome::Failure, at(2000)), None);
+        assert_eq!(breaker.end(pass, Failure, at(2000)), None);
     }
     // The next pause is as short as the first.
-    one(&mut breaker, 2000, RequestOutcome::Failure);
-    one(&mut breaker, 2000, RequestOutcome::Failure);
-    let pause = opened(one(&mut breaker, 2000, RequestOutcome::Failure));
+    one(&mut breaker, 2000, Failure);
+    one(&mut breaker, 2000, Failure);
+    let pause = opened(one(&mut breaker, 2000, Failure));
     assert!(pause < Duration::from_millis(1300));
 }
 
@@ -118,15 +109,15 @@ fn the_breaker_closes_step_by_step() {
 fn a_failed_trial_lengthens_the_pause() {
     let mut breaker = Breaker::new(settings(), 1);
     for _ in 0..2 {
-        one(&mut breaker, 0, RequestOutcome::Failure);
+        one(&mut breaker, 0, Failure);
     }
-    let mut pause = opened(one(&mut breaker, 0, RequestOutcome::Failure));
+    let mut pause = opened(one(&mut breaker, 0, Failure));
     let mut now = 0;
     for at_least in [2, 4, 8, 16, 32, 60, 60, 60] {
         now += u64::try_from(pause.as_millis()).unwrap() + 1;
         // A trial that is not sent leaves its place to the next.
-        assert_eq!(one(&mut breaker, now, RequestOutcome::Unknown), None);
-        pause = opened(one(&mut breaker, now, RequestOutcome::Failure));
+        assert_eq!(one(&mut breaker, now, Unknown), None);
+        pause = opened(one(&mut breaker, now, Failure));
         assert!(pause >= Duration::from_secs(at_least), "{pause:?}");
         assert!(pause <= Duration::from_secs(60));
     }
@@ -140,7 +131,7 @@ fn a_disabled_breaker_never_opens() {
     };
     let mut breaker = Breaker::new(off, 1);
     for _ in 0..100 {
-        assert_eq!(one(&mut breaker, 0, RequestOutcome::Failure), None);
+        assert_eq!(one(&mut breaker, 0, Failure), None);
     }
 }
 
@@ -164,8 +155,8 @@ proptest! {
             (
                 0_u64..3000,
                 prop_oneof![
-                    Just(RequestOutcome::Success), Just(RequestOutcome::Failure), Just(RequestOutcome::Failure),
-                    Just(RequestOutcome::Unknown),
+                    Just(Success), Just(Failure), Just(Failure),
+                    Just(Unknown),
                 ],
                 0_usize..6,
                 any::<bool>(),
@@ -202,13 +193,13 @@ proptest! {
         }
         // In the end all are given up, and the endpoint answers again.
         for pass in in_flight {
-            breaker.end(pass, RequestOutcome::Unknown, at(now));
+            breaker.end(pass, Unknown, at(now));
         }
         for step in 0..10 {
             let later = at(now + 61_000 + step);
             let pass = breaker.admit(later, false);
             prop_assert!(pass.is_ok(), "{breaker:?}");
-            breaker.end(pass.unwrap(), RequestOutcome::Success, later);
+            breaker.end(pass.unwrap(), Success, later);
         }
         prop_assert!(breaker.state(at(now + 62_000)) == BreakerState::Closed, "{breaker:?}");
     }

@@ -3,7 +3,6 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::num::NonZeroU32;
 
 use proptest::prelude::{any, prop_assert, proptest};
 
@@ -14,20 +13,6 @@ use crate::upstream::failure::RequestOutcome;
 
 fn at(micros: u64) -> Moment {
     Moment::from_nanos(1 << 50) + Duration::from_micros(micros)
-}
-
-/// With the settings of the shipped proxy.toml.
-fn breaker() -> Breaker {
-    let number = |n| NonZeroU32::new(n).unwrap();
-    let settings = breaker::Settings {
-        enabled: true,
-        failures: number(10),
-        share: number(80),
-        window: Duration::from_secs(30),
-        pause: Duration::from_secs(1),
-        max_pause: Duration::from_secs(60),
-    };
-    Breaker::new(settings, 1)
 }
 
 /// Which requests the server accepts.
@@ -76,7 +61,7 @@ impl Simulation {
     fn new(concurrency: Concurrency, accepts: Accepts, base: u64, refusal: u64) -> Self {
         Self {
             concurrency,
-            breaker: breaker(),
+            breaker: Breaker::new(breaker::Settings::shipped(), 1),
             order: SendOrder::default(),
             accepts,
             base,

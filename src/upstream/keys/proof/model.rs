@@ -6,7 +6,6 @@ mod ends;
 mod reload;
 mod send;
 
-use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use crate::upstream::admission::Denied;
 use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::admission::budgets::{BudgetOwner, Budgets, REMEMBERED};
 use crate::upstream::admission::limit_report::LimitWindow;
-use crate::upstream::admission::{Priority, Rate, Rates, RequestPriority};
+use crate::upstream::admission::{Priority, Rates, RequestPriority};
 use crate::upstream::connection::Connection;
 use crate::upstream::connection::given_up::GivenUpRequests;
 use crate::upstream::keys::{ApiKey, BudgetPermit, Keys};
@@ -56,11 +55,7 @@ fn server(number: usize) -> BudgetOwner {
 
 /// Rates per minute and per second; 0 is unlimited.
 fn rates((minute, second): (u32, u32)) -> Rates {
-    let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
-    Rates {
-        per_minute: rate(minute),
-        per_second: rate(second),
-    }
+    Rates::of(minute, second)
 }
 
 /// A request, and when the upstream may count it. Times are milliseconds since the
@@ -122,7 +117,7 @@ struct KeyQuarantine {
     is_refused: bool,
 }
 
-/// What an upstream's answers said about a key.
+/// What an upstream's answers have reported about a key.
 #[derive(Default)]
 struct ModelKeyState {
     cooling_until: u64,
@@ -237,7 +232,6 @@ impl BudgetModel {
         Ok(())
     }
 
-    /// Ends all requests.
     pub(super) fn end_all(&mut self) {
         for server in 0..SERVERS {
             self.restart(server);

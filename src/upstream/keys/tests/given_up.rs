@@ -1,9 +1,6 @@
 //! Requests that were given up: how long they count in the budget.
 
-use std::num::NonZeroU32;
-
-use super::super::*;
-use crate::upstream::Rate;
+use super::*;
 use crate::upstream::admission::budget::{ARRIVAL_LIMIT, SECOND_WINDOW};
 use crate::upstream::admission::budgets::REMEMBERED;
 use crate::upstream::admission::queue::NotAdmitted;
@@ -17,7 +14,6 @@ const FREEZE: Duration = Duration::from_secs(75);
 /// An upstream with one endpoint and one key. A rate of 0 is unlimited.
 struct SingleKeyUpstream {
     keys: Arc<Keys>,
-    queue: Arc<AdmissionQueue>,
     given_up: Arc<GivenUpRequests>,
     clock: Clock,
 }
@@ -28,29 +24,11 @@ impl SingleKeyUpstream {
     }
 
     fn sharing(budgets: &Arc<Budgets>, clock: &Clock, per_minute: u32, per_second: u32) -> Self {
-        let rate = |n| NonZeroU32::new(n).map_or(Rate::Unlimited, Rate::Limited);
-        let rates = Rates {
-            per_minute: rate(per_minute),
-            per_second: rate(per_second),
-        };
-        let queue = AdmissionQueue::new(10, clock.clone());
-        let server = BudgetOwner::Server("server:80".into());
-        let keys = ApiKey::list("a-key").unwrap();
-        let (budgets, clock) = (budgets.clone(), clock.clone());
-        let keys = Keys::new(
-            "default",
-            keys,
-            server,
-            rates,
-            budgets,
-            queue.clone(),
-            clock.clone(),
-        );
+        let rates = Rates::of(per_minute, per_second);
         Self {
-            keys,
-            queue,
+            keys: upstream("a-key", server(), rates, budgets, clock),
             given_up: Arc::default(),
-            clock,
+            clock: clock.clone(),
         }
     }
 
@@ -100,9 +78,9 @@ fn a_request_given_up_counts_until_its_connection_ends() {
     drop(one);
     upstream.clock.advance(SECOND_WINDOW);
     assert_eq!((upstream.send_answered(), upstream.given_up.len()), (3, 0));
-    assert_eq!(upstream.keys.snapshots()[0].remaining, Some(30 - 3 - 4));
+    assert_eq!(upstream.keys.left(), Some(30 - 3 - 4));
     upstream.clock.advance(MINUTE);
-    assert_eq!(upstream.keys.snapshots()[0].remaining, Some(30));
+    assert_eq!(upstream.keys.left(), Some(30));
 }
 
 #[test]
@@ -189,8 +167,7 @@ fn an_answer_frees_the_budget_of_hanging_requests() {
 #[test]
 fn a_request_that_was_never_sent_ends_at_once() {
     let upstream = SingleKeyUpstream::new(30, 3);
-    let permits: Vec<_> = std::iter::from_fn(|| upstream.keys.take(Priority::Probe).ok()).collect();
-    drop(permits);
+    upstream.keys.free_permits();
     upstream.clock.advance(SECOND_WINDOW);
     // The server reads nothing more of a connection that has ended.
     let (given_up, connection) = upstream.send().unwrap();
@@ -240,17 +217,16 @@ async fn a_waiting_request_is_woken_when_the_connections_end() {
         Some(Denied::SpentUntilRequestEnds)
     );
     let keys = upstream.keys.clone();
-    let (queue, priority) = (
-        upstream.queue.clone(),
-        RequestPriority::own(Priority::Probe),
-    );
+    let priority = RequestPriority::own(Priority::Probe);
     let waiting = tokio::spawn(async move {
-        let admitted = queue.admit(priority, Duration::from_secs(30), |_slot| {
-            keys.take(priority).map_err(NotAdmitted::from)
-        });
+        let admitted = keys
+            .queue
+            .admit(priority, Duration::from_secs(30), |_slot| {
+                keys.take(priority).map_err(NotAdmitted::from)
+            });
         admitted.await.map(|_permit| tokio::time::Instant::now())
     });
-    while upstream.queue.is_empty() {
+    while upstream.keys.queue.is_empty() {
         tokio::task::yield_now().await;
     }
     // The other upstream is not delayed.
@@ -261,7 +237,7 @@ async fn a_waiting_request_is_woken_when_the_connections_end() {
     let begun = tokio::time::Instant::now();
     connection.ended();
     clock.advance(ARRIVAL_LIMIT + SECOND_WINDOW);
-    upstream.queue.wake();
+    upstream.keys.queue.wake();
     let admitted = waiting.await.unwrap();
     assert_eq!(admitted, Ok(begun));
 }
@@ -272,17 +248,9 @@ fn a_request_given_up_counts_across_reloads() {
     let (clock, budgets) = (Clock::manual(), Budgets::new());
     let upstream = SingleKeyUpstream::sharing(&budgets, &clock, 30, 3);
     let connections = upstream.give_up_all();
-    let other = ApiKey::list("another-key").unwrap();
-    let rates = Rates {
-        per_minute: Rate::Limited(NonZeroU32::new(30).unwrap()),
-        per_second: Rate::Limited(NonZeroU32::new(3).unwrap()),
-    };
-    let server = || BudgetOwner::Server("server:80".into());
-    upstream.keys.replace(other, server(), rates);
+    upstream.keys.replace_with("another-key", Rates::of(30, 3));
     clock.advance(2 * REMEMBERED);
-    upstream
-        .keys
-        .replace(ApiKey::list("a-key").unwrap(), server(), rates);
+    upstream.keys.replace_with("a-key", Rates::of(30, 3));
     assert!(
         upstream.send().is_none(),
         "the key was removed and configured again"

@@ -8,37 +8,28 @@ use super::*;
 fn one_request_at_a_time_tries_a_refused_key() {
     let clock = Clock::manual();
     let keys = keys("a", 10, 10, &clock);
-    let take = || keys.take(Priority::Miss);
-    let (early, late) = (take().ok().unwrap(), take().ok().unwrap());
+    let (take, permit) = (|| keys.take(Priority::Miss), || keys.permit(Priority::Miss));
+    let (early, late) = (permit(), permit());
     early.mark_refused(StatusCode::UNAUTHORIZED);
     let refused = |status| Some(Denied::KeyRefused(status));
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     // A request that was under way then changes nothing.
     late.mark_accepted();
     late.mark_refused(StatusCode::FORBIDDEN);
-    assert_eq!(
-        keys.snapshots()[0].worst().unusable_for,
-        Duration::from_secs(60)
-    );
+    assert_eq!(keys.worst().unusable_for, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
-    let trial = take().ok().unwrap();
+    let trial = permit();
     assert_eq!(take().err(), refused(StatusCode::UNAUTHORIZED));
     trial.mark_refused(StatusCode::FORBIDDEN);
     drop(trial);
-    assert_eq!(
-        keys.snapshots()[0].worst().unusable_for,
-        Duration::from_secs(120)
-    );
+    assert_eq!(keys.worst().unusable_for, Duration::from_secs(120));
     clock.advance(Duration::from_secs(120));
     // A trial that is given up starts the shortest quarantine.
-    drop(take().ok().unwrap());
-    assert_eq!(
-        keys.snapshots()[0].worst().unusable_for,
-        Duration::from_secs(60)
-    );
+    drop(permit());
+    assert_eq!(keys.worst().unusable_for, Duration::from_secs(60));
     clock.advance(Duration::from_secs(60));
-    take().ok().unwrap().mark_accepted();
-    assert_eq!(keys.snapshots()[0].worst().state(), "ready");
+    permit().mark_accepted();
+    assert_eq!(keys.worst().state(), "ready");
     assert!(take().is_ok() && take().is_ok());
 }
 
@@ -47,22 +38,18 @@ fn a_trial_of_an_earlier_quarantine_does_not_end_a_later_one() {
     let clock = Clock::manual();
     let keys = keys("first-key", 10, 10, &clock);
     let minute = Duration::from_secs(60);
-    let replace = |list: &str| {
-        let list = ApiKey::list(list).unwrap_or_default();
-        keys.replace(list, server(), rates(10, 10));
-    };
-    let take = || keys.take(Priority::Miss);
-    take().ok().unwrap().mark_refused(StatusCode::FORBIDDEN);
+    let (take, permit) = (|| keys.take(Priority::Miss), || keys.permit(Priority::Miss));
+    permit().mark_refused(StatusCode::FORBIDDEN);
     clock.advance(minute);
-    let early = take().ok().unwrap();
+    let early = permit();
     // Meanwhile the key is removed, configured again and refused again.
-    replace("second-key");
-    replace("first-key");
-    take().ok().unwrap().mark_refused(StatusCode::FORBIDDEN);
+    keys.replace_with("second-key", Rates::of(10, 10));
+    keys.replace_with("first-key", Rates::of(10, 10));
+    permit().mark_refused(StatusCode::FORBIDDEN);
     clock.advance(minute);
-    let trial = take().ok().unwrap();
+    let trial = permit();
     early.mark_accepted();
-    assert_eq!(keys.snapshots()[0].worst().state(), "quarantined");
+    assert_eq!(keys.worst().state(), "quarantined");
     drop(early);
     clock.advance(minute);
     assert!(take().is_err(), "another request tries it");
@@ -77,8 +64,8 @@ fn a_refusal_is_attributed_to_the_target_or_the_key() {
     let clock = Clock::manual();
     let keys = keys("a", 100, 100, &clock);
     let forbidden = StatusCode::FORBIDDEN;
-    let take = || keys.take(Priority::Miss).ok().unwrap();
-    let state = || keys.snapshots()[0].worst().state();
+    let take = || keys.permit(Priority::Miss);
+    let state = || keys.worst().state();
 
     let (one, other) = (take(), take());
     let Send(check) = one.check_refusal("/a", forbidden, true) else {
@@ -129,30 +116,27 @@ fn a_key_check_is_a_request_of_the_same_key() {
     let keys = keys("a", 2, 2, &clock);
     let take = || keys.take(Priority::Miss).ok();
     let mut first = take().unwrap();
-    let check = first.renew(Priority::Miss).ok().unwrap();
+    let check = first.renew(Priority::Miss).unwrap();
     assert!(first.renew(Priority::Miss).is_err(), "two are counted");
     assert!(take().is_none());
     check.mark_refused(StatusCode::FORBIDDEN);
     drop((first, check));
     clock.advance(Duration::from_secs(61));
     let mut trial = take().unwrap();
-    let check = trial.renew(Priority::Miss).ok().unwrap();
+    let check = trial.renew(Priority::Miss).unwrap();
     drop(trial);
     assert_eq!(
-        keys.snapshots()[0].worst().unusable_for,
+        keys.worst().unusable_for,
         Duration::ZERO,
         "the check still tries it"
     );
     check.mark_refused(StatusCode::FORBIDDEN);
-    assert_eq!(
-        keys.snapshots()[0].worst().unusable_for,
-        Duration::from_secs(120)
-    );
+    assert_eq!(keys.worst().unusable_for, Duration::from_secs(120));
     drop(check);
     clock.advance(Duration::from_secs(120));
     let mut trial = take().unwrap();
-    trial.renew(Priority::Miss).ok().unwrap().mark_accepted();
-    assert_eq!(keys.snapshots()[0].worst().state(), "ready");
+    trial.renew(Priority::Miss).unwrap().mark_accepted();
+    assert_eq!(keys.worst().state(), "ready");
 }
 
 #[test]
@@ -161,11 +145,8 @@ fn a_key_is_refused_and_throttled_per_host() {
     let keys = keys("a-key", 4, 0, &clock);
     let [one, other] = ["http://one", "http://other"].map(host);
     let take = |host: &Host| keys.take_at(host, Priority::Miss);
-    take(&one)
-        .ok()
-        .unwrap()
-        .mark_refused(StatusCode::UNAUTHORIZED);
-    take(&other).ok().unwrap().throttle(Duration::from_secs(5));
+    take(&one).unwrap().mark_refused(StatusCode::UNAUTHORIZED);
+    take(&other).unwrap().throttle(Duration::from_secs(5));
     let denied = |host: &Host| take(host).err();
     assert_eq!(
         denied(&one),
@@ -187,7 +168,7 @@ fn a_key_is_refused_and_throttled_per_host() {
     // All hosts share one budget.
     clock.advance(Duration::from_secs(5));
     for _ in 0..2 {
-        take(&other).ok().unwrap();
+        take(&other).unwrap();
     }
     assert!(matches!(denied(&other), Some(Denied::SpentFor(_))));
     assert!(matches!(
@@ -196,7 +177,7 @@ fn a_key_is_refused_and_throttled_per_host() {
     ));
     // A key that is removed and configured again is tried at each host.
     for list in ["another", "a-key"] {
-        keys.replace(ApiKey::list(list).unwrap(), server(), rates(4, 0));
+        keys.replace_with(list, Rates::of(4, 0));
     }
     assert!(!keys.all_unusable_at(&one, Duration::ZERO));
 }

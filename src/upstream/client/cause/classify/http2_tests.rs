@@ -67,53 +67,27 @@ async fn failed(sends: Vec<u8>, closes: bool) -> hyper::Error {
 
 #[tokio::test(start_paused = true)]
 async fn each_end_has_its_failure_and_its_kind() {
-    let (terminated, not_processed) = (Failure::Terminated, Failure::NotProcessed);
+    use Failure::{NotProcessed, Terminated};
+    const CALM: &str = "enhance_your_calm";
+    const RESET: &str = "connection_reset";
     // What the server sends, whether it closes the connection then; the failure and
-    // its kind, whether it is of the one stream, whether it is the server's doing.
+    // its kind, whether it is of the one stream, whether the server has caused it.
     let rows = [
-        (
-            reset(7),
-            false,
-            &not_processed,
-            "refused_stream",
-            true,
-            true,
-        ),
-        (reset(2), false, &terminated, "stream_reset", true, true),
-        (
-            reset(11),
-            false,
-            &terminated,
-            "enhance_your_calm",
-            true,
-            true,
-        ),
-        (goaway(0, 0), false, &not_processed, "goaway", true, true),
-        (goaway(0, 2), false, &not_processed, "goaway", true, true),
-        (
-            goaway(0, 11),
-            false,
-            &terminated,
-            "enhance_your_calm",
-            false,
-            true,
-        ),
+        (reset(7), false, NotProcessed, "refused_stream", true, true),
+        (reset(2), false, Terminated, "stream_reset", true, true),
+        (reset(11), false, Terminated, CALM, true, true),
+        (goaway(0, 0), false, NotProcessed, "goaway", true, true),
+        (goaway(0, 2), false, NotProcessed, "goaway", true, true),
+        (goaway(0, 11), false, Terminated, CALM, false, true),
         // It was perhaps processed.
-        (
-            goaway(1, 0),
-            true,
-            &terminated,
-            "connection_reset",
-            false,
-            false,
-        ),
-        (vec![], true, &terminated, "connection_reset", false, false),
-        (vec![], false, &terminated, "ping_timeout", false, false),
-        // A frame of data that nobody has asked for.
+        (goaway(1, 0), true, Terminated, RESET, false, false),
+        (vec![], true, Terminated, RESET, false, false),
+        (vec![], false, Terminated, "ping_timeout", false, false),
+        // A frame of data that was not requested.
         (
             frame(0, 0, b"x"),
             false,
-            &terminated,
+            Terminated,
             "malformed_frames",
             false,
             false,
@@ -123,7 +97,7 @@ async fn each_end_has_its_failure_and_its_kind() {
         let error = failed(sends, closes).await;
         let name = format!("{kind}: {error:?}");
         let found = exchange(&error, false);
-        assert_eq!((&found.0, found.1), (failure, kind), "{name}");
+        assert_eq!(found, (failure, kind), "{name}");
         assert_eq!(is_of_stream(&error), of_stream, "{name}");
         assert_eq!(super::is_servers(&error), is_servers, "{name}");
     }
