@@ -154,11 +154,8 @@ fn route(
     let params_wrong = keys.params.is_wrong;
     let params = ordered(path, &keys.path, keys.path.at_or(at), params, params_wrong)?;
     let param_names: Vec<&str> = params.iter().map(|p| &*p.name).collect();
-    let template = keys
-        .upstream_path
-        .value
-        .as_ref()
-        .unwrap_or(&keys.path.value);
+    let own = keys.upstream_path.value.as_ref();
+    let template = own.unwrap_or(&keys.path.value);
     let upstream_path = match PathTemplate::new(template, &param_names) {
         Ok(made) => made,
         Err(error) => {
@@ -208,36 +205,28 @@ fn check_combinations(
     query: &[Declared],
     mode: Mode,
 ) {
+    let wrong = |key: &str, at: &FileSpan, message: &str| path.key(key).problem(at, message);
     let is_open = *keys.headers == HeaderMode::All;
     if is_open && matches!(mode, Mode::Override | Mode::Chain) {
-        path.key("headers").problem(
-            keys.headers.at_or(at),
-            "= \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary",
-        );
+        let message =
+            "= \"all\" goes with cache.mode = \"respect\" or \"off\": the other modes ignore Vary";
+        wrong("headers", keys.headers.at_or(at), message);
     }
     if keys.methods.contains(&Verb::Any) && !is_open && !keys.headers.is_wrong {
-        path.key("methods").problem(
-            keys.methods.at_or(at),
-            "= [\"*\"] goes with headers = \"all\"",
-        );
+        let message = "= [\"*\"] goes with headers = \"all\"";
+        wrong("methods", keys.methods.at_or(at), message);
     }
     if *keys.path.value == *openapi::PATH {
-        path.key("path").problem(
-            keys.path.at_or(at),
-            format!(
-                "is {}, where ordgate describes the routes; a route needs a path of its own",
-                openapi::PATH
-            ),
+        let message = format!(
+            "is {}, where ordgate describes the routes; a route needs a path of its own",
+            openapi::PATH
         );
+        wrong("path", keys.path.at_or(at), &message);
     }
     if query.len() > MAX_QUERY_PARAMETERS {
-        path.key("query").problem(
-            keys.query.at_or(at),
-            format!(
-                "has {} parameters; allowed are {MAX_QUERY_PARAMETERS}",
-                query.len()
-            ),
-        );
+        let came = query.len();
+        let message = format!("has {came} parameters; allowed are {MAX_QUERY_PARAMETERS}");
+        wrong("query", keys.query.at_or(at), &message);
     }
     if *keys.pages {
         let is_number = |name: &str| {
@@ -252,10 +241,8 @@ fn check_combinations(
         };
         let is_sound = is_number("limit") && is_number("offset") && mode == Mode::Chain;
         if !is_sound && !keys.query.is_wrong && !keys.cache.mode.is_wrong {
-            path.key("pages").problem(
-                keys.pages.at_or(at),
-                "= true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"",
-            );
+            let message = "= true needs the query parameters limit and offset, integers with a default, and cache.mode = \"chain\"";
+            wrong("pages", keys.pages.at_or(at), message);
         }
     }
 }
@@ -277,17 +264,13 @@ fn nearest(tips: &[TipSource], path: &str) -> u16 {
 }
 
 fn methods(verbs: &[Verb]) -> Methods {
+    let method = |verb: &Verb| match verb {
+        Verb::Head => Method::HEAD,
+        Verb::Get | Verb::Any => Method::GET,
+    };
     match verbs.contains(&Verb::Any) {
         true => Methods::Any,
-        false => Methods::Listed(
-            verbs
-                .iter()
-                .map(|verb| match verb {
-                    Verb::Head => Method::HEAD,
-                    Verb::Get | Verb::Any => Method::GET,
-                })
-                .collect(),
-        ),
+        false => Methods::Listed(verbs.iter().map(method).collect()),
     }
 }
 
@@ -332,10 +315,8 @@ fn lifetimes(entries: &[(String, Duration)]) -> StatusLifetimes {
     let mut times = StatusLifetimes::default();
     for (key, time) in entries {
         let status = key.parse::<u16>().ok();
-        match (
-            &**key,
-            status.and_then(|code| StatusCode::from_u16(code).ok()),
-        ) {
+        let status = status.and_then(|code| StatusCode::from_u16(code).ok());
+        match (&**key, status) {
             ("empty", _) => times.empty = Some(*time),
             ("2xx", _) => times.classes[1] = Some(*time),
             ("4xx", _) => times.classes[3] = Some(*time),

@@ -16,6 +16,7 @@ use crate::validate::ParameterType;
 /// The values of all keys of a route.
 pub(in crate::config) fn print(route: &Route, config: &Config) -> Table {
     let (request, chain) = (&route.request, &route.chain);
+    let upstream = config.upstream_name(route.upstream.number);
     let upstream_path = route.upstream.path.print(&request.params);
     let methods = match &request.methods {
         Methods::Any => vec!["*"],
@@ -28,10 +29,7 @@ pub(in crate::config) fn print(route: &Route, config: &Config) -> Table {
     let source = chain.derived_from.and_then(|at| config.routes.get(at));
     table([
         ("name", Some((*route.name).into())),
-        (
-            "upstream",
-            Some(config.upstream_name(route.upstream.number).into()),
-        ),
+        ("upstream", Some(upstream.into())),
         ("summary", route.docs.summary.as_deref().map(Value::from)),
         ("path", Some((*request.path).into())),
         (

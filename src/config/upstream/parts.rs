@@ -120,9 +120,11 @@ keys! {
 impl RequestBodyKeys {
     /// Fits what is not set to what is, and reports what does not go together.
     pub(super) fn fit(&mut self, path: &Path<'_>, at: &FileSpan) {
-        let room = match self.max_buffered.is_set() {
-            true => *self.max_buffered,
-            false => u64::MAX,
+        let is_bounded = self.max_buffered.is_set();
+        let room = if is_bounded {
+            *self.max_buffered
+        } else {
+            u64::MAX
         };
         let is_set = self.max_buffered_per_client.is_set();
         let per_client = &mut self.max_buffered_per_client.value;
