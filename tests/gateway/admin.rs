@@ -24,8 +24,7 @@ async fn it_is_not_ready_while_it_drains() {
     let gateway = Gateway::with(&upstream, "server.drain_timeout = \"10s\"");
     // One request under way keeps it from ending.
     upstream.always(Reply::nothing().hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let client = gateway.start_get(TOKEN).await;
     upstream.until_requests(1).await;
     gateway.server().drain();
     let ready = gateway.admin("/readyz").await;

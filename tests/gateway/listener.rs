@@ -141,8 +141,7 @@ async fn a_connection_that_waits_for_an_answer_is_not_idle() {
     );
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let mut waiting = gateway.client().await;
-    waiting.send_request("GET", TOKEN, &[]).await;
+    let mut waiting = gateway.start_get(TOKEN).await;
     upstream.until_requests(1).await;
     // The time of three others to be closed for idleness passes.
     for _ in 0..3 {
@@ -181,8 +180,7 @@ async fn a_connection_over_the_limit_gets_503() {
     let mut other = gateway.client().await;
     assert_eq!(one.get(TOKEN).await.status, 200);
     assert_eq!(other.get(TOKEN).await.status, 200);
-    let mut third = gateway.client().await;
-    third.send_request("GET", TOKEN, &[]).await;
+    let mut third = gateway.start_get(TOKEN).await;
     let answer = third.answer("GET").await;
     assert_eq!(answer.status, 503);
     assert_eq!(answer.field("retry-after"), Some("1"));
@@ -233,8 +231,7 @@ async fn a_connection_is_not_idle_in_the_middle_of_an_answer() {
     let gate = Gate::new();
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
     let mut idle = gateway.client().await;
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/x", &[]).await;
+    let mut client = gateway.start_get("/x").await;
     let begun = client.some(20).await;
     // One that is idle ends first, though it was heard of later.
     assert_eq!(idle.get("/").await.status, 200);

@@ -296,8 +296,7 @@ async fn requests_under_way_are_answered_after_a_reload() {
         .config(&(route("a", "/one", "") + &route("b", "/two", "")))
         .keys("first-key")
         .start();
-    let mut early = gateway.client().await;
-    early.send_request("GET", "/a", &[]).await;
+    let mut early = gateway.start_get("/a").await;
     upstream.until_requests(1).await;
     done(&gateway.reload("cache.max_bytes = \"1MiB\"").await);
     // One cold key, one request, on whichever side of a reload.

@@ -163,11 +163,7 @@ async fn slow_requests_of_some_clients_leave_slots_for_others() {
     }
     gate.open();
     for mut client in held {
-        assert_eq!(
-            client.answer("GET").await.status,
-            200,
-            "nobody is forgotten"
-        );
+        assert_eq!(client.answer("GET").await.status, 200, "none is forgotten");
     }
 }
 

@@ -127,8 +127,7 @@ async fn a_slow_reader_does_not_slow_down_others_of_the_same_answer() {
     let mut slow = Client::connect_narrow(gateway.public).await;
     slow.send_request("GET", "/same", &[]).await;
     slow.some(10).await;
-    let mut honest = gateway.client().await;
-    honest.send_request("GET", "/same", &[]).await;
+    let mut honest = gateway.start_get("/same").await;
     honest.some(0).await;
     gate.open();
     let answer = honest.answer("GET").await;

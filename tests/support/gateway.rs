@@ -282,6 +282,13 @@ impl Gateway {
         Setup::before(upstream).config(config).start()
     }
 
+    /// A new connection, on which a GET has been sent.
+    pub(crate) async fn start_get(&self, target: &str) -> Client {
+        let mut client = self.client().await;
+        client.send_request("GET", target, &[]).await;
+        client
+    }
+
     /// A new connection to the public side.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(self.public).await

@@ -184,8 +184,7 @@ async fn an_answer_orphaned_meanwhile_is_not_served() {
             false => Reply::status(500, "{}").behind(&held),
         });
         let asked = upstream.count();
-        let mut client = gateway.client().await;
-        client.send_request("GET", &target, &[]).await;
+        let mut client = gateway.start_get(&target).await;
         upstream.until_requests(asked + 1).await;
         sandbox.reorg(2);
         probe_all(&gateway).await;
@@ -210,8 +209,7 @@ async fn an_answer_without_blocks_is_not_stored_by_height() {
     let gate = Gate::new();
     upstream.once(&window(&hash), nothing.behind(&gate));
     let asked = upstream.count();
-    let mut client = gateway.client().await;
-    client.send_request("GET", &block(&hash), &[]).await;
+    let mut client = gateway.start_get(&block(&hash)).await;
     upstream.until_requests(asked + 1).await;
     // By the time that it comes, the block's height is known.
     let id = &sandbox.transactions_at(height)[0];

@@ -245,11 +245,7 @@ async fn a_refused_path_is_requested_once_for_all_clients() {
     let list = block("ab".repeat(32));
     let mut pending = Vec::new();
     for page in ["", "?limit=60", "?offset=20", "?limit=7"] {
-        let mut client = gateway.client().await;
-        client
-            .send_request("GET", &format!("{list}{page}"), &[])
-            .await;
-        pending.push(client);
+        pending.push(gateway.start_get(&format!("{list}{page}")).await);
     }
     gateway.until_all_is_read().await;
     gate.open();

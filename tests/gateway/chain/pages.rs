@@ -168,8 +168,7 @@ async fn pages_that_share_a_window_share_its_fetch() {
     let mut pending = Vec::new();
     for offset in 0..30 {
         let page = format!("{}?limit=5&offset={offset}", block(LARGE));
-        let mut client = gateway.client().await;
-        client.send_request("GET", &page, &[]).await;
+        let client = gateway.start_get(&page).await;
         pending.push((page, client));
     }
     gateway.until_all_is_read().await;

@@ -18,8 +18,7 @@ async fn draining_waits_for_the_rest_of_an_answer() {
     let gate = Gate::new();
     upstream.once("/x", Reply::raw(HALF).then(&gate, "half"));
     let mut kept = gateway.client().await;
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/x", &[]).await;
+    let mut client = gateway.start_get("/x").await;
     let begun = client.some(20).await;
     assert_eq!(kept.get("/").await.status, 200);
     gateway.server().drain();
@@ -66,9 +65,7 @@ async fn draining_answers_connections_in_the_accept_queue() {
         let gateway = Gateway::with(&upstream, "server.drain_timeout = \"60s\"");
         let mut clients = Vec::new();
         for _ in 0..3 {
-            let mut client = gateway.client().await;
-            client.send_request("GET", "/openapi.json", &[]).await;
-            clients.push(client);
+            clients.push(gateway.start_get("/openapi.json").await);
         }
         gateway.server().drain();
         for client in &mut clients {

@@ -9,8 +9,7 @@ async fn a_half_closed_client_still_gets_its_answer() {
     let upstream = Upstream::start();
     let gateway = Gateway::before(&upstream);
     for _miss_then_hit in 0..2 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", TOKEN, &[]).await;
+        let mut client = gateway.start_get(TOKEN).await;
         client.finish().await;
         assert_eq!(client.answer("GET").await.status, 200);
         assert_eq!(client.rest().await, b"");
@@ -26,8 +25,7 @@ async fn a_half_closed_connection_ends_once_it_is_answered() {
     for _miss_then_hit in 0..2 {
         let gate = Gate::new();
         upstream.always(Reply::json("{}").behind(&gate));
-        let mut client = gateway.client().await;
-        client.send_request("GET", TOKEN, &[]).await;
+        let mut client = gateway.start_get(TOKEN).await;
         client.finish().await;
         gate.open();
         assert_eq!(client.answer("GET").await.status, 200);
@@ -70,8 +68,7 @@ async fn a_half_closed_client_gets_the_rest_of_an_answer() {
         .start();
     let gate = Gate::new();
     upstream.always(Reply::raw(HALF).then(&gate, "half"));
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/x", &[]).await;
+    let mut client = gateway.start_get("/x").await;
     client.finish().await;
     let begun = client.some(20).await;
     gate.open();
@@ -83,8 +80,7 @@ async fn a_client_that_has_gone_frees_its_connection() {
     let upstream = Upstream::start();
     upstream.always(Reply::nothing().hang());
     let gateway = Gateway::before(&upstream);
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let client = gateway.start_get(TOKEN).await;
     upstream.until_requests(1).await;
     drop(client);
     until("its connection ends", || gateway.connections() == 0).await;

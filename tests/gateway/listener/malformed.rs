@@ -160,8 +160,7 @@ async fn a_bad_request_waits_for_a_good_one_before_it() {
     );
     let gate = Gate::new();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let mut client = gateway.start_get(TOKEN).await;
     upstream.until_requests(1).await;
     client.send("GET / HTTP/1.1\nhost: a\r\n\r\n").await;
     // The time of three others to be closed for idleness passes.

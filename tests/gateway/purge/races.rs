@@ -148,15 +148,13 @@ async fn an_answer_requested_before_a_purge_is_neither_served_nor_stored() {
         );
         upstream.once(asked, old.behind(&gate));
         let gateway = setup(&upstream).manual().start();
-        let mut early = gateway.client().await;
-        early.send_request("GET", url, &[]).await;
+        let mut early = gateway.start_get(url).await;
         until("it is asked", || {
             upstream.targets().iter().any(|t| t == asked)
         })
         .await;
         text(&gateway.purge(&query).await);
-        let mut late = gateway.client().await;
-        late.send_request("GET", url, &[]).await;
+        let mut late = gateway.start_get(url).await;
         gate.open();
         // Earlier requests may get earlier answers.
         assert_eq!(early.answer("GET").await.status, 200, "{query}");
@@ -182,15 +180,13 @@ async fn clients_after_a_purge_do_not_share_an_earlier_fetch() {
     upstream.once(&window(60), Reply::json(body(&window(60), 0)).behind(&gate));
     let gateway = Setup::before(&upstream).chain().manual().start();
     let page = format!("{BLOCK}?limit=5&offset=58");
-    let mut early = gateway.client().await;
-    early.send_request("GET", &page, &[]).await;
+    let mut early = gateway.start_get(&page).await;
     until("both are asked, and one has come", || {
         gateway.entries() == 1 && upstream.targets().contains(&window(60))
     })
     .await;
     text(&gateway.purge(&format!("url={BLOCK}")).await);
-    let mut late = gateway.client().await;
-    late.send_request("GET", &page, &[]).await;
+    let mut late = gateway.start_get(&page).await;
     gateway.until_all_is_read().await;
     gate.open();
     early.answer("GET").await;

@@ -123,8 +123,7 @@ async fn an_answer_is_streamed() {
     let gateway = before(&upstream);
     let begun = "HTTP/1.1 200 OK\r\ncache-control: no-store\r\ncontent-length: 9\r\n\r\nhalf";
     upstream.once("/v", Reply::raw(begun).hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     let mut received = Vec::new();
     while !received.ends_with(b"\r\n\r\nhalf") {
         received.extend(client.some(1).await);

@@ -20,8 +20,7 @@ async fn an_answer_that_breaks_off_breaks_off_for_the_client() {
         Reply::raw(format!("{chunked}5\r\nab")).close(),
     ] {
         upstream.once("/v", reply);
-        let mut client = gateway.client().await;
-        client.send_request("GET", "/v", &[]).await;
+        let mut client = gateway.start_get("/v").await;
         let received = text(&client.rest().await);
         // A reset may overtake the head.
         assert!(
@@ -45,8 +44,7 @@ async fn a_broken_off_answer_is_not_stored() {
         upstream.once("/v", reply);
         // It is sent while it is stored, so it may have begun when it breaks
         // off; then it must not pass for whole.
-        let mut client = gateway.client().await;
-        client.send_request("GET", "/v", &[]).await;
+        let mut client = gateway.start_get("/v").await;
         let received = text(&client.rest().await);
         let refused =
             received.starts_with("HTTP/1.1 502") && received.contains("http_response_incomplete");
@@ -69,13 +67,11 @@ async fn a_silent_origin_times_out() {
     let config = "upstream.first_byte_timeout = \"1s\"\nupstream.timeout = \"1s\"";
     let gateway = plain(&upstream).config(config).start();
     upstream.once("/v", Reply::raw(NO_STORE).hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     let received = text(&client.rest().await);
     assert!(received.ends_with("half"), "{received}");
     upstream.once("/v", Reply::raw(STORE).hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     let received = text(&client.rest().await);
     assert!(received.ends_with("half"), "it is broken off: {received}");
     upstream.once("/v", Reply::nothing().hang());
@@ -124,8 +120,7 @@ async fn a_client_that_leaves_while_reading_ends_the_answer() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
     upstream.once("/v", Reply::raw(NO_STORE).hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     client.some(20).await;
     assert_eq!(gateway.in_flight(), 1);
     drop(client);

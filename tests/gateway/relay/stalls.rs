@@ -98,8 +98,7 @@ async fn streams_may_pause() {
         let gate = Gate::new();
         let begin = format!("{OK}{fields}{CHUNKED}\r\n1\r\n1\r\n");
         upstream.once("/v", Reply::raw(begin).then(&gate, "1\r\n2\r\n0\r\n\r\n"));
-        let mut client = gateway.client().await;
-        client.send_request("GET", "/v", &[]).await;
+        let mut client = gateway.start_get("/v").await;
         upstream.until_requests(1).await;
         let began = Instant::now();
         until("a long pause", || {
@@ -121,8 +120,7 @@ async fn a_pause_of_a_client_is_not_a_stall_of_the_upstream() {
         // More than the sockets hold, and than may be stored.
         let body = "x".repeat(24 << 20);
         upstream.once("/v", Reply::with(200, cached, &body));
-        let mut client = gateway.client().await;
-        client.send_request("GET", "/v", &[]).await;
+        let mut client = gateway.start_get("/v").await;
         upstream.until_requests(1).await;
         let began = Instant::now();
         until("the client pauses", || {

@@ -36,9 +36,7 @@ async fn an_answer_is_streamed_to_all_clients_while_it_is_stored() {
         upstream.once("/v", reply(&gate).behind(&head));
         let mut clients = Vec::new();
         for _ in 0..5 {
-            let mut client = gateway.client().await;
-            client.send_request("GET", "/v", &[]).await;
-            clients.push(client);
+            clients.push(gateway.start_get("/v").await);
         }
         upstream.until_requests(1).await;
         head.open();
@@ -48,12 +46,11 @@ async fn an_answer_is_streamed_to_all_clients_while_it_is_stored() {
             assert!(!came.contains("rest"), "{came}");
             first.push(came);
         }
-        // Who comes in the middle of it has it from the beginning.
-        let mut late = gateway.client().await;
-        late.send_request("GET", "/v", &[]).await;
+        // A client that comes in the middle gets it from the beginning.
+        let mut late = gateway.start_get("/v").await;
         let came = reads(&mut late, "half").await;
         assert!(came.contains("collapsed"), "{came}");
-        // Who has it already need not read it.
+        // A client with its ETag gets a 304.
         let held = [("if-none-match", "\"s\"")];
         assert_eq!(gateway.request("GET", "/v", &held).await.status, 304);
         gate.open();
@@ -75,8 +72,7 @@ async fn an_answer_is_stored_after_all_clients_left() {
     let gateway = before(&upstream);
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     reads(&mut client, "half").await;
     drop(client);
     until("it is gone", || gateway.connections() == 0).await;
@@ -93,8 +89,7 @@ async fn a_slow_answer_does_not_replace_a_newer_one() {
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
-    let mut slow = gateway.client().await;
-    slow.send_request("GET", "/v", &[]).await;
+    let mut slow = gateway.start_get("/v").await;
     reads(&mut slow, "half").await;
     gateway.advance(1000);
     upstream.once("/v", ok(&["cache-control: max-age=60"], "newer"));
@@ -116,13 +111,11 @@ async fn events_are_sent_as_they_come() {
     let events = "HTTP/1.1 200 OK\r\ncache-control: no-cache\r\ncontent-type: text/event-stream; charset=utf-8\r\n\r\ndata: 1\n\n";
     let gate = Gate::new();
     upstream.once("/v", Reply::raw(events).then(&gate, "data: 2\n\n").hang());
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     reads(&mut client, "data: 1").await;
-    // Nobody waits for it, and it holds no slot.
+    // It delays no other request, and holds no slot.
     upstream.once("/v", Reply::raw(events).hang());
-    let mut other = gateway.client().await;
-    other.send_request("GET", "/v", &[]).await;
+    let mut other = gateway.start_get("/v").await;
     reads(&mut other, "data: 1").await;
     until("their slots are free", || gateway.in_flight() == 0).await;
     gate.open();
@@ -193,8 +186,7 @@ async fn a_range_of_an_answer_under_way_is_a_request_of_its_own() {
     let gateway = before(&upstream);
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/v", &[]).await;
+    let mut client = gateway.start_get("/v").await;
     reads(&mut client, "half").await;
     upstream.once(
         "/v",
@@ -220,8 +212,7 @@ async fn an_answer_purged_or_invalidated_under_way_is_not_served_to_later_client
         let gateway = before(&upstream);
         let gate = Gate::new();
         upstream.once("/v", halves(&gate));
-        let mut first = gateway.client().await;
-        first.send_request("GET", "/v", &[]).await;
+        let mut first = gateway.start_get("/v").await;
         reads(&mut first, "half").await;
         match by {
             "purge" => drop(gateway.purge("all").await),
@@ -236,9 +227,7 @@ async fn an_answer_purged_or_invalidated_under_way_is_not_served_to_later_client
         // They want what is there now, and it is fetched once for all of them.
         let mut later = Vec::new();
         for _ in 0..5 {
-            let mut client = gateway.client().await;
-            client.send_request("GET", "/v", &[]).await;
-            later.push(client);
+            later.push(gateway.start_get("/v").await);
         }
         upstream.until_requests(asked + 1).await;
         gateway.until_all_is_read().await;
@@ -260,8 +249,7 @@ async fn an_answer_that_became_stale_under_way_is_not_served_to_later_clients() 
     let gateway = plain(&upstream).manual().start();
     let gate = Gate::new();
     upstream.once("/v", halves(&gate));
-    let mut first = gateway.client().await;
-    first.send_request("GET", "/v", &[]).await;
+    let mut first = gateway.start_get("/v").await;
     reads(&mut first, "half").await;
     gateway.advance(10_000);
     // Fresh for 60 s, but not for clients that want it younger, or fresh for

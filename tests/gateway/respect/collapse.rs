@@ -61,8 +61,7 @@ async fn uncacheable_requests_go_upstream_one_by_one() {
     upstream.once("/v", Reply::raw(head).behind(&gate).hang());
     upstream.always(ok(&["cache-control: no-store"], "body"));
     // Whoever leads has the first answer.
-    let mut leader = gateway.client().await;
-    leader.send_request("GET", "/v", &[]).await;
+    let _leader = gateway.start_get("/v").await;
     upstream.until_requests(1).await;
     let pending = waiting(&gateway, CLIENTS - 1).await;
     gate.open();
@@ -82,8 +81,7 @@ async fn a_leader_that_leaves_does_not_end_the_fetch() {
     let gate = Gate::new();
     let reply = ok(&["cache-control: max-age=60"], "body");
     upstream.once("/v", reply.behind(&gate));
-    let mut leader = gateway.client().await;
-    leader.send_request("GET", "/v", &[]).await;
+    let leader = gateway.start_get("/v").await;
     upstream.until_requests(1).await;
     let followers = waiting(&gateway, 5).await;
     let connections = gateway.connections();

@@ -113,8 +113,7 @@ async fn an_answer_under_way_during_an_invalidation_is_not_stored() {
         "/v",
         ok(&["cache-control: max-age=60"], "before").behind(&gate),
     );
-    let mut early = gateway.client().await;
-    early.send_request("GET", "/v", &[]).await;
+    let mut early = gateway.start_get("/v").await;
     upstream.until_requests(1).await;
     upstream.once("/v", Reply::with(200, "", "changed"));
     assert_eq!(gateway.request("POST", "/v", &[]).await.status, 200);

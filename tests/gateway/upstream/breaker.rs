@@ -190,8 +190,7 @@ async fn stale_answers_are_served_without_waiting() {
     assert_eq!(gateway.get(TOKEN).await.status, 200);
     gateway.advance(10_000);
     // It is stale now; and one sees how things are while others do not wait.
-    let mut trying = gateway.client().await;
-    trying.send_request("GET", &token(1), &[]).await;
+    let _trying = gateway.start_get(&token(1)).await;
     upstream.until_requests(asked + 1).await;
     let stale = gateway.get(TOKEN).await;
     assert_eq!(stale.status, 200);
@@ -213,8 +212,7 @@ async fn after_the_pause_one_trial_request_is_sent() {
 
     let gates = [Gate::new(), Gate::new()];
     upstream.always(Reply::json("{}").behind(&gates[0]));
-    let mut first = gateway.client().await;
-    first.send_request("GET", &token(0), &[]).await;
+    let _first = gateway.start_get(&token(0)).await;
     upstream.until_requests(asked + 1).await;
     assert_eq!(is_open(&gateway.get(&token(1)).await), 1);
     gates[0].open();
@@ -224,9 +222,7 @@ async fn after_the_pause_one_trial_request_is_sent() {
     upstream.always(Reply::json("{}").behind(&gates[1]));
     let mut clients = Vec::new();
     for number in 2..5 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(number)).await);
     }
     upstream.until_requests(asked + 4).await;
     is_open(&gateway.get(&token(6)).await);
@@ -320,8 +316,7 @@ async fn a_long_body_does_not_prolong_a_trial() {
     let gate = Gate::new();
     let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf");
     upstream.once("/long", long.then(&gate, "half"));
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/long", &[]).await;
+    let mut client = gateway.start_get("/long").await;
     client.some(1).await;
     let answer = gateway.get("/other").await;
     assert_eq!(answer.status, 200, "{answer:?}");

@@ -268,8 +268,7 @@ async fn hedged_requests_use_the_budget_and_leave_half_of_it() {
     }
     let sent = metric(&gateway, hedges).await;
     upstream.once(&token(91), Reply::json("{}").behind(&gate));
-    let mut slow = gateway.client().await;
-    slow.send_request("GET", &token(91), &[]).await;
+    let mut slow = gateway.start_get(&token(91)).await;
     for _ in 0..20 {
         gateway.get(&token(number)).await;
         number += 1;

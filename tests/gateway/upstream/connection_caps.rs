@@ -140,8 +140,7 @@ async fn a_closed_idle_connection_does_not_count_as_a_cap() {
     upstream.once(&token(1), Reply::json("{}").behind(&gate));
     upstream.once(&token(3), Reply::nothing().close());
     let gateway = Gateway::with(&upstream, CONFIG);
-    let mut slow = gateway.client().await;
-    slow.send_request("GET", &token(1), &[]).await;
+    let mut slow = gateway.start_get(&token(1)).await;
     upstream.until_requests(1).await;
     for number in [2, 3] {
         assert_eq!(gateway.get(&token(number)).await.status, 200, "{number}");

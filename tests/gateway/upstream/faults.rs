@@ -99,7 +99,7 @@ impl Fault {
     }
 
     /// That a client has got what it should.
-    fn is_told(&self, answer: &Answer) {
+    fn is_reported(&self, answer: &Answer) {
         let name = self.name;
         assert_eq!(answer.status, self.status, "{name}: {answer:?}");
         assert_eq!(answer.must("proxy-status"), self.proxy_status(), "{name}");
@@ -294,7 +294,7 @@ async fn happens(fault: &Fault, upstream: &Upstream, gateway: &Gateway) {
     let began = Instant::now();
     let answer = gateway.get(TOKEN).await;
     let took = began.elapsed();
-    fault.is_told(&answer);
+    fault.is_reported(&answer);
     assert!(took >= fault.least, "{name}: {took:?}");
     assert!(took < fault.least + SLACK, "{name}: {took:?}");
     until_idle(gateway, name).await;

@@ -34,8 +34,7 @@ async fn waits_alone(gateway: &Gateway, upstream: &Upstream, why: &str) {
     let gate = Gate::new();
     let asked = upstream.count();
     upstream.once(TOKEN, Reply::json("{}").behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let mut client = gateway.start_get(TOKEN).await;
     upstream.until_requests(asked + 1).await;
     let began = Instant::now();
     until(why, || began.elapsed() > Duration::from_millis(100)).await;
@@ -81,8 +80,7 @@ async fn the_first_of_both_answers_is_used() {
         };
         upstream.once(TOKEN, first);
         upstream.once(TOKEN, second);
-        let mut client = gateway.client().await;
-        client.send_request("GET", TOKEN, &[]).await;
+        let mut client = gateway.start_get(TOKEN).await;
         upstream.until_requests(asked + 2).await;
         gate.open();
         let answer = client.answer("GET").await;
@@ -117,9 +115,7 @@ async fn one_clients_hedges_leave_slots_for_others() {
     upstream.usually(move |seen| Reply::json(usual_body(&seen.target())).behind(&held));
     let mut clients = Vec::new();
     for number in 0..4 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(100 + number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(100 + number)).await);
     }
     // Half of the slots are all that one client may have, hedges among them.
     upstream.until_requests(asked + 4).await;

@@ -208,8 +208,7 @@ async fn one_slow_answer_does_not_close_the_connection() {
     let gateway = at(&upstream.url())
         .config("upstream.first_byte_timeout = \"300ms\"")
         .start();
-    let mut client = gateway.client().await;
-    client.send_request("GET", &token(0), &[]).await;
+    let mut client = gateway.start_get(&token(0)).await;
     upstream.until_requests(1).await;
     let over = AtomicBool::new(false);
     let slow = async {

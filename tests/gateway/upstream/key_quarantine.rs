@@ -108,8 +108,7 @@ async fn one_request_at_a_time_tries_a_quarantined_key() {
     gateway.advance(60_000);
     let gate = Gate::new();
     upstream.always(Reply::json("{}").behind(&gate));
-    let mut trying = gateway.client().await;
-    trying.send_request("GET", &token(1), &[]).await;
+    let _trying = gateway.start_get(&token(1)).await;
     upstream.until_requests(3).await;
     for number in 2..5 {
         is_refused(&gateway.get(&token(number)).await, 401);

@@ -187,8 +187,7 @@ async fn requests_under_way_count_against_the_reported_remainder() {
         &token(2),
         limits(200, "ratelimit-remaining: 2\r\nratelimit-reset: 30\r\n"),
     );
-    let mut slow = gateway.client().await;
-    slow.send_request("GET", &token(1), &[]).await;
+    let _slow = gateway.start_get(&token(1)).await;
     upstream.until_requests(1).await;
     assert_eq!(gateway.get(&token(2)).await.status, 200);
     // One of the two may have been taken by what is under way.
@@ -281,11 +280,9 @@ async fn a_spent_quota_differs_from_a_spent_minute() {
         assert_eq!(patient.status, 200);
         let gate = Gate::new();
         upstream.always(limits(200, "").behind(&gate));
-        let mut trying = gateway.client().await;
-        trying.send_request("GET", &token(6), &[]).await;
+        let _trying = gateway.start_get(&token(6)).await;
         upstream.until_requests(4).await;
-        let mut waiting = gateway.client().await;
-        waiting.send_request("GET", &token(7), &[]).await;
+        let _waiting = gateway.start_get(&token(7)).await;
         until("another waits", || gateway.queued() == 1).await;
         assert_eq!(upstream.count(), 4, "one request tries");
         gate.open();

@@ -186,9 +186,7 @@ async fn max_in_flight_is_never_exceeded() {
     );
     let mut pending = Vec::new();
     for number in 0..2 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        pending.push(client);
+        pending.push(gateway.start_get(&token(number)).await);
     }
     upstream.until_requests(2).await;
     let answer = gateway.get(&token(2)).await;

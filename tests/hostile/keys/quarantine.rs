@@ -142,9 +142,7 @@ async fn key_checks_run_one_at_a_time() {
     let gateway = keyed(&upstream, "one");
     let mut clients = Vec::new();
     for number in 0..8 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &forbidden(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&forbidden(number)).await);
     }
     upstream.until_requests(9).await;
     // Their slots are free meanwhile.

@@ -71,8 +71,7 @@ async fn an_old_answer_that_arrives_late_is_not_stored() {
     let asked = format!("{path}?limit=60&offset=0");
     let old = sandbox.hash_at(tip - 2).unwrap();
     upstream.once(&asked, reply(&sandbox, &asked).behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", &path, &[]).await;
+    let mut client = gateway.start_get(&path).await;
     until("it is asked", || targets(&upstream).contains(&asked)).await;
     sandbox.reorg(3);
     // Seen at the tip alone.
@@ -101,8 +100,7 @@ async fn the_answer_to_the_later_request_wins() {
     let (path, old) = (block(height), sandbox.hash_at(height).unwrap());
     let asked = format!("{path}?limit=60&offset=0");
     upstream.once(&asked, retagged(&sandbox, &asked, None).behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", &path, &[]).await;
+    let mut client = gateway.start_get(&path).await;
     until("it is asked", || targets(&upstream).contains(&asked)).await;
     sandbox.reorg(3);
     gateway

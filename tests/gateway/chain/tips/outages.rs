@@ -293,10 +293,7 @@ async fn a_status_that_is_held_back_does_not_hold_up_the_first_answers() {
 async fn the_first_answers_wait_for_the_first_status() {
     let sandbox = sandbox();
     let (gate, upstream, gateway) = before_held_back_statuses(&sandbox);
-    let mut client = gateway.client().await;
-    client
-        .send_request("GET", &block(sandbox.tip().height - 30), &[])
-        .await;
+    let mut client = gateway.start_get(&block(sandbox.tip().height - 30)).await;
     upstream.until_requests(2).await;
     assert_eq!(targets(&upstream), [""; 0]);
     gate.open();

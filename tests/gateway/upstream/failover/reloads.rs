@@ -75,8 +75,7 @@ async fn requests_under_way_are_answered_by_the_endpoint_they_were_sent_to() {
     let gateway = Setup::before(&one).keys("a-key").start();
     let gate = Gate::new();
     one.once(TOKEN, Reply::json(r#"{"from":"one"}"#).behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let mut client = gateway.start_get(TOKEN).await;
     one.until_requests(1).await;
     assert_eq!(gateway.reload(&urls(&[&other])).await.status, 200);
     assert_eq!(gateway.get(&token(1)).await.status, 200);
@@ -124,8 +123,7 @@ async fn status_and_metrics_show_every_endpoint() {
     until("it is left", || endpoint_in_use(&gateway) == 1).await;
     let gate = Gate::new();
     other.once(TOKEN, Reply::json("{}").behind(&gate));
-    let mut client = gateway.client().await;
-    client.send_request("GET", TOKEN, &[]).await;
+    let mut client = gateway.start_get(TOKEN).await;
     until("it is asked", || tokens(other) == 1).await;
     let state = status(&gateway);
     assert_eq!(state["url"], other.url());

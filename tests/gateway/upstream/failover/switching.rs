@@ -201,8 +201,7 @@ async fn a_failover_without_a_free_slot_delays_no_other_request() {
         one.once(&token(number), Reply::status(500, "{}"));
         other.once(&token(number), Reply::json("{}").behind(&gate));
     }
-    let mut first = gateway.client().await;
-    first.send_request("GET", &token(0), &[]).await;
+    let mut first = gateway.start_get(&token(0)).await;
     until("the other is asked", || tokens(other) == 1).await;
     // The other has no place: it is as if there were none.
     let began = Instant::now();
@@ -232,9 +231,7 @@ async fn a_failover_does_not_queue_again() {
     one.once(&token(0), Reply::status(500, "{}").behind(&fails));
     let mut clients = Vec::new();
     for number in 0..5 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(number)).await);
         until("it is asked, or waits", || {
             tokens(one) + gateway.queued() == number + 1
         })
@@ -294,8 +291,7 @@ async fn a_long_answer_does_not_hide_that_an_endpoint_accepts_no_more() {
     let long = Reply::raw("HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\nx");
     let every = Duration::from_millis(1);
     preferred.once("/long", long.drip("x".repeat(99_998), every));
-    let mut client = gateway.client().await;
-    client.send_request("GET", "/long", &[]).await;
+    let mut client = gateway.start_get("/long").await;
     client.some(1).await;
     preferred.take_connections(0);
     let began = Instant::now();

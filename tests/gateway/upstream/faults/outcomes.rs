@@ -55,7 +55,7 @@ async fn a_closed_port_gets_502_until_a_server_listens() {
     let gateway = Setup::at(&format!("http://{address}")).keys("one").start();
     let fault = fault("refused", "connection_refused", Reply::nothing());
     let began = Instant::now();
-    fault.is_told(&gateway.get(TOKEN).await);
+    fault.is_reported(&gateway.get(TOKEN).await);
     assert!(began.elapsed() < SLACK);
     let status = gateway.admin("/status").await.json();
     assert_eq!(status["upstream"]["sent"], 2, "and once more");
@@ -124,9 +124,7 @@ async fn a_storm_of_500_opens_the_breaker() {
     upstream.always(Reply::status(500, "{}").behind(&gate));
     let mut clients = Vec::new();
     for number in 0..100 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(number)).await);
     }
     upstream.until_requests(16).await;
     until("the others wait", || gateway.queued() == 84).await;
@@ -147,7 +145,7 @@ async fn a_storm_of_500_opens_the_breaker() {
             other => panic!("{other}: {answer:?}"),
         }
     }
-    // Ten failures in a row leave it alone; what was under way then, or was let
+    // Ten failures in a row open the breaker; requests that were under way, or let
     // in before the tenth was counted, still came there.
     assert!(upstream.count() <= 40, "{}", upstream.count());
     assert_eq!(statuses[0], upstream.count());
@@ -177,9 +175,7 @@ async fn a_key_refused_under_load_is_replaced_by_the_other() {
     let gateway = Setup::before(&upstream).keys("one,other").manual().start();
     let mut clients = Vec::new();
     for number in 0..8 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(number)).await);
     }
     upstream.until_requests(8).await;
     let used = |key: &str| {
@@ -212,24 +208,22 @@ async fn a_single_key_refused_under_load_is_tried_again_later() {
     let gateway = Setup::before(&upstream).keys("one").manual().start();
     let mut clients = Vec::new();
     for number in 0..8 {
-        let mut client = gateway.client().await;
-        client.send_request("GET", &token(number), &[]).await;
-        clients.push(client);
+        clients.push(gateway.start_get(&token(number)).await);
     }
     upstream.until_requests(8).await;
     gate.open();
     let fault = fault("401", "http_protocol_error", Reply::nothing()).received(401);
     for mut client in clients {
-        fault.is_told(&client.answer("GET").await);
+        fault.is_reported(&client.answer("GET").await);
     }
     for number in 10..20 {
-        fault.is_told(&gateway.get(&token(number)).await);
+        fault.is_reported(&gateway.get(&token(number)).await);
     }
     let asked = 8 + 1;
     assert_eq!(
         upstream.count(),
         asked,
-        "nothing is asked with it after the key check"
+        "nothing is sent with it after the key check"
     );
     until_idle(&gateway, "401").await;
     // One quarantine, however many have met the refusal.
@@ -284,7 +278,7 @@ async fn nothing_is_left_behind() {
             let target = format!("/ordinals/v1/brc-20/tokens/f{at}x{round}");
             let began = Instant::now();
             let answer = Client::connect(public).await.get(&target).await;
-            fault.is_told(&answer);
+            fault.is_reported(&answer);
             assert!(began.elapsed() < fault.least + SLACK, "{}", fault.name);
         }))
         .await;
