@@ -61,7 +61,7 @@ pub(crate) struct LedgerUpdate {
     /// The epoch of which the answer is.
     pub(crate) epoch: Epoch,
     /// The height of the tip, where it is certain.
-    pub(crate) tip: Option<u32>,
+    pub(crate) tip_height: Option<u32>,
     /// Blocks at this height or above were orphaned, or may have been: whatever
     /// mentions one is to be purged.
     pub(crate) orphaned: Option<u32>,

@@ -139,13 +139,15 @@ impl Fill {
     }
 
     fn class(&self, content: Content, update: LedgerUpdate, tip: TipNumber) -> Class {
-        let certain_tip = match content {
+        let certain_height = match content {
             // A block in the chain is not orphaned by the request being a while ago.
-            Content::Confirmed { .. } | Content::Other => update.tip,
+            Content::Confirmed { .. } | Content::Other => update.tip_height,
             // What was absent may be present now.
-            Content::Nothing { .. } => update.tip.filter(|_| update.epoch == self.chain.epoch(tip)),
+            Content::Nothing { .. } => update
+                .tip_height
+                .filter(|_| update.epoch == self.chain.epoch(tip)),
         };
-        classify(content, certain_tip, self.chain.finality().final_depth)
+        classify(content, certain_height, self.chain.finality().final_depth)
     }
 
     fn stored(

@@ -139,10 +139,10 @@ impl<'b> ReadMembers<'b> for Envelope<'b> {
             }
             "token" => {
                 self.has_page_members_only = false;
-                let mut token = Token::new(self.text);
+                let mut token = Location::new(self.text);
                 let value = Value::new(self.text, start, &mut token);
                 let ReadValue { is_object, end } = members.next_value_seed(value)?;
-                self.token.set(token.finish().filter(|_| is_object));
+                self.token.set(token.finish_height().filter(|_| is_object));
                 return Ok(end);
             }
             _ => {
@@ -255,8 +255,8 @@ impl<'b> ReadMembers<'b> for Item<'b> {
     }
 }
 
-/// An item's location. It counts where each of three members occurs once and is
-/// of its form.
+/// An item's location, which counts where each of three members occurs once and is of
+/// its form; or a token, of which only the height of its deploy counts.
 struct Location<'b> {
     text: Text<'b>,
     block_hash: Once<Hash>,
@@ -284,6 +284,10 @@ impl<'b> Location<'b> {
         let tx = self.tx_id.get()?;
         self.is_decoded.then_some(Located { block, tx })
     }
+
+    fn finish_height(self) -> Option<u32> {
+        self.block_height.get().filter(|_| self.is_decoded)
+    }
 }
 
 impl<'b> ReadMembers<'b> for Location<'b> {
@@ -299,44 +303,6 @@ impl<'b> ReadMembers<'b> for Location<'b> {
             Some("block_hash") => self.block_hash.set(digits(raw)),
             Some("block_height") => self.block_height.set(raw.get().parse().ok()),
             Some("tx_id") => self.tx_id.set(digits(raw)),
-            Some(_) => {}
-            None => self.is_decoded = false,
-        }
-        Ok(self.text.end_of(raw))
-    }
-}
-
-/// A token, of which only the height of its deploy counts.
-struct Token<'b> {
-    text: Text<'b>,
-    block_height: Once<u32>,
-    is_decoded: bool,
-}
-
-impl<'b> Token<'b> {
-    const fn new(text: Text<'b>) -> Self {
-        Self {
-            text,
-            block_height: Once::new(),
-            is_decoded: true,
-        }
-    }
-
-    fn finish(self) -> Option<u32> {
-        self.block_height.get().filter(|_| self.is_decoded)
-    }
-}
-
-impl<'b> ReadMembers<'b> for Token<'b> {
-    fn read<A: MapAccess<'b>>(
-        &mut self,
-        name: Name<'b>,
-        _start: usize,
-        members: &mut A,
-    ) -> Result<usize, A::Error> {
-        let raw: &RawValue = members.next_value()?;
-        match name.decoded.as_deref() {
-            Some("block_height") => self.block_height.set(raw.get().parse().ok()),
             Some(_) => {}
             None => self.is_decoded = false,
         }

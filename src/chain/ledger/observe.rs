@@ -95,7 +95,7 @@ impl Ledger {
         let certain_tip = self.tip.filter(|tip| tip.certain);
         ObservationResult::Applied(LedgerUpdate {
             epoch,
-            tip: certain_tip.filter(|_| !is_impossible).map(|tip| tip.height),
+            tip_height: certain_tip.filter(|_| !is_impossible).map(|tip| tip.height),
             orphaned,
             needs_probe: orphaned.is_some()
                 || matches!(signal, TagSignal::NewTip | TagSignal::EarlierTip)

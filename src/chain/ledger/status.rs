@@ -89,7 +89,7 @@ impl Ledger {
         });
         Some(LedgerUpdate {
             epoch: self.epoch(),
-            tip: height,
+            tip_height: height,
             orphaned,
             needs_probe: false,
             confirms_tip: true,

@@ -47,13 +47,13 @@ fn a_new_height_or_tag_in_an_answer_begins_an_epoch() {
     test.tip(100, 0);
     let plain = applied(test.answer(&[block(90, 0)], &tag(100, 0)));
     assert_eq!(
-        (plain.epoch, plain.tip, plain.needs_probe),
+        (plain.epoch, plain.tip_height, plain.needs_probe),
         (1, Some(100), false)
     );
     // A changed tag: the tip is uncertain until the status reports it.
     let changed = applied(test.answer(&[block(90, 0)], &tag(101, 0)));
     assert_eq!(
-        (changed.epoch, changed.tip, changed.needs_probe),
+        (changed.epoch, changed.tip_height, changed.needs_probe),
         (2, None, true)
     );
     let again = applied(test.answer(&[block(91, 0)], &tag(101, 0)));
@@ -66,7 +66,7 @@ fn a_new_height_or_tag_in_an_answer_begins_an_epoch() {
     );
     // A height above the tip, with the tag of its tip.
     let higher = applied(test.answer(&[block(102, 0)], &tag(102, 0)));
-    assert_eq!((higher.epoch, higher.tip), (3, Some(102)));
+    assert_eq!((higher.epoch, higher.tip_height), (3, Some(102)));
     assert_eq!(test.tip(102, 0).unwrap().epoch, 3);
     // Without tags, heights alone.
     let mut test = TestLedger::new();
@@ -80,14 +80,20 @@ fn a_height_far_above_the_tip_has_to_be_confirmed_by_the_status() {
     let mut test = TestLedger::new();
     test.status(100, "");
     let jump = applied(test.answer(&[block(104, 0)], ""));
-    assert_eq!((jump.tip, jump.needs_probe, jump.epoch), (None, true, 2));
-    assert_eq!(test.status(104, "").unwrap().tip, Some(104));
+    assert_eq!(
+        (jump.tip_height, jump.needs_probe, jump.epoch),
+        (None, true, 2)
+    );
+    assert_eq!(test.status(104, "").unwrap().tip_height, Some(104));
     let near = applied(test.answer(&[block(107, 0)], ""));
-    assert_eq!((near.tip, near.needs_probe), (Some(107), false));
+    assert_eq!((near.tip_height, near.needs_probe), (Some(107), false));
     // Without a status path there is nothing to confirm it.
     let mut test = TestLedger::new();
     test.answer(&[block(100, 0)], "");
-    assert_eq!(applied(test.answer(&[block(900, 0)], "")).tip, Some(900));
+    assert_eq!(
+        applied(test.answer(&[block(900, 0)], "")).tip_height,
+        Some(900)
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn a_block_that_lost_its_items_is_orphaned() {
     test.answer(&[block(99, 0)], &tag(100, 0));
     let emptied = applied(test.empty(99, &tag(98, 0)));
     assert_eq!(emptied.orphaned, Some(96));
-    assert_eq!(emptied.tip, None, "how far it goes is not known");
+    assert_eq!(emptied.tip_height, None, "how far it goes is not known");
     assert_eq!(test.0.height_of(&id(99, 0)), None);
 }
 
@@ -97,7 +97,7 @@ fn blocks_that_cannot_be_of_one_chain_are_ignored() {
     };
     for blocks in [[block(90, 0), one_at_two], [block(90, 0), block(90, 1)]] {
         let update = applied(test.answer(&blocks, ""));
-        assert_eq!((update.orphaned, update.tip), (None, None));
+        assert_eq!((update.orphaned, update.tip_height), (None, None));
     }
     assert!(test.0.hash_at(90).is_none());
     // Answers that contradict each other all the time, each fine by itself.
@@ -106,7 +106,7 @@ fn blocks_that_cannot_be_of_one_chain_are_ignored() {
     let answers = (0..200_u8).map(|n| applied(test.answer(&[block(90, n)], "")));
     let reorgs = answers.filter(|update| update.orphaned.is_some());
     assert_eq!(reorgs.count(), MOST_CONFLICTS);
-    assert_eq!(applied(test.answer(&[block(50, 0)], "")).tip, None);
+    assert_eq!(applied(test.answer(&[block(50, 0)], "")).tip_height, None);
     let start = test.0.start();
     let observation = Observation {
         blocks: &[block(50, 0)],
@@ -114,7 +114,7 @@ fn blocks_that_cannot_be_of_one_chain_are_ignored() {
     };
     let later = at(2) + CONFLICT_PERIOD;
     assert_eq!(
-        applied(test.0.observe(start, observation, later)).tip,
+        applied(test.0.observe(start, observation, later)).tip_height,
         Some(90)
     );
     // Where each bears the tip's hash, they are reorgs, however many.
@@ -138,7 +138,7 @@ fn another_endpoint_that_is_behind_orphans_nothing() {
     let before = test.0.epoch();
     let behind = test.status_from(1, 99, 0);
     assert_eq!(behind.orphaned, None);
-    assert_eq!(behind.tip, Some(99));
+    assert_eq!(behind.tip_height, Some(99));
     assert_eq!(behind.epoch, before + 1, "of another tip");
     // It does not have the block yet.
     let start = test.0.start();
