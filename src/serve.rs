@@ -16,7 +16,7 @@ mod threads;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub use sockets::bind_tcp;
 use tokio::runtime::{Handle, Runtime as Tokio};
 use tokio::sync::watch;
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::{Config, Runtime};
 use crate::gateway::Gateway;
@@ -89,50 +89,46 @@ impl Server {
             admin_token,
         } = options.loaded;
         let (clock, resolver) = (options.clock, options.resolver);
-        let since = clock.now();
         for warning in config.warnings(&keys) {
             tracing::warn!("{warning}");
         }
         let configured = config.all_listeners();
-        let (public, (admin_socket, admin_address)) =
-            sockets::open(&configured, config.admin.listen, options.sockets)?;
-        if let Some(why) = StartError::open_admin(admin_address, admin_token.as_ref()) {
-            return Err(why);
-        }
+        let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
+        let (public, (admin_socket, admin_address)) = sockets;
+        StartError::check_admin(admin_address, admin_token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
         let restart_settings = RestartSettings::of(&config);
-        let start = |sandbox| threads::spawn_sandbox(sandbox, stopping.clone());
-        let (sandbox_url, sandbox_thread) = options.sandbox.map(start).transpose()?.unzip();
-        let sandbox_url = sandbox_url.flatten();
-        config.ask_all_at(sandbox_url.as_ref());
-        let shared = SharedSettings::of(&config);
+        let (sandbox, sandbox_thread) = match options.sandbox {
+            Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
+            None => (None, None),
+        };
+        config.ask_all_at(sandbox.as_ref());
+        let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
-        let worker_runtimes = worker_runtimes(config.server.runtime, worker_count)?;
-        let connections = config.server.connections;
+        let (runtime, connections) = (config.server.runtime, config.server.connections);
         let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
+        let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections);
         let handles: Vec<_> = worker_runtimes.iter().map(|r| r.handle().clone()).collect();
         let listeners = Listeners::new(acceptor.clone(), handles.clone());
-        let token = Arc::new(Mutex::new(admin_token));
         let (changed, changes) = watch::channel(());
         let reloader = Reloader {
             load: options.load,
             config_name: options.config_name.clone(),
             restart_settings,
             admin: admin_address,
-            sandbox: sandbox_url,
+            sandbox,
             resolver,
             current: current.clone(),
             acceptor,
             listeners: listeners.clone(),
-            token: token.clone(),
             shared: shared.clone(),
             changed,
         };
-        let apply = Box::new(move || reloader.reload());
-        let reloads = Arc::new(Reloads::new(apply, clock.clone(), options.supervisor));
+        let reload = Box::new(move || reloader.reload());
+        let reloads = Arc::new(Reloads::new(reload, clock.clone(), options.supervisor));
         let control = threads::current_thread()?;
         let mut server = Self {
             first,
@@ -149,23 +145,21 @@ impl Server {
         };
         let admin = Arc::new(Admin {
             current,
-            token,
+            token: shared.admin_token.clone(),
             hosts: shared.hosts.clone(),
             ready_needs_tips: shared.ready_needs_tips.clone(),
             reloads,
             listeners: Box::new(move || listeners.bound()),
             workers: worker_count,
             config: options.config_name,
-            since,
+            since: server.first.clock.now(),
             drain: draining.clone(),
         });
         let work = control::run(admin_socket, admin, clock, changes, stopping);
         let control = threads::spawn("control", control, work)?;
         server.helpers.push(control);
         server.start_workers(worker_runtimes, &draining)?;
-        for (settings, socket) in configured.into_iter().zip(public) {
-            server.listeners.add(settings, socket)?;
-        }
+        server.listeners.add_all(configured, public)?;
         Ok(server)
     }
 
@@ -259,6 +253,7 @@ impl Server {
 /// Settings that threads read and a reload changes.
 #[derive(Clone)]
 struct SharedSettings {
+    admin_token: Arc<Mutex<Option<Token>>>,
     drain_timeout: Arc<SharedDuration>,
     drain_delay: Arc<SharedDuration>,
     /// The host names of the admin listener.
@@ -268,8 +263,9 @@ struct SharedSettings {
 }
 
 impl SharedSettings {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, admin_token: Option<Token>) -> Self {
         Self {
+            admin_token: Arc::new(Mutex::new(admin_token)),
             drain_timeout: SharedDuration::new(config.server.drain_timeout),
             drain_delay: SharedDuration::new(config.server.drain_delay),
             hosts: Arc::new(ArcSwap::from_pointee(config.admin.hosts.clone())),
@@ -277,7 +273,10 @@ impl SharedSettings {
         }
     }
 
-    fn set(&self, config: &Config) {
+    fn set(&self, config: &Config, admin_token: Option<Token>) {
+        // The lock guards one assignment.
+        let token = self.admin_token.lock();
+        *token.unwrap_or_else(PoisonError::into_inner) = admin_token;
         self.drain_timeout.set(config.server.drain_timeout);
         self.drain_delay.set(config.server.drain_delay);
         self.hosts.store(Arc::new(config.admin.hosts.clone()));
@@ -310,7 +309,11 @@ impl Worker {
             // The server did not start.
             return;
         }
-        tokio::time::sleep(self.shared.drain_delay.get()).await;
+        let begun = tokio::time::Instant::now();
+        // A reload may shorten it meanwhile.
+        while begun.elapsed() < self.shared.drain_delay.get() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         self.listeners.drain();
         // Every worker waits for all connections: one may wait for a fetch that runs
         // on another worker.

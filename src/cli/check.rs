@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use http::Uri;
 use ordgate::clock::Clock;
 use ordgate::serve::StartError;
@@ -17,9 +17,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     let (config, name) = effective(flags)?;
     let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
-    if let Some(why) = StartError::open_admin(config.admin.listen, token.as_ref()) {
-        bail!(why);
-    }
+    StartError::check_admin(config.admin.listen, token.as_ref())?;
     let mut served = config.clone();
     if flags.sandbox {
         // The sandbox's port is known only once it runs.

@@ -159,7 +159,8 @@ impl<D: Future> ConnectionState<'_, D> {
     }
 
     fn poll_drain(&mut self, cx: &mut Context<'_>) {
-        let has_changed = || self.drain.has_changed().is_ok_and(|changed| changed);
+        // A listener that a reload has closed drops the sender.
+        let has_changed = || self.drain.has_changed().unwrap_or(true);
         if self.is_draining || self.drain_polled && !has_changed() {
             return;
         }

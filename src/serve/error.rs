@@ -57,9 +57,14 @@ pub enum StartError {
 
 impl StartError {
     /// Refuses an admin address off loopback without a token.
-    pub fn open_admin(address: SocketAddr, token: Option<&Token>) -> Option<Self> {
-        let is_open = !address.ip().to_canonical().is_loopback() && token.is_none();
-        is_open.then_some(Self::OpenAdmin(address))
+    ///
+    /// # Errors
+    /// [`OpenAdmin`](Self::OpenAdmin).
+    pub fn check_admin(address: SocketAddr, token: Option<&Token>) -> Result<(), Self> {
+        match token.is_some() || address.ip().to_canonical().is_loopback() {
+            true => Ok(()),
+            false => Err(Self::OpenAdmin(address)),
+        }
     }
 }
 

@@ -51,15 +51,24 @@ impl Listeners {
         })
     }
 
+    /// Accepts from all of these sockets.
+    ///
+    /// # Errors
+    /// Where there are no more file descriptors.
+    pub(super) fn add_all(
+        &self,
+        settings: Vec<ListenerSettings>,
+        sockets: Vec<BoundSocket>,
+    ) -> Result<(), StartError> {
+        let mut each = settings.into_iter().zip(sockets);
+        each.try_for_each(|(settings, socket)| self.add(settings, socket))
+    }
+
     /// Accepts from a socket.
     ///
     /// # Errors
     /// Where there are no more file descriptors.
-    pub(super) fn add(
-        &self,
-        settings: ListenerSettings,
-        socket: BoundSocket,
-    ) -> Result<(), StartError> {
+    fn add(&self, settings: ListenerSettings, socket: BoundSocket) -> Result<(), StartError> {
         let BoundSocket {
             socket,
             address: bound,

@@ -8,8 +8,8 @@
 //! are, and the report names them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::Uri;
@@ -94,7 +94,6 @@ pub(super) struct Reloader {
     pub(super) current: Current,
     pub(super) acceptor: Arc<Acceptor>,
     pub(super) listeners: Arc<Listeners>,
-    pub(super) token: Arc<Mutex<Option<Token>>>,
     pub(super) shared: SharedSettings,
     /// Changes with each new gateway.
     pub(super) changed: watch::Sender<()>,
@@ -109,9 +108,8 @@ impl Reloader {
             admin_token,
         } = (self.load)()?;
         config.ask_all_at(self.sandbox.as_ref());
-        if let Some(why) = StartError::open_admin(self.admin, admin_token.as_ref()) {
-            return Err(vec![why.to_string()]);
-        }
+        StartError::check_admin(self.admin, admin_token.as_ref())
+            .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);
         notes.extend(config.warnings(&keys));
         if self.config_name == SHIPPED_NAME {
@@ -127,8 +125,7 @@ impl Reloader {
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
         self.current.store(gateway.clone());
         self.acceptor.apply(shared.server.connections);
-        self.shared.set(&shared);
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = admin_token;
+        self.shared.set(&shared, admin_token);
         let failed = self.listeners.apply(listeners);
         notes.extend(failed.iter().map(ToString::to_string));
         report.notes.extend(notes);

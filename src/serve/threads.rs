@@ -63,7 +63,7 @@ pub(super) fn spawn(
 pub(super) fn spawn_sandbox(
     sandbox: Sandbox,
     mut stop: watch::Receiver<bool>,
-) -> Result<(Option<Uri>, JoinHandle<()>), StartError> {
+) -> Result<(Option<Uri>, Option<JoinHandle<()>>), StartError> {
     let (socket, address) = bind_tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     let serve = async move {
         match TcpListener::from_std(socket) {
@@ -75,5 +75,5 @@ pub(super) fn spawn_sandbox(
         }
     };
     let thread = spawn("sandbox", current_thread()?, serve)?;
-    Ok((base_url(&format!("http://{address}")), thread))
+    Ok((base_url(&format!("http://{address}")), Some(thread)))
 }

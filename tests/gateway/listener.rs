@@ -1,9 +1,11 @@
 //! The listener: ambiguous and malformed requests are refused and never reach the
 //! upstream; slow clients are disconnected.
 
+mod addresses;
 mod draining;
 mod half_closed;
 mod malformed;
+mod proxy_protocol;
 
 use half_closed::is_whole;
 

@@ -1,0 +1,165 @@
+//! Several listeners: addresses, unix sockets, and reloads that open and close some.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use tokio::net::UnixStream;
+
+use crate::support::client::request;
+use crate::support::wire::{Answer, Wire};
+use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, until, within};
+
+/// A GET on a new connection to a unix socket.
+async fn get(path: &Path, target: &str) -> Answer {
+    let stream = within("connecting", UnixStream::connect(path)).await;
+    let mut wire = Wire::new(stream.unwrap());
+    wire.send(request("GET", target, &[])).await.unwrap();
+    within("answering", wire.answer("GET")).await.unwrap()
+}
+
+/// The addresses that `/status` has.
+async fn addresses(gateway: &Gateway) -> Vec<String> {
+    let status = gateway.admin("/status").await.json();
+    let listeners = status["listeners"].as_array().unwrap().clone();
+    let address = |one: &serde_json::Value| one["address"].as_str().unwrap().to_owned();
+    listeners.iter().map(address).collect()
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+#[tokio::test]
+async fn all_addresses_share_one_cache_and_status_lists_them() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("http.sock");
+    let listen = format!(
+        "server.listen = [\"127.0.0.1:0\", \"[::1]:0\", \"unix:{}\"]",
+        path.display()
+    );
+    let gateway = Setup::before(&upstream).config(&listen).start();
+    let listeners = gateway.server().listeners();
+    for address in listeners.iter().filter_map(|address| address.tcp()) {
+        assert_ne!(address.port(), 0);
+        assert_eq!(Client::connect(address).await.get(TOKEN).await.status, 200);
+    }
+    let answer = get(&path, TOKEN).await;
+    assert_eq!(answer.status, 200);
+    let hit = answer.head.field("cache-status").unwrap();
+    assert!(hit.contains("hit"), "{hit}");
+    assert_eq!(upstream.seen().len(), 1);
+    let expected: Vec<_> = listeners.iter().map(ToString::to_string).collect();
+    assert_eq!(addresses(&gateway).await, expected);
+    assert_eq!(expected.len(), 3);
+}
+
+#[tokio::test]
+async fn a_unix_socket_has_its_mode_and_its_file_goes_with_the_listener() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("http.sock");
+    let listener = |mode: &str| {
+        format!(
+            "listener = [{{ address = \"unix:{}\", mode = \"{mode}\" }}]",
+            path.display()
+        )
+    };
+    let gateway = Setup::before(&upstream).config(&listener("0600")).start();
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(get(&path, TOKEN).await.status, 200);
+    gateway.reload(&listener("0666")).await;
+    assert_eq!(mode(&path), 0o666);
+    assert_eq!(get(&path, TOKEN).await.status, 200, "it is the same socket");
+    gateway.reload("listener = []").await;
+    assert!(!path.exists(), "the listener is closed");
+    gateway.reload(&listener("0660")).await;
+    assert_eq!(get(&path, TOKEN).await.status, 200);
+    gateway.end().await;
+    assert!(!path.exists(), "the gateway has ended");
+}
+
+#[tokio::test]
+async fn only_a_stale_socket_file_is_replaced() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("http.sock");
+    let listen = format!("server.listen = \"unix:{}\"", path.display());
+    let start = || Setup::before(&upstream).config(&listen).try_start();
+    // What a killed process leaves behind: nobody listens.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(std::fs::metadata(&path).unwrap().file_type().is_socket());
+    let gateway = start().unwrap();
+    assert_eq!(get(&path, TOKEN).await.status, 200);
+    let refused = start().err().unwrap().to_string();
+    assert!(refused.contains("another process listens"), "{refused}");
+    assert_eq!(get(&path, TOKEN).await.status, 200, "the first goes on");
+    gateway.end().await;
+    std::fs::write(&path, "a file").unwrap();
+    let refused = start().err().unwrap().to_string();
+    assert!(refused.contains("not a socket"), "{refused}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+}
+
+#[tokio::test]
+async fn a_reload_opens_and_closes_listeners_and_leaves_the_others_alone() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| directory.path().join(name));
+    let listener = |path: &Path| format!("{{ address = \"unix:{}\" }}", path.display());
+    let gateway = Setup::before(&upstream)
+        .config(&format!("listener = [{}]", listener(&one)))
+        .start();
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    let mut closing = Wire::new(UnixStream::connect(&one).await.unwrap());
+    let get_token = request("GET", TOKEN, &[]);
+    closing.send(&get_token).await.unwrap();
+    assert_eq!(closing.answer("GET").await.unwrap().status, 200);
+
+    gateway
+        .reload(&format!("listener = [{}]", listener(&other)))
+        .await;
+    assert_eq!(get(&other, TOKEN).await.status, 200);
+    assert!(UnixStream::connect(&one).await.is_err());
+    // What was on its way is answered, and then the connection ends.
+    closing.send(&get_token).await.unwrap();
+    let last = within("answering", closing.answer("GET")).await.unwrap();
+    assert_eq!(last.status, 200);
+    assert!(last.head.closes());
+    let again = kept.get(TOKEN).await;
+    assert_eq!(again.status, 200);
+    assert_eq!(again.field("connection"), None, "the address has stayed");
+
+    // One that cannot be opened refuses the whole reload.
+    let taken = gateway.admin;
+    let refused = gateway
+        .reload(&format!(
+            "listener = [{}, {{ address = \"{taken}\" }}]",
+            listener(&one)
+        ))
+        .await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(!one.exists());
+    assert_eq!(get(&other, TOKEN).await.status, 200);
+}
+
+#[tokio::test]
+async fn listeners_stay_open_for_the_drain_delay() {
+    let upstream = Upstream::start();
+    let gateway = Setup::before(&upstream)
+        .config("server.drain_delay = \"10s\"")
+        .start();
+    let mut kept = gateway.client().await;
+    assert_eq!(kept.get(TOKEN).await.status, 200);
+    gateway.server().drain();
+    assert_eq!(gateway.admin("/readyz").await.status, 503);
+    assert_eq!(gateway.get(TOKEN).await.status, 200, "a new connection");
+    let answer = kept.get(TOKEN).await;
+    assert_eq!((answer.status, answer.field("connection")), (200, None));
+    gateway.reload("server.drain_delay = \"0s\"").await;
+    until("listeners close", || {
+        std::net::TcpStream::connect(gateway.public).is_err()
+    })
+    .await;
+}

@@ -1,0 +1,204 @@
+//! The PROXY protocol on listeners that have it, and on those that have it not.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+
+use crate::support::client::request;
+use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, until};
+
+/// A gateway with a listener whose connections begin with a PROXY header, and the
+/// address of that listener.
+fn start(upstream: &Upstream, config: &str) -> (Gateway, SocketAddr) {
+    let gateway = Setup::before(upstream)
+        .config("listener = [{ address = \"127.0.0.1:0\", proxy_protocol = true }]")
+        .config("clients.trusted_proxies = [\"127.0.0.1\"]")
+        .config(config)
+        .start();
+    let proxied = gateway.server().listeners().last().unwrap().tcp();
+    (gateway, proxied.unwrap())
+}
+
+fn v1(client: &str) -> Vec<u8> {
+    format!("PROXY TCP4 {client} 127.0.0.1 40000 80\r\n").into_bytes()
+}
+
+fn v2(command: u8, client: [u8; 4], tlvs: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(12 + tlvs.len()).unwrap().to_be_bytes();
+    let mut header = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
+    header.extend([command, 0x11]);
+    header.extend(length);
+    header.extend(client);
+    header.extend([127, 0, 0, 1, 0x9c, 0x40, 0, 80]);
+    header.extend(tlvs);
+    header
+}
+
+/// The status of a request behind this header; `None` if the connection is closed.
+async fn status(address: SocketAddr, header: &[u8]) -> Option<u16> {
+    let mut client = Client::connect(address).await;
+    client
+        .send([header, request("GET", TOKEN, &[]).as_bytes()].concat())
+        .await;
+    client.try_answer("GET").await.map(|answer| answer.status)
+}
+
+#[tokio::test]
+async fn each_reported_client_has_limits_of_its_own() {
+    let upstream = Upstream::start();
+    let (gateway, proxied) = start(&upstream, "limit = { requests_per_minute = 1, burst = 2 }");
+    let tlv = [0xee, 0, 2, 1, 2];
+    for header in [v1("192.0.2.1"), v2(0x21, [192, 0, 2, 1], &tlv)] {
+        assert_eq!(status(proxied, &header).await, Some(200));
+    }
+    assert_eq!(status(proxied, &v1("192.0.2.1")).await, Some(429));
+    assert_eq!(status(proxied, &v1("192.0.2.2")).await, Some(200));
+    // LOCAL and UNKNOWN keep the address of the connection.
+    for header in [&v2(0x20, [192, 0, 2, 1], &[])[..], b"PROXY UNKNOWN\r\n"] {
+        assert_eq!(status(proxied, header).await, Some(200));
+    }
+    assert_eq!(status(proxied, b"PROXY UNKNOWN\r\n").await, Some(429));
+    assert_eq!(
+        gateway.admin("/status").await.json()["connections"]["proxy_header_refused"],
+        0
+    );
+}
+
+#[tokio::test]
+async fn the_connections_of_each_reported_client_are_limited() {
+    let upstream = Upstream::start();
+    let (_gateway, proxied) = start(&upstream, "limit.connections = 2");
+    let mut open = Vec::new();
+    for expected in [Some(200), Some(200), Some(429)] {
+        let mut client = Client::connect(proxied).await;
+        let head = request("GET", TOKEN, &[]);
+        client
+            .send([&v1("192.0.2.1")[..], head.as_bytes()].concat())
+            .await;
+        let answer = client.try_answer("GET").await;
+        assert_eq!(answer.map(|answer| answer.status), expected);
+        open.push(client);
+    }
+    assert_eq!(
+        status(proxied, &v1("192.0.2.2")).await,
+        Some(200),
+        "another client"
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_header_ends_the_connection() {
+    let upstream = Upstream::start();
+    let (gateway, proxied) = start(&upstream, "");
+    let too_long = v2(0x21, [192, 0, 2, 1], &[0; 600]);
+    let headers: [&[u8]; 5] = [
+        b"",
+        b"PROXY TCP4 192.0.2.1\r\n",
+        b"PROXY TCP4 192.0.2.1 127.0.0.1 1 2\n",
+        &too_long,
+        &v2(0x21, [192, 0, 2, 1], &[])[1..],
+    ];
+    for header in headers {
+        let shown = header.escape_ascii().to_string();
+        assert_eq!(status(proxied, header).await, None, "{shown}");
+    }
+    // Without a byte it is a check of the port, which is not counted.
+    drop(Client::connect(proxied).await);
+    let refused = gateway.admin("/status").await.json();
+    assert_eq!(
+        refused["connections"]["proxy_header_refused"],
+        headers.len()
+    );
+    assert!(upstream.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_header_from_anyone_else_is_refused() {
+    let upstream = Upstream::start();
+    let (gateway, proxied) = start(&upstream, "clients.trusted_proxies = [\"127.0.0.9\"]");
+    assert_eq!(status(proxied, &v1("192.0.2.1")).await, None);
+    let mut trusted = Client::connect_from([127, 0, 0, 9], proxied).await;
+    let head = request("GET", TOKEN, &[]);
+    trusted
+        .send([&v1("192.0.2.1")[..], head.as_bytes()].concat())
+        .await;
+    assert_eq!(trusted.answer("GET").await.status, 200);
+    // Where it is off, a header is a malformed request.
+    for header in [v1("192.0.2.1"), v2(0x21, [192, 0, 2, 1], &[])] {
+        assert_eq!(status(gateway.public, &header).await, Some(400));
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_arrives_byte_by_byte_is_read() {
+    let upstream = Upstream::start();
+    let (_gateway, proxied) = start(&upstream, "");
+    for header in [v1("192.0.2.1"), v2(0x21, [192, 0, 2, 1], &[1, 0, 1, 9])] {
+        let mut client = Client::connect(proxied).await;
+        for byte in header {
+            client.send([byte]).await;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(client.get(TOKEN).await.status, 200);
+    }
+}
+
+/// A running HAProxy, which ends when this is dropped.
+struct Haproxy {
+    child: Child,
+    _config: tempfile::NamedTempFile,
+}
+
+impl Drop for Haproxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn haproxy_reports_its_clients_in_both_versions() {
+    if Command::new("haproxy")
+        .arg("-v")
+        .stdout(Stdio::null())
+        .status()
+        .is_err()
+    {
+        assert!(std::env::var_os("CI").is_none(), "CI installs haproxy");
+        eprintln!("NOT RUN: there is no haproxy");
+        return;
+    }
+    let upstream = Upstream::start();
+    let (_gateway, proxied) = start(&upstream, "limit = { requests_per_minute = 1, burst = 2 }");
+    let free = || {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap()
+    };
+    let (one, other) = (free(), free());
+    let mut config = tempfile::NamedTempFile::new().unwrap();
+    write!(
+        config,
+        "defaults\n timeout connect 5s\n timeout client 5s\n timeout server 5s\n\
+         listen one\n bind {one}\n server s {proxied} send-proxy\n\
+         listen other\n bind {other}\n server s {proxied} send-proxy-v2\n"
+    )
+    .unwrap();
+    let child = Command::new("haproxy").arg("-f").arg(config.path()).spawn();
+    let _haproxy = Haproxy {
+        child: child.unwrap(),
+        _config: config,
+    };
+    until("haproxy listens", || {
+        std::net::TcpStream::connect(other).is_ok()
+    })
+    .await;
+    for (from, expected) in [
+        ([127, 0, 0, 2], [200, 200, 429]),
+        ([127, 0, 0, 3], [200, 200, 429]),
+    ] {
+        for (front, expected) in [one, other, one].into_iter().zip(expected) {
+            let mut client = Client::connect_from(from, front).await;
+            assert_eq!(client.get(TOKEN).await.status, expected, "{from:?}");
+        }
+    }
+}
