@@ -8,7 +8,7 @@ use http::Method;
 use serde::Serialize;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
-use crate::identify::Client;
+use crate::identify::ClientLabel;
 use crate::respond::RequestId;
 
 /// The configuration of the access log.
@@ -92,7 +92,7 @@ pub struct AccessLog {
 #[derive(Debug)]
 pub struct LogEntry<'a> {
     /// The client whose limits it counts against.
-    pub client: Client,
+    pub client: ClientLabel<'a>,
     /// The method.
     pub method: &'a Method,
     /// The route's name, where one matched.

@@ -5,6 +5,7 @@ mod environment;
 mod purge;
 mod sandbox;
 mod serve;
+mod token;
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -60,12 +61,31 @@ enum Command {
     /// When this has succeeded, no request that begins afterwards gets what was
     /// stored, or fetched from the upstream, before.
     Purge(PurgeFlags),
+    /// Make tokens for clients.
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Print the OpenAPI 3.1 document of the public side.
     Openapi {
         /// The configuration file with the routes to describe. Default:
         /// ORDGATE_CONFIG, else the built-in configuration.
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+}
+
+#[derive(Subcommand)]
+enum TokenCommand {
+    /// Print a new token, and the line for the token file.
+    ///
+    /// The first line is the token, which is shown only here. The second one is for the
+    /// file that clients.token_file names; it has the name and the token's SHA-256, and
+    /// may be followed by requests_per_minute=N, burst=N, origins=https://A,https://B
+    /// and expires=DATE. The token is valid after the next reload.
+    New {
+        /// The name of the client in /status, metrics and the access log. Several tokens
+        /// may have one name, so that a token can be replaced.
+        #[arg(value_name = "NAME", value_parser = token::name)]
+        name: String,
     },
 }
 
@@ -199,6 +219,7 @@ pub(crate) fn run() -> ExitCode {
         Command::Check { flags, all } => check::check(&flags, all),
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Purge(flags) => purge::purge(flags),
+        Command::Token(TokenCommand::New { name }) => token::new(&name),
         Command::Openapi { config } => print_openapi(config.as_deref()),
     };
     match done {
@@ -212,7 +233,10 @@ pub(crate) fn run() -> ExitCode {
 
 fn print_openapi(path: Option<&Path>) -> Result<ExitCode> {
     let (config, _) = environment::load(path, &environment::upstream_urls(&[], false)?)?;
-    print(&format!("{:#}\n", openapi::document(&config.routes)))
+    print(&format!(
+        "{:#}\n",
+        openapi::document(&config.routes, config.tokens.required)
+    ))
 }
 
 /// Writes to standard output, whole, at once.

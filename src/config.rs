@@ -48,7 +48,7 @@ use crate::identify::TrustedProxies;
 use crate::listener::ListenerSettings;
 use crate::route::{HeaderMode, RouteTable};
 use crate::upstream::DEFAULT;
-use crate::{access_log, limit, listener, respond, telemetry};
+use crate::{access_log, client_tokens, limit, listener, respond, telemetry};
 
 /// The proxy.toml that the repository ships.
 pub const SHIPPED: &str = include_str!("../proxy.toml");
@@ -66,6 +66,9 @@ pub struct Config {
     pub admin: AdminSettings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
+    /// The tokens that clients may have. The token file is read by whoever reads the
+    /// secrets.
+    pub tokens: client_tokens::Settings,
     /// What answers have beside the body.
     pub respond: respond::Settings,
     /// How many requests each client may send.
@@ -177,6 +180,7 @@ impl Config {
         }
         let cache_at = file.cache.at_or(&nowhere).clone();
         let failure_backoff = file.cache.value.failures(&root.key("cache"), &cache_at);
+        let tokens = file.clients.value.tokens(&root.key("clients"));
         let (limit, per_client) = (file.limit.settings(), file.limit.per_client());
         Self {
             server: file
@@ -185,6 +189,7 @@ impl Config {
                 .settings(limit.enabled.then_some(per_client)),
             listeners,
             admin: file.admin.value.settings(),
+            tokens,
             trust: file.clients.value.settings(),
             respond: file.answers.value.settings(),
             limit,

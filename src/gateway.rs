@@ -134,7 +134,7 @@ impl Gateway {
         if request.uri().authority().is_some() {
             to_origin_form(&mut request);
         }
-        let mut context = RequestContext::new(self, session, &request, now);
+        let mut context = RequestContext::new(self, session, &mut request, now);
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
                 self.finish(session, &context, outcome, None, response, now),
@@ -179,8 +179,9 @@ impl Gateway {
         now: Moment,
     ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
-        context.permit = self.clients.admit(context.client, now)?;
+        context.permit = self.clients.admit(&context.from, now)?;
         check_head(session, request)?;
+        self.clients.check_token(&context.from, request.headers())?;
         let uri = request.uri();
         let Some(found) = self.routes.find(uri.path()) else {
             return self.document(request, context);
@@ -188,12 +189,14 @@ impl Gateway {
         context.route = Some(found.index);
         let route = found.route;
         if request.method() == Method::OPTIONS && route.request.methods != Methods::Any {
-            let fields = context.for_response(request.headers());
+            let fields = context.for_response(&self.clients, request.headers());
             let response = self
                 .responder
                 .preflight(&route.request.methods.allow(), &fields);
             return Ok(NextStep::Done(response, None));
         }
+        // After the preflight: browsers send no credentials with one.
+        self.clients.require_token(&context.from)?;
         if !route.request.methods.contains(request.method()) {
             let allow = route.request.methods.allow();
             return Err(Refusal::Method { allow });
@@ -238,7 +241,7 @@ impl Gateway {
             judged.stored = self.fill.store_as_final(key, &judged.stored);
         }
         if reuse == Reuse::WhileRevalidate {
-            let priority = RequestPriority::of(context.client, Priority::Revalidation);
+            let priority = RequestPriority::of(context.client(), Priority::Revalidation);
             self.fill.refresh(key, priority);
         }
         if self.records.counts_use
@@ -248,7 +251,7 @@ impl Gateway {
             stamp.count_uses(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
-        let fields = context.for_response(request.headers());
+        let fields = context.for_response(&self.clients, request.headers());
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(NextStep::Done(response, Some(outcome)))
     }
@@ -300,7 +303,7 @@ impl Gateway {
         refusal: &Refusal,
         now: Moment,
     ) -> ResponseFuture {
-        let fields = context.for_response(request.headers());
+        let fields = context.for_response(&self.clients, request.headers());
         let mut response = self.responder.refusal(refusal, None, &fields);
         if !request.body().is_end_stream() {
             // The next request would begin after the unread body.
@@ -336,7 +339,7 @@ impl Gateway {
                 .route
                 .and_then(|place| routes.nth(usize::from(place)));
             log.write(&LogEntry {
-                client: context.client,
+                client: context.label(&self.clients),
                 method: &context.method,
                 route: route.map(|route| &*route.name),
                 key: context.key,

@@ -14,14 +14,36 @@ use ipnet::IpNet;
 
 use forwarded::{FORWARDED, ForwardingField, X_FORWARDED_FOR};
 
-/// Whose limits a request counts against: an IPv4 address or an IPv6 /64. A /64 is
-/// what one household or host usually has, and it can use any address of it.
+/// Whose limits a request counts against: an IPv4 address, an IPv6 /64, or whoever has
+/// a client token. A /64 is what one household or host usually has, and it can use any
+/// address of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Client {
     /// An IPv4 address, also where it came as an IPv4-mapped IPv6 address.
     V4(u32),
     /// The upper 64 bits of an IPv6 address.
     V6(u64),
+    /// The number of a name in the token file (`client_tokens`).
+    Token(u32),
+}
+
+/// A client as it is shown. One with a token is `token:NAME`, which no address looks
+/// like.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLabel<'a> {
+    /// The client.
+    pub client: Client,
+    /// Its name in the token file, where it has one and that is known.
+    pub name: Option<&'a str>,
+}
+
+impl std::fmt::Display for ClientLabel<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name {
+            Some(name) => write!(f, "token:{name}"),
+            None => self.client.fmt(f),
+        }
+    }
 }
 
 impl From<IpAddr> for Client {
@@ -40,6 +62,8 @@ impl std::fmt::Display for Client {
             Self::V6(bits) => {
                 write!(f, "{}/64", Ipv6Addr::from_bits(u128::from(bits) << 64))
             }
+            // The name of a removed token may be gone.
+            Self::Token(number) => write!(f, "token number {number}"),
         }
     }
 }

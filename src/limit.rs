@@ -7,6 +7,7 @@
 //! Here a client may use its burst and the rate within the same minute.
 
 mod quota;
+pub mod tokens;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -98,13 +99,11 @@ impl Limit {
             return None;
         }
         let quota = Quota::per_minute(settings.requests_per_minute).allow_burst(settings.burst);
-        let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
-        let policy = format!("\"default\";q={};w={window}", settings.burst);
         let misses = NonZeroU32::new(settings.misses_per_minute).map(Quota::per_minute);
         Some(Self {
             requests: ClientQuota::new(quota, settings.max_clients, clock.clone()),
             misses: misses.map(|quota| ClientQuota::new(quota, settings.max_clients, clock)),
-            policy: HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static("")),
+            policy: policy(quota),
             refused: Arc::default(),
         })
     }
@@ -204,6 +203,13 @@ impl TooManyMisses {
         let policy = format!("\"misses\";q={};w=60", self.per_minute);
         HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(""))
     }
+}
+
+/// The value of `ratelimit-policy` for a quota.
+fn policy(quota: Quota) -> HeaderValue {
+    let window = quota.burst_size_replenished_in().as_secs_f64().ceil();
+    let policy = format!("\"default\";q={};w={window}", quota.burst_size());
+    HeaderValue::try_from(policy).unwrap_or(HeaderValue::from_static(""))
 }
 
 fn field(name: &str, remaining: u32, reset: u64) -> HeaderValue {

@@ -23,19 +23,23 @@ const REFUSALS: [(&str, &str); 8] = [
     ("504", "GatewayTimeout"),
 ];
 
-/// The document.
-pub fn document(routes: &RouteTable) -> Value {
+/// The document. `requires_token` is whether clients need a token.
+pub fn document(routes: &RouteTable, requires_token: bool) -> Value {
     let paths: Map<String, Value> = routes
         .routes()
         .iter()
         .map(|route| (route.request.path.to_string(), path(route)))
         .collect();
-    json!({
+    let key = match requires_token {
+        true => "A token of this gateway is needed.",
+        false => "No key is needed here.",
+    };
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Ordinals and Runes read API, through ordgate",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "BRC-20 token details by ticker, rune activity by transaction and by block. No key is needed here.",
+            "description": format!("BRC-20 token details by ticker, rune activity by transaction and by block. {key}"),
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -45,7 +49,29 @@ pub fn document(routes: &RouteTable) -> Value {
             "headers": headers(),
             "responses": refusals(),
         },
-    })
+    });
+    if requires_token {
+        // Either of the two is enough.
+        document["security"] = json!([{ "bearer": [] }, { "key": [] }]);
+        document["components"]["securitySchemes"] = json!({
+            "bearer": { "type": "http", "scheme": "bearer", "description": "A token that the operator has issued, beginning with og_" },
+            "key": { "type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same token" },
+        });
+        require_token(&mut document);
+    }
+    document
+}
+
+/// Adds the responses to requests without a valid token.
+fn require_token(document: &mut Value) {
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    let operations = paths.flat_map(|(_, path)| path.as_object_mut().into_iter().flatten());
+    for (_, operation) in operations {
+        if let Some(responses) = operation.get_mut("responses") {
+            responses["401"] = reference("responses", "Unauthorized");
+            responses["403"] = reference("responses", "Forbidden");
+        }
+    }
 }
 
 fn path(route: &Route) -> Value {
@@ -174,6 +200,8 @@ fn refusals() -> Value {
     };
     json!({
         "BadRequest": refusal("A parameter is invalid; the body names it, the received value and the allowed ones", false),
+        "Unauthorized": refusal("There is no valid token; WWW-Authenticate and the body say what is wrong with it", false),
+        "Forbidden": refusal("The token may not be used by pages of this origin", false),
         "MethodNotAllowed": refusal("The path does not support the method; Allow lists the supported ones", false),
         "TargetTooLong": refusal("The request target is too long", false),
         "TooManyRequests": refusal("The client has exceeded its rate limit", true),
@@ -310,7 +338,8 @@ mod tests {
     #[test]
     fn the_document_has_the_paths_and_parameters_of_the_route_table() {
         let config = Config::shipped().ok().unwrap();
-        let document = document(&config.routes);
+        let document = document(&config.routes, false);
+        assert_eq!(document["security"], Value::Null);
         let get = &document["paths"]["/runes/v1/blocks/{block}/activity"]["get"];
         assert_eq!(get["operationId"], "rune-block-activity");
         let names: Vec<_> = get["parameters"]
@@ -328,13 +357,35 @@ mod tests {
     #[test]
     fn every_reference_resolves() {
         let config = Config::shipped().ok().unwrap();
-        let document = document(&config.routes);
-        let mut found = Vec::new();
-        references(&document, &mut found);
-        assert!(found.len() > 20);
-        for to in found {
-            let pointer = to.strip_prefix('#').unwrap();
-            assert!(document.pointer(pointer).is_some(), "{to}");
+        for requires_token in [false, true] {
+            let document = document(&config.routes, requires_token);
+            let mut found = Vec::new();
+            references(&document, &mut found);
+            assert!(found.len() > 20);
+            for to in found {
+                let pointer = to.strip_prefix('#').unwrap();
+                assert!(document.pointer(pointer).is_some(), "{to}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_required_token_is_described() {
+        let config = Config::shipped().ok().unwrap();
+        let document = document(&config.routes, true);
+        for scheme in document["security"].as_array().unwrap() {
+            let name = scheme.as_object().unwrap().keys().next().unwrap();
+            let known = &document["components"]["securitySchemes"][name];
+            assert!(known["type"].is_string(), "{name}");
+        }
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let response = &operation["responses"]["401"]["$ref"];
+                assert_eq!(
+                    response, "#/components/responses/Unauthorized",
+                    "{method} {path}"
+                );
+            }
         }
     }
 }

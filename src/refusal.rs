@@ -9,10 +9,11 @@ mod text;
 
 use std::time::Duration;
 
-use http::header::{ALLOW, CONNECTION, RETRY_AFTER};
+use http::header::{ALLOW, CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
+use crate::client_tokens::TokenFault;
 use crate::limit::{TooManyMisses, TooManyRequests};
 use crate::upstream::BodyFault;
 use crate::upstream::Failure;
@@ -39,6 +40,10 @@ pub(crate) enum Refusal {
     Body,
     /// A parameter is invalid.
     Invalid(Invalid),
+    /// There is no valid client token.
+    Token(TokenFault),
+    /// The client token is not for pages of the request's origin.
+    TokenOrigin,
     /// The client has exceeded its request rate.
     TooMany(TooManyRequests),
     /// The client has exceeded its rate of requests to the upstream.
@@ -99,7 +104,17 @@ impl Refusal {
                 | HeadFault::BadRequestLine
                 | HeadFault::BadTarget => StatusCode::BAD_REQUEST,
             },
-            Self::TargetForm | Self::Body | Self::Invalid(_) => StatusCode::BAD_REQUEST,
+            Self::TargetForm
+            | Self::Body
+            | Self::Invalid(_)
+            | Self::Token(TokenFault::Conflicting) => StatusCode::BAD_REQUEST,
+            Self::Token(
+                TokenFault::Missing
+                | TokenFault::Malformed
+                | TokenFault::Unknown
+                | TokenFault::Expired,
+            ) => StatusCode::UNAUTHORIZED,
+            Self::TokenOrigin => StatusCode::FORBIDDEN,
             Self::NoRoute => StatusCode::NOT_FOUND,
             Self::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Self::TooMany(_) | Self::TooManyMisses(_) | Self::TooManyClientConnections => {
@@ -161,6 +176,10 @@ impl Refusal {
             Self::Method { allow } => {
                 fields.insert(ALLOW, allow.clone());
             }
+            Self::Token(fault) => {
+                let challenge = HeaderValue::from_static(challenge(*fault));
+                fields.insert(WWW_AUTHENTICATE, challenge);
+            }
             Self::TooMany(too_many) => {
                 fields.insert(RATELIMIT, too_many.field());
             }
@@ -178,6 +197,7 @@ impl Refusal {
             Self::TargetForm
             | Self::NoRoute
             | Self::Invalid(_)
+            | Self::TokenOrigin
             | Self::OnlyIfCached
             | Self::Loop => {}
         }
@@ -226,6 +246,8 @@ impl Refusal {
             | Self::Method { .. }
             | Self::Body
             | Self::Invalid(_)
+            | Self::Token(_)
+            | Self::TokenOrigin
             | Self::OnlyIfCached
             | Self::Loop
             | Self::Upstream(_) => None,
@@ -263,6 +285,8 @@ impl Refusal {
             Self::Method { .. } => "method",
             Self::Body => "body",
             Self::Invalid(_) => "invalid",
+            Self::Token(_) => "token",
+            Self::TokenOrigin => "token-origin",
             Self::TooMany(_) => "rate-limited",
             Self::TooManyMisses(_) => "misses-limited",
             Self::TooManyConnections => "connections",
@@ -274,6 +298,25 @@ impl Refusal {
             Self::Upstream(Failure::Throttled { .. }) => "throttled",
             Self::Upstream(Failure::RequestBody(_)) => "request-body",
             Self::Upstream(failure) => failure.name(),
+        }
+    }
+}
+
+/// `www-authenticate` (RFC 6750 §3). It has no error where there is no token.
+const fn challenge(fault: TokenFault) -> &'static str {
+    match fault {
+        TokenFault::Missing => "Bearer realm=\"ordgate\"",
+        TokenFault::Malformed => {
+            "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is malformed\""
+        }
+        TokenFault::Unknown => {
+            "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is unknown\""
+        }
+        TokenFault::Expired => {
+            "Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token has expired\""
+        }
+        TokenFault::Conflicting => {
+            "Bearer realm=\"ordgate\", error=\"invalid_request\", error_description=\"The request has different tokens\""
         }
     }
 }

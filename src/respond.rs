@@ -25,6 +25,7 @@ use crate::cache::etag::none_match_fails;
 use crate::cache::key::Key;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
 use crate::limit::RequestAllowance;
+use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub use request_id::RequestId;
@@ -42,7 +43,7 @@ pub struct Settings {
 }
 
 /// The fields that browsers let scripts read beside the safelisted ones.
-const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing";
+const EXPOSED: &str = "etag, age, cache-status, retry-after, ratelimit, ratelimit-policy, x-request-id, proxy-status, server-timing, www-authenticate";
 
 /// A field that is set for each request.
 const EMPTY: HeaderValue = HeaderValue::from_static("");
@@ -55,6 +56,9 @@ pub(crate) struct Responder {
     server_timing: bool,
     /// The value of `ratelimit-policy`, where clients are limited.
     limit_policy: Option<HeaderValue>,
+    /// Whether only clients with a token get answers, so that no cache between may
+    /// give them to others.
+    is_private: bool,
     templates: Templates,
 }
 
@@ -66,6 +70,8 @@ pub(crate) struct ResponseContext<'a> {
     pub(crate) request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
     pub(crate) permit: Option<RequestAllowance>,
+    /// Its client, if that has a valid client token.
+    pub(crate) token: Option<&'a TokenClient>,
 }
 
 impl Responder {
@@ -81,8 +87,15 @@ impl Responder {
             cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
             limit_policy,
+            is_private: false,
             templates: Templates::new(),
         }
+    }
+
+    /// The responder where a client token is required.
+    pub(crate) fn require_token(mut self, is_required: bool) -> Self {
+        self.is_private = is_required;
+        self
     }
 
     /// Adds the fields that every response has.
@@ -104,6 +117,7 @@ impl Responder {
     fn set_variable(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
         fields.insert(X_REQUEST_ID, context.request_id.field());
         self.allow_origin(fields, context);
+        set_policy(fields, context);
         if self.limit_policy.is_some() {
             match context.permit {
                 Some(permit) => fields.insert(RATELIMIT, permit.field()),
@@ -112,14 +126,31 @@ impl Responder {
         }
     }
 
-    /// Allows the request's origin, where only some are allowed.
+    /// Allows the request's origin, where only some are allowed: by the configuration,
+    /// and by the request's client token.
+    #[inline]
     fn allow_origin(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
-        if let Some(origins) = &self.origins {
-            let origin = context.fields.get(ORIGIN);
-            match origin.filter(|origin| origins.contains(origin)) {
-                Some(origin) => fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
-                None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),
-            };
+        let of_token = context.token.and_then(|client| client.origins.as_deref());
+        if self.origins.is_some() || of_token.is_some() {
+            self.allow_listed_origin(fields, context.fields.get(ORIGIN), of_token);
+        }
+    }
+
+    fn allow_listed_origin(
+        &self,
+        fields: &mut HeaderMap,
+        origin: Option<&HeaderValue>,
+        of_token: Option<&[HeaderValue]>,
+    ) {
+        let lists = [self.origins.as_deref(), of_token];
+        let is_listed =
+            |origin: &&HeaderValue| lists.iter().flatten().all(|list| list.contains(origin));
+        match origin.filter(is_listed) {
+            Some(origin) => fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone()),
+            None => fields.remove(ACCESS_CONTROL_ALLOW_ORIGIN),
+        };
+        if self.origins.is_none() {
+            fields.append(VARY, HeaderValue::from_static("origin"));
         }
     }
 
@@ -136,7 +167,13 @@ impl Responder {
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
         let metadata = &*stored.metadata;
-        let make = || HeaderTemplate::new(metadata, |fields| self.add_constant(fields));
+        let add_constant = |fields: &mut HeaderMap| {
+            self.add_constant(fields);
+            if self.is_private {
+                make_private(fields);
+            }
+        };
+        let make = || HeaderTemplate::new(metadata, add_constant);
         let unshared;
         let template = match self.templates.get(metadata, make) {
             Some(template) => template,
@@ -159,6 +196,7 @@ impl Responder {
             };
         }
         self.allow_origin(&mut fields, context);
+        set_policy(&mut fields, context);
         if unchanged {
             // RFC 9110 §15.4.5: a 304 does not describe the content.
             fields.remove(CONTENT_TYPE);
@@ -191,11 +229,12 @@ impl Responder {
 
     /// Adds ordgate's own fields to those of the upstream.
     pub(crate) fn add_own_fields(&self, fields: &mut HeaderMap, context: &ResponseContext<'_>) {
-        let vary = fields.remove(VARY);
+        let vary: Vec<_> = fields.get_all(VARY).iter().cloned().collect();
+        fields.remove(VARY);
         self.add_constant(fields);
         self.set_variable(fields, context);
-        if let Some(vary) = vary {
-            fields.append(VARY, vary);
+        for line in vary {
+            fields.append(VARY, line);
         }
     }
 
@@ -264,6 +303,7 @@ impl Responder {
         };
         let mut response = Response::new(body);
         let fields = response.headers_mut();
+        // No token is needed for it.
         let control = HeaderValue::from_static("public, max-age=300");
         fields.insert(CACHE_CONTROL, control);
         fields.insert(ETAG, etag.clone());
@@ -276,6 +316,26 @@ impl Responder {
             }
         }
         response
+    }
+}
+
+/// Sets the limit of a client whose token has one of its own.
+#[inline]
+fn set_policy(fields: &mut HeaderMap, context: &ResponseContext<'_>) {
+    if let Some(policy) = context.token.and_then(|client| client.policy.as_ref()) {
+        fields.insert(RATELIMIT_POLICY, policy.clone());
+    }
+}
+
+/// Forbids other caches than the client's own to store a response (RFC 9111 §5.2.2.7).
+fn make_private(fields: &mut HeaderMap) {
+    let control = fields
+        .get(CACHE_CONTROL)
+        .and_then(|value| value.to_str().ok());
+    let private = control.and_then(|text| text.strip_prefix("public, "));
+    let private = private.and_then(|rest| HeaderValue::try_from(format!("private, {rest}")).ok());
+    if let Some(private) = private {
+        fields.insert(CACHE_CONTROL, private);
     }
 }
 

@@ -56,11 +56,16 @@ pub enum SecretError {
         path: String,
     },
     /// The file is too large.
-    #[error("{0} has more than 64 KiB, the most that is read of secrets")]
-    TooLarge(String),
+    #[error("{name} has more than {}, the most that is read of it", crate::units::format_size(*most as u64))]
+    TooLarge {
+        /// The setting and the file.
+        name: String,
+        /// The most bytes.
+        most: usize,
+    },
 }
 
-/// The most bytes of a file.
+/// The most bytes of a file, unless its reader says otherwise.
 const MAX_BYTES: usize = 64 << 10;
 
 /// The value of an environment variable, if it is set.
@@ -105,6 +110,14 @@ pub fn variables_with_prefix(prefix: &str) -> Vec<String> {
 /// Where it cannot be read, or where others than its owner, and for reading its
 /// group, have access.
 pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
+    file_up_to(what, path, MAX_BYTES)
+}
+
+/// Reads a file of secrets of at most so many bytes, as [`file`] does.
+///
+/// # Errors
+/// As [`file`], and where it is larger.
+pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, SecretError> {
     let name = format!("{what} {}", path.display());
     let unreadable = |error| SecretError::Unreadable {
         name: name.clone(),
@@ -135,8 +148,9 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
             path,
         });
     }
-    // One byte more than allowed, to detect a larger file.
-    let mut bytes = Zeroizing::new(vec![0; MAX_BYTES + 1]);
+    // One byte more than the file has, or than is allowed, to detect a larger one.
+    let size = usize::try_from(found.len()).unwrap_or(usize::MAX).min(most);
+    let mut bytes = Zeroizing::new(vec![0; size + 1]);
     let mut length = 0;
     while length < bytes.len() {
         match file.read(&mut bytes[length..]) {
@@ -146,8 +160,12 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
             Err(error) => return Err(unreadable(error)),
         }
     }
-    if length > MAX_BYTES {
-        return Err(SecretError::TooLarge(name));
+    if length > most {
+        return Err(SecretError::TooLarge { name, most });
+    }
+    if length > size {
+        let error = io::Error::other("it was being written; try again");
+        return Err(unreadable(error));
     }
     match std::str::from_utf8(&bytes[..length]) {
         Ok(text) => Ok(Secret::new(text.trim_start_matches('\u{feff}').to_owned())),
@@ -256,7 +274,13 @@ mod tests {
         assert_eq!(file("a.key", most.path()).unwrap().len(), MAX_BYTES);
         let more = written(&vec![b'a'; MAX_BYTES + 1], 0o600);
         let text = file("a.key", more.path()).unwrap_err().to_string();
-        assert!(text.contains("more than 64 KiB"), "{text}");
+        assert!(text.contains("more than 64KiB"), "{text}");
+        assert_eq!(
+            file_up_to("a.key", more.path(), MAX_BYTES + 1)
+                .unwrap()
+                .len(),
+            MAX_BYTES + 1
+        );
     }
 
     #[test]

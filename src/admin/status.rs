@@ -7,8 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::Admin;
 use crate::cache::date;
+use crate::client_tokens::TokenFault;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
+use crate::limit::tokens::MOST_TOKEN_ROWS;
 use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
 use crate::upstream::counters::SendReason;
@@ -74,6 +76,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         // The old name of `clients`, for one release.
         "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
+        "client_tokens": client_tokens(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "chain": {
             "tips": gateway.tip_snapshots(),
@@ -82,7 +85,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         },
         "collapse": { "keys": gateway.fill.collapse.len() },
         "remembered_errors": gateway.fill.failing_keys(),
-        "upstream": upstream(gateway.upstreams.first(), &gateway.clock),
+        "upstream": upstream(gateway.upstreams.first(), gateway),
         "upstreams": upstreams(gateway),
         "stale_answers": stale,
         "requests": requests.collect::<Vec<_>>(),
@@ -109,14 +112,62 @@ fn misses_limited(gateway: &Gateway) -> Value {
     json!({ "refused": refused.misses.load(Relaxed), "stale": refused.stale.load(Relaxed) })
 }
 
+/// The clients with tokens: the sums of all, and the busiest. `null` without a token
+/// file.
+fn client_tokens(gateway: &Gateway) -> Value {
+    let (tokens, clients) = (&gateway.clients.tokens, &gateway.clients.token_clients);
+    if !tokens.is_enabled() {
+        return Value::Null;
+    }
+    let now = gateway.clock.wall(gateway.clock.now());
+    let rows = clients.busiest(MOST_TOKEN_ROWS).into_iter();
+    let rows = rows.map(|(name, client)| {
+        let count = client.count();
+        let expiries: Vec<_> = tokens.expiries(name).collect();
+        let valid = expiries.iter().filter(|at| at.is_none_or(|at| now < at));
+        let last = expiries
+            .iter()
+            .copied()
+            .max_by_key(|at| at.map_or((1, now), |at| (0, at)));
+        let last = last.flatten().map(date::value);
+        let origins = client.origins.as_deref().map(|origins| {
+            let origins = origins.iter().filter_map(|origin| origin.to_str().ok());
+            origins.collect::<Vec<_>>()
+        });
+        json!({
+            "name": client.name,
+            "requests": count.admitted,
+            "limited": count.limited,
+            "requests_per_minute": client.quota().map(|(per_minute, _)| per_minute),
+            "burst": client.quota().map(|(_, burst)| burst),
+            "origins": origins,
+            "tokens": expiries.len(),
+            "valid_tokens": valid.count(),
+            "expires": last.as_ref().and_then(|at| at.to_str().ok()),
+        })
+    });
+    let sum = clients.sum();
+    let refused =
+        TokenFault::ALL.map(|fault| (fault.name().to_owned(), clients.faults(fault).into()));
+    json!({
+        "required": tokens.is_required(),
+        "names": clients.len(),
+        "requests": sum.admitted,
+        "limited": sum.limited,
+        "refused": Map::from_iter(refused),
+        "busiest": rows.collect::<Vec<_>>(),
+    })
+}
+
 /// Each upstream by its name. The first one is also under `upstream`.
 fn upstreams(gateway: &Gateway) -> Value {
     let each = gateway.upstreams.iter();
-    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one, &gateway.clock)));
+    let named = each.map(|(_, one)| (one.name().to_owned(), upstream(one, gateway)));
     Value::Object(named.collect())
 }
 
-fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
+fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
+    let clock = &gateway.clock;
     let tally = upstream.counters();
     let endpoints = upstream.endpoint_snapshots();
     let current = endpoints.iter().find(|endpoint| endpoint.is_selected);
@@ -154,7 +205,7 @@ fn upstream(upstream: &Upstream, clock: &Clock) -> Value {
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
-        "heaviest_clients": heaviest(upstream),
+        "heaviest_clients": heaviest(upstream, gateway),
         "retries_refused": tally.unretried.load(Relaxed),
         "breaker": breaker,
         "keys": keys.collect::<Vec<_>>(),
@@ -212,11 +263,11 @@ fn breaker_state(state: BreakerState) -> Value {
 
 /// The clients that used the most of the budget recently, which determines their
 /// position in the queue.
-fn heaviest(upstream: &Upstream) -> Vec<Value> {
+fn heaviest(upstream: &Upstream, gateway: &Gateway) -> Vec<Value> {
     let shares = upstream.queue().busiest_clients(HEAVIEST).into_iter();
     let share = |share: ClientUsage| {
         json!({
-            "client": share.client.map(|client| client.to_string()),
+            "client": share.client.map(|client| gateway.clients.label(client).to_string()),
             "recent": (share.recent * 10.0).round() / 10.0,
             "waiting": share.waiting,
             "in_flight": share.in_flight,

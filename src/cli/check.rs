@@ -5,16 +5,20 @@ use std::process::ExitCode;
 use anyhow::Result;
 use http::Uri;
 use ordgate::clock::Clock;
+use ordgate::config::Config;
 use ordgate::serve::StartError;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{SetupError, Upstreams};
 
-use super::environment::{admin_token, effective, provider_keys, unused_key_variables};
+use super::environment::{
+    admin_token, effective, provider_keys, read_client_tokens, unused_key_variables,
+};
 use super::{ServeFlags, print};
 
 pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
-    let (config, name) = effective(flags)?;
+    let (mut config, name) = effective(flags)?;
+    read_client_tokens(&mut config.tokens)?;
     let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
     StartError::check_admin(config.admin.listen, token.as_ref())?;
@@ -55,12 +59,29 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     } else {
         "none"
     };
+    let tokens = client_tokens(&config);
     let values = match all {
         true => config.print_all(&keys)?,
         false => config.print(&keys)?,
     };
     print(&format!(
-        "# {name} is valid. These values take effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{warnings}\n{values}",
+        "# {name} is valid. These values take effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{tokens}{warnings}\n{values}",
         count(&keys.shared)
     ))
+}
+
+/// What the token file has, as a comment. Not the digests.
+fn client_tokens(config: &Config) -> String {
+    if config.tokens.file.is_none() {
+        return "# client tokens: none\n".to_owned();
+    }
+    let file = &config.tokens.tokens;
+    let clock = Clock::machine();
+    let expired = file.expired(clock.system_time()).count();
+    let expired = match expired {
+        0 => String::new(),
+        n => format!(", {n} of them expired"),
+    };
+    let (tokens, names) = (file.tokens.len(), file.names.len());
+    format!("# client tokens: {tokens} of {names} names{expired}\n")
 }

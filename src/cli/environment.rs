@@ -8,6 +8,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use http::Uri;
 use ordgate::admin::Token;
+use ordgate::client_tokens::file::MAX_BYTES;
+use ordgate::client_tokens::{self, TokenFile};
 use ordgate::config::{self, Config, UrlOverrides, base_url};
 use ordgate::listener::ListenAddress;
 use ordgate::secrets::{self, Secret};
@@ -148,6 +150,7 @@ pub(super) fn upstream_urls(flags: &[String], sandbox: bool) -> Result<Vec<(Box<
 /// Adds the secrets to a configuration, and fits it to the limits of this machine.
 pub(super) fn equip(mut config: Config) -> Result<LoadedConfig> {
     fit_connections(&mut config);
+    read_client_tokens(&mut config.tokens)?;
     for warning in unused_key_variables(&config) {
         tracing::warn!("{warning}");
     }
@@ -156,6 +159,19 @@ pub(super) fn equip(mut config: Config) -> Result<LoadedConfig> {
         admin_token: admin_token(config.admin.token_file.as_deref())?,
         config,
     })
+}
+
+/// Reads the token file, if there is one.
+pub(super) fn read_client_tokens(settings: &mut client_tokens::Settings) -> Result<()> {
+    if let Some(path) = &settings.file {
+        let text = secrets::file_up_to("clients.token_file", path, MAX_BYTES)?;
+        let tokens = TokenFile::parse(&text).map_err(|problems| {
+            let lines = problems.iter().map(|one| one.of_file(path.display()));
+            Invalid(lines.collect())
+        })?;
+        settings.tokens = tokens.into();
+    }
+    Ok(())
 }
 
 /// Reads the configuration and the secrets again.

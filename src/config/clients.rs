@@ -9,9 +9,10 @@ use ipnet::IpNet;
 
 use super::containers::list;
 use super::key::keys;
-use super::kinds::{Flag, ParsedText, count, integer, size, text, when};
+use super::kinds::{Flag, ParsedText, STRING, count, integer, optional, size, text, when};
+use super::problem::{FileSpan, Path};
 use crate::identify::TrustedProxies;
-use crate::{limit, listener, respond};
+use crate::{client_tokens, limit, listener, respond};
 
 const NETWORK: ParsedText<IpNet> = text(
     "an address or a network, such as \"10.0.0.0/8\"",
@@ -42,6 +43,20 @@ keys! {
         /// ordgate believes Forwarded and X-Forwarded-For from these alone, and
         /// ignores what others send in them.
         trusted_proxies: Vec<IpNet> = list(NETWORK) => Vec::new(), shown();
+        /// A file with a line for each client token, which `ordgate token new NAME`
+        /// prints.
+        ///
+        /// A client sends its token as `authorization: Bearer TOKEN` or in x-api-key. It
+        /// then has limits, a share of the upstream and a row in /status of its own,
+        /// whatever its address. The file must not be readable by others or writable by
+        /// its group (chmod 600). A reload reads it again, and a removed line is invalid
+        /// from then on.
+        token_file: Option<String> = optional(STRING) => None,
+            example("\"/etc/ordgate/client-tokens\""), shown();
+        /// Whether requests without a valid token get 401.
+        ///
+        /// CORS preflights and /openapi.json need none.
+        require_token: bool = Flag => false, shown();
     }
 }
 
@@ -101,6 +116,23 @@ impl ClientsKeys {
         TrustedProxies {
             networks: self.trusted_proxies.value,
         }
+    }
+}
+
+impl ClientsKeys {
+    /// The settings of client tokens. The file is not read here.
+    pub(super) fn tokens(&self, path: &Path<'_>) -> client_tokens::Settings {
+        let settings = client_tokens::Settings {
+            file: self.token_file.value.as_ref().map(Into::into),
+            required: *self.require_token,
+            ..client_tokens::Settings::default()
+        };
+        if settings.required && settings.file.is_none() {
+            let at = self.require_token.at_or(&FileSpan::default()).clone();
+            path.key("require_token")
+                .problem(&at, "is true; it takes a token_file with the tokens");
+        }
+        settings
     }
 }
 

@@ -34,15 +34,19 @@ impl Config {
         log.insert("access".into(), Value::try_from(&self.access_log)?);
         let proxies = self.trust.networks.iter();
         let proxies: Vec<_> = proxies.map(ToString::to_string).collect();
+        let mut clients = Table::from_iter([
+            ("trusted_proxies".to_owned(), proxies.into()),
+            ("require_token".to_owned(), self.tokens.required.into()),
+        ]);
+        if let Some(file) = &self.tokens.file {
+            clients.insert("token_file".to_owned(), Value::try_from(file)?);
+        }
         let routes = self.routes.routes().iter();
         let routes: Vec<_> = routes.map(|route| routes::print(route, self)).collect();
         let mut file = Table::from_iter([
             ("server".to_owned(), Value::try_from(&self.server)?),
             ("admin".to_owned(), Value::try_from(&self.admin)?),
-            (
-                "clients".to_owned(),
-                Table::from_iter([("trusted_proxies".to_owned(), proxies.into())]).into(),
-            ),
+            ("clients".to_owned(), clients.into()),
             ("answers".to_owned(), Value::try_from(&self.respond)?),
             ("limit".to_owned(), limit.into()),
             ("cache".to_owned(), self.cache_values()?.into()),

@@ -2,11 +2,15 @@
 
 use std::net::IpAddr;
 
-use http::HeaderMap;
+use http::header::ORIGIN;
+use http::{HeaderMap, HeaderValue};
 
 use crate::cache::outcome::Outcome;
-use crate::clock::Moment;
-use crate::identify::{Client, TrustedProxies};
+use crate::client_tokens::credentials::{self, TokenMemo};
+use crate::client_tokens::{NameIndex, TokenFault, TokenTable};
+use crate::clock::{Clock, Moment};
+use crate::identify::{Client, ClientLabel, TrustedProxies};
+use crate::limit::tokens::{TokenClient, TokenClients};
 use crate::limit::{Limit, RequestAllowance};
 use crate::refusal::Refusal;
 
@@ -16,24 +20,135 @@ pub(crate) struct ClientPolicy {
     pub(crate) trust: TrustedProxies,
     /// The limits; `None` where there are none.
     pub(crate) limit: Option<Limit>,
+    /// The client tokens.
+    pub(crate) tokens: TokenTable,
+    /// The clients that have them.
+    pub(crate) token_clients: TokenClients,
+}
+
+/// The client that a request counts against, and by what it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IdentifiedClient {
+    pub(super) client: Client,
+    pub(super) credentials: Credentials,
+}
+
+/// The client token of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    /// There is none; the client is an address.
+    Absent,
+    /// A valid one, of this name.
+    Valid(NameIndex),
+    /// One that is not valid. The request counts against its address.
+    Invalid(TokenFault),
 }
 
 impl ClientPolicy {
-    /// The client that a request counts against.
-    pub(super) fn identify(&self, peer: IpAddr, fields: &HeaderMap) -> Client {
-        self.trust.client(peer, fields)
+    /// The client that a request counts against. A client token is removed from the
+    /// fields.
+    #[inline]
+    pub(super) fn identify(
+        &self,
+        peer: IpAddr,
+        memo: &TokenMemo,
+        fields: &mut HeaderMap,
+        (clock, now): (&Clock, Moment),
+    ) -> IdentifiedClient {
+        let mut credentials = Credentials::Absent;
+        if self.tokens.is_enabled()
+            && let Some(found) = credentials::take(&self.tokens, memo, fields)
+        {
+            let owner = found.and_then(|token| self.tokens.owner(token, || clock.wall(now)));
+            match owner {
+                Ok((name, number)) => {
+                    return IdentifiedClient {
+                        client: Client::Token(number),
+                        credentials: Credentials::Valid(name),
+                    };
+                }
+                Err(fault) => credentials = Credentials::Invalid(fault),
+            }
+        }
+        IdentifiedClient {
+            client: self.trust.client(peer, fields),
+            credentials,
+        }
     }
 
-    /// Counts a request.
+    /// Counts a request. One with an invalid token counts against its address, so that
+    /// guessing is limited.
     #[inline]
     pub(super) fn admit(
         &self,
-        client: Client,
+        from: &IdentifiedClient,
         now: Moment,
     ) -> Result<Option<RequestAllowance>, Refusal> {
+        if let Some(client) = self.token_client(from) {
+            return client.admit(now).map_err(Refusal::TooMany);
+        }
         match &self.limit {
-            Some(limit) => limit.admit(client, now).map(Some).map_err(Refusal::TooMany),
+            Some(limit) => limit
+                .admit(from.client, now)
+                .map(Some)
+                .map_err(Refusal::TooMany),
             None => Ok(None),
+        }
+    }
+
+    /// Refuses an invalid token, and a page's request whose token is not for its origin.
+    #[inline]
+    pub(super) fn check_token(
+        &self,
+        from: &IdentifiedClient,
+        fields: &HeaderMap,
+    ) -> Result<(), Refusal> {
+        match from.credentials {
+            Credentials::Absent => Ok(()),
+            Credentials::Valid(_) => {
+                let client = self.token_client(from);
+                match client.and_then(|client| client.origins.as_deref()) {
+                    Some(origins) => check_origin(origins, fields),
+                    None => Ok(()),
+                }
+            }
+            Credentials::Invalid(fault) => Err(self.refuse_token(fault)),
+        }
+    }
+
+    /// Refuses a request without a token where one is required.
+    #[inline]
+    pub(super) fn require_token(&self, from: &IdentifiedClient) -> Result<(), Refusal> {
+        match self.tokens.is_required() && from.credentials == Credentials::Absent {
+            true => Err(self.refuse_token(TokenFault::Missing)),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn refuse_token(&self, fault: TokenFault) -> Refusal {
+        self.token_clients.count_fault(fault);
+        Refusal::Token(fault)
+    }
+
+    /// The client that a valid token belongs to.
+    #[inline]
+    pub(super) fn token_client(&self, from: &IdentifiedClient) -> Option<&TokenClient> {
+        match from.credentials {
+            Credentials::Valid(name) => self.token_clients.get(name),
+            Credentials::Absent | Credentials::Invalid(_) => None,
+        }
+    }
+
+    /// A client as it is shown, also one of an earlier configuration.
+    pub(crate) fn label(&self, client: Client) -> ClientLabel<'_> {
+        let name = match client {
+            Client::Token(number) => self.token_clients.by_number(number),
+            Client::V4(_) | Client::V6(_) => None,
+        };
+        ClientLabel {
+            client,
+            name: name.map(|client| &*client.name),
         }
     }
 
@@ -81,6 +196,16 @@ impl ClientPolicy {
         if let Some(limit) = &self.limit {
             limit.refused().count(is_stale);
         }
+    }
+}
+
+/// Refuses a page of another origin than these. A request without `origin` is not a
+/// page's, or is a page's to its own origin.
+fn check_origin(allowed: &[HeaderValue], fields: &HeaderMap) -> Result<(), Refusal> {
+    let mut origins = fields.get_all(ORIGIN).iter();
+    match origins.all(|origin| allowed.contains(origin)) {
+        true => Ok(()),
+        false => Err(Refusal::TokenOrigin),
     }
 }
 

@@ -21,7 +21,9 @@ pub(crate) struct Document {
 }
 
 impl Gateway {
-    /// Answers a request whose path is no route: with a document, or not at all.
+    /// Answers a request whose path is no route: with a document, or not at all. A
+    /// document needs no token: it says how to use one, and a browser that opens it
+    /// sends none.
     pub(super) fn document<B: hyper::body::Body>(
         &self,
         request: &Request<B>,
@@ -29,9 +31,12 @@ impl Gateway {
     ) -> Result<NextStep, Refusal> {
         let path = request.uri().path();
         let document = self.documents.iter().find(|document| document.path == path);
-        let document = document.ok_or(Refusal::NoRoute)?;
+        let Some(document) = document else {
+            self.clients.require_token(&context.from)?;
+            return Err(Refusal::NoRoute);
+        };
         let allow = HeaderValue::from_static("GET, HEAD, OPTIONS");
-        let fields = context.for_response(request.headers());
+        let fields = context.for_response(&self.clients, request.headers());
         let response = match *request.method() {
             Method::GET | Method::HEAD if !request.body().is_end_stream() => {
                 return Err(Refusal::Body);

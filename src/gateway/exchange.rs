@@ -12,8 +12,10 @@ use std::task::{Context, Poll};
 use http::{HeaderMap, Method, Request, Response};
 
 use super::Gateway;
+use super::clients::{ClientPolicy, IdentifiedClient};
+use crate::client_tokens::credentials::TokenMemo;
 use crate::clock::Moment;
-use crate::identify::Client;
+use crate::identify::{Client, ClientLabel};
 use crate::limit::RequestAllowance;
 use crate::respond::{RequestId, ResponseContext};
 use crate::wire::Body;
@@ -27,6 +29,8 @@ pub struct Session {
     pub(super) connection: u64,
     requests: AtomicU64,
     pub(crate) activity: Arc<Activity>,
+    /// The client token of its last request.
+    token: TokenMemo,
 }
 
 impl Session {
@@ -37,6 +41,7 @@ impl Session {
             connection,
             requests: AtomicU64::new(0),
             activity,
+            token: TokenMemo::default(),
         }
     }
 
@@ -54,7 +59,7 @@ impl Session {
 pub(super) struct RequestContext {
     /// When its last byte came.
     pub(super) began: Moment,
-    pub(super) client: Client,
+    pub(super) from: IdentifiedClient,
     pub(super) method: Method,
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
@@ -65,17 +70,21 @@ pub(super) struct RequestContext {
 }
 
 impl RequestContext {
-    /// A request of a connection, which it counts.
+    /// A request of a connection, which it counts. A client token is removed from the
+    /// request's fields.
     #[inline]
     pub(super) fn new<B>(
         gateway: &Gateway,
         session: &Session,
-        request: &Request<B>,
+        request: &mut Request<B>,
         now: Moment,
     ) -> Self {
+        let fields = request.headers_mut();
+        let time = (&gateway.clock, now);
+        let clients = &gateway.clients;
         Self {
             began: now,
-            client: gateway.clients.identify(session.peer, request.headers()),
+            from: clients.identify(session.peer, &session.token, fields, time),
             method: request.method().clone(),
             request_id: gateway.request_id(session.connection, session.count_request()),
             route: None,
@@ -84,12 +93,32 @@ impl RequestContext {
         }
     }
 
+    /// The client that it counts against.
+    pub(super) fn client(&self) -> Client {
+        self.from.client
+    }
+
+    /// That client, as it is shown.
+    pub(super) fn label<'a>(&self, clients: &'a ClientPolicy) -> ClientLabel<'a> {
+        let client = clients.token_client(&self.from);
+        ClientLabel {
+            client: self.from.client,
+            name: client.map(|client| &*client.name),
+        }
+    }
+
     /// What rendering its response needs of it. `fields` are the request's.
-    pub(super) fn for_response<'a>(&self, fields: &'a HeaderMap) -> ResponseContext<'a> {
+    #[inline]
+    pub(super) fn for_response<'a>(
+        &self,
+        clients: &'a ClientPolicy,
+        fields: &'a HeaderMap,
+    ) -> ResponseContext<'a> {
         ResponseContext {
             fields,
             request_id: self.request_id,
             permit: self.permit,
+            token: clients.token_client(&self.from),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Gateway {
         fields: HeaderMap,
     ) -> Response<Body> {
         let arrived = Instant::now();
-        let (client, key) = (context.client, &miss.lookup.key);
+        let (client, key) = (context.client(), &miss.lookup.key);
         let joins = !miss.bypasses() && self.fill.collapse.has(key.as_bytes());
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
@@ -93,7 +93,7 @@ impl Gateway {
             Ok(found) => Some(found.stored.took),
             Err(_) => None,
         };
-        let for_response = context.for_response(&fields);
+        let for_response = context.for_response(&self.clients, &fields);
         let (response, outcome) = self.render_fetched(&miss, fetched, &for_response, now);
         self.finish(session, &context, Some(outcome), took, response, now)
     }
@@ -109,7 +109,7 @@ impl Gateway {
         fields: &HeaderMap,
     ) -> Response<Body> {
         let now = self.clock.now();
-        let for_response = context.for_response(fields);
+        let for_response = context.for_response(&self.clients, fields);
         let stale = miss.stale.take();
         self.clients.count_limited(stale.is_some());
         let (response, outcome) = match stale {
@@ -134,7 +134,7 @@ impl Gateway {
             true => Priority::Revalidation,
             false => Priority::Miss,
         };
-        RequestPriority::of(context.client, priority)
+        RequestPriority::of(context.client(), priority)
     }
 
     async fn fetch(

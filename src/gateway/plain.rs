@@ -42,7 +42,7 @@ impl Gateway {
                 version: request.version(),
                 key,
                 body: None,
-                client: context.client,
+                client: context.client(),
                 peer: session.peer,
             },
             why,
@@ -61,7 +61,7 @@ impl Gateway {
                     tokio::spawn(fetch.refresh(self.relay.clone()));
                 }
                 if route.headers == HeaderMode::Typed {
-                    let own = context.for_response(fields);
+                    let own = context.for_response(&self.clients, fields);
                     self.responder.add_own_fields(response.headers_mut(), &own);
                 }
                 Ok(NextStep::Done(response, Some(outcome)))
@@ -91,7 +91,7 @@ impl Gateway {
         let joins = fetch.joins(&self.relay);
         let admitted = self
             .clients
-            .admit_miss(context.client, joins, self.clock.now());
+            .admit_miss(context.client(), joins, self.clock.now());
         let fetched = match admitted {
             Ok(()) => self.fetch_plain(&context, fetch, joins).await,
             Err(refusal) => {
@@ -102,7 +102,7 @@ impl Gateway {
         };
         let now = self.clock.now();
         session.activity.record(now);
-        let own = context.for_response(&fields);
+        let own = context.for_response(&self.clients, &fields);
         let (response, outcome) = match fetched {
             Ok((mut response, outcome)) => {
                 if let Body::Streamed(reader) = response.body_mut() {
@@ -133,7 +133,7 @@ impl Gateway {
         let is_sent = was_sent(outcome, joins);
         let now = self.clock.now();
         self.clients
-            .correct_miss(context.client, joins, is_sent, now);
+            .correct_miss(context.client(), joins, is_sent, now);
         fetched.map_err(|(refusal, outcome)| (refusal, Some(outcome)))
     }
 }

@@ -96,10 +96,12 @@ impl ShrinkableKeyedStateStore<Bucket> for CountingStore {
 
 impl Buckets {
     /// The bucket of a client: its own where there are fewer than `max_clients`,
-    /// or where it already has one.
+    /// or where it already has one. A client with a token always has its own, however
+    /// many addresses there are; the token file bounds how many there are of those.
     fn of(&self, client: Client, max_clients: usize) -> Bucket {
         let own = Bucket::Own(client);
-        match self.own.load(Ordering::Relaxed) < max_clients || self.map.contains_key(&own) {
+        let has_room = self.own.load(Ordering::Relaxed) < max_clients;
+        match has_room || matches!(client, Client::Token(_)) || self.map.contains_key(&own) {
             true => own,
             false => Bucket::Shared((self.hasher.hash_one(client) % u64::from(SHARED)) as u16),
         }

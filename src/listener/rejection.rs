@@ -95,6 +95,7 @@ fn prepared(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
         fields: &HeaderMap::new(),
         request_id: RequestId::new(gateway.seed),
         permit: None,
+        token: None,
     };
     let (head, body) = gateway
         .responder

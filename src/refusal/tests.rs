@@ -12,6 +12,32 @@ fn each_refusal_has_its_status_and_fields() {
             "connection: close, retry-after: 1",
         ),
         (Refusal::NoRoute, 404, ""),
+        (
+            Refusal::Token(TokenFault::Missing),
+            401,
+            "www-authenticate: Bearer realm=\"ordgate\"",
+        ),
+        (
+            Refusal::Token(TokenFault::Malformed),
+            401,
+            "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is malformed\"",
+        ),
+        (
+            Refusal::Token(TokenFault::Unknown),
+            401,
+            "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token is unknown\"",
+        ),
+        (
+            Refusal::Token(TokenFault::Expired),
+            401,
+            "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_token\", error_description=\"The token has expired\"",
+        ),
+        (
+            Refusal::Token(TokenFault::Conflicting),
+            400,
+            "www-authenticate: Bearer realm=\"ordgate\", error=\"invalid_request\", error_description=\"The request has different tokens\"",
+        ),
+        (Refusal::TokenOrigin, 403, ""),
         (Refusal::Loop, 508, ""),
         (
             Refusal::Method {

@@ -1,6 +1,7 @@
 //! The texts of refusals.
 
 use super::Refusal;
+use crate::client_tokens::TokenFault;
 use crate::upstream::BodyFault;
 use crate::upstream::{Failure, Unreachable};
 use crate::wire::head::HeadFault;
@@ -18,6 +19,8 @@ impl Refusal {
             }
             Self::Body => "This request must not have a body".to_owned(),
             Self::Invalid(invalid) => invalid.to_string(),
+            Self::Token(fault) => token(*fault).to_owned(),
+            Self::TokenOrigin => "The token may not be used by pages of this origin; the operator lists the origins of each token".to_owned(),
             Self::TooMany(too_many) => format!(
                 "You have sent more requests than one client may; try again in {} s",
                 too_many.retry_after
@@ -33,6 +36,22 @@ impl Refusal {
             Self::TooManyConnections => "Too many connections; try again in 1 s".to_owned(),
             Self::TooManyClientConnections => "You have more connections open than one client may have; close some, or try again in 1 s".to_owned(),
             Self::Upstream(failure) => upstream(failure).to_owned(),
+        }
+    }
+}
+
+fn token(fault: TokenFault) -> &'static str {
+    match fault {
+        TokenFault::Missing => {
+            "A token is needed; send it as authorization: Bearer TOKEN, or in x-api-key"
+        }
+        TokenFault::Malformed => {
+            "The token is malformed: it is og_ and 49 letters and digits, the last six of which are a checksum; send it as it was issued"
+        }
+        TokenFault::Unknown => "The token is unknown; it may have been revoked",
+        TokenFault::Expired => "The token has expired; ask the operator for another",
+        TokenFault::Conflicting => {
+            "The request has different tokens; send one, as authorization: Bearer TOKEN or in x-api-key"
         }
     }
 }

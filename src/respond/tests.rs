@@ -14,6 +14,7 @@ fn context(fields: &HeaderMap) -> ResponseContext<'_> {
         fields,
         request_id: RequestId::new(1),
         permit: None,
+        token: None,
     }
 }
 

@@ -24,11 +24,13 @@ use crate::cache::etag::etag;
 use crate::cache::policy::Mode;
 use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
+use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::fill::Fill;
 use crate::gateway::{ClientPolicy, Document, Gateway, Records};
 use crate::limit::Limit;
+use crate::limit::tokens::TokenClients;
 use crate::meter::Meter;
 use crate::openapi;
 use crate::probe;
@@ -84,7 +86,7 @@ pub fn gateway(
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::new(&config.upstreams, keys, resolver, &clock, stand_in)?;
-    let limit = Limit::new(&config.limit, clock.clone());
+    let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let fill = Fill::new(
         routes.clone(),
@@ -96,7 +98,7 @@ pub fn gateway(
     );
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
-    Ok(assemble(config, limit, fill, ongoing, meter, identity))
+    Ok(assemble(config, clients, fill, ongoing, meter, identity))
 }
 
 /// Makes the gateway that comes after another, and says what became of its
@@ -153,7 +155,7 @@ pub(super) fn after(
         );
     }
     upstreams.take_over(known, keys);
-    let limit = Limit::after(before.limit(), &config.limit, before.clock.clone());
+    let clients = client_policy(Some(&before.clients), &config, &before.clock);
     let routes = Arc::new(config.routes.clone());
     let failure_backoff = config.failure_backoff;
     let fill = before.fill.after(
@@ -173,7 +175,7 @@ pub(super) fn after(
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
     };
-    let gateway = assemble(config, limit, fill, ongoing, meter, identity);
+    let gateway = assemble(config, clients, fill, ongoing, meter, identity);
     Ok((gateway, done))
 }
 
@@ -211,9 +213,25 @@ fn numbers(
     Ok(numbers)
 }
 
-fn responder(config: &Config, limit: Option<&Limit>) -> Arc<Responder> {
-    let policy = limit.map(|limit| limit.policy().clone());
-    Arc::new(Responder::new(&config.respond, policy))
+/// How clients are identified and limited, after the policy before.
+fn client_policy(before: Option<&ClientPolicy>, config: &Config, clock: &Clock) -> ClientPolicy {
+    let (no_table, no_clients) = (TokenTable::default(), TokenClients::default());
+    let table = before.map_or(&no_table, |before| &before.tokens);
+    let clients = before.map_or(&no_clients, |before| &before.token_clients);
+    let tokens = table.next(&config.tokens);
+    let limit = before.and_then(|before| before.limit.as_ref());
+    ClientPolicy {
+        trust: config.trust.clone(),
+        limit: Limit::after(limit, &config.limit, clock.clone()),
+        token_clients: clients.next(&tokens, &config.limit, clock),
+        tokens,
+    }
+}
+
+fn responder(config: &Config, clients: &ClientPolicy) -> Arc<Responder> {
+    let policy = clients.limit.as_ref().map(|limit| limit.policy().clone());
+    let responder = Responder::new(&config.respond, policy);
+    Arc::new(responder.require_token(clients.tokens.is_required()))
 }
 
 fn targets(field: Option<HeaderName>) -> TargetList {
@@ -222,22 +240,20 @@ fn targets(field: Option<HeaderName>) -> TargetList {
 
 fn assemble(
     config: Config,
-    limit: Option<Limit>,
+    clients: ClientPolicy,
     fill: Arc<Fill>,
     ongoing: relay::RelayState,
     meter: Meter,
     identity: Identity,
 ) -> Arc<Gateway> {
-    let text = Bytes::from(openapi::document(&config.routes).to_string());
-    let respond = responder(&config, limit.as_ref());
+    let document = openapi::document(&config.routes, clients.tokens.is_required());
+    let text = Bytes::from(document.to_string());
+    let respond = responder(&config, &clients);
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
     let gateway = Arc::new(Gateway {
-        clients: ClientPolicy {
-            trust: config.trust.clone(),
-            limit,
-        },
+        clients,
         relay: Arc::new(Relay {
             routes: fill.routes.clone(),
             cache: fill.cache.clone(),

@@ -1,6 +1,7 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
+mod tokens;
 mod upstream;
 
 use std::fmt;
@@ -51,6 +52,7 @@ impl Collector for Reading {
         requests(gateway, &mut to)?;
         connections(gateway, &mut to)?;
         limits(gateway, &mut to)?;
+        tokens::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
         tips(gateway, &mut to)?;

@@ -122,7 +122,13 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let failing = Setup::at(&format!("https://{}", upstream.address())).start();
     failing.get(TOKEN).await;
     let failures = failing.admin("/metrics").await;
-    let exported = parse(&[metrics.text(), failures.text()].concat());
+    // A gateway with client tokens.
+    let lines = format!("name {:064}\n", 0);
+    let answering = Upstream::start();
+    let closed = Setup::before(&answering).client_tokens(&lines).start();
+    let tokens = closed.admin("/metrics").await;
+    let exported = [metrics.text(), failures.text(), tokens.text()].concat();
+    let exported = parse(&exported);
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();
     texts(&dashboard, &mut asked);

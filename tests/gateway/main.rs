@@ -28,6 +28,8 @@ mod validate;
 
 mod limit;
 
+mod client_tokens;
+
 mod cache;
 
 mod collapse;

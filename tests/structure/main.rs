@@ -150,7 +150,10 @@ fn libraries_are_used_only_where_they_belong() {
     for (library, allowed) in [
         ("moka", &["cache::store"][..]),
         ("crossbeam_epoch", &["cache::store"]),
-        ("governor", &["limit", "limit::quota", "clock"]),
+        (
+            "governor",
+            &["limit", "limit::quota", "limit::tokens", "clock"],
+        ),
         (
             "anyhow",
             &[
@@ -160,6 +163,7 @@ fn libraries_are_used_only_where_they_belong() {
                 "cli::purge",
                 "cli::sandbox",
                 "cli::serve",
+                "cli::token",
             ],
         ),
         ("clap", &["cli"]),
@@ -174,6 +178,8 @@ fn libraries_are_used_only_where_they_belong() {
         (
             "zeroize",
             &[
+                "client_tokens::token",
+                "client_tokens::credentials",
                 "secrets",
                 "upstream::keys::api_key",
                 "upstream::keys::key_patterns",

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use ordgate::admin::Token;
 use ordgate::cache::date;
+use ordgate::client_tokens::TokenFile;
 use ordgate::clock::Clock;
 use ordgate::config::{Config, ConfigProblem};
 use ordgate::probe::{self, ProbeOutcome};
@@ -44,6 +45,8 @@ pub(crate) struct Source {
     /// Keys of single upstreams, by the upstream's name.
     pub(crate) own_keys: BTreeMap<String, String>,
     pub(crate) token: Option<Token>,
+    /// The content of the token file, where the configuration names one.
+    pub(crate) client_tokens: String,
 }
 
 /// A source that a test may change while the gateway runs.
@@ -64,8 +67,14 @@ impl Source {
         for (upstream, own) in &self.own_keys {
             keys.own.insert(upstream.as_str().into(), list(own)?);
         }
+        let mut config = config.map_err(lines)?;
+        let tokens = TokenFile::parse(&self.client_tokens).map_err(|problems| {
+            let lines = problems.iter().map(|one| one.of_file("test.tokens"));
+            lines.collect::<Vec<_>>()
+        });
+        config.tokens.tokens = tokens?.into();
         Ok(LoadedConfig {
-            config: config.map_err(lines)?,
+            config,
             keys,
             admin_token: self.token,
         })
@@ -146,6 +155,12 @@ impl Setup {
         let own = (upstream.to_owned(), keys.to_owned());
         self.source.lock().unwrap().own_keys.extend([own]);
         self
+    }
+
+    /// With a token file of these lines.
+    pub(crate) fn client_tokens(self, lines: &str) -> Self {
+        lines.clone_into(&mut self.source.lock().unwrap().client_tokens);
+        self.config("clients.token_file = \"test.tokens\"")
     }
 
     /// With an admin token.
@@ -341,6 +356,12 @@ impl Gateway {
     /// Takes these keys, separated by commas, or none, and reloads.
     pub(crate) async fn rekey(&self, keys: &str) -> Answer {
         keys.clone_into(&mut self.source.lock().unwrap().keys);
+        self.reload_as_it_is().await
+    }
+
+    /// Takes these lines for the token file, and reloads.
+    pub(crate) async fn reload_client_tokens(&self, lines: &str) -> Answer {
+        lines.clone_into(&mut self.source.lock().unwrap().client_tokens);
         self.reload_as_it_is().await
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::problems;
+use super::{printed, problems, read};
 use crate::config::{Config, base_url};
 
 /// Each case of the table is the lines of a file, and then, indented, its problems.
@@ -139,4 +139,18 @@ fn keys_that_are_not_set_fit_those_that_are() {
     let long = Config::parse("p", "[upstream.breaker]\npause = \"5m\"\n").unwrap();
     let breaker = long.upstreams[0].breaker.clone();
     assert_eq!(breaker.max_pause, breaker.pause, "the default follows");
+}
+
+#[test]
+fn a_required_token_needs_a_token_file() {
+    let found = problems("[clients]\nrequire_token = true");
+    let expected =
+        "p.toml:2:17: clients.require_token is true; it takes a token_file with the tokens";
+    assert_eq!(found, [expected]);
+    let with_file = "[clients]\nrequire_token = true\ntoken_file = \"/a\"";
+    assert_eq!(problems(with_file), [""; 0]);
+    let config = read(with_file);
+    let again = read(&printed(&config));
+    assert_eq!(again.tokens.file, config.tokens.file);
+    assert!(again.tokens.required);
 }

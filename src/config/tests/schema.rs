@@ -138,6 +138,8 @@ fn the_schema_rejects_the_types_and_bounds_that_the_reader_rejects() {
         "admin.ready_needs_tips = \"true\"",
         "clients.trusted_proxies = [\"junk\"]",
         "clients.trusted_proxies = [3]",
+        "clients.token_file = 3",
+        "clients.require_token = \"yes\"",
         "answers.cors_origins = [\"app.example\"]",
         "answers.cors_origins = [\"https://app.example/\"]",
         "limit.connections = 0",

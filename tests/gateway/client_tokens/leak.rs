@@ -1,0 +1,209 @@
+//! A client token ends at ordgate: it is in no upstream request, answer, page or log.
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+
+use ordgate::client_tokens::token::NewToken;
+
+use super::{line, new, ways};
+use crate::support::respect::{ALL, ok, plain};
+use crate::support::{Client, Process, Reply, Setup, Upstream};
+
+#[tokio::test]
+async fn a_token_reaches_no_origin_and_other_credentials_do() {
+    let upstream = Upstream::start();
+    let (known, unknown) = (new(), new());
+    let gateway = plain(&upstream)
+        .client_tokens(&line("known", &known, ""))
+        .start();
+    let rows = [
+        (ways(&known)[0].clone(), ("x-other-key", "the-origins"), 200),
+        (
+            ways(&known)[1].clone(),
+            ("authorization", "Bearer the-origins"),
+            200,
+        ),
+        (
+            ways(&known)[1].clone(),
+            ("authorization", "Basic dGhlOm9yaWdpbnM="),
+            200,
+        ),
+        (ways(&unknown)[0].clone(), ("x-api-key", "the-origins"), 401),
+    ];
+    for (n, (token, own, status)) in rows.iter().enumerate() {
+        let before = upstream.count();
+        let fields = [(token.0, &*token.1), *own];
+        let answer = gateway.request("GET", &format!("/{n}"), &fields).await;
+        assert_eq!(answer.status, *status, "{own:?}");
+        let seen = upstream.seen();
+        assert_eq!(seen.len() - before, usize::from(*status == 200));
+        if let Some(seen) = seen.get(before) {
+            assert!(!seen.text().contains("og_"), "{}", seen.text());
+            assert_eq!(seen.field(own.0).as_deref(), Some(own.1));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_does_not_keep_an_answer_out_of_the_cache_and_an_origins_credentials_do() {
+    let upstream = Upstream::start();
+    upstream.always(ok(&["cache-control: max-age=60"], "x"));
+    let (one, other) = (new(), new());
+    let lines = line("one", &one, "") + &line("other", &other, "");
+    let gateway = plain(&upstream).client_tokens(&lines).start();
+    for way in ways(&one).into_iter().chain(ways(&other)) {
+        let answer = gateway.request("GET", "/shared", &[(way.0, &way.1)]).await;
+        assert_eq!((answer.status, answer.text()), (200, "x"));
+    }
+    assert_eq!(upstream.count(), 1, "one answer for all");
+    assert_eq!(gateway.get("/shared").await.status, 200);
+    assert_eq!(upstream.count(), 1);
+    // RFC 9111 §3.5: with the origin's own credentials nothing is stored.
+    let [_, (name, value)] = ways(&one);
+    for _ in 0..2 {
+        let fields = [(name, &*value), ("authorization", "Bearer own")];
+        assert_eq!(gateway.request("GET", "/own", &fields).await.status, 200);
+    }
+    assert_eq!(upstream.count(), 3);
+}
+
+/// A valid and an unknown token, and what must be found nowhere.
+struct Secrets {
+    known: NewToken,
+    unknown: NewToken,
+}
+
+impl Secrets {
+    fn new() -> Self {
+        let (known, unknown) = (new(), new());
+        Self { known, unknown }
+    }
+
+    /// Fails where a text has a part of a token, or of the digest.
+    fn search(&self, what: &str, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        for token in [&self.known, &self.unknown] {
+            for part in [&token.text[3..20], &token.text[20..40], &token.text[35..]] {
+                assert!(!text.contains(part), "{what} has {part}");
+            }
+            let digest = &token.digest[..16];
+            assert!(!text.contains(digest), "{what} has {digest}");
+        }
+    }
+
+    /// Sends the tokens in every way, and returns all that comes back.
+    async fn send(&self, public: SocketAddr) -> Vec<u8> {
+        let mut sent = Vec::new();
+        let mut client = Client::connect(public).await;
+        for token in [&self.known, &self.unknown] {
+            for (name, value) in ways(token) {
+                for method in ["GET", "HEAD", "POST", "OPTIONS"] {
+                    let fields = [(name, &*value), ("origin", "https://a.example")];
+                    sent.extend(client.request(method, "/a", &fields).await.bytes());
+                }
+            }
+        }
+        let ([one, _], [_, other]) = (ways(&self.known), ways(&self.unknown));
+        let both = [(one.0, &*one.1), (other.0, &*other.1)];
+        sent.extend(client.request("GET", "/a", &both).await.bytes());
+        sent.extend(client.request("GET", "/bad", &both[..1]).await.bytes());
+        // A malformed head, and one that is too large.
+        for more in ["bad field", &format!("x-long: {}", "x".repeat(70_000))] {
+            let mut client = Client::connect(public).await;
+            let (name, value) = &one;
+            let head = format!("GET /a HTTP/1.1\r\nhost: a\r\n{name}: {value}\r\n{more}\r\n\r\n");
+            client.send(head).await;
+            sent.extend(client.rest().await);
+        }
+        sent
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_in_no_answer_page_or_log() {
+    let upstream = Upstream::start();
+    let secrets = Secrets::new();
+    let mut tokens = tempfile::NamedTempFile::new().unwrap();
+    let known = line("known", &secrets.known, "");
+    tokens.write_all(known.as_bytes()).unwrap();
+    let path = tokens.path().display();
+    for format in ["text", "json"] {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!(
+            "clients.token_file = \"{path}\"\nanswers.cache_status_key = true\n[log]\nlevel = \"trace\"\nformat = \"{format}\"\naccess.enabled = true\n{ALL}"
+        );
+        file.write_all(text.as_bytes()).unwrap();
+        let config = file.path().display().to_string();
+        let before = upstream.count();
+        let arguments = ["--config", &config];
+        let (process, public, admin) =
+            Process::before(&upstream, &arguments, &[("ORDGATE_LOG", "trace")]);
+        upstream.once("/bad", Reply::raw("garbage\r\n\r\n").close());
+        let mut sent = secrets.send(public).await;
+        for target in ["/metrics", "/status", "/healthz", "/explain?url=/a", "/no"] {
+            sent.extend(Client::connect(admin).await.get(target).await.bytes());
+        }
+        process.signal(rustix::process::Signal::TERM);
+        let left = process.wait();
+        assert_eq!(left.code(), Some(0), "{}", left.errors);
+        secrets.search("an answer", &sent);
+        secrets.search("standard output", left.out.as_bytes());
+        secrets.search("standard error", left.errors.as_bytes());
+        let log = left.errors.to_lowercase();
+        assert!(log.contains("trace"), "the log says all");
+        assert!(log.contains("token:known"), "the access log has the name");
+        let seen = &upstream.seen()[before..];
+        assert!(seen.len() >= 3, "{}", seen.len());
+        for seen in seen {
+            secrets.search("an upstream request", seen.text().as_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_token_file_that_cannot_be_used_is_not_shown() {
+    let secrets = Secrets::new();
+    let tokens = tempfile::NamedTempFile::new().unwrap();
+    let path = tokens.path().display().to_string();
+    let (text, digest) = (&*secrets.known.text, &*secrets.known.digest);
+    for (mode, content, expected) in [
+        (0o600, format!("web {text}\n"), ":1:5: this is a token"),
+        (
+            0o600,
+            format!("{text} {digest}\n"),
+            ":1:1: a line begins with",
+        ),
+        (
+            0o600,
+            format!("web {digest} {text}\n"),
+            ":1:70: allowed here is",
+        ),
+        (0o644, format!("web {digest}\n"), "has mode 0644"),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "clients.token_file = \"{path}\"").unwrap();
+        let config = file.path().display().to_string();
+        for command in ["check", "serve"] {
+            let left = Process::run(&[command, "--config", &config], &[]);
+            assert_eq!(left.code(), Some(2));
+            assert!(left.errors.contains(expected), "{}", left.errors);
+            secrets.search("standard error", left.errors.as_bytes());
+            secrets.search("standard output", left.out.as_bytes());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_in_a_query_is_none() {
+    // ordgate takes tokens from fields alone: a target is logged by others.
+    let upstream = Upstream::start();
+    let known = new();
+    let setup = Setup::before(&upstream).config("clients.require_token = true");
+    let gateway = setup.client_tokens(&line("known", &known, "")).start();
+    let target = format!("{}?access_token={}", crate::support::TOKEN, *known.text);
+    assert_eq!(gateway.get(&target).await.status, 401);
+}
