@@ -148,8 +148,10 @@ pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, Secret
             path,
         });
     }
-    // One byte more than the file has, or than is allowed, to detect a larger one.
-    let size = usize::try_from(found.len()).unwrap_or(usize::MAX).min(most);
+    // One byte more than is allowed, to detect a larger file; of a reader that allows
+    // much, one more than the file has. Some file systems say that a file has none.
+    let size = usize::try_from(found.len()).unwrap_or(usize::MAX);
+    let size = size.max(MAX_BYTES).min(most);
     let mut bytes = Zeroizing::new(vec![0; size + 1]);
     let mut length = 0;
     while length < bytes.len() {

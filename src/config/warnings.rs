@@ -20,6 +20,12 @@ impl Config {
                 ));
             }
         }
+        if self.tokens.required && self.tokens.tokens.names.is_empty() {
+            warnings.push(
+                "clients.require_token is true and clients.token_file has no tokens: every request gets 401; make one with ordgate token new NAME"
+                    .to_owned(),
+            );
+        }
         let server = &self.server.connections;
         if let Some(client) = server.per_client {
             if u64::from(client.connections) >= server.max_connections {

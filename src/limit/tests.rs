@@ -2,6 +2,7 @@
 
 use super::quota::SHARED;
 use super::*;
+use crate::client_tokens;
 
 fn settings(per_minute: u32, burst: u32, max_clients: u32) -> Settings {
     Settings {
@@ -169,4 +170,23 @@ fn disabled_limits_make_no_limiter() {
         ..settings(1, 1, 1)
     };
     assert!(Limit::new(&off, Clock::manual()).is_none());
+}
+
+#[test]
+fn a_client_with_a_token_has_its_own_bucket_however_many_addresses_there_are() {
+    let clock = Clock::manual();
+    let some = Settings {
+        misses_per_minute: 1,
+        ..settings(60, 1, 1)
+    };
+    let limit = Limit::new(&some, clock.clone()).unwrap();
+    assert_eq!(limit.admit_miss(Client::V4(1), clock.now()), Ok(()));
+    let most = client_tokens::file::MAX_TOKENS as u32;
+    let admitted = |client: fn(u32) -> Client| {
+        let admitted = (0..most).filter(|n| limit.admit_miss(client(*n), clock.now()).is_ok());
+        admitted.count() as u32
+    };
+    assert_eq!(admitted(Client::Token), most);
+    assert!(admitted(Client::V4) <= SHARED, "addresses share");
+    assert_eq!(admitted(Client::Token), 0);
 }

@@ -1,6 +1,7 @@
 //! Warnings about valid configurations.
 
 use super::{keys, read, warnings};
+use crate::client_tokens::TokenFile;
 use crate::config::Config;
 use crate::upstream::ProviderKeys;
 
@@ -105,4 +106,17 @@ fn rates_of_upstreams_are_warned_of_and_printed() {
         let text = config.print(&keys).unwrap();
         assert!(text.contains(printed), "{printed}: {text}");
     }
+}
+
+#[test]
+fn a_required_token_without_any_is_warned_of() {
+    let text = "clients.token_file = \"/a\"\n";
+    assert_eq!(warnings(text), [""; 0]);
+    let text = format!("{text}clients.require_token = true\n");
+    let found = warnings(&text);
+    assert!(found[0].contains("every request gets 401"), "{found:?}");
+    let mut config = read(&text);
+    let line = format!("web {:064}", 0);
+    config.tokens.tokens = TokenFile::parse(&line).unwrap().into();
+    assert_eq!(config.warnings(&ProviderKeys::default()), [""; 0]);
 }
