@@ -22,7 +22,7 @@ mod token;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use browser::{browser_sign, refuse_browser};
@@ -61,8 +61,8 @@ pub struct Admin {
     pub ready_needs_tips: Arc<AtomicBool>,
     /// Reloads the configuration.
     pub reloads: Arc<Reloads>,
-    /// The public listeners.
-    pub listeners: Box<dyn Fn() -> Vec<BoundListener> + Send + Sync>,
+    /// The public listeners, with what is known of their certificates at a time.
+    pub listeners: Box<dyn Fn(SystemTime) -> Vec<BoundListener> + Send + Sync>,
     /// The number of worker threads.
     pub workers: usize,
     /// The source of the configuration.
@@ -179,16 +179,18 @@ impl Admin {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
             "/readyz" => self.ready(gateway),
-            "/metrics" => match telemetry::render(gateway, self.reloads.counts()) {
-                Ok(metrics) => typed(
-                    "application/openmetrics-text; version=1.0.0; charset=utf-8",
-                    metrics.into(),
-                ),
-                Err(_) => text(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    "the metrics could not be written\n",
-                ),
-            },
+            "/metrics" => {
+                match telemetry::render(gateway, self.reloads.counts(), self.bound(gateway)) {
+                    Ok(metrics) => typed(
+                        "application/openmetrics-text; version=1.0.0; charset=utf-8",
+                        metrics.into(),
+                    ),
+                    Err(_) => text(
+                        StatusCode::INTERNAL_SERVER_ERROR,
+                        "the metrics could not be written\n",
+                    ),
+                }
+            }
             "/explain" => match explain::answer(gateway, request.uri().query()) {
                 Ok(explained) => json_body(format!("{explained:#}\n")),
                 Err(wrong) => invalid(&wrong),
@@ -203,6 +205,11 @@ impl Admin {
             "/reload" => self.reload(request.headers()).await,
             _ => json_body(status::status(self, gateway).to_string()),
         }
+    }
+
+    /// The public listeners now.
+    fn bound(&self, gateway: &Gateway) -> Vec<BoundListener> {
+        (self.listeners)(gateway.clock.wall(gateway.clock.now()))
     }
 
     /// Whether the gateway can serve: not before the tips are known, because a wrong

@@ -13,7 +13,7 @@
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
 //! | state | [`limit`], [`chain`], [`cache`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
-//! | I/O | [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`secrets`], [`serve`] |
+//! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
 //! # Glossary
 //!
@@ -61,6 +61,7 @@ pub mod secrets;
 pub mod serve;
 pub mod supervisor;
 pub mod telemetry;
+pub mod tls;
 pub mod units;
 pub mod unsent;
 pub mod upstream;

@@ -1,7 +1,7 @@
 //! The public listeners: accept connections, limit how many there are, and hand
 //! each request to the gateway.
 //!
-//! `establish` reads the PROXY header. `http1` serves one connection: hyper parses,
+//! `establish` reads the PROXY header, `tls` does the handshake. `http1` serves one connection: hyper parses,
 //! behind `guard`, which refuses requests that two parsers could read differently;
 //! `watch` decides when a connection ends for lack of progress. `serve` makes the
 //! sockets and threads.
@@ -10,10 +10,12 @@ mod address;
 mod client_connections;
 mod establish;
 mod guard;
+mod handshakes;
 mod http1;
 pub mod proxy_header;
 mod rejection;
 mod socket;
+mod tls;
 mod watch;
 
 use std::io;
@@ -27,6 +29,7 @@ pub use address::ListenAddress;
 use arc_swap::ArcSwap;
 use client_connections::{ClientConnections, CountedConnection};
 use establish::Accepted;
+use handshakes::Handshakes;
 use rejection::Rejections;
 use serde::Serialize;
 use socket::ClientSocket;
@@ -38,6 +41,7 @@ use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::identify::TrustedProxies;
 use crate::meter::Totals;
+use crate::tls::{CertificateStatus, TlsServer, TlsSettings};
 use crate::unsent::UnsentBounds;
 use crate::wire::head::HeadBounds;
 
@@ -70,6 +74,8 @@ pub struct Settings {
 pub struct PerClient {
     /// Concurrent connections; those beyond get 429.
     pub connections: u32,
+    /// TLS handshakes per second; connections beyond are closed.
+    pub tls_handshakes_per_second: u32,
     /// Bytes of answers that the client has not read yet. Beyond it, its
     /// longest-stalled connections are reset, until one is left.
     #[serde(serialize_with = "crate::units::serialize_size")]
@@ -131,6 +137,9 @@ pub struct ListenerSettings {
     pub mode: u32,
     /// Whether each connection begins with a PROXY header.
     pub proxy_protocol: bool,
+    /// TLS; none for cleartext.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsSettings>,
 }
 
 impl ListenerSettings {
@@ -144,6 +153,7 @@ impl ListenerSettings {
             address,
             mode: Self::DEFAULT_MODE,
             proxy_protocol: false,
+            tls: None,
         }
     }
 
@@ -163,6 +173,19 @@ pub struct BoundListener {
     pub address: ListenAddress,
     /// How it is configured.
     pub settings: ListenerSettings,
+    /// The certificates in use.
+    pub certificates: Vec<CertificateStatus>,
+}
+
+impl BoundListener {
+    /// Its address as a URL; a unix socket has none.
+    pub fn url(&self) -> String {
+        match (&self.address, &self.settings.tls) {
+            (ListenAddress::Tcp(address), None) => format!("http://{address}"),
+            (ListenAddress::Tcp(address), Some(_)) => format!("https://{address}"),
+            (unix @ ListenAddress::Unix(_), _) => unix.to_string(),
+        }
+    }
 }
 
 /// Four octal digits, as chmod(1) takes them.
@@ -171,18 +194,21 @@ fn serialize_mode<S: serde::Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::E
 }
 
 /// What the connections of a listener begin with.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ListenerProtocol {
     /// Whether each begins with a PROXY header. Then only trusted proxies may
     /// connect.
     pub proxy_header: bool,
+    /// TLS, which follows the PROXY header; none for cleartext.
+    pub tls: Option<Arc<TlsServer>>,
 }
 
 impl ListenerProtocol {
-    /// That of a listener with these settings.
-    pub fn of(settings: &ListenerSettings) -> Self {
+    /// That of a listener with these settings, and with its certificates.
+    pub fn of(settings: &ListenerSettings, tls: Option<Arc<TlsServer>>) -> Self {
         Self {
             proxy_header: settings.proxy_protocol,
+            tls,
         }
     }
 }
@@ -196,6 +222,7 @@ pub struct Acceptor {
     next_connection: AtomicU64,
     rejections: Rejections,
     clients: Arc<ClientConnections>,
+    handshakes: Arc<Handshakes>,
 }
 
 /// How new connections are served.
@@ -213,15 +240,15 @@ struct ConnectionSettings {
 /// The limit that a connection exceeds.
 #[derive(Clone, Copy)]
 enum OverLimit {
-    /// `max_connections`.
+    /// That of all clients, such as `max_connections`.
     Total,
-    /// `PerClient::connections`.
+    /// That of one client, such as `PerClient::connections`.
     Client,
 }
 
 impl Acceptor {
-    /// Accepts connections for the current gateway.
-    pub fn new(current: Current, settings: Settings) -> Arc<Self> {
+    /// Accepts connections for the current gateway, on this number of threads.
+    pub fn new(current: Current, settings: Settings, workers: usize) -> Arc<Self> {
         let gateway = current.load_full();
         gateway.meter().totals.unsent.set(settings.unsent_bounds());
         Arc::new(Self {
@@ -232,6 +259,7 @@ impl Acceptor {
             next_connection: AtomicU64::new(1),
             rejections: Rejections::default(),
             clients: Arc::default(),
+            handshakes: Handshakes::new(workers),
         })
     }
 

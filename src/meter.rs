@@ -47,10 +47,39 @@ pub struct Totals {
     /// Connections reset since the start because their client read its response
     /// too slowly.
     pub too_slow: AtomicU64,
+    /// TLS handshakes and certificates.
+    pub tls: Arc<TlsCounts>,
     /// Memory held by responses that clients have not read yet.
     pub unsent: Arc<UnsentBytes>,
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
+}
+
+/// Counts of TLS towards clients since the start.
+#[derive(Debug, Default)]
+pub struct TlsCounts {
+    /// Handshakes that succeeded, by version (1.2, 1.3): with a new session, and with
+    /// one that was resumed.
+    pub succeeded: [[AtomicU64; 2]; 2],
+    /// Handshakes that failed.
+    pub failed: AtomicU64,
+    /// Connections that ended before a whole ClientHello had come.
+    pub closed: AtomicU64,
+    /// Connections closed because the handshake took too long.
+    pub too_slow: AtomicU64,
+    /// Connections closed because too many handshakes were under way.
+    pub over_limit: AtomicU64,
+    /// Connections closed because their client did too many handshakes.
+    pub over_client_limit: AtomicU64,
+    /// Certificates replaced because their files had changed.
+    pub certificates_replaced: AtomicU64,
+    /// Changed files of certificates that were refused.
+    pub certificates_refused: AtomicU64,
+}
+
+impl TlsCounts {
+    /// The versions, in the order of [`succeeded`](Self::succeeded).
+    pub const VERSIONS: [&str; 2] = ["1.2", "1.3"];
 }
 
 /// The counts of one route.

@@ -23,7 +23,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 pub use error::StartError;
 pub use generation::gateway;
-use listeners::Listeners;
+use listeners::{Listeners, LoadedListener};
 pub use reloader::{LoadedConfig, Loader};
 use reloader::{Reloader, RestartSettings, SharedDuration};
 pub use sockets::bind_tcp;
@@ -34,11 +34,12 @@ use crate::admin::{Admin, Token};
 use crate::clock::Clock;
 use crate::config::{Config, Runtime};
 use crate::gateway::Gateway;
-use crate::listener::{Acceptor, Current, Drain, ListenAddress};
+use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
 use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
 use crate::supervisor::{InheritedSockets, Supervisor};
+use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
 
 /// What a server is made from.
@@ -89,10 +90,9 @@ impl Server {
             admin_token,
         } = options.loaded;
         let (clock, resolver) = (options.clock, options.resolver);
-        for warning in config.warnings(&keys) {
-            tracing::warn!("{warning}");
-        }
-        let configured = config.all_listeners();
+        let warnings = config.warnings(&keys).into_iter();
+        warnings.for_each(|warning| tracing::warn!("{warning}"));
+        let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
         let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
         let (public, (admin_socket, admin_address)) = sockets;
         StartError::check_admin(admin_address, admin_token.as_ref())?;
@@ -110,9 +110,9 @@ impl Server {
         let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
         let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
-        let acceptor = Acceptor::new(current.clone(), connections);
+        let acceptor = Acceptor::new(current.clone(), connections, worker_count);
         let handles: Vec<_> = worker_runtimes.iter().map(|r| r.handle().clone()).collect();
-        let listeners = Listeners::new(acceptor.clone(), handles.clone());
+        let listeners = Listeners::new(acceptor.clone(), tls, handles.clone());
         let (changed, changes) = watch::channel(());
         let reloader = Reloader {
             load: options.load,
@@ -149,17 +149,19 @@ impl Server {
             hosts: shared.hosts.clone(),
             ready_needs_tips: shared.ready_needs_tips.clone(),
             reloads,
-            listeners: Box::new(move || listeners.bound()),
+            listeners: Box::new(move |now| listeners.bound(now)),
             workers: worker_count,
             config: options.config_name,
             since: server.first.clock.now(),
             drain: draining.clone(),
         });
-        let work = control::run(admin_socket, admin, clock, changes, stopping);
+        let open = server.listeners.clone();
+        let work = control::run(admin_socket, admin, open, clock, changes, stopping);
         let control = threads::spawn("control", control, work)?;
         server.helpers.push(control);
         server.start_workers(worker_runtimes, &draining)?;
         server.listeners.add_all(configured, public)?;
+        server.maintain_certificates();
         Ok(server)
     }
 
@@ -188,8 +190,14 @@ impl Server {
 
     /// The addresses of all public listeners.
     pub fn listeners(&self) -> Vec<ListenAddress> {
-        let open = self.listeners.bound().into_iter();
+        let open = self.bound_listeners().into_iter();
         open.map(|listener| listener.address).collect()
+    }
+
+    /// All public listeners, with their settings and certificates.
+    pub fn bound_listeners(&self) -> Vec<BoundListener> {
+        let clock = &self.first.clock;
+        self.listeners.bound(clock.wall(clock.now()))
     }
 
     /// The address of the admin listener.
@@ -223,6 +231,15 @@ impl Server {
     /// All runtimes of this server.
     pub fn runtimes(&self) -> Vec<Handle> {
         self.runtimes.clone()
+    }
+
+    /// Replaces the certificates whose files have changed, and logs those that expire
+    /// soon. The control thread does this every minute.
+    pub fn maintain_certificates(&self) {
+        let clock = &self.first.clock;
+        let counts = &self.first.meter().totals.tls;
+        let now = clock.wall(clock.now());
+        self.listeners.maintain_certificates(counts, now);
     }
 
     /// Stops accepting connections, after `drain_delay`; requests in progress finish.
@@ -283,6 +300,18 @@ impl SharedSettings {
         let needs_tips = config.admin.ready_needs_tips;
         self.ready_needs_tips.store(needs_tips, Relaxed);
     }
+}
+
+/// The configured listeners, with their certificates.
+fn load_listeners(
+    config: &Config,
+    makes_certificates: bool,
+    clock: &Clock,
+) -> Result<(Tls, Vec<LoadedListener>), StartError> {
+    let tls = Tls::new(makes_certificates)?;
+    let now = clock.wall(clock.now());
+    let listeners = LoadedListener::load(config.all_listeners(), &tls, now)?;
+    Ok((tls, listeners))
 }
 
 /// The runtimes that accept and serve connections: one for each thread, or one for

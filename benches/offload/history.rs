@@ -9,9 +9,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use http::{HeaderMap, Method};
 use ordgate::sandbox::{Answer, Sandbox, Settings};
-use ring::digest::{SHA256, digest};
 
 use crate::ask::Page;
 

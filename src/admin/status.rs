@@ -38,7 +38,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "requests": count.requests,
         })
     });
-    let bound = (admin.listeners)();
+    let bound = admin.bound(gateway);
     let listen = bound.first().map(|listener| &listener.address);
     let listeners: Vec<_> = bound
         .iter()
@@ -47,6 +47,12 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
                 "address": listener.address,
                 "name": listener.settings.name,
                 "proxy_protocol": listener.settings.proxy_protocol,
+                "tls": listener.settings.tls.as_ref().map(|tls| {
+                    json!({
+                        "min_version": tls.min_version,
+                        "certificates": listener.certificates,
+                    })
+                }),
             })
         })
         .collect();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hint::black_box;
 
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 
 /// The operator's token. Only its digest is kept, so that it cannot be printed,
 /// and so that the time of a comparison reveals nothing of it.

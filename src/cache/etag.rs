@@ -8,9 +8,9 @@
 //! have (RFC 9110 §13.1.1). The API sends no `Last-Modified`, so dates are not
 //! evaluated here.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
 use http::header::{HeaderValue, IF_NONE_MATCH};
-use ring::digest::{SHA256, digest};
 
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {

@@ -7,6 +7,7 @@ use http::Uri;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::serve::StartError;
+use ordgate::tls;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
 use ordgate::upstream::{SetupError, Upstreams};
@@ -22,6 +23,8 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     let keys = provider_keys(&config)?;
     let token = admin_token(config.admin.token_file.as_deref())?;
     StartError::check_admin(config.admin.listen, token.as_ref())?;
+    let clock = Clock::machine();
+    check_certificates(&config, flags.sandbox, &clock)?;
     let mut served = config.clone();
     if flags.sandbox {
         // The sandbox's port is known only once it runs.
@@ -29,13 +32,7 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     }
     let mut warnings = served.warnings(&keys);
     warnings.extend(unused_key_variables(&config));
-    match Upstreams::new(
-        &served.upstreams,
-        &keys,
-        &Resolver::default(),
-        &Clock::machine(),
-        None,
-    ) {
+    match Upstreams::new(&served.upstreams, &keys, &Resolver::default(), &clock, None) {
         // `serve` may have a flag with the URL.
         Err(error @ (SetupError::NoUpstream | SetupError::NoDefaultUrl | SetupError::NoUrl(_))) => {
             warnings.push(error.to_string());
@@ -68,6 +65,18 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
         "# {name} is valid. These values take effect, defaults included:\n# API keys: {}\n{own}# admin token: {token}\n{tokens}{warnings}\n{values}",
         count(&keys.shared)
     ))
+}
+
+/// Refuses certificates that `serve` would refuse.
+fn check_certificates(config: &Config, sandbox: bool, clock: &Clock) -> Result<(), StartError> {
+    let now = clock.wall(clock.now());
+    let listeners = config.all_listeners().into_iter();
+    let tls = listeners.filter_map(|listener| listener.tls);
+    let problems: Vec<_> = tls.flat_map(|tls| tls::check(&tls, sandbox, now)).collect();
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(StartError::Certificates(problems)),
+    }
 }
 
 /// What the token file has, as a comment. Not the digests.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ordgate::clock::Clock;
-use ordgate::listener::ListenAddress;
+use ordgate::listener::BoundListener;
 use ordgate::sandbox::{self, Sandbox};
 use ordgate::serve::{Options, Server};
 use ordgate::supervisor::{self, Supervisor};
@@ -40,19 +40,23 @@ pub(super) fn serve(flags: ServeFlags) -> Result<ExitCode> {
         sockets,
         supervisor: supervisor.clone(),
     })?;
-    let addresses = server.listeners().into_iter().map(|address| match address {
-        ListenAddress::Tcp(address) => format!("http://{address}"),
-        unix @ ListenAddress::Unix(_) => unix.to_string(),
-    });
-    let (public, admin) = (server.public(), server.admin());
+    let listeners = server.bound_listeners();
+    let addresses = listeners.iter().map(BoundListener::url);
+    let admin = server.admin();
     let mut ready = format!(
         "ordgate is ready on {} (admin on http://{admin})\n",
         addresses.collect::<Vec<_>>().join(", ")
     );
     if let Some(examples) = examples {
         ready.push_str("A sandbox is its upstream. Try:\n");
+        let is_tcp = |listener: &&BoundListener| listener.address.tcp().is_some();
+        let public = listeners.iter().find(is_tcp);
+        // Nobody trusts a certificate that the sandbox has made.
+        let is_tls = public.is_some_and(|public| public.settings.tls.is_some());
+        let flags = if is_tls { "-ik" } else { "-i" };
+        let url = public.map_or_else(String::new, BoundListener::url);
         for path in [examples.token(), examples.transaction(), examples.block()] {
-            ready.push_str(&format!("  curl -i 'http://{public}{path}'\n"));
+            ready.push_str(&format!("  curl {flags} '{url}{path}'\n"));
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread()

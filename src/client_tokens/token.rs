@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use ring::rand::{SecureRandom, SystemRandom};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
 /// How each token begins.
@@ -33,7 +33,7 @@ pub struct NewToken {
 /// The SHA-256 of a text.
 pub fn digest(text: &[u8]) -> Digest {
     let mut bytes = [0; 32];
-    bytes.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, text).as_ref());
+    bytes.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text).as_ref());
     bytes
 }
 

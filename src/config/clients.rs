@@ -103,6 +103,10 @@ keys! {
         ///
         /// Trusted proxies may have any number.
         connections: u32 = integer(1..=10_000_000) => 512;
+        /// The TLS handshakes per second of one client. Further connections are closed.
+        ///
+        /// Trusted proxies may do any number.
+        tls_handshakes_per_second: u32 = integer(1..=1_000_000) => 10;
         /// The most that one client may hold of `server.max_unsent_bytes`.
         ///
         /// Beyond this, ordgate closes its connections, the longest waiting first,
@@ -160,6 +164,7 @@ impl LimitKeys {
     pub(super) fn per_client(&self) -> listener::PerClient {
         listener::PerClient {
             connections: *self.connections,
+            tls_handshakes_per_second: *self.tls_handshakes_per_second,
             unsent_bytes: *self.unsent_bytes,
         }
     }

@@ -44,6 +44,33 @@ impl<K: KeyTable> Kind for Nested<K> {
     }
 }
 
+/// A table that may be left out, which has another meaning than an empty one.
+pub(super) struct OptionalTable<K>(Nested<K>);
+
+pub(super) const fn optional_table<K>() -> OptionalTable<K> {
+    OptionalTable(table())
+}
+
+impl<K: KeyTable> Kind for OptionalTable<K> {
+    type Value = Option<K>;
+
+    fn allowed(&self) -> String {
+        self.0.allowed()
+    }
+
+    fn read(&self, path: &Path<'_>, value: &Spanned<DeValue<'_>>) -> Option<Self::Value> {
+        self.0.read(path, value).map(Some)
+    }
+
+    fn schema(&self) -> Json {
+        self.0.schema()
+    }
+
+    fn inner(&self) -> Inner {
+        Inner::Optional(K::table)
+    }
+}
+
 /// The table that a value is, or a report that it is none.
 fn as_table<'v, 't>(path: &Path<'_>, value: &'v Spanned<DeValue<'t>>) -> Option<&'v DeTable<'t>> {
     let table = value.get_ref().as_table();

@@ -94,6 +94,8 @@ pub(super) enum Inner {
     Value,
     /// A table: `[key]`.
     Table(fn() -> &'static DeclaredTable),
+    /// A table that may be left out, which has another meaning than an empty one.
+    Optional(fn() -> &'static DeclaredTable),
     /// A table of tables whose names the user chooses: `[key.NAME]`.
     Named(fn() -> &'static DeclaredTable),
     /// A list of tables: `[[key]]`.

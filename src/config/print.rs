@@ -54,8 +54,15 @@ impl Config {
             ("log".to_owned(), log.into()),
             ("route".to_owned(), routes.into()),
         ]);
-        let listeners = self.listeners.iter().map(Value::try_from);
-        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
+        let mut listeners = Vec::new();
+        for listener in &self.listeners {
+            let mut values = Table::try_from(listener)?;
+            if listener.address.tcp().is_some() {
+                // It has no file.
+                values.remove("mode");
+            }
+            listeners.push(values);
+        }
         if !listeners.is_empty() {
             file.insert("listener".to_owned(), listeners.into());
         }

@@ -164,6 +164,13 @@ impl<'p> Path<'p> {
         self.problems.line_and_column(at.start)
     }
 
+    /// This path, after the file, the line and the column: where a message about it
+    /// begins.
+    pub(super) fn located(&self, at: &FileSpan) -> String {
+        let (line, column) = self.line_and_column(at);
+        format!("{}:{line}:{column}: {}", self.problems.file, self.name)
+    }
+
     /// Reports a problem whose message names the key itself.
     pub(super) fn problem_whole(&self, at: &FileSpan, message: impl Into<String>) {
         self.problems.add(at, message);

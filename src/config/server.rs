@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::containers::{list, one_or_more};
+use super::containers::{list, one_or_more, optional_table, tables};
 use super::key::{Setting, keys};
 use super::kinds::{
     DAY, Flag, MILLI, ParsedText, STRING, choice, integer, optional, seconds, size, text, time,
@@ -16,6 +16,7 @@ use super::kinds::{
 use super::problem::{FileSpan, Path};
 use crate::admin::host;
 use crate::listener::{self, ListenAddress, ListenerSettings};
+use crate::tls::{CertificateFiles, TlsSettings, TlsVersion};
 
 /// Sockets, threads and connections.
 #[derive(Clone, Debug, Serialize)]
@@ -210,6 +211,39 @@ keys! {
         /// Only the proxies in clients.trusted_proxies may connect then; others are
         /// disconnected.
         proxy_protocol: bool = Flag => false;
+        tls: Option<TlsKeys> = optional_table() => None;
+    }
+}
+
+keys! {
+    /// TLS on the listener: [listener.tls]. Clients then use https.
+    pub(super) struct TlsKeys {
+        /// The oldest version of TLS that clients may use: "1.2" or "1.3".
+        min_version: TlsVersion = choice(&TlsVersion::NAMES) => TlsVersion::Tls12;
+        /// The certificates, each with its private key: a list such as
+        /// [{ chain = "cert.pem", key = "key.pem" }].
+        ///
+        /// A client gets the certificate that has the name it asks for (SNI), or has a
+        /// wildcard for it, else the first one. A name may have an ECDSA certificate
+        /// and an RSA one; a client gets the one that it can check. ordgate reads the
+        /// files again on a reload, and every minute, and uses what has changed. With
+        /// `serve --sandbox`, a listener without certificates makes its own.
+        certificates: Vec<(FileSpan, CertificateKeys)> = tables() => Vec::new();
+    }
+}
+
+keys! {
+    /// A certificate and its private key.
+    pub(super) struct CertificateKeys {
+        /// A PEM file with the certificate, and after it the certificates that lead to
+        /// an authority.
+        chain: String = STRING => String::new(), required(),
+            example("\"/etc/ordgate/cert.pem\"");
+        /// A PEM file with the private key; it may be the same file.
+        ///
+        /// The file must not be readable by others or writable by its group (chmod
+        /// 600).
+        key: String = STRING => String::new(), required(), example("\"/etc/ordgate/key.pem\"");
     }
 }
 
@@ -281,6 +315,23 @@ impl AdminKeys {
     }
 }
 
+impl TlsKeys {
+    /// The settings of a listener of this path.
+    fn settings(self, listener: &Path<'_>) -> TlsSettings {
+        let path = listener.key("tls").key("certificates");
+        let certificates = self.certificates.value.into_iter();
+        let certificates = certificates.map(|(span, keys)| CertificateFiles {
+            location: path.located(&span),
+            chain: keys.chain.value.into(),
+            key: keys.key.value.into(),
+        });
+        TlsSettings {
+            min_version: *self.min_version,
+            certificates: certificates.collect(),
+        }
+    }
+}
+
 /// The listeners of `[[listener]]` tables. Reports addresses and names that are there
 /// twice, the admin listener's included.
 pub(super) fn listeners(
@@ -345,6 +396,7 @@ pub(super) fn listeners(
             address: keys.address.value,
             mode: keys.mode.value.0,
             proxy_protocol: *keys.proxy_protocol,
+            tls: keys.tls.value.map(|tls| tls.settings(&path)),
         });
     }
     listeners

@@ -62,18 +62,29 @@ fn inner(text: &mut String, key: &DeclaredKey, path: &str, value: Option<&Value>
                 }
             }
         }
+        (Inner::Optional(declared), Some(Value::Table(values))) => {
+            let header = format!("[{path}]");
+            table(text, declared(), &header, path, values, is_whole);
+        }
         // None of them: their keys as comments.
         (Inner::List(declared), None) if is_whole => {
-            let mut keys = String::new();
-            let header = format!("[[{path}]]");
-            table(&mut keys, declared(), &header, path, &Values::new(), true);
-            for line in keys.lines() {
-                let is_text = line.is_empty() || line.starts_with('#');
-                text.push_str(if is_text { "" } else { "# " });
-                text.push_str(&format!("{line}\n"));
-            }
+            as_comments(text, declared(), &format!("[[{path}]]"), path);
+        }
+        (Inner::Optional(declared), None) if is_whole => {
+            as_comments(text, declared(), &format!("[{path}]"), path);
         }
         _ => {}
+    }
+}
+
+/// The keys of a table that is not there.
+fn as_comments(text: &mut String, declared: &DeclaredTable, header: &str, path: &str) {
+    let mut keys = String::new();
+    table(&mut keys, declared, header, path, &Values::new(), true);
+    for line in keys.lines() {
+        let is_text = line.is_empty() || line.starts_with('#');
+        text.push_str(if is_text { "" } else { "# " });
+        text.push_str(&format!("{line}\n"));
     }
 }
 

@@ -1,4 +1,4 @@
-//! From an accepted socket to HTTP: the PROXY header, then the version.
+//! From an accepted socket to HTTP: the PROXY header, TLS, then the version.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -7,14 +7,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::{Instant, timeout_at};
 
 use super::client_connections::CountedConnection;
 use super::proxy_header::{self, MAX_HEADER, ProxyHeaderError};
 use super::socket::{ClientSocket, ClientStream, ReadAhead};
 use super::{Acceptor, ConnectionSettings, Drain, ListenerProtocol, OpenConnection};
 
-/// How long a trusted proxy may take for its PROXY header.
-const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the PROXY header and the TLS handshake may take together.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection that is counted and not served yet.
 pub(super) struct Accepted {
@@ -44,12 +45,20 @@ impl Acceptor {
 
     async fn establish<S: ClientStream>(&self, mut stream: S, mut accepted: Accepted) {
         if !accepted.protocol.proxy_header {
-            return self.serve_http1(stream, accepted).await;
+            return match accepted.protocol.tls.clone() {
+                None => self.serve_http1(stream, accepted).await,
+                Some(tls) => {
+                    let transport = ReadAhead::new(Bytes::new(), Box::new(stream) as _);
+                    let deadline = Instant::now() + TIMEOUT;
+                    Box::pin(self.serve_tls(transport, tls, accepted, deadline)).await;
+                }
+            };
         }
+        let deadline = Instant::now() + TIMEOUT;
         let read = read_proxy_header(&mut stream);
         let drained = accepted.drain.wait_for(|drain| *drain);
         let read = tokio::select! {
-            read = tokio::time::timeout(PROXY_HEADER_TIMEOUT, read) => read,
+            read = timeout_at(deadline, read) => read,
             _ = drained => return,
         };
         let (client, early) = match read {
@@ -78,8 +87,16 @@ impl Acceptor {
                 }
             }
         }
-        self.serve_http1(ReadAhead::new(early, stream), accepted)
-            .await;
+        match accepted.protocol.tls.clone() {
+            None => {
+                self.serve_http1(ReadAhead::new(early, stream), accepted)
+                    .await;
+            }
+            Some(tls) => {
+                let transport = ReadAhead::new(early, Box::new(stream) as _);
+                Box::pin(self.serve_tls(transport, tls, accepted, deadline)).await;
+            }
+        }
     }
 }
 

@@ -31,7 +31,7 @@ use crate::wire::head::HeadFault;
 
 /// How long an idle connection stays open once the gateway drains: a request that
 /// is on its way is still answered, with `connection: close`.
-const DRAIN_GRACE: Duration = Duration::from_millis(500);
+pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(500);
 /// How long a refused client has to read its answer.
 const LINGER: Duration = Duration::from_secs(2);
 /// hyper's default for `max_headers`. With any other value hyper allocates the

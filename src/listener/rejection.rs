@@ -51,19 +51,23 @@ impl Rejections {
 }
 
 impl Acceptor {
-    /// Answers a connection over a limit, and closes it.
+    /// Answers a connection over a limit, and closes it. Over TLS there is no answer.
     pub(super) async fn reject<S: ClientStream>(
         &self,
         stream: S,
         limit: OverLimit,
         settings: &ConnectionSettings,
-        _protocol: &ListenerProtocol,
+        protocol: &ListenerProtocol,
     ) {
         let rejected = match limit {
             OverLimit::Total => &self.totals.turned_away,
             OverLimit::Client => &self.totals.turned_away_client,
         };
         rejected.fetch_add(1, Relaxed);
+        if protocol.tls.is_some() {
+            // An answer takes a handshake, which is what is scarce.
+            return;
+        }
         self.rejections
             .answer(stream, settings.refusal(limit))
             .await;

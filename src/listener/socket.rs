@@ -118,6 +118,12 @@ impl ResetOnClose for UnixStream {
     fn reset_on_close(&self) {}
 }
 
+impl<S: ResetOnClose + ?Sized> ResetOnClose for Box<S> {
+    fn reset_on_close(&self) {
+        (**self).reset_on_close();
+    }
+}
+
 /// The stream of a client's connection, with whatever is between it and HTTP.
 pub(super) trait ClientStream:
     AsyncRead + AsyncWrite + ResetOnClose + Send + Unpin + 'static

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::Listeners;
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::listener::Current;
@@ -18,11 +19,14 @@ use crate::probe::standby;
 /// How often unused clients and entries are removed, and the system's clock is
 /// followed.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the files of certificates are read again.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs until the server stops. `changes` changes with each new gateway.
 pub(super) async fn run(
     socket: StdListener,
     admin: Arc<Admin>,
+    listeners: Arc<Listeners>,
     clock: Clock,
     changes: watch::Receiver<()>,
     mut stop: watch::Receiver<bool>,
@@ -32,28 +36,39 @@ pub(super) async fn run(
         Err(error) => return tracing::error!(%error, "the admin socket cannot be used"),
     };
     let current = admin.current.clone();
-    let maintenance = maintain_periodically(|| {
+    let maintenance = maintain_periodically(MAINTENANCE_INTERVAL, || {
         let (gateway, clock) = (current.load_full(), clock.clone());
         move || {
             clock.follow_system_clock();
             gateway.maintain();
         }
     });
+    let certificates = maintain_periodically(CERTIFICATE_INTERVAL, || {
+        let (gateway, listeners) = (current.load_full(), listeners.clone());
+        move || {
+            let now = gateway.clock.wall(gateway.clock.now());
+            listeners.maintain_certificates(&gateway.meter().totals.tls, now);
+        }
+    });
     tokio::select! {
         () = admin.serve(listener) => {}
         () = maintenance => {}
+        () = certificates => {}
         () = probe_tips(current.clone(), changes) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
 }
 
-/// Does the work every 5 s, each time on a new thread: it reads the whole store,
-/// and this runtime must keep answering the operator. The thread's end also makes
+/// Does the work at intervals, each time on a new thread: it reads the whole store, or
+/// files, and this runtime must keep answering the operator. The thread's end also makes
 /// the allocator return free memory, which otherwise happens only when more is
 /// freed; so memory is returned after a peak even if the process is idle.
-async fn maintain_periodically<W: FnOnce() + Send + 'static>(work: impl Fn() -> W) {
+async fn maintain_periodically<W: FnOnce() + Send + 'static>(
+    interval: Duration,
+    work: impl Fn() -> W,
+) {
     loop {
-        tokio::time::sleep(MAINTENANCE_INTERVAL).await;
+        tokio::time::sleep(interval).await;
         let (finish, finished) = tokio::sync::oneshot::channel();
         let work = work();
         let spawned = std::thread::Builder::new()
@@ -64,11 +79,11 @@ async fn maintain_periodically<W: FnOnce() + Send + 'static>(work: impl Fn() -> 
                 let _ = finish.send(());
             });
         if let Err(error) = spawned {
-            tracing::warn!(%error, "no thread for maintenance; the next attempt is in 5 s");
+            tracing::warn!(%error, "no thread for maintenance; the next attempt is in {interval:?}");
             continue;
         }
         if finished.await.is_err() {
-            tracing::error!("maintenance has panicked; the next attempt is in 5 s");
+            tracing::error!("maintenance has panicked; the next attempt is in {interval:?}");
         }
     }
 }
@@ -106,7 +121,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn maintenance_runs_each_time_on_a_new_thread() {
         let (report, reported) = mpsc::channel::<ThreadId>();
-        let maintenance = maintain_periodically(|| {
+        let maintenance = maintain_periodically(MAINTENANCE_INTERVAL, || {
             let report = report.clone();
             move || report.send(thread::current().id()).unwrap()
         });

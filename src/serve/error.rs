@@ -37,6 +37,12 @@ pub enum StartError {
     /// There is no public listener.
     #[error("there is no listener: set server.listen, or add a [[listener]]")]
     NoListener,
+    /// Certificates cannot be used.
+    #[error("{}", .0.join("\n"))]
+    Certificates(Vec<String>),
+    /// TLS cannot be set up.
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
     /// The admin listener would be open to the network.
     #[error(
         "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
@@ -56,6 +62,14 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// Each problem on its own.
+    pub(super) fn lines(self) -> Vec<String> {
+        if let Self::Certificates(problems) = self {
+            return problems;
+        }
+        vec![self.to_string()]
+    }
+
     /// Refuses an admin address off loopback without a token.
     ///
     /// # Errors

@@ -13,9 +13,9 @@
 use std::io;
 use std::sync::Arc;
 
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use bytes::Bytes;
 use http::HeaderName;
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::StartError;
 use crate::access_log::AccessLog;

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
@@ -14,10 +15,13 @@ use crate::listener::{
     Acceptor, Backlog, BoundListener, ListenAddress, Listener, ListenerProtocol, ListenerSettings,
     ListeningSocket,
 };
+use crate::meter::TlsCounts;
+use crate::tls::{Tls, TlsServer};
 
 /// The public listeners that are open now.
 pub(super) struct Listeners {
     acceptor: Arc<Acceptor>,
+    tls: Tls,
     /// The runtimes that accept.
     workers: Vec<Handle>,
     /// Accept loops that have not ended.
@@ -36,15 +40,53 @@ struct OpenListener {
 
 /// A change of the listeners that is known to succeed, but for file descriptors.
 pub(super) struct ListenerChange {
-    wanted: Vec<ListenerSettings>,
-    added: Vec<(ListenerSettings, BoundSocket)>,
+    wanted: Vec<LoadedListener>,
+    added: Vec<(LoadedListener, BoundSocket)>,
+}
+
+/// The settings of a listener, with its certificates.
+#[derive(Clone)]
+pub(super) struct LoadedListener {
+    pub(super) settings: ListenerSettings,
+    tls: Option<Arc<TlsServer>>,
+}
+
+impl LoadedListener {
+    /// Loads the certificates of listeners.
+    ///
+    /// # Errors
+    /// Everything that is wrong with them.
+    pub(super) fn load(
+        all: Vec<ListenerSettings>,
+        tls: &Tls,
+        now: SystemTime,
+    ) -> Result<Vec<Self>, StartError> {
+        let mut problems = Vec::new();
+        let load = |settings: ListenerSettings| {
+            let server = settings
+                .tls
+                .as_ref()
+                .map(|settings| tls.server(settings, now));
+            let tls = server.transpose().unwrap_or_else(|found| {
+                problems.extend(found);
+                None
+            });
+            Self { settings, tls }
+        };
+        let all = all.into_iter().map(load).collect();
+        match problems.is_empty() {
+            true => Ok(all),
+            false => Err(StartError::Certificates(problems)),
+        }
+    }
 }
 
 impl Listeners {
     /// Opens no listener yet.
-    pub(super) fn new(acceptor: Arc<Acceptor>, workers: Vec<Handle>) -> Arc<Self> {
+    pub(super) fn new(acceptor: Arc<Acceptor>, tls: Tls, workers: Vec<Handle>) -> Arc<Self> {
         Arc::new(Self {
             acceptor,
+            tls,
             workers,
             accepting: Arc::default(),
             open: Mutex::default(),
@@ -57,18 +99,19 @@ impl Listeners {
     /// Where there are no more file descriptors.
     pub(super) fn add_all(
         &self,
-        settings: Vec<ListenerSettings>,
+        all: Vec<LoadedListener>,
         sockets: Vec<BoundSocket>,
     ) -> Result<(), StartError> {
-        let mut each = settings.into_iter().zip(sockets);
-        each.try_for_each(|(settings, socket)| self.add(settings, socket))
+        let mut each = all.into_iter().zip(sockets);
+        each.try_for_each(|(loaded, socket)| self.add(loaded, socket))
     }
 
     /// Accepts from a socket.
     ///
     /// # Errors
     /// Where there are no more file descriptors.
-    fn add(&self, settings: ListenerSettings, socket: BoundSocket) -> Result<(), StartError> {
+    fn add(&self, loaded: LoadedListener, socket: BoundSocket) -> Result<(), StartError> {
+        let LoadedListener { settings, tls } = loaded;
         let BoundSocket {
             socket,
             address: bound,
@@ -76,7 +119,7 @@ impl Listeners {
             backlog,
         } = socket;
         let listener = Arc::new(Listener {
-            protocol: ArcSwap::from_pointee(ListenerProtocol::of(&settings)),
+            protocol: ArcSwap::from_pointee(ListenerProtocol::of(&settings, tls)),
             drain: watch::Sender::new(false),
         });
         let mut handles = vec![socket];
@@ -127,21 +170,30 @@ impl Listeners {
         });
     }
 
-    /// Prepares for these listeners: binds the sockets of new ones.
+    /// Prepares for these listeners: loads certificates, binds the sockets of new ones.
     ///
     /// # Errors
-    /// Where a socket cannot be bound. Nothing has changed then.
+    /// Where a certificate is refused or a socket cannot be bound. Nothing has changed
+    /// then.
     pub(super) fn prepare(
         &self,
         wanted: Vec<ListenerSettings>,
+        now: SystemTime,
     ) -> Result<ListenerChange, StartError> {
+        let wanted = LoadedListener::load(wanted, &self.tls, now)?;
         let open = self.lock();
-        let is_open = |wanted: &ListenerSettings| {
-            let mut open = open.iter();
-            open.any(|open| open.settings.address == wanted.address)
+        // Several may have the same address with port 0: each stands for another.
+        let mut kept: Vec<_> = open.iter().map(|open| &open.settings.address).collect();
+        let new = wanted.iter().filter(|wanted| {
+            let at = kept
+                .iter()
+                .position(|address| **address == wanted.settings.address);
+            at.map(|at| kept.swap_remove(at)).is_none()
+        });
+        let bind = |new: &LoadedListener| {
+            let socket = bind(&new.settings.address, new.settings.mode)?;
+            Ok((new.clone(), socket))
         };
-        let new = wanted.iter().filter(|wanted| !is_open(wanted));
-        let bind = |new: &ListenerSettings| Ok((new.clone(), bind(&new.address, new.mode)?));
         let added = new.map(bind).collect::<Result<_, StartError>>()?;
         drop(open);
         Ok(ListenerChange { wanted, added })
@@ -153,9 +205,12 @@ impl Listeners {
     /// # Errors
     /// The listeners that could not be opened.
     pub(super) fn apply(&self, change: ListenerChange) -> Vec<StartError> {
+        let mut wanted: Vec<_> = change.wanted.iter().collect();
         self.lock().retain_mut(|open| {
-            let mut wanted = change.wanted.iter();
-            match wanted.find(|wanted| wanted.address == open.settings.address) {
+            let at = wanted
+                .iter()
+                .position(|wanted| wanted.settings.address == open.settings.address);
+            match at.map(|at| wanted.remove(at)) {
                 Some(wanted) => {
                     open.change(wanted);
                     true
@@ -168,9 +223,9 @@ impl Listeners {
             }
         });
         let added = change.added.into_iter();
-        let added = added.map(|(settings, socket)| {
+        let added = added.map(|(loaded, socket)| {
             tracing::info!("{} is open", socket.address);
-            self.add(settings, socket)
+            self.add(loaded, socket)
         });
         added.filter_map(Result::err).collect()
     }
@@ -187,14 +242,22 @@ impl Listeners {
         self.accepting.load(SeqCst) == 0
     }
 
-    /// The address of each, and how it is configured.
-    pub(super) fn bound(&self) -> Vec<BoundListener> {
+    /// The address of each, how it is configured, and its certificates.
+    pub(super) fn bound(&self, now: SystemTime) -> Vec<BoundListener> {
         let open = self.lock();
         let each = open.iter().map(|open| BoundListener {
             address: open.bound.clone(),
             settings: open.settings.clone(),
+            certificates: open.tls().map_or_else(Vec::new, |tls| tls.status(now)),
         });
         each.collect()
+    }
+
+    /// Replaces the certificates whose files have changed, and logs those that expire
+    /// soon. Reads files.
+    pub(super) fn maintain_certificates(&self, counts: &TlsCounts, now: SystemTime) {
+        let servers: Vec<_> = self.lock().iter().filter_map(OpenListener::tls).collect();
+        self.tls.maintain(&servers, counts, now);
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OpenListener>> {
@@ -204,8 +267,16 @@ impl Listeners {
 }
 
 impl OpenListener {
-    fn change(&mut self, wanted: &ListenerSettings) {
-        let protocol = ListenerProtocol::of(wanted);
+    fn tls(&self) -> Option<Arc<TlsServer>> {
+        self.listener.protocol.load().tls.clone()
+    }
+
+    fn change(&mut self, wanted: &LoadedListener) {
+        let LoadedListener {
+            settings: wanted,
+            tls,
+        } = wanted;
+        let protocol = ListenerProtocol::of(wanted, tls.clone());
         self.listener.protocol.store(Arc::new(protocol));
         if let Some(file) = &self.file
             && wanted.mode != self.settings.mode

@@ -119,8 +119,9 @@ impl Reloader {
         }
         let shared = config.clone();
         let before = self.current.load_full();
-        let listeners = self.listeners.prepare(config.all_listeners());
-        let listeners = listeners.map_err(|why| vec![why.to_string()])?;
+        let now = before.clock.wall(before.clock.now());
+        let listeners = self.listeners.prepare(config.all_listeners(), now);
+        let listeners = listeners.map_err(StartError::lines)?;
         let made = generation::after(&before, config, &keys, &self.resolver);
         let (gateway, mut report) = made.map_err(|why| vec![why])?;
         self.current.store(gateway.clone());

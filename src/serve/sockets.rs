@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::StartError;
-use crate::listener::{Backlog, ListenAddress, ListenerSettings, ListeningSocket};
+use super::listeners::LoadedListener;
+use crate::listener::{Backlog, ListenAddress, ListeningSocket};
 use crate::supervisor::{InheritedSocket, InheritedSockets};
 
 /// Connections that may wait in a listening socket's queue.
@@ -34,17 +35,18 @@ pub(super) struct BoundSocket {
 /// Uses the inherited sockets, or binds the configured addresses: those of the
 /// public listeners, and that of the admin listener.
 pub(super) fn open(
-    listeners: &[ListenerSettings],
+    listeners: &[LoadedListener],
     admin: SocketAddr,
     inherited: InheritedSockets,
 ) -> Result<(Vec<BoundSocket>, (TcpListener, SocketAddr)), StartError> {
     if listeners.is_empty() {
         return Err(StartError::NoListener);
     }
-    let names: Vec<_> = listeners.iter().map(|one| one.name.as_deref()).collect();
+    let listeners = listeners.iter().map(|loaded| &loaded.settings);
+    let names: Vec<_> = listeners.clone().map(|one| one.name.as_deref()).collect();
     let (mut passed, passed_admin) = inherited.assign(&names)?;
     let mut public = Vec::new();
-    for (settings, passed) in listeners.iter().zip(&mut passed) {
+    for (settings, passed) in listeners.zip(&mut passed) {
         public.push(match passed.take() {
             Some(socket) => inherit(&settings.key(), &settings.address, socket)?,
             None => bind(&settings.address, settings.mode)?,

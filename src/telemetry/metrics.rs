@@ -1,6 +1,7 @@
 //! `/metrics`: all metrics as OpenMetrics text. They are read from the counters of
 //! the modules when `/metrics` is requested.
 
+mod tls;
 mod tokens;
 mod upstream;
 
@@ -20,16 +21,24 @@ use prometheus_client::registry::Registry;
 use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
+use crate::listener::BoundListener;
 
-/// The metrics of a gateway, and of reloads: how many were done and how many
-/// refused.
+/// The metrics of a gateway, of reloads (how many were done and how many refused),
+/// and of the public listeners.
 ///
 /// # Errors
 /// Where the text cannot be formatted.
-pub fn render(gateway: &Arc<Gateway>, reloads: (u64, u64)) -> Result<String, fmt::Error> {
+pub fn render(
+    gateway: &Arc<Gateway>,
+    reloads: (u64, u64),
+    listeners: Vec<BoundListener>,
+) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    let gateway = gateway.clone();
-    registry.register_collector(Box::new(Reading { gateway, reloads }));
+    registry.register_collector(Box::new(Reading {
+        gateway: gateway.clone(),
+        reloads,
+        listeners,
+    }));
     let mut text = String::with_capacity(4096);
     encode(&mut text, &registry)?;
     Ok(text)
@@ -38,6 +47,7 @@ pub fn render(gateway: &Arc<Gateway>, reloads: (u64, u64)) -> Result<String, fmt
 struct Reading {
     gateway: Arc<Gateway>,
     reloads: (u64, u64),
+    listeners: Vec<BoundListener>,
 }
 
 impl fmt::Debug for Reading {
@@ -51,6 +61,7 @@ impl Collector for Reading {
         let (gateway, mut to) = (&*self.gateway, Metrics(to));
         requests(gateway, &mut to)?;
         connections(gateway, &mut to)?;
+        tls::encode(gateway, &self.listeners, &mut to)?;
         limits(gateway, &mut to)?;
         tokens::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;

@@ -3,7 +3,7 @@
 
 mod fields;
 
-use ring::digest::{SHA256, digest};
+use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::support::upstream::usual_body;
 use crate::support::{

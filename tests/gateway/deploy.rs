@@ -122,13 +122,15 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let failing = Setup::at(&format!("https://{}", upstream.address())).start();
     failing.get(TOKEN).await;
     let failures = failing.admin("/metrics").await;
-    // A gateway with client tokens.
+    // A gateway with client tokens, and one with a certificate.
     let lines = format!("name {:064}\n", 0);
     let answering = Upstream::start();
     let closed = Setup::before(&answering).client_tokens(&lines).start();
     let tokens = closed.admin("/metrics").await;
-    let exported = [metrics.text(), failures.text(), tokens.text()].concat();
-    let exported = parse(&exported);
+    let (_certificates, secure) = super::tls::started(&answering, "");
+    let secure = secure.admin("/metrics").await;
+    let exported = [metrics, failures, tokens, secure].map(|answer| answer.text().to_owned());
+    let exported = parse(&exported.concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();
     texts(&dashboard, &mut asked);

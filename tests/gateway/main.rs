@@ -24,6 +24,8 @@ const SHAPE: support::Shape = support::Shape::Single;
 
 mod listener;
 
+mod tls;
+
 mod validate;
 
 mod limit;

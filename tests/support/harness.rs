@@ -7,6 +7,7 @@
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod http2;
+pub(crate) mod https;
 pub(crate) mod process;
 pub(crate) mod respect;
 pub(crate) mod sandbox_server;

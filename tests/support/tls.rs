@@ -35,7 +35,7 @@ pub(crate) fn demanding(version: &'static SupportedProtocolVersion) -> (String, 
     let (issuer, certificate, key) = certified(|_| {});
     let mut roots = RootCertStore::empty();
     roots.add(issuer.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build();
     let config = ServerConfig::builder_with_provider(provider)
@@ -74,7 +74,7 @@ fn acceptor(certificate: &Certificate, key: &KeyPair) -> TlsAcceptor {
 }
 
 fn config(certificate: &Certificate, key: &KeyPair) -> ServerConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

@@ -22,10 +22,17 @@ fn each_key(
         };
         match key.inner {
             Inner::Value => with(&path, key),
-            Inner::Table(table) | Inner::List(table) => each_key(table(), &path, with),
+            Inner::Table(table) | Inner::Optional(table) | Inner::List(table) => {
+                each_key(table(), &path, with)
+            }
             Inner::Named(table) => each_key(table(), &format!("{path}.name"), with),
         }
     }
+}
+
+/// A file with a certificate that has these keys.
+fn certificates(keys: &str) -> String {
+    format!("[[listener]]\naddress = \"unix:a\"\ntls.certificates = [{{ {keys} }}]\n")
 }
 
 /// A file with one key set to a value.
@@ -33,6 +40,12 @@ fn file_with(path: &str, value: &str) -> String {
     match path.split_once('.') {
         Some(("route", path)) => format!("[[route]]\n{path} = {value}\n"),
         Some(("listener", "address")) => format!("[[listener]]\naddress = {value}\n"),
+        Some(("listener", "tls.certificates.chain")) => {
+            certificates(&format!("chain = {value}, key = 'k'"))
+        }
+        Some(("listener", "tls.certificates.key")) => {
+            certificates(&format!("chain = 'c', key = {value}"))
+        }
         Some(("listener", path)) => {
             format!("[[listener]]\naddress = \"unix:a\"\n{path} = {value}\n")
         }
@@ -95,14 +108,18 @@ fn is_declared(values: &toml::Table, declared: &DeclaredTable, path: &str) {
         let key = key.unwrap_or_else(|| panic!("{path}.{name} is printed and not declared"));
         let path = format!("{path}.{name}");
         let each: Vec<&Value> = match (key.inner, value) {
-            (Inner::Table(_), value) => vec![value],
+            (Inner::Table(_) | Inner::Optional(_), value) => vec![value],
             (Inner::Named(_), Value::Table(tables)) => {
                 tables.iter().map(|(_, value)| value).collect()
             }
             (Inner::List(_), Value::Array(tables)) => tables.iter().collect(),
             _ => continue,
         };
-        let (Inner::Table(table) | Inner::Named(table) | Inner::List(table)) = key.inner else {
+        let (Inner::Table(table)
+        | Inner::Optional(table)
+        | Inner::Named(table)
+        | Inner::List(table)) = key.inner
+        else {
             continue;
         };
         for value in each {
@@ -117,6 +134,11 @@ const RICH: &str = r#"
     address = "unix:/run/ordgate.sock"
     mode = "0600"
     proxy_protocol = true
+    [[listener]]
+    address = "127.0.0.1:8443"
+    [listener.tls]
+    min_version = "1.3"
+    certificates = [{ chain = "c.pem", key = "k.pem" }, { chain = "d.pem", key = "d.pem" }]
     [cache]
     targeted_field = "x-cache-control"
     [upstream]

@@ -1,4 +1,4 @@
-//! TLS towards the upstream: rustls on ring, with the public certificate
+//! TLS towards the upstream: rustls on aws-lc-rs, with the public certificate
 //! authorities of webpki-roots and those that the operator adds.
 
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ pub(crate) fn config(settings: &Settings) -> Result<ClientConfig, TlsError> {
             });
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)

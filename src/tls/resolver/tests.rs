@@ -1,0 +1,92 @@
+//! Which certificate is chosen for a name.
+
+use std::time::SystemTime;
+
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PKCS_RSA_SHA256};
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+
+use super::*;
+
+const ECDSA: SignatureScheme = SignatureScheme::ECDSA_NISTP256_SHA256;
+const RSA: SignatureScheme = SignatureScheme::RSA_PSS_SHA256;
+const ED25519: SignatureScheme = SignatureScheme::ED25519;
+
+fn certificate(names: &[&str], algorithm: &'static rcgen::SignatureAlgorithm) -> Arc<Certificate> {
+    let key = KeyPair::generate_for(algorithm).unwrap();
+    let listed: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let chain = CertificateParams::new(listed).unwrap().self_signed(&key);
+    let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let key = any_supported_type(&der).unwrap();
+    Arc::new(Certificate {
+        key: Arc::new(CertifiedKey::new(vec![chain.unwrap().der().clone()], key)),
+        names: names.iter().map(|name| (*name).into()).collect(),
+        not_after: SystemTime::UNIX_EPOCH,
+        digest: Default::default(),
+    })
+}
+
+#[test]
+fn the_exact_name_comes_before_a_wildcard_and_that_before_the_first() {
+    let certificates = vec![
+        certificate(&["first.example"], &PKCS_ECDSA_P256_SHA256),
+        certificate(&["*.shop.example"], &PKCS_ECDSA_P256_SHA256),
+        certificate(&["a.shop.example", "b.example"], &PKCS_ECDSA_P256_SHA256),
+        certificate(&["both.example"], &PKCS_RSA_SHA256),
+        certificate(&["both.example"], &PKCS_ECDSA_P256_SHA256),
+        certificate(&["ed.example"], &PKCS_ED25519),
+        certificate(
+            &["*.a.shop.example", "shop.example"],
+            &PKCS_ECDSA_P256_SHA256,
+        ),
+    ];
+    let table = CertificateTable::new(certificates.clone());
+    for (name, schemes, expected) in [
+        (None, &[ECDSA, RSA][..], 0),
+        (Some("first.example"), &[ECDSA, RSA], 0),
+        (Some("FIRST.example"), &[ECDSA], 0),
+        (Some("unknown.example"), &[ECDSA], 0),
+        (Some("example"), &[ECDSA], 0),
+        (Some("localhost"), &[ECDSA], 0),
+        (Some("x.shop.example"), &[ECDSA], 1),
+        (Some("X.Shop.Example"), &[ECDSA], 1),
+        // An exact name wins.
+        (Some("a.shop.example"), &[ECDSA], 2),
+        (Some("b.example"), &[ECDSA], 2),
+        // A wildcard stands for one label, and for one at least.
+        (Some("x.a.shop.example"), &[ECDSA], 6),
+        (Some("x.y.shop.example"), &[ECDSA], 0),
+        (Some("shop.example"), &[ECDSA], 6),
+        // A name that looks like a wildcard has no meaning of its own.
+        (Some("*.shop.example"), &[ECDSA], 1),
+        // The cheaper key that the client can check.
+        (Some("both.example"), &[RSA, ECDSA], 4),
+        (Some("both.example"), &[ECDSA], 4),
+        (Some("both.example"), &[RSA], 3),
+        (Some("ed.example"), &[ED25519, ECDSA], 5),
+        // None that it can check: the handshake fails with the reason.
+        (Some("ed.example"), &[RSA], 5),
+        (Some("both.example"), &[], 4),
+    ] {
+        let chosen = table.choose(name, schemes).unwrap();
+        let at = certificates
+            .iter()
+            .position(|one| Arc::ptr_eq(&one.key, &chosen));
+        assert_eq!(at, Some(expected), "{name:?} {schemes:?}");
+    }
+}
+
+#[test]
+fn the_first_name_may_have_two_certificates_too() {
+    let rsa = certificate(&["a.example", "b.example"], &PKCS_RSA_SHA256);
+    let ecdsa = certificate(&["a.example"], &PKCS_ECDSA_P256_SHA256);
+    let table = CertificateTable::new(vec![rsa.clone(), ecdsa.clone()]);
+    for (schemes, expected) in [(&[RSA, ECDSA], &ecdsa), (&[RSA, ED25519], &rsa)] {
+        let chosen = table.choose(None, schemes).unwrap();
+        assert!(Arc::ptr_eq(&chosen, &expected.key), "{schemes:?}");
+    }
+    let nameless = certificate(&[], &PKCS_RSA_SHA256);
+    let table = CertificateTable::new(vec![nameless.clone(), ecdsa]);
+    let chosen = table.choose(None, &[RSA, ECDSA]).unwrap();
+    assert!(Arc::ptr_eq(&chosen, &nameless.key));
+}

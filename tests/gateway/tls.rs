@@ -1,0 +1,236 @@
+//! TLS on the public listeners: versions, certificates by name, resumption, limits on
+//! handshakes, reloads.
+
+mod limits;
+mod reload;
+mod tools;
+
+use std::net::SocketAddr;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::{TLS12, TLS13};
+use rustls::{HandshakeKind, ProtocolVersion};
+use tokio::io::AsyncWriteExt;
+
+use crate::support::https::{Certificates, get_on};
+use crate::support::{Gateway, TOKEN, Upstream};
+
+/// The listener with TLS.
+fn https(gateway: &Gateway) -> SocketAddr {
+    let mut listeners = gateway.server().bound_listeners().into_iter();
+    let found = listeners.find(|listener| listener.settings.tls.is_some());
+    found.unwrap().address.tcp().unwrap()
+}
+
+/// The certificate in a file.
+fn certificate_in(certificates: &Certificates, file: &str) -> Vec<u8> {
+    let path = certificates.path(&format!("{file}.pem"));
+    CertificateDer::from_pem_file(path).unwrap().to_vec()
+}
+
+/// A gateway with a certificate for localhost, and with more configuration.
+pub(crate) fn started(upstream: &Upstream, more: &str) -> (Certificates, Gateway) {
+    let certificates = Certificates::new();
+    certificates.sign("localhost");
+    let config = format!("{}{more}", certificates.listener(&["localhost"], ""));
+    let gateway = Gateway::with(upstream, &config);
+    (certificates, gateway)
+}
+
+/// The number of handshakes with these labels.
+async fn handshakes(gateway: &Gateway, version: &str, result: &str) -> u64 {
+    let metrics = gateway.admin("/metrics").await;
+    let name =
+        format!("ordgate_tls_handshakes_total{{version=\"{version}\",result=\"{result}\"}} ");
+    let line = metrics
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix(&name));
+    line.unwrap_or_else(|| panic!("{name}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn both_versions_are_spoken_and_the_answers_are_those_of_cleartext() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let clear = gateway.get(TOKEN).await;
+    for (version, expected, label) in [
+        (&TLS13, ProtocolVersion::TLSv1_3, "1.3"),
+        (&TLS12, ProtocolVersion::TLSv1_2, "1.2"),
+    ] {
+        let client = certificates.client_of(&[version]);
+        let seen = client
+            .get(https(&gateway), "localhost", TOKEN)
+            .await
+            .unwrap();
+        assert_eq!(seen.version, expected);
+        assert_eq!(seen.handshake, HandshakeKind::Full);
+        assert_eq!(seen.alpn.as_deref(), Some(&b"http/1.1"[..]));
+        assert!(
+            seen.text.starts_with("HTTP/1.1 200 OK\r\n"),
+            "{}",
+            seen.text
+        );
+        assert!(seen.text.ends_with(clear.text()), "{}", seen.text);
+        assert_eq!(handshakes(&gateway, label, "new").await, 1);
+        if label == "1.3" {
+            assert_eq!(seen.group, "X25519MLKEM768");
+        }
+    }
+    // Without ALPN it is HTTP/1.1; without a common protocol the handshake fails.
+    let mut client = certificates.client();
+    client.config.alpn_protocols.clear();
+    let seen = client
+        .get(https(&gateway), "localhost", TOKEN)
+        .await
+        .unwrap();
+    assert!(seen.text.starts_with("HTTP/1.1 200 OK\r\n"));
+    client.config.alpn_protocols = vec![b"spdy/3".to_vec()];
+    let refused = client
+        .get(https(&gateway), "localhost", TOKEN)
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("NoApplicationProtocol"),
+        "{refused}"
+    );
+    assert_eq!(handshakes(&gateway, "none", "failed").await, 1);
+    let status = gateway.status();
+    let tls = status["listeners"][1]["tls"].clone();
+    assert_eq!(tls["min_version"], "1.2");
+    assert_eq!(tls["certificates"][0]["names"][0], "localhost");
+    assert!(
+        tls["certificates"][0]["days"].as_i64().unwrap() > 365,
+        "{tls}"
+    );
+    assert_eq!(status["listeners"][0]["tls"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn an_older_version_than_the_configured_one_is_refused() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "min_version = \"1.3\"\n");
+    let address = https(&gateway);
+    let old = certificates.client_of(&[&TLS12]);
+    let refused = old.get(address, "localhost", TOKEN).await.unwrap_err();
+    assert!(refused.to_string().contains("ProtocolVersion"), "{refused}");
+    let client = certificates.client();
+    assert!(client.get(address, "localhost", TOKEN).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_certificate_is_that_of_the_name_the_client_asks_for() {
+    let upstream = Upstream::start();
+    let certificates = Certificates::new();
+    certificates.sign("first.example");
+    certificates.sign_for(
+        "wild",
+        &["*.shop.example"],
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        |_| {},
+    );
+    certificates.sign_for("rsa", &["two.example"], &rcgen::PKCS_RSA_SHA256, |_| {});
+    certificates.sign_for(
+        "ecdsa",
+        &["two.example"],
+        &rcgen::PKCS_ECDSA_P256_SHA256,
+        |_| {},
+    );
+    let files = ["first.example", "wild", "rsa", "ecdsa"];
+    let config = certificates.listener(&files, "") + "[limit]\nenabled = false\n";
+    let gateway = Gateway::with(&upstream, &config);
+    let client = certificates.client();
+    for (name, file) in [
+        ("first.example", "first.example"),
+        ("a.shop.example", "wild"),
+        ("two.example", "ecdsa"),
+    ] {
+        let seen = client.get(https(&gateway), name, TOKEN).await.unwrap();
+        assert!(seen.text.starts_with("HTTP/1.1 200"), "{name}");
+        assert_eq!(
+            seen.certificate,
+            certificate_in(&certificates, file),
+            "{name}"
+        );
+    }
+    // Any other name gets the first certificate, which is not for it.
+    let wrong = client
+        .get(https(&gateway), "other.example", TOKEN)
+        .await
+        .unwrap_err();
+    assert!(wrong.to_string().contains("first.example"), "{wrong}");
+}
+
+/// The sessions of a client: of ten connections, all but the first resume.
+#[tokio::test]
+async fn sessions_are_resumed_across_a_reload() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "[limit]\nenabled = false\n");
+    for (version, label) in [(&TLS13, "1.3"), (&TLS12, "1.2")] {
+        let client = certificates.client_of(&[version]);
+        for round in 0..20 {
+            if round % 5 == 4 {
+                assert_eq!(gateway.reload_as_it_is().await.status, 200);
+            }
+            let seen = client
+                .get(https(&gateway), "localhost", TOKEN)
+                .await
+                .unwrap();
+            let expected = match round {
+                0 => HandshakeKind::Full,
+                _ => HandshakeKind::Resumed,
+            };
+            assert_eq!(seen.handshake, expected, "{label}, {round}");
+        }
+        assert_eq!(handshakes(&gateway, label, "resumed").await, 19);
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_header_comes_before_the_handshake() {
+    let upstream = Upstream::start();
+    let certificates = Certificates::new();
+    certificates.sign("localhost");
+    let config = certificates.listener(&["localhost"], "proxy_protocol = true")
+        + "[clients]\ntrusted_proxies = [\"127.0.0.1\"]\n";
+    let gateway = Gateway::with(&upstream, &config);
+    let client = certificates.client();
+    let mut stream = client.dial(https(&gateway)).await;
+    let header = b"PROXY TCP4 192.0.2.7 192.0.2.1 4711 443\r\n";
+    stream.write_all(header).await.unwrap();
+    let stream = client.secure(stream, "localhost").await.unwrap();
+    let seen = get_on(stream, TOKEN).await.unwrap();
+    assert!(seen.text.starts_with("HTTP/1.1 200"), "{}", seen.text);
+    // Without one there is no TLS.
+    assert!(
+        client
+            .get(https(&gateway), "localhost", TOKEN)
+            .await
+            .is_err()
+    );
+}
+
+/// Cleartext on the port of TLS, and the other way round.
+#[tokio::test]
+async fn what_is_no_tls_is_refused_and_harms_nobody() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let mut clear = crate::support::Client::connect(https(&gateway)).await;
+    clear.send_request("GET", TOKEN, &[]).await;
+    let alert = clear.rest().await;
+    assert_eq!(alert.first(), Some(&21), "an alert: {alert:?}");
+    let client = certificates.client();
+    assert!(
+        client
+            .get(gateway.public, "localhost", TOKEN)
+            .await
+            .is_err()
+    );
+    let seen = client
+        .get(https(&gateway), "localhost", TOKEN)
+        .await
+        .unwrap();
+    assert!(seen.text.starts_with("HTTP/1.1 200"));
+    assert_eq!(handshakes(&gateway, "none", "failed").await, 1);
+}

@@ -1,0 +1,145 @@
+//! The tools that users have: curl and openssl.
+
+use std::process::{Command, Stdio};
+
+use super::{https, started};
+use crate::support::{Process, TOKEN, Upstream, within};
+
+/// Runs a tool; what it printed, errors included. `None` where it is not installed,
+/// which is an error in CI.
+async fn run(tool: &str, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new(tool);
+    command.args(arguments).stdin(Stdio::null());
+    let output = tokio::task::spawn_blocking(move || command.output());
+    let output = match within(tool, output).await.unwrap() {
+        Ok(output) => output,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "{tool}: {error}");
+            eprintln!("skipped: {tool}: {error}");
+            return None;
+        }
+    };
+    let text = [output.stdout, output.stderr].concat();
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
+#[tokio::test]
+async fn curl_uses_either_version() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let address = https(&gateway);
+    let url = format!("https://localhost:{}{TOKEN}", address.port());
+    let resolve = format!("localhost:{}:127.0.0.1", address.port());
+    let ca = certificates.path("ca.pem").display().to_string();
+    for (flags, version) in [
+        (&["--tls-max", "1.2"][..], "TLSv1.2"),
+        (&["--tlsv1.3"], "TLSv1.3"),
+    ] {
+        let fixed = [
+            "-sv",
+            "--http1.1",
+            "--cacert",
+            &ca,
+            "--resolve",
+            &resolve,
+            &url,
+        ];
+        let Some(text) = run("curl", &[flags, &fixed].concat()).await else {
+            return;
+        };
+        assert!(
+            text.contains(&format!("SSL connection using {version}")),
+            "{text}"
+        );
+        assert!(text.contains("HTTP/1.1 200 OK"), "{text}");
+        assert!(text.contains("ALPN: server accepted http/1.1"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn openssl_sees_the_chain_and_no_old_version() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let address = https(&gateway).to_string();
+    let ca = certificates.path("ca.pem").display().to_string();
+    let client = ["s_client", "-connect", &address, "-servername", "localhost"];
+    let trust = ["-CAfile", &ca, "-verify_return_error"];
+    for (flag, expected) in [
+        ("-tls1_3", "Verify return code: 0 (ok)"),
+        ("-tls1_2", "Verify return code: 0 (ok)"),
+        // By their cipher suites; OpenSSL itself refuses to offer TLS 1.1 by default.
+        ("-tls1_1", "no peer certificate available"),
+    ] {
+        let Some(text) = run("openssl", &[&client[..], &trust, &[flag]].concat()).await else {
+            return;
+        };
+        assert!(text.contains(expected), "{flag}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_sandbox_serves_https_with_a_certificate_of_its_own() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[listener.tls]\n";
+    std::fs::write(file.path(), listener).unwrap();
+    let config = file.path().display().to_string();
+    let flags = [
+        "serve",
+        "--sandbox",
+        "--config",
+        &config,
+        "--admin",
+        "127.0.0.1:0",
+    ];
+    let process = Process::start(&flags, &[]);
+    let ready = process.line();
+    assert!(
+        ready.starts_with("ordgate is ready on https://127.0.0.1:"),
+        "{ready}"
+    );
+    process.line();
+    // As the line shows it: curl -ik 'https://...'
+    let line = process.line();
+    let mut parts = line.trim().split(' ');
+    assert_eq!(
+        (parts.next(), parts.next()),
+        (Some("curl"), Some("-ik")),
+        "{line}"
+    );
+    let url = parts.next().unwrap().trim_matches('\'');
+    if let Some(text) = run("curl", &["-sik", "--http1.1", url]).await {
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+    }
+    let refused = Process::run(&["serve", "--config", &config], &[]);
+    assert_eq!(refused.code(), Some(2));
+    assert!(
+        refused
+            .errors
+            .contains("listener.tls.certificates is missing"),
+        "{}",
+        refused.errors
+    );
+}
+
+#[test]
+fn check_refuses_what_serve_refuses() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let listener = "[[listener]]\naddress = \"127.0.0.1:0\"\n[listener.tls]\ncertificates = [\n  { chain = \"/nowhere/a.pem\", key = \"/nowhere/a.key\" },\n  { chain = \"/nowhere/b.pem\", key = \"/nowhere/b.key\" },\n]\n";
+    std::fs::write(file.path(), listener).unwrap();
+    let config = file.path().display().to_string();
+    for command in ["check", "serve"] {
+        let url = "http://127.0.0.1:1";
+        let refused = Process::run(&[command, "--config", &config, "--upstream", url], &[]);
+        assert_eq!(refused.code(), Some(2), "{command}: {}", refused.errors);
+        for (line, name) in [(5, "a"), (6, "b")] {
+            let expected = format!(
+                "{config}:{line}:3: listener.tls.certificates: cannot read /nowhere/{name}.pem: No such file or directory"
+            );
+            assert!(
+                refused.errors.contains(&expected),
+                "{command}: {}",
+                refused.errors
+            );
+        }
+    }
+}
