@@ -90,8 +90,7 @@ impl Server {
             admin_token,
         } = options.loaded;
         let (clock, resolver) = (options.clock, options.resolver);
-        let warnings = config.warnings(&keys).into_iter();
-        warnings.for_each(|warning| tracing::warn!("{warning}"));
+        (config.warnings(&keys).iter()).for_each(|warning| tracing::warn!("{warning}"));
         let (tls, configured) = load_listeners(&config, options.sandbox.is_some(), &clock)?;
         let sockets = sockets::open(&configured, config.admin.listen, options.sockets)?;
         let (public, (admin_socket, admin_address)) = sockets;
