@@ -75,7 +75,8 @@ keys! {
 }
 
 keys! {
-    /// What one client may use. A client is an IPv4 address or an IPv6 /64.
+    /// What one client may use. A client is an IPv4 address, an IPv6 /64, or a name of the
+    /// token file, whose lines may have other numbers of requests.
     pub(super) struct LimitKeys {
         /// Whether the limits on clients apply.
         enabled: bool = Flag => true, shown();
