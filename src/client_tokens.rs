@@ -1,7 +1,7 @@
 //! Client tokens: the credentials that ordgate gives to its own clients. Pure.
 //!
 //! The operator makes a token with `ordgate token new NAME` ([`token`]) and puts its
-//! SHA-256 into the token file ([`file`]). A request carries the token in
+//! SHA-256 into the token file ([`mod@file`]). A request carries the token in
 //! `authorization: Bearer` or `x-api-key` ([`credentials`]), and is looked up here by
 //! its digest. So the process knows no token but those that clients present, and the
 //! time of a look-up says nothing about a token.

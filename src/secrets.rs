@@ -113,10 +113,10 @@ pub fn file(what: &str, path: &Path) -> Result<Secret, SecretError> {
     file_up_to(what, path, MAX_BYTES)
 }
 
-/// Reads a file of secrets of at most so many bytes, as [`file`] does.
+/// Reads a file of secrets of at most so many bytes, as [`fn@file`] does.
 ///
 /// # Errors
-/// As [`file`], and where it is larger.
+/// As [`fn@file`], and where it is larger.
 pub fn file_up_to(what: &str, path: &Path, most: usize) -> Result<Secret, SecretError> {
     let name = format!("{what} {}", path.display());
     let unreadable = |error| SecretError::Unreadable {

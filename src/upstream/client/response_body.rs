@@ -3,7 +3,7 @@
 //! Only time in which ordgate waits for the upstream counts: a client that reads
 //! slowly does not count against the upstream.
 //!
-//! Invariant: a body is read within the time that [`Limits`] allow, or fails with
+//! Invariant: a body is read within the time that [`ResponseBodyLimits`] allow, or fails with
 //! [`TimedOut::Body`].
 
 use std::pin::Pin;

@@ -1,15 +1,15 @@
 //! Request bodies that are received from a client and sent to the upstream.
 //!
 //! A request takes a slot only when its body has been buffered, so that a slow client
-//! occupies no slot. A body up to [`Limits::buffer`] bytes is buffered whole; of a
+//! occupies no slot. A body up to [`RequestBodyLimits::buffer`] bytes is buffered whole; of a
 //! longer one that much is, and the rest is streamed at a minimum rate.
 //!
 //! A fault of a body is the client's and is one of [`BodyFault`], which [`Progress`]
 //! keeps: how the HTTP client reports it depends on the HTTP version.
 //!
 //! Invariants: a body is waited for no longer than its minimum rate, the grace period
-//! and [`Limits::timeout`] allow; the allocated buffers stay within both bounds of
-//! [`Limits`].
+//! and [`RequestBodyLimits::timeout`] allow; the allocated buffers stay within both bounds of
+//! [`RequestBodyLimits`].
 //!
 //! Deliberately absent: what a client is answered (`refusal`).
 
