@@ -68,6 +68,7 @@ use crate::route::{HeaderMode, Methods, Route, RouteTable};
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
+use crate::wire::head::http2;
 
 /// Everything that answering needs. It is made at start and at each reload.
 pub struct Gateway {
@@ -131,10 +132,17 @@ impl Gateway {
         B::Error: Into<BodyError>,
     {
         let now = session.activity.last();
-        if request.uri().authority().is_some() {
-            to_origin_form(&mut request);
-        }
+        let head_fault = match session.http2 {
+            Some(bounds) => http2::normalize(&mut request, bounds).err(),
+            None => {
+                if request.uri().authority().is_some() {
+                    to_origin_form(&mut request);
+                }
+                None
+            }
+        };
         let mut context = RequestContext::new(self, session, &mut request, now);
+        context.head_fault = head_fault;
         match self.answer_from_memory(session, &request, &mut context, now) {
             Ok(NextStep::Done(response, outcome)) => ResponseFuture::Done(Some(
                 self.finish(session, &context, outcome, None, response, now),
@@ -180,6 +188,9 @@ impl Gateway {
     ) -> Result<NextStep, Refusal> {
         // Refused requests count too: otherwise they would be free.
         context.permit = self.clients.admit(&context.from, now)?;
+        if let Some(fault) = context.head_fault {
+            return Err(Refusal::Head(fault));
+        }
         check_head(session, request)?;
         self.clients.check_token(&context.from, request.headers())?;
         let uri = request.uri();
@@ -325,7 +336,13 @@ impl Gateway {
         mut response: Response<Body>,
         now: Moment,
     ) -> Response<Body> {
-        if session.activity.is_draining() {
+        if session.http2.is_some() {
+            self.meter().totals.http2.count_request(session.connection);
+            if !response.status().is_success() {
+                // Refusals have it. It has no meaning there (RFC 9113 §8.2.2).
+                response.headers_mut().remove(CONNECTION);
+            }
+        } else if session.activity.is_draining() {
             close_connection(&mut response);
         }
         let Records {

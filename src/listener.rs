@@ -12,6 +12,7 @@ mod establish;
 mod guard;
 mod handshakes;
 mod http1;
+mod http2;
 pub mod proxy_header;
 mod rejection;
 mod socket;

@@ -47,12 +47,79 @@ pub struct Totals {
     /// Connections reset since the start because their client read its response
     /// too slowly.
     pub too_slow: AtomicU64,
+    /// What concerns HTTP/2.
+    pub http2: Http2Totals,
     /// TLS handshakes and certificates.
     pub tls: Arc<TlsCounts>,
     /// Memory held by responses that clients have not read yet.
     pub unsent: Arc<UnsentBytes>,
     /// Clients in the limiter's table after its last pruning.
     pub clients: AtomicU64,
+}
+
+/// Counts of connections in HTTP/2.
+#[derive(Debug, Default)]
+pub struct Http2Totals {
+    /// Connections open now.
+    pub connections: AtomicU64,
+    /// Connections served since the start.
+    pub accepted: AtomicU64,
+    /// Connections closed since the start because of a flood, by [`FrameFlood`].
+    pub floods: [AtomicU64; FrameFlood::ALL.len()],
+    requests: [Padded; SHARDS],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Padded(AtomicU64);
+
+impl Http2Totals {
+    /// Counts a request of a connection.
+    pub fn count_request(&self, connection: u64) {
+        let shard = &self.requests[connection as usize % SHARDS];
+        shard.0.fetch_add(1, Relaxed);
+    }
+
+    /// Requests answered since the start.
+    pub fn requests(&self) -> u64 {
+        self.requests
+            .iter()
+            .map(|shard| shard.0.load(Relaxed))
+            .sum()
+    }
+}
+
+/// What a client has sent, or caused, too much of in HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameFlood {
+    /// RST_STREAM, by either side.
+    Resets,
+    /// PING.
+    Pings,
+    /// SETTINGS.
+    Settings,
+    /// DATA without content.
+    EmptyData,
+    /// PRIORITY, WINDOW_UPDATE and unknown frames.
+    Control,
+    /// CONTINUATION.
+    Continuations,
+    /// What h2 itself bounds, such as streams that it must reset for errors.
+    Other,
+}
+
+impl FrameFlood {
+    /// Each of them with its name in metrics and `/status`, in the order of its
+    /// number.
+    pub const ALL: [(Self, &'static str); 7] = [
+        (Self::Resets, "resets"),
+        (Self::Pings, "pings"),
+        (Self::Settings, "settings"),
+        (Self::EmptyData, "empty_data"),
+        (Self::Control, "control"),
+        (Self::Continuations, "continuations"),
+        (Self::Other, "other"),
+    ];
 }
 
 /// Counts of TLS towards clients since the start.

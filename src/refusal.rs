@@ -85,25 +85,7 @@ impl Refusal {
     /// The status of the response.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
-            Self::Head(fault) => match fault {
-                HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
-                HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-                HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
-                HeadFault::Upgrade => StatusCode::NOT_IMPLEMENTED,
-                HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
-                HeadFault::BareLf
-                | HeadFault::BareCr
-                | HeadFault::ObsFold
-                | HeadFault::BadFieldLine
-                | HeadFault::TwoFramings
-                | HeadFault::BadContentLength
-                | HeadFault::BadTransferEncoding
-                | HeadFault::BadChunk
-                | HeadFault::HostMissing
-                | HeadFault::HostInvalid
-                | HeadFault::BadRequestLine
-                | HeadFault::BadTarget => StatusCode::BAD_REQUEST,
-            },
+            Self::Head(fault) => head_status(*fault),
             Self::TargetForm
             | Self::Body
             | Self::Invalid(_)
@@ -318,6 +300,30 @@ const fn challenge(fault: TokenFault) -> &'static str {
         TokenFault::Conflicting => {
             "Bearer realm=\"ordgate\", error=\"invalid_request\", error_description=\"The request has different tokens\""
         }
+    }
+}
+
+/// The status for a head at fault.
+fn head_status(fault: HeadFault) -> StatusCode {
+    match fault {
+        HeadFault::TargetTooLong => StatusCode::URI_TOO_LONG,
+        HeadFault::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        HeadFault::HeadTooSlow => StatusCode::REQUEST_TIMEOUT,
+        HeadFault::Upgrade => StatusCode::NOT_IMPLEMENTED,
+        HeadFault::BadVersion => StatusCode::HTTP_VERSION_NOT_SUPPORTED,
+        HeadFault::BareLf
+        | HeadFault::BareCr
+        | HeadFault::ObsFold
+        | HeadFault::BadFieldLine
+        | HeadFault::TwoFramings
+        | HeadFault::BadContentLength
+        | HeadFault::BadTransferEncoding
+        | HeadFault::BadChunk
+        | HeadFault::HostMissing
+        | HeadFault::HostInvalid
+        | HeadFault::BadRequestLine
+        | HeadFault::BadTarget
+        | HeadFault::AuthorityMismatch => StatusCode::BAD_REQUEST,
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A connection registers here only once its socket accepts no more bytes of its
 //! answer, so an answer that is written at once is never registered. A connection
-//! counts with its whole buffer, not with the part that is still unsent, since the
-//! buffer is freed as a whole. A buffer that several connections are sending, such
+//! counts with its whole buffers (one in HTTP/1.1, one for each stream in HTTP/2),
+//! not with the part that is still unsent, since a buffer is freed as a whole. A buffer that several connections are sending, such
 //! as a stored response, counts once; it is identified by its end address.
 //!
 //! Over a bound, connections are reset: over a client's bound, that client's; over
@@ -84,19 +84,29 @@ impl UnsentConnection {
     /// bounds hold.
     pub(crate) fn set_stalled(
         &mut self,
-        buffer: SendBuffer,
+        buffers: &[SendBuffer],
         now: Moment,
         activity: &Arc<Activity>,
         waker: &Waker,
     ) {
         let stalled = StalledConnection {
             owner: self.owner,
-            buffer,
+            buffers: buffers.to_vec(),
             activity: activity.clone(),
             waker: waker.clone(),
         };
         self.is_stalled = true;
         self.unsent.insert(self.connection, stalled, now);
+    }
+
+    /// Whether its bytes count for a client, rather than for a trusted proxy.
+    pub(crate) fn is_of_client(&self) -> bool {
+        matches!(self.owner, BufferOwner::Client(_))
+    }
+
+    /// Counts the connection as reset over a bound.
+    pub(crate) fn count_closed(&self) {
+        self.unsent.closed.fetch_add(1, Relaxed);
     }
 
     /// The connection is no longer stalled.

@@ -1,4 +1,4 @@
-//! HTTP/1.1 on client connections: the scan of heads, the activity of a
+//! HTTP on client connections: the scan of heads, the activity of a
 //! connection, the body type of answers, and the names of fields that the `http`
 //! crate does not define.
 

@@ -11,6 +11,7 @@ use crate::client_tokens::TokenFault;
 use crate::clock::Clock;
 use crate::gateway::Gateway;
 use crate::limit::tokens::MOST_TOKEN_ROWS;
+use crate::meter::{FrameFlood, Http2Totals};
 use crate::upstream::BodyFault;
 use crate::upstream::ClientUsage;
 use crate::upstream::counters::SendReason;
@@ -76,6 +77,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
             "proxy_header_refused": totals.proxy_header_refused.load(Relaxed),
             "reset_slow": totals.too_slow.load(Relaxed),
             "reset_unsent": totals.unsent.closed(),
+            "http2": http2(&totals.http2),
         },
         "unsent": { "bytes": totals.unsent.held(), "max_bytes": totals.unsent.bound() },
         "clients": totals.clients.load(Relaxed),
@@ -107,6 +109,20 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     } else {
         "not ready"
     }
+}
+
+/// Connections in HTTP/2.
+fn http2(http2: &Http2Totals) -> Value {
+    let floods = FrameFlood::ALL.iter().map(|(flood, name)| {
+        let closed = http2.floods[*flood as usize].load(Relaxed);
+        ((*name).to_owned(), closed.into())
+    });
+    json!({
+        "open": http2.connections.load(Relaxed),
+        "accepted": http2.accepted.load(Relaxed),
+        "requests": http2.requests(),
+        "floods": Map::from_iter(floods),
+    })
 }
 
 /// The results of requests over the limit on misses.

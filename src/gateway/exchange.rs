@@ -20,6 +20,7 @@ use crate::limit::RequestAllowance;
 use crate::respond::{RequestId, ResponseContext};
 use crate::wire::Body;
 use crate::wire::activity::Activity;
+use crate::wire::head::{HeadBounds, HeadFault};
 
 /// A client connection.
 pub struct Session {
@@ -29,19 +30,36 @@ pub struct Session {
     pub(super) connection: u64,
     requests: AtomicU64,
     pub(crate) activity: Arc<Activity>,
+    /// The bounds of heads in HTTP/2; `None` in HTTP/1.1, where the listener has
+    /// checked them.
+    pub(super) http2: Option<HeadBounds>,
     /// The client token of its last request.
     token: TokenMemo,
 }
 
 impl Session {
-    /// A connection without requests yet.
+    /// A connection in HTTP/1.1 without requests yet.
     pub fn new(peer: IpAddr, connection: u64, activity: Arc<Activity>) -> Self {
         Self {
             peer,
             connection,
             requests: AtomicU64::new(0),
             activity,
+            http2: None,
             token: TokenMemo::default(),
+        }
+    }
+
+    /// A connection in HTTP/2 without requests yet.
+    pub fn http2(
+        peer: IpAddr,
+        connection: u64,
+        activity: Arc<Activity>,
+        bounds: HeadBounds,
+    ) -> Self {
+        Self {
+            http2: Some(bounds),
+            ..Self::new(peer, connection, activity)
         }
     }
 
@@ -67,6 +85,8 @@ pub(super) struct RequestContext {
     /// A hash of its cache key, for the access log.
     pub(super) key: Option<u64>,
     pub(super) permit: Option<RequestAllowance>,
+    /// What is wrong with its head, in HTTP/2.
+    pub(super) head_fault: Option<HeadFault>,
 }
 
 impl RequestContext {
@@ -90,6 +110,7 @@ impl RequestContext {
             route: None,
             key: None,
             permit: None,
+            head_fault: None,
         }
     }
 

@@ -49,7 +49,23 @@ pub(super) struct GuardedStream<S> {
     pending: Option<PendingWrite>,
     /// Bytes discarded while lingering on close.
     discarded: Option<usize>,
+    /// Which protocol the client speaks.
+    protocol: Protocol,
 }
+
+/// What is known of the protocol on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// No complete head has arrived.
+    Unknown,
+    /// HTTP/1.1 or 1.0.
+    Http1,
+    /// HTTP/2, by prior knowledge.
+    Http2,
+}
+
+/// The line that a client's first bytes begin with in HTTP/2 (RFC 9113 §3.4).
+const HTTP2_PREFACE_LINE: &[u8] = b"PRI * HTTP/2.0\r\n";
 
 impl<S> GuardedStream<S> {
     /// Guards a connection that has just been accepted.
@@ -76,7 +92,19 @@ impl<S> GuardedStream<S> {
             unsent,
             pending: None,
             discarded: None,
+            protocol: Protocol::Unknown,
         }
+    }
+
+    /// The stream, and what has been read of it, if the client speaks HTTP/2. hyper
+    /// has seen none of it then, but for an error that ended its connection.
+    pub(super) fn into_http2(self) -> Option<(S, Vec<u8>, UnsentConnection)> {
+        self.is_http2()
+            .then_some((self.io, self.buffered, self.unsent))
+    }
+
+    fn is_http2(&self) -> bool {
+        self.protocol == Protocol::Http2
     }
 
     /// Scans newly read bytes; with `None`, all that is buffered. Returns how many
@@ -87,6 +115,11 @@ impl<S> GuardedStream<S> {
         let all = bytes.unwrap_or(&self.buffered);
         let progress = self.scanner.scan(all);
         if let Some(fault) = progress.fault {
+            if self.protocol == Protocol::Unknown && all.starts_with(HTTP2_PREFACE_LINE) {
+                self.protocol = Protocol::Http2;
+                self.activity.set_head_since(None);
+                return 0;
+            }
             self.activity.set_fault(fault);
             self.refusal_passed = Some(0);
         }
@@ -165,6 +198,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
             if let Some(passed) = stream.pass(buf) {
                 return passed;
             }
+            if stream.is_http2() {
+                return Poll::Ready(Err(io::Error::other("the client speaks HTTP/2")));
+            }
             if stream.activity.fault().is_some() {
                 // The connection's timer has refused the head as too slow.
                 stream.refusal_passed = Some(0);
@@ -185,6 +221,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                     buf.set_filled(before + passed);
                 }
                 if passed > 0 {
+                    stream.protocol = Protocol::Http1;
                     return Poll::Ready(Ok(()));
                 }
             } else {
@@ -196,6 +233,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
                 }
                 stream.buffered.extend_from_slice(more.filled());
                 stream.ready = stream.scan(None);
+                if stream.ready > 0 {
+                    stream.protocol = Protocol::Http1;
+                }
             }
         }
     }

@@ -1,4 +1,5 @@
 //! Serves one connection in HTTP/1.1: hyper on the guarded stream, with one timer.
+//! A client that begins with the preface of HTTP/2 goes on in `http2`.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -33,7 +34,7 @@ use crate::wire::head::HeadFault;
 /// is on its way is still answered, with `connection: close`.
 pub(super) const DRAIN_GRACE: Duration = Duration::from_millis(500);
 /// How long a refused client has to read its answer.
-const LINGER: Duration = Duration::from_secs(2);
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// hyper's default for `max_headers`. With any other value hyper allocates the
 /// field table for each request.
 const HYPER_MAX_HEADERS: usize = 100;
@@ -45,15 +46,8 @@ type HttpConnection<S> = http1::Connection<TokioIo<GuardedStream<S>>, Connection
 impl Acceptor {
     /// Serves one connection to its end.
     pub(super) async fn serve_http1<S: ClientStream>(&self, stream: S, accepted: Accepted) {
-        let Accepted {
-            peer,
-            settings,
-            mut drain,
-            open: _open,
-            counted: _counted,
-            ..
-        } = accepted;
-        let (trust, settings) = (&settings.trust, settings.settings);
+        let (peer, mut drain) = (accepted.peer, accepted.drain.clone());
+        let (trust, settings) = (&accepted.settings.trust, accepted.settings.settings);
         let clock = &self.clock;
         let activity = Arc::new(Activity::new(clock.now()));
         let connection = self.next_connection.fetch_add(1, Relaxed);
@@ -80,7 +74,7 @@ impl Acceptor {
         if settings.max_fields > HYPER_MAX_HEADERS {
             http.max_headers(settings.max_fields);
         }
-        let mut connection = pin!(http.serve_connection(TokioIo::new(guarded), service));
+        let mut http = http.serve_connection(TokioIo::new(guarded), service);
         let mut state = ConnectionState {
             activity: &activity,
             times: &settings.times,
@@ -95,7 +89,13 @@ impl Acceptor {
             is_closing: false,
             is_half_closed: false,
         };
-        poll_fn(|cx| state.poll(cx, connection.as_mut())).await;
+        poll_fn(|cx| state.poll(cx, Pin::new(&mut http))).await;
+        let Some((stream, early, unsent)) = http.into_parts().io.into_inner().into_http2() else {
+            return;
+        };
+        let serving = self.serve_http2(stream, early.into(), accepted, (connection, unsent));
+        // In memory of its own: most connections do not come here.
+        Box::pin(serving).await;
     }
 }
 

@@ -62,7 +62,7 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::BareCr => "A line of the message holds a CR that no LF follows",
         HeadFault::ObsFold => "A field line is folded; each field stands on one line",
         HeadFault::BadFieldLine => {
-            "A field line is not name:value, without a blank before the colon and without control characters"
+            "A field line is not name:value, without a blank before the colon and without control characters; in HTTP/2, a value has no blanks around it"
         }
         HeadFault::TwoFramings => {
             "The message has both Content-Length and Transfer-Encoding; send one"
@@ -87,6 +87,7 @@ fn head(fault: HeadFault) -> &'static str {
         HeadFault::Upgrade => {
             "The connection cannot be upgraded to another protocol; send the request without the Upgrade field"
         }
+        HeadFault::AuthorityMismatch => ":authority and Host must name the same",
     }
 }
 

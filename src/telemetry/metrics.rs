@@ -22,6 +22,7 @@ use crate::chain::TipSnapshot;
 use crate::gateway::Gateway;
 use crate::limit::{Limit, MissRefusals};
 use crate::listener::BoundListener;
+use crate::meter::FrameFlood;
 
 /// The metrics of a gateway, of reloads (how many were done and how many refused),
 /// and of the public listeners.
@@ -98,6 +99,40 @@ fn requests(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     )
 }
 
+fn http2(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let meter = gateway.meter();
+    let http2 = &meter.totals.http2;
+    let in_http2 = http2.requests();
+    let all: u64 = meter.counts().iter().map(|count| count.requests).sum();
+    to.counter(
+        "ordgate_requests_by_version",
+        "Requests answered, by version of HTTP",
+        by(
+            "version",
+            [("1.1", all.saturating_sub(in_http2)), ("2", in_http2)],
+        ),
+    )?;
+    to.counter(
+        "ordgate_http2_connections_accepted",
+        "Client connections served in HTTP/2",
+        one(http2.accepted.load(Relaxed)),
+    )?;
+    to.gauge(
+        "ordgate_http2_connections",
+        "Client connections open in HTTP/2",
+        one(http2.connections.load(Relaxed) as f64),
+    )?;
+    let floods = FrameFlood::ALL.map(|(flood, name)| {
+        let closed = &http2.floods[flood as usize];
+        (name, closed.load(Relaxed))
+    });
+    to.counter(
+        "ordgate_http2_floods",
+        "Client connections closed because of too many HTTP/2 frames of a kind",
+        by("kind", floods),
+    )
+}
+
 fn connections(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     let totals = &gateway.meter().totals;
     let read = |n: &AtomicU64| n.load(Relaxed);
@@ -133,6 +168,7 @@ fn connections(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "Client connections open",
         one(read(&totals.connections) as f64),
     )?;
+    http2(gateway, to)?;
     to.gauge(
         "ordgate_unsent_bytes",
         "Memory held by responses that clients have not read yet",

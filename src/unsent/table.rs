@@ -16,7 +16,7 @@ use crate::wire::activity::Activity;
 /// A stalled connection.
 pub(super) struct StalledConnection {
     pub(super) owner: BufferOwner,
-    pub(super) buffer: SendBuffer,
+    pub(super) buffers: Vec<SendBuffer>,
     /// Has the moment since which the connection has been stalled.
     pub(super) activity: Arc<Activity>,
     /// Wakes the connection's task, so that it ends.
@@ -40,7 +40,7 @@ pub(super) struct Table {
     held: u64,
 }
 
-/// A buffer that one or several connections are sending.
+/// A buffer that one or several connections are sending, or streams of one.
 pub(super) struct SharedBuffer {
     connections: u64,
     bytes: u64,
@@ -69,15 +69,16 @@ impl Table {
 
     pub(super) fn insert(&mut self, connection: u64, stalled: StalledConnection) {
         self.remove(connection);
-        let SendBuffer { end, bytes } = stalled.buffer;
-        let shared = self.buffers.entry(end).or_insert(SharedBuffer {
-            connections: 0,
-            bytes: 0,
-        });
-        shared.connections += 1;
-        // A connection that began to send it later may have been offered less.
-        self.held += bytes.saturating_sub(shared.bytes);
-        shared.bytes = shared.bytes.max(bytes);
+        for SendBuffer { end, bytes } in &stalled.buffers {
+            let shared = self.buffers.entry(*end).or_insert(SharedBuffer {
+                connections: 0,
+                bytes: 0,
+            });
+            shared.connections += 1;
+            // A connection that began to send it later may have been offered less.
+            self.held += bytes.saturating_sub(shared.bytes);
+            shared.bytes = shared.bytes.max(*bytes);
+        }
         let own = self.owners.entry(stalled.owner).or_default();
         own.insert(connection);
         self.connections.insert(connection, stalled);
@@ -91,11 +92,13 @@ impl Table {
                 self.owners.remove(&stalled.owner);
             }
         }
-        if let Some(shared) = self.buffers.get_mut(&stalled.buffer.end) {
-            shared.connections -= 1;
-            if shared.connections == 0 {
-                self.held -= shared.bytes;
-                self.buffers.remove(&stalled.buffer.end);
+        for SendBuffer { end, .. } in &stalled.buffers {
+            if let Some(shared) = self.buffers.get_mut(end) {
+                shared.connections -= 1;
+                if shared.connections == 0 {
+                    self.held -= shared.bytes;
+                    self.buffers.remove(end);
+                }
             }
         }
         Some(stalled)
@@ -103,8 +106,9 @@ impl Table {
 
     /// The bytes that count for a connection: of a shared buffer, an equal part.
     fn bytes_of(&self, stalled: &StalledConnection) -> u64 {
-        let shared = self.buffers.get(&stalled.buffer.end);
-        shared.map_or(0, |shared| shared.bytes / shared.connections)
+        let buffers = stalled.buffers.iter();
+        let shared = buffers.filter_map(|buffer| self.buffers.get(&buffer.end));
+        shared.map(|shared| shared.bytes / shared.connections).sum()
     }
 
     /// Removes connections of a client until it holds at most `bound` bytes, but

@@ -48,7 +48,7 @@ impl Fixture {
             owner,
             is_stalled: false,
         };
-        entry.set_stalled(buffer, at, activity, Waker::noop());
+        entry.set_stalled(&[buffer], at, activity, Waker::noop());
         self.entries.push(entry);
     }
 
@@ -223,7 +223,7 @@ proptest! {
                 _ => fixture.stall((connection, client, end, end as u64 * 10)),
             }
             let table = fixture.unsent.table();
-            let ends: HashSet<_> = table.connections.values().map(|stalled| stalled.buffer.end).collect();
+            let ends: HashSet<_> = table.connections.values().map(|stalled| stalled.buffers[0].end).collect();
             prop_assert_eq!(table.held(), ends.iter().map(|end| *end as u64 * 10).sum::<u64>());
             prop_assert!(table.held() <= total);
             prop_assert_eq!(table.buffers.len(), ends.len());

@@ -32,6 +32,7 @@
 mod chunked;
 mod fault;
 mod framing;
+pub(crate) mod http2;
 mod plain;
 
 pub use fault::HeadFault;

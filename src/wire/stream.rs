@@ -147,6 +147,11 @@ impl BodyStream {
         }
     }
 
+    /// The address that identifies it, and how many bytes it holds.
+    pub(crate) fn held(&self) -> (usize, u64) {
+        (std::ptr::from_ref(self).addr(), self.state().held)
+    }
+
     /// The body so far; `None` if part of it was dropped.
     pub fn whole(&self) -> Option<Bytes> {
         let state = self.state();
@@ -319,6 +324,11 @@ pub struct BodyReader {
 }
 
 impl BodyReader {
+    /// The stream that it reads.
+    pub(crate) fn stream(&self) -> &Arc<BodyStream> {
+        &self.stream
+    }
+
     /// Assigns the body to a connection, which is busy until the body has ended.
     pub(crate) fn serve(&mut self, activity: &Arc<Activity>) {
         self.guard = Some(activity.begin_answer());

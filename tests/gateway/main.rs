@@ -24,6 +24,8 @@ const SHAPE: support::Shape = support::Shape::Single;
 
 mod listener;
 
+mod http2;
+
 mod tls;
 
 mod validate;

@@ -26,6 +26,8 @@ pub(crate) use support::respect::ALL;
 
 mod connections;
 
+mod http2;
+
 mod uploads;
 
 mod readers;

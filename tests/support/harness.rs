@@ -5,9 +5,11 @@
 //! something happen: a test waits for a condition that it names.
 
 pub(crate) mod client;
+pub(crate) mod frames;
 pub(crate) mod gateway;
 pub(crate) mod http2;
 pub(crate) mod https;
+pub(crate) mod polite;
 pub(crate) mod process;
 pub(crate) mod respect;
 pub(crate) mod sandbox_server;

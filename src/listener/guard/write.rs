@@ -107,7 +107,7 @@ impl<S: ResetOnClose> GuardedStream<S> {
         self.activity.set_stalled(now, deadline);
         if !is_registered {
             self.unsent
-                .set_stalled(buffer, now, &self.activity, cx.waker());
+                .set_stalled(&[buffer], now, &self.activity, cx.waker());
         }
         if self.activity.is_reset_requested() {
             self.io.reset_on_close();
@@ -167,6 +167,10 @@ impl<S: AsyncRead + AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GuardedStr
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
+        if stream.is_http2() {
+            // It goes on without hyper's HTTP/1.1.
+            return Poll::Ready(Ok(()));
+        }
         if stream.discarded.is_none() {
             ready!(Pin::new(&mut stream.io).poll_shutdown(cx))?;
             let is_unread = stream.refusal_passed.is_some() || stream.scanner.in_body();

@@ -49,11 +49,13 @@ pub enum HeadFault {
     /// already send it after the head. A request for `h2c` is ignored instead, as
     /// the RFC allows: some clients offer it with ordinary requests.
     Upgrade,
+    /// `:authority` and Host differ (RFC 9113 §8.3.1).
+    AuthorityMismatch,
 }
 
 impl HeadFault {
     /// Every fault, in the order of its code.
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::BareLf,
         Self::BareCr,
         Self::ObsFold,
@@ -71,6 +73,7 @@ impl HeadFault {
         Self::HeadTooLarge,
         Self::HeadTooSlow,
         Self::Upgrade,
+        Self::AuthorityMismatch,
     ];
 
     /// The fault with this code (`fault as u8`).

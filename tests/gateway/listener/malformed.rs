@@ -43,7 +43,7 @@ const AMBIGUOUS: &str = r"
     400 | a blank in the target | GET {TOKEN} x HTTP/1.1\r\n{REST}
     400 | no version | GET {TOKEN}\r\n{REST}
     505 | a version in small letters | GET {TOKEN} http/1.1\r\n{REST}
-    505 | HTTP/2's preface | PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n
+    505 | HTTP/2 after a request line of GET | GET {TOKEN} HTTP/2.0\r\n{REST}
     505 | a version to come | GET {TOKEN} HTTP/3.0\r\n{REST}
     400 | a body on GET | GET {TOKEN} HTTP/1.1\r\ncontent-length: 5\r\n{REST}12345
     400 | a body in chunks on GET | GET {TOKEN} HTTP/1.1\r\ntransfer-encoding: chunked\r\n{REST}5\r\n12345\r\n0\r\n\r\n

@@ -1,0 +1,389 @@
+//! Serves one connection in HTTP/2: hyper on a stream whose frames are guarded,
+//! with one timer.
+//!
+//! Requests take the same path as in HTTP/1.1. The limits of streams, windows and
+//! header lists are hyper's, set here. `guard` counts the frames that hyper does
+//! not limit, and follows the client's windows; `stream` reads and writes.
+
+mod body;
+mod frames;
+mod guard;
+mod rates;
+mod stream;
+mod windows;
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use arc_swap::Cache;
+use body::{HeldBuffers, Http2Body, Http2Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use stream::{Http2Stream, SharedStream};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::establish::Accepted;
+use super::http1::{DRAIN_GRACE, LINGER};
+use super::socket::ClientStream;
+use super::watch::ConnectionTimeouts;
+use super::{Acceptor, Current, Settings};
+use crate::clock::{Clock, Moment};
+use crate::gateway::{Gateway, Session};
+use crate::meter::Totals;
+use crate::unsent::{SendBuffer, UnsentConnection};
+use crate::wire::activity::Activity;
+
+/// Streams at a time, and as many resets in a moment.
+const MAX_STREAMS: u32 = 100;
+/// What a client may send before ordgate takes it: on a stream, and on all.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// What h2 takes of a response beyond what the client's windows admit.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// Between two pings, and for the answer to one.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How often a blocked connection's memory is looked at.
+const BLOCKED_CHECK: Duration = Duration::from_secs(1);
+
+type HttpConnection<S> =
+    http2::Connection<TokioIo<SharedStream<S>>, ConnectionService, InlineExecutor>;
+
+impl Acceptor {
+    /// Serves one connection to its end. `early` has been read from it, and
+    /// `unsent` is its entry in the table of unsent bytes.
+    pub(super) async fn serve_http2<S: ClientStream>(
+        &self,
+        stream: S,
+        early: Bytes,
+        accepted: Accepted,
+        (connection, unsent): (u64, UnsentConnection),
+    ) {
+        let Accepted {
+            peer,
+            settings,
+            mut drain,
+            open: _open,
+            counted: _counted,
+            ..
+        } = accepted;
+        let settings = &settings.settings;
+        let _counted_http2 = Http2Connection::count(&self.totals);
+        let clock = &self.clock;
+        let activity = Arc::new(Activity::new(clock.now()));
+        // Until the preface and the first frame have arrived.
+        activity.set_head_since(Some(clock.now()));
+        let session = Session::http2(peer, connection, activity.clone(), settings.head_bounds());
+        let stream = Http2Stream::new(stream, early, settings.times, activity.clone(), clock);
+        let stream = SharedStream::new(stream);
+        let buffers = Arc::<HeldBuffers>::default();
+        let service = ConnectionService {
+            current: RefCell::new(Cache::new(self.current.clone())),
+            session: Arc::new(session),
+            buffers: buffers.clone(),
+        };
+        let io = TokioIo::new(stream.share());
+        let mut http = pin!(builder(settings).serve_connection(io, service));
+        let mut state = ConnectionState {
+            stream,
+            activity,
+            times: settings.times,
+            clock,
+            totals: &self.totals,
+            buffers,
+            unsent,
+            registered: None,
+            draining: pin!(async move { drain.wait_for(|drain| *drain).await.is_ok() }),
+            timer: pin!(sleep(settings.times.shortest())),
+            phase: Phase::Open,
+            client_bound: settings.per_client.map(|client| client.unsent_bytes),
+        };
+        poll_fn(|cx| state.poll(cx, http.as_mut())).await;
+    }
+}
+
+/// hyper's server with ordgate's limits.
+fn builder(settings: &Settings) -> http2::Builder<InlineExecutor> {
+    let mut http = http2::Builder::new(InlineExecutor);
+    let streams = MAX_STREAMS as usize;
+    http.timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(streams)
+        .max_local_error_reset_streams(streams)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_header_list_size(u32::try_from(settings.max_head_bytes).unwrap_or(u32::MAX))
+        .max_send_buf_size(MAX_SEND_BUFFER)
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    http
+}
+
+/// Counts an open connection until it is dropped.
+struct Http2Connection(Arc<Totals>);
+
+impl Http2Connection {
+    fn count(totals: &Arc<Totals>) -> Self {
+        totals.http2.accepted.fetch_add(1, Relaxed);
+        totals.http2.connections.fetch_add(1, Relaxed);
+        Self(totals.clone())
+    }
+}
+
+impl Drop for Http2Connection {
+    fn drop(&mut self) {
+        self.0.http2.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// How far a connection is with its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// GOAWAY is sent; the streams in progress are still served.
+    Draining,
+    /// hyper is done with it: what is left is written.
+    Closing,
+}
+
+/// What ends a connection besides hyper: its timer, the drain, and the guard.
+struct ConnectionState<'a, S, D> {
+    stream: SharedStream<S>,
+    activity: Arc<Activity>,
+    times: ConnectionTimeouts,
+    clock: &'a Clock,
+    totals: &'a Totals,
+    buffers: Arc<HeldBuffers>,
+    unsent: UnsentConnection,
+    /// What is registered as unsent.
+    registered: Option<Vec<SendBuffer>>,
+    /// Ready once the gateway drains.
+    draining: Pin<&'a mut D>,
+    timer: Pin<&'a mut Sleep>,
+    phase: Phase,
+    /// The most that the responses to one client may hold.
+    client_bound: Option<u64>,
+}
+
+impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
+    /// Ready when the connection has ended or must be closed.
+    fn poll(&mut self, cx: &mut Context<'_>, mut http: Pin<&mut HttpConnection<S>>) -> Poll<()> {
+        loop {
+            if self.phase == Phase::Open && self.draining.as_mut().poll(cx).is_ready() {
+                self.drain(http.as_mut());
+            }
+            if self.phase != Phase::Closing && http.as_mut().poll(cx).is_ready() {
+                // Errors are the client's doing, and it knows them by GOAWAY where
+                // that was possible.
+                self.close();
+            }
+            let stream = self.stream.share();
+            let mut stream = stream.lock();
+            if self.phase == Phase::Closing {
+                if stream.finish(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+            } else {
+                if let Poll::Ready(Err(_broken)) = stream.flush(cx) {
+                    return Poll::Ready(());
+                }
+                if self.check_blocked(cx, &mut stream).is_ready() {
+                    return Poll::Ready(());
+                }
+            }
+            if self.timer.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            match self.after_timer(&stream) {
+                NextStep::Keep(pause) => self.set_timer(pause),
+                NextStep::Drain => {
+                    drop(stream);
+                    self.drain(http.as_mut());
+                }
+                NextStep::Close => return Poll::Ready(()),
+                NextStep::Reset => {
+                    self.totals.too_slow.fetch_add(1, Relaxed);
+                    stream.reset_on_close();
+                    return Poll::Ready(());
+                }
+            }
+        }
+    }
+
+    /// Sends GOAWAY; the streams in progress are still served.
+    fn drain(&mut self, http: Pin<&mut HttpConnection<S>>) {
+        self.phase = Phase::Draining;
+        http.graceful_shutdown();
+        self.set_timer(DRAIN_GRACE);
+    }
+
+    /// Writes what is left, with GOAWAY where the guard ends the connection.
+    fn close(&mut self) {
+        self.phase = Phase::Closing;
+        self.unsent.clear_stalled();
+        let stream = self.stream.share();
+        let mut stream = stream.lock();
+        if let Some(flood) = stream.guard().flood() {
+            self.totals.http2.floods[flood as usize].fetch_add(1, Relaxed);
+        }
+        stream.send_goaway();
+        self.set_timer(LINGER);
+    }
+
+    /// Registers what a blocked connection holds. Ready where it must be reset.
+    fn check_blocked(&mut self, cx: &Context<'_>, stream: &mut Http2Stream<S>) -> Poll<()> {
+        let Some((since, deadline)) = stream.blocked() else {
+            if self.registered.take().is_some() {
+                self.unsent.clear_stalled();
+                self.activity.clear_stalled();
+                self.activity.cancel_reset();
+            }
+            return Poll::Pending;
+        };
+        self.check_blocked_since(cx, stream, since, deadline)
+    }
+
+    #[cold]
+    fn check_blocked_since(
+        &mut self,
+        cx: &Context<'_>,
+        stream: &mut Http2Stream<S>,
+        since: Moment,
+        deadline: Moment,
+    ) -> Poll<()> {
+        let mut held = self.buffers.buffers();
+        held.push(SendBuffer {
+            end: Arc::as_ptr(&self.buffers).addr(),
+            bytes: stream.corked() as u64,
+        });
+        self.activity.set_stalled(since, deadline);
+        if self.registered.as_ref() != Some(&held) {
+            if self.registered.is_none() {
+                self.set_timer(BLOCKED_CHECK);
+            }
+            let now = self.clock.now();
+            self.unsent
+                .set_stalled(&held, now, &self.activity, cx.waker());
+            // The bound of a client spares its last connection, for a single answer
+            // may exceed it. This one holds several.
+            let bytes = |held: &[SendBuffer]| held.iter().map(|one| one.bytes).sum::<u64>();
+            let largest = held.iter().map(|one| one.bytes).max().unwrap_or(0);
+            let is_over = self.client_bound.is_some_and(|bound| {
+                self.unsent.is_of_client() && bytes(&held) > bound.max(largest)
+            });
+            self.registered = Some(held);
+            if is_over && !self.activity.is_reset_requested() {
+                self.unsent.count_closed();
+                self.activity.request_reset();
+            }
+        }
+        if self.activity.is_reset_requested() {
+            stream.reset_on_close();
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    }
+
+    fn set_timer(&mut self, pause: Duration) {
+        self.timer.as_mut().reset(Instant::now() + pause);
+    }
+
+    /// What to do now that the timer has elapsed.
+    fn after_timer(&self, stream: &Http2Stream<S>) -> NextStep {
+        let (activity, now) = (&self.activity, self.clock.now());
+        let left = |since: Moment, timeout: Duration| timeout.saturating_sub(now.since(since));
+        let is_answering = stream.guard().windows().open_streams() > 0;
+        if self.phase == Phase::Closing {
+            return NextStep::Close;
+        }
+        if let Some((_, deadline)) = stream.blocked() {
+            return match deadline.since(now) {
+                Duration::ZERO => NextStep::Reset,
+                left => NextStep::Keep(left.min(BLOCKED_CHECK)),
+            };
+        }
+        if let Some(since) = activity.half_closed_since() {
+            let left = left(since, self.times.half_closed_timeout);
+            return match is_answering && !left.is_zero() {
+                true => NextStep::Keep(left.min(DRAIN_GRACE)),
+                false => NextStep::Close,
+            };
+        }
+        if let Some(since) = activity.head_since() {
+            return match left(since, self.times.header_timeout) {
+                Duration::ZERO => NextStep::Close,
+                left => NextStep::Keep(left),
+            };
+        }
+        if self.phase == Phase::Draining {
+            return match is_answering {
+                true => NextStep::Keep(DRAIN_GRACE),
+                false => NextStep::Close,
+            };
+        }
+        // A head may begin at any moment, and then has its own timeout.
+        let soon = self.times.shortest();
+        match left(activity.last(), self.times.idle_timeout) {
+            _ if is_answering => NextStep::Keep(soon),
+            Duration::ZERO => NextStep::Drain,
+            left => NextStep::Keep(left.min(soon)),
+        }
+    }
+}
+
+/// What the timer of a connection does next.
+enum NextStep {
+    /// Check again after this time.
+    Keep(Duration),
+    /// Send GOAWAY: the connection is idle.
+    Drain,
+    Close,
+    /// Reset: the client reads its responses too slowly.
+    Reset,
+}
+
+/// hyper's service for one connection.
+struct ConnectionService {
+    /// The current gateway. hyper calls from one task, one request after another.
+    current: RefCell<Cache<Current, Arc<Gateway>>>,
+    session: Arc<Session>,
+    buffers: Arc<HeldBuffers>,
+}
+
+impl Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<Http2Body>;
+    type Error = std::convert::Infallible;
+    type Future = Http2Response;
+
+    fn call(&self, request: Request<Incoming>) -> Http2Response {
+        let is_head = request.method() == Method::HEAD;
+        let mut current = self.current.borrow_mut();
+        let response = current.load().answer(&self.session, request);
+        Http2Response::new(response, &self.buffers, is_head)
+    }
+}
+
+/// Polls each response once where hyper has made it, and gives it a task only if
+/// it must wait: most are ready at once.
+#[derive(Clone, Copy)]
+struct InlineExecutor;
+
+impl<F: Future<Output = ()> + Send + Unpin + 'static> Executor<F> for InlineExecutor {
+    fn execute(&self, mut response: F) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if Pin::new(&mut response).poll(&mut cx).is_pending() {
+            // The task polls it again, with a waker that works.
+            tokio::spawn(response);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The head of a request in HTTP/2: the ambiguities that h2 lets through, and the
+//! form that it has in HTTP/1.1.
+//!
+//! h2 itself refuses connection-specific fields, upper-case names, wrong
+//! pseudo-header fields and a wrong content-length (RFC 9113 §8.1.1, §8.2, §8.3). It
+//! accepts a host that differs from `:authority`, several hosts, userinfo,
+//! whitespace around a value, and a path that does not begin with a slash.
+
+use http::header::{COOKIE, HOST};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Request, Uri};
+
+use super::framing::is_authority;
+use super::{HeadBounds, HeadFault};
+
+/// Checks a head, and gives it the form that it has in HTTP/1.1: a target in origin
+/// form, Host, and one Cookie field. A target that cannot have that form (of
+/// CONNECT, with userinfo, of another scheme than http and https, or without a
+/// leading slash) stays as it is; the gateway refuses it.
+pub(crate) fn normalize<B>(request: &mut Request<B>, bounds: HeadBounds) -> Result<(), HeadFault> {
+    let (uri, fields) = (request.uri(), request.headers());
+    let target = uri.path_and_query().map_or(0, |path| path.as_str().len());
+    if target > bounds.target {
+        return Err(HeadFault::TargetTooLong);
+    }
+    if fields.len() > bounds.fields {
+        return Err(HeadFault::HeadTooLarge);
+    }
+    // RFC 9113 §8.2.1.
+    if fields.values().any(has_blank_around) {
+        return Err(HeadFault::BadFieldLine);
+    }
+    let mut hosts = fields.get_all(HOST).iter();
+    let (host, other) = (hosts.next(), hosts.next());
+    if other.is_some() || host.is_some_and(|host| !is_authority(host.as_bytes())) {
+        return Err(HeadFault::HostInvalid);
+    }
+    let has_host = host.is_some();
+    let host = match (uri.authority(), host) {
+        (None, None) => return Err(HeadFault::HostMissing),
+        (None, Some(_)) => None,
+        (Some(authority), _) if authority.as_str().contains('@') => return Ok(()),
+        (Some(authority), None) if !is_authority(authority.as_str().as_bytes()) => {
+            return Err(HeadFault::HostInvalid);
+        }
+        (Some(authority), Some(host)) if !is_same(authority, host, uri.scheme()) => {
+            return Err(HeadFault::AuthorityMismatch);
+        }
+        (Some(authority), _) => Some(authority.as_str()),
+    };
+    let host = host.filter(|_| !has_host);
+    let host = host.and_then(|host| HeaderValue::from_str(host).ok());
+    join_cookies(request.headers_mut());
+    to_origin_form(request.uri_mut());
+    if let Some(host) = host {
+        request.headers_mut().insert(HOST, host);
+    }
+    Ok(())
+}
+
+fn has_blank_around(value: &HeaderValue) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let value = value.as_bytes();
+    is_blank(value.first()) || is_blank(value.last())
+}
+
+/// Whether Host names the same as `:authority` (RFC 9113 §8.3.1). Names are
+/// compared as RFC 3986 §6.2.2.1 and §6.2.3 say: without regard to case, and
+/// without the default port.
+fn is_same(authority: &Authority, host: &HeaderValue, scheme: Option<&Scheme>) -> bool {
+    let default: &[u8] = match scheme.map(Scheme::as_str) {
+        Some("http") => b":80",
+        Some("https") => b":443",
+        _ => b"",
+    };
+    fn name<'a>(of: &'a [u8], default: &[u8]) -> &'a [u8] {
+        let name = of.strip_suffix(default).unwrap_or(of);
+        name.strip_suffix(b":").unwrap_or(name)
+    }
+    let authority = name(authority.as_str().as_bytes(), default);
+    name(host.as_bytes(), default).eq_ignore_ascii_case(authority)
+}
+
+/// Joins the fields into which a client has split Cookie (RFC 9113 §8.2.3).
+fn join_cookies(fields: &mut HeaderMap) {
+    let crumbs = fields.get_all(COOKIE);
+    if crumbs.iter().nth(1).is_none() {
+        return;
+    }
+    let mut crumbs = crumbs.iter();
+    let mut whole = crumbs
+        .next()
+        .map_or(&b""[..], |crumb| crumb.as_bytes())
+        .to_vec();
+    for crumb in crumbs {
+        whole.extend_from_slice(b"; ");
+        whole.extend_from_slice(crumb.as_bytes());
+    }
+    if let Ok(mut whole) = HeaderValue::from_maybe_shared(bytes::Bytes::from(whole)) {
+        whole.set_sensitive(true);
+        fields.insert(COOKIE, whole);
+    }
+}
+
+fn to_origin_form(uri: &mut Uri) {
+    let is_http = matches!(uri.scheme_str(), Some("http" | "https"));
+    let path = uri.path_and_query();
+    let has_slash = path.is_some_and(|path| path.as_str().starts_with('/'));
+    if uri.authority().is_none() || !is_http || !has_slash {
+        return;
+    }
+    if let Some(path) = std::mem::take(uri).into_parts().path_and_query {
+        *uri = Uri::from(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::uri::Parts;
+
+    use super::*;
+
+    const BOUNDS: HeadBounds = HeadBounds {
+        head: 1000,
+        target: 20,
+        fields: 5,
+    };
+
+    /// A request as h2 makes it.
+    fn request(authority: &str, path: &str, fields: &[(&str, &str)]) -> Request<()> {
+        let mut parts = Parts::default();
+        parts.path_and_query = Some(path.parse().unwrap());
+        if !authority.is_empty() {
+            parts.authority = Some(authority.parse().unwrap());
+            parts.scheme = Some(Scheme::HTTP);
+        }
+        let mut request = Request::builder().uri(Uri::from_parts(parts).unwrap());
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap()
+    }
+
+    #[test]
+    fn heads_that_two_could_read_differently_are_refused() {
+        use HeadFault::{
+            AuthorityMismatch, BadFieldLine, HeadTooLarge, HostInvalid, HostMissing, TargetTooLong,
+        };
+        const MANY: &[(&str, &str)] = &[("a", "1"); 6];
+        type Row = (
+            &'static str,
+            &'static str,
+            &'static [(&'static str, &'static str)],
+            Result<(), HeadFault>,
+        );
+        let rows: [Row; 20] = [
+            ("a", "/", &[], Ok(())),
+            ("", "/", &[("host", "a")], Ok(())),
+            ("", "/", &[], Err(HostMissing)),
+            ("a", "/", &[("host", "a")], Ok(())),
+            ("a", "/", &[("host", "A")], Ok(())),
+            ("a:80", "/", &[("host", "a")], Ok(())),
+            ("a", "/", &[("host", "a:80")], Ok(())),
+            ("a", "/", &[("host", "a:443")], Err(AuthorityMismatch)),
+            ("a:8080", "/", &[("host", "a")], Err(AuthorityMismatch)),
+            ("a", "/", &[("host", "b")], Err(AuthorityMismatch)),
+            ("a", "/", &[("host", "")], Err(AuthorityMismatch)),
+            ("a", "/", &[("host", "a"), ("host", "a")], Err(HostInvalid)),
+            ("a", "/", &[("host", "u@a")], Err(HostInvalid)),
+            ("", "/", &[("host", "a/b")], Err(HostInvalid)),
+            ("a", "/", &[("x", " 1")], Err(BadFieldLine)),
+            ("a", "/", &[("x", "1\t")], Err(BadFieldLine)),
+            ("a", "/", &[("x", "1 2"), ("y", "")], Ok(())),
+            ("a", "/", MANY, Err(HeadTooLarge)),
+            ("a", "/2345678901234567890", &[], Ok(())),
+            ("a", "/23456789012345678901", &[], Err(TargetTooLong)),
+        ];
+        for (authority, path, fields, expected) in rows {
+            let mut request = request(authority, path, fields);
+            let result = normalize(&mut request, BOUNDS);
+            assert_eq!(result, expected, "{authority} {path} {fields:?}");
+            if expected.is_ok() {
+                assert_eq!(request.uri(), path);
+                assert!(request.uri().authority().is_none());
+                let host = request.headers()[HOST].to_str().unwrap();
+                assert!(host.starts_with(['a', 'A']), "{host}");
+            }
+        }
+    }
+
+    #[test]
+    fn targets_without_an_origin_form_stay() {
+        for (authority, path) in [("u@a", "/"), ("a", "*")] {
+            let mut request = request(authority, path, &[]);
+            assert_eq!(normalize(&mut request, BOUNDS), Ok(()));
+            let target = request.uri();
+            assert!(target.authority().is_some(), "{authority} {path}");
+        }
+        let mut connect = Request::connect("a:80").body(()).unwrap();
+        assert_eq!(normalize(&mut connect, BOUNDS), Ok(()));
+        assert!(connect.uri().authority().is_some());
+    }
+
+    #[test]
+    fn cookie_crumbs_are_joined() {
+        let crumbs = [("cookie", "a=1"), ("x", "y"), ("cookie", "b=2; c=3")];
+        let mut request = request("a", "/", &crumbs);
+        assert_eq!(normalize(&mut request, BOUNDS), Ok(()));
+        let cookies: Vec<_> = request.headers().get_all(COOKIE).iter().collect();
+        assert_eq!(cookies, ["a=1; b=2; c=3"]);
+    }
+}

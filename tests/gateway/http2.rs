@@ -1,0 +1,4 @@
+//! HTTP/2: what is sent as frames, and the same request path as in HTTP/1.1.
+
+mod frames;
+mod requests;
