@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ordgate::cache::encodings::Encodings;
 use ordgate::cache::etag::etag;
 use ordgate::cache::key::Key;
 use ordgate::cache::metadata::{ClientFreshness, Metadata};
@@ -43,6 +44,7 @@ fn main() {
             lifetime: Duration::from_secs(3600),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
+            encodings: Encodings::default(),
             attached: Attached::default(),
             body,
         });

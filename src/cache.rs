@@ -5,10 +5,12 @@
 //! to do with a request.
 
 mod attached;
+pub mod coding;
 pub mod date;
 pub mod decision;
 pub mod delta;
 pub mod directives;
+pub mod encodings;
 pub mod etag;
 pub(crate) mod freshen;
 pub(crate) mod freshness;
@@ -180,6 +182,7 @@ mod tests {
     use http::{HeaderValue, StatusCode};
 
     use super::*;
+    use encodings::Encodings;
     use metadata::{ClientFreshness, Metadata};
     use policy::Mode;
     use sequence::CheckedSequence;
@@ -202,6 +205,7 @@ mod tests {
             lifetime: Duration::from_secs(10),
             took: Duration::ZERO,
             checked: CheckedSequence::default(),
+            encodings: Encodings::default(),
             attached: Attached::default(),
         };
         let policy = Policy {

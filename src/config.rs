@@ -71,6 +71,8 @@ pub struct Config {
     pub tokens: client_tokens::Settings,
     /// What answers have beside the body.
     pub respond: respond::Settings,
+    /// How stored bodies are compressed.
+    pub compression: crate::compress::Settings,
     /// How many requests each client may send.
     pub limit: limit::Settings,
     /// What each client may hold, if clients are limited.
@@ -191,6 +193,7 @@ impl Config {
             admin: file.admin.value.settings(),
             tokens,
             trust: file.clients.value.settings(),
+            compression: file.answers.compression.settings(),
             respond: file.answers.value.settings(),
             limit,
             per_client,

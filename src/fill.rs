@@ -45,6 +45,7 @@ mod windows;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -245,6 +246,7 @@ impl Fill {
             return Ok(FillAnswer { stored, from });
         }
         if let Some(stored) = self.cut_transaction(key, route) {
+            self.keep_encodings(key, &stored);
             self.cache.store().insert(key.clone(), stored.clone());
             return Ok(FillAnswer { stored, from });
         }
@@ -275,6 +277,7 @@ impl Fill {
             if self.cache.store().response_was_purged(key, &stored) {
                 continue;
             }
+            self.keep_encodings(key, &stored);
             let is_stored =
                 lifetime.is_some() && self.cache.store().insert(key.clone(), stored.clone());
             return Ok(FillAnswer {
@@ -303,6 +306,16 @@ impl Fill {
         answer
     }
 
+    /// Takes over the encoded bodies of the response that a new one replaces, where
+    /// its body is the same.
+    fn keep_encodings(&self, key: &Key, new: &StoredResponse) {
+        if let Some(old) = self.cache.store().get(key)
+            && old.etag == new.etag
+        {
+            new.encodings.adopt(&old.encodings);
+        }
+    }
+
     /// What is stored of an answer, in modes other than `chain`.
     fn prepare(
         &self,
@@ -319,6 +332,7 @@ impl Fill {
             lifetime: lifetime.unwrap_or_default(),
             took: answer.took,
             body: answer.body,
+            encodings: Encodings::allowed(!answer.no_transform),
             checked: CheckedSequence::until(sequence),
             attached: Attached::default(),
         }

@@ -57,6 +57,7 @@ use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
 use crate::chain::Freshness;
 use crate::clock::{Clock, Moment};
+use crate::compress::Compressor;
 use crate::fill::{Fill, LookupKey};
 use crate::limit::Limit;
 use crate::look_ahead;
@@ -91,6 +92,8 @@ pub struct Gateway {
     pub(crate) clients: ClientPolicy,
     /// Renders responses.
     pub(crate) responder: Arc<Responder>,
+    /// Compresses stored bodies.
+    pub(crate) compressor: Arc<Compressor>,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.

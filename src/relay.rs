@@ -124,7 +124,8 @@ impl ClientRequest {
     fn recall(&self, relay: &Relay, route: &Route) -> Recall {
         let now = relay.clock.now();
         let (method, fields, key) = (&self.method, &self.fields, &self.key);
-        recall(relay, route, method, fields, self.peer, key, now)
+        let from = (self.peer, self.client);
+        recall(relay, route, method, fields, from, key, now)
     }
 }
 

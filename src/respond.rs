@@ -14,16 +14,22 @@ use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
-    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_TYPE, ETAG, ORIGIN,
-    VARY,
+    ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_ENCODING,
+    CONTENT_TYPE, ETAG, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use crate::cache::StoredResponse;
-use crate::cache::etag::none_match_fails;
+use crate::cache::coding::Coding;
+use crate::cache::encodings::{EncodedBody, Encodings};
+use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
+use crate::cache::metadata::ClientFreshness;
 use crate::cache::outcome::{OUTCOMES, Outcome, age};
+use crate::chain::finality::Class;
+use crate::compress::{Compression, Effort, EncodingRequest};
+use crate::identify::Client;
 use crate::limit::RequestAllowance;
 use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
@@ -56,6 +62,8 @@ pub(crate) struct Responder {
     server_timing: bool,
     /// The value of `ratelimit-policy`, where clients are limited.
     limit_policy: Option<HeaderValue>,
+    /// Compression, where it is enabled.
+    compression: Option<Compression>,
     /// Whether only clients with a token get answers, so that no cache between may
     /// give them to others.
     is_private: bool,
@@ -66,6 +74,8 @@ pub(crate) struct Responder {
 pub(crate) struct ResponseContext<'a> {
     /// The request's fields.
     pub(crate) fields: &'a HeaderMap,
+    /// Its client.
+    pub(crate) client: Client,
     /// Its id.
     pub(crate) request_id: RequestId,
     /// What is left of its client's rate limit; `None` without limit.
@@ -77,7 +87,11 @@ pub(crate) struct ResponseContext<'a> {
 impl Responder {
     /// A responder for a configuration. `limit_policy` is the value of
     /// `ratelimit-policy`, where clients are limited.
-    pub(crate) fn new(settings: &Settings, limit_policy: Option<HeaderValue>) -> Self {
+    pub(crate) fn new(
+        settings: &Settings,
+        limit_policy: Option<HeaderValue>,
+        compression: Option<Compression>,
+    ) -> Self {
         let origins = settings.cors_origins.iter();
         let origins: Vec<_> = origins
             .filter_map(|o| HeaderValue::from_str(o).ok())
@@ -87,6 +101,7 @@ impl Responder {
             cache_status_key: settings.cache_status_key,
             server_timing: settings.server_timing,
             limit_policy,
+            compression,
             is_private: false,
             templates: Templates::new(),
         }
@@ -166,16 +181,25 @@ impl Responder {
     ) -> Response<Body> {
         let is_ok = stored.status == StatusCode::OK;
         let unchanged = is_ok && none_match_fails(context.fields, &stored.etag);
-        let metadata = &*stored.metadata;
-        let add_constant = |fields: &mut HeaderMap| {
-            self.add_constant(fields);
-            if self.is_private {
-                make_private(fields);
-            }
+        let encoded = match is_ok {
+            true => self.encoded(&stored, key, context),
+            false => None,
         };
-        let make = || HeaderTemplate::new(metadata, add_constant);
+        let coding = encoded.as_ref().map(|(coding, _)| *coding);
+        let metadata = &*stored.metadata;
+        let make = || {
+            HeaderTemplate::new(metadata, coding, |fields| {
+                self.add_constant(fields);
+                if metadata.client_freshness != ClientFreshness::Nothing {
+                    self.vary_by_coding(fields);
+                }
+                if self.is_private {
+                    make_private(fields);
+                }
+            })
+        };
         let unshared;
-        let template = match self.templates.get(metadata, make) {
+        let template = match self.templates.get(metadata, coding, make) {
             Some(template) => template,
             None => {
                 unshared = make();
@@ -188,7 +212,10 @@ impl Responder {
                 FieldRole::Constant => continue,
                 // Copied, since a clone would write to a reference counter in
                 // memory that is not otherwise touched.
-                FieldRole::Etag => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
+                FieldRole::Etag => match coding {
+                    None => HeaderValue::from_bytes(stored.etag.as_bytes()).unwrap_or(EMPTY),
+                    Some(coding) => encoded_etag(&stored.etag, coding),
+                },
                 FieldRole::Age => age(current_age),
                 FieldRole::CacheStatus => self.cache_status(outcome, key),
                 FieldRole::RequestId => context.request_id.field(),
@@ -200,6 +227,7 @@ impl Responder {
         if unchanged {
             // RFC 9110 §15.4.5: a 304 does not describe the content.
             fields.remove(CONTENT_TYPE);
+            fields.remove(CONTENT_ENCODING);
         }
         if !is_ok {
             // The ETag is of the body, and an error's body is not revalidated.
@@ -211,9 +239,10 @@ impl Responder {
         if self.server_timing {
             fields.insert(SERVER_TIMING, server_timing(outcome, stored.took));
         }
-        let (status, body) = match unchanged {
-            true => (StatusCode::NOT_MODIFIED, Body::default()),
-            false => (stored.status, Body::lent(stored)),
+        let (status, body) = match (unchanged, encoded) {
+            (true, _) => (StatusCode::NOT_MODIFIED, Body::default()),
+            (false, None) => (stored.status, Body::lent(stored)),
+            (false, Some((_, body))) => (stored.status, Body::lent(body)),
         };
         let mut response = Response::new(body);
         *response.status_mut() = status;
@@ -232,10 +261,59 @@ impl Responder {
         let vary: Vec<_> = fields.get_all(VARY).iter().cloned().collect();
         fields.remove(VARY);
         self.add_constant(fields);
+        self.vary_by_coding(fields);
         self.set_variable(fields, context);
         for line in vary {
             fields.append(VARY, line);
         }
+    }
+
+    /// Adds to `vary` that the response depends on the codings that the request
+    /// accepts, where bodies are compressed. Responses that are not compressed have it
+    /// too: a cache must not answer with them whoever accepts a coding, nor with a
+    /// compressed one whoever does not.
+    fn vary_by_coding(&self, fields: &mut HeaderMap) {
+        if self.compression.is_some() {
+            let value = match fields.contains_key(VARY) {
+                true => "origin, accept-encoding",
+                false => "accept-encoding",
+            };
+            fields.insert(VARY, HeaderValue::from_static(value));
+        }
+    }
+
+    /// The body to send in place of that of a stored response, if there is one in a
+    /// coding that the request accepts.
+    #[inline]
+    fn encoded(
+        &self,
+        stored: &StoredResponse,
+        key: &Key,
+        context: &ResponseContext<'_>,
+    ) -> Option<(Coding, Arc<EncodedBody>)> {
+        let request = EncodingRequest {
+            fields: context.fields,
+            key,
+            client: context.client,
+        };
+        let effort = || match stored.stamp() {
+            Some(stamp) if stamp.class == Class::Final => Effort::High,
+            Some(_) | None => Effort::Usual,
+        };
+        let (encodings, length) = (&stored.encodings, stored.body.len());
+        let compression = self.compression.as_ref()?;
+        compression.body_for(encodings, length, &request, effort)
+    }
+
+    /// The same of a response of the upstream, whose freshness its own fields decide.
+    pub(crate) fn encoded_variant(
+        &self,
+        encodings: &Encodings,
+        length: usize,
+        request: &EncodingRequest<'_>,
+    ) -> Option<(Coding, Arc<EncodedBody>)> {
+        let compression = self.compression.as_ref()?;
+        compression.body_for(encodings, length, request, || Effort::Usual)
     }
 
     /// A refusal, as a problem document (RFC 9457).

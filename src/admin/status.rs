@@ -86,6 +86,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
+        "compression": compression(gateway),
         "chain": {
             "tips": gateway.tip_snapshots(),
             "purges": gateway.cache.store().purges(),
@@ -109,6 +110,25 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     } else {
         "not ready"
     }
+}
+
+/// What came of compressing stored bodies.
+fn compression(gateway: &Gateway) -> Value {
+    let compressor = &gateway.compressor;
+    let codings = compressor.counts().by_coding().map(|counts| {
+        let results = counts
+            .results
+            .map(|(result, n)| (result.replace('-', "_"), n.into()));
+        let mut described = Map::from_iter(results);
+        described.insert("bytes_before".to_owned(), counts.before.into());
+        described.insert("bytes_after".to_owned(), counts.after.into());
+        (counts.coding.name().to_owned(), described.into())
+    });
+    json!({
+        "bytes": compressor.held(),
+        "waiting": compressor.waiting(),
+        "codings": Map::from_iter(codings),
+    })
 }
 
 /// Connections in HTTP/2.

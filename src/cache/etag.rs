@@ -12,6 +12,8 @@ use aws_lc_rs::digest::{SHA256, digest};
 use http::HeaderMap;
 use http::header::{HeaderValue, IF_NONE_MATCH};
 
+use super::coding::Coding;
+
 /// The strong ETag of a body: 128 bits of its SHA-256, in quotes.
 pub fn etag(body: &[u8]) -> HeaderValue {
     const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -50,11 +52,34 @@ fn list_names(mut list: &[u8], etag: &[u8]) -> bool {
             return false;
         };
         let (tag, rest) = opaque.split_at(end + 2);
-        if tag == etag {
+        if tag == etag || is_encoded(tag, etag) {
             return true;
         }
         list = rest;
     }
+}
+
+/// The ETag of a body in a coding, whose own ETag this is: strong, like it, and
+/// another for each coding (RFC 9110 §8.8.3.3).
+pub(crate) fn encoded_etag(etag: &HeaderValue, coding: Coding) -> HeaderValue {
+    let own = etag.as_bytes();
+    // A weak one stands for all codings already.
+    let Some(begin) = own.strip_suffix(b"\"").filter(|own| own.starts_with(b"\"")) else {
+        return etag.clone();
+    };
+    let mut text = Vec::with_capacity(own.len() + 5);
+    text.extend_from_slice(begin);
+    text.extend_from_slice(coding.tag_suffix());
+    text.push(b'"');
+    HeaderValue::from_bytes(&text).unwrap_or_else(|_no_value| etag.clone())
+}
+
+/// Whether a tag is that of the same body in a coding. Both have their quotes.
+fn is_encoded(tag: &[u8], etag: &[u8]) -> bool {
+    let (Some(own), Some(tag)) = (etag.strip_suffix(b"\""), tag.strip_suffix(b"\"")) else {
+        return false;
+    };
+    tag.strip_prefix(own).is_some_and(Coding::is_tag_suffix)
 }
 
 fn trim_list(list: &[u8]) -> &[u8] {

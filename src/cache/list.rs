@@ -111,6 +111,31 @@ pub(super) fn is_token(text: &[u8]) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
 }
 
+/// A word and its weight in thousandths.
+pub(super) fn weighted(member: &[u8]) -> Option<(&[u8], u16)> {
+    let (word, weight) = match member.iter().position(|&byte| byte == b';') {
+        None => (member, 1000),
+        Some(at) => (trim(&member[..at]), weight(trim(&member[at + 1..]))?),
+    };
+    is_token(word).then_some((word, weight))
+}
+
+fn weight(parameter: &[u8]) -> Option<u16> {
+    let value = parameter
+        .strip_prefix(b"q=")
+        .or_else(|| parameter.strip_prefix(b"Q="))?;
+    let (whole, fraction) = match value {
+        [whole @ (b'0' | b'1')] | [whole @ (b'0' | b'1'), b'.'] => (whole, &[][..]),
+        [whole @ (b'0' | b'1'), b'.', fraction @ ..] if fraction.len() <= 3 => (whole, fraction),
+        _ => return None,
+    };
+    let mut thousandths = u16::from(whole - b'0') * 1000;
+    for (digit, unit) in fraction.iter().zip([100, 10, 1]) {
+        thousandths += u16::from(Some(digit).filter(|digit| digit.is_ascii_digit())? - b'0') * unit;
+    }
+    (thousandths <= 1000).then_some(thousandths)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@
 //! decided by `freshness` and `reuse`. moka may refuse or evict any entry at any
 //! time, so no caller may expect to read what it has just written.
 
+mod attach;
+
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -300,7 +302,7 @@ impl<A: Attachment> Store<A> {
             return false;
         }
         let weight = entry.weight(&key);
-        self.cache.insert(key, entry);
+        self.put(key, entry);
         self.keep_bound(weight);
         true
     }

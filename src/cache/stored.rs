@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
+use super::encodings::Encodings;
 use super::metadata::Metadata;
 use super::purge::{BlockRange, PurgeSubject};
 use super::sequence::CheckedSequence;
@@ -55,6 +56,8 @@ pub struct Stored<A> {
     pub took: Duration,
     /// The last purge that it was checked against.
     pub checked: CheckedSequence,
+    /// The encoded forms of its body.
+    pub encodings: Encodings,
     /// What other modules know about it.
     pub attached: A,
 }
@@ -89,7 +92,8 @@ impl<A: Attachment> Stored<A> {
     /// All bytes that the entry takes, its key included.
     pub(super) fn weight(&self, key: &[u8]) -> u32 {
         let text = key.len() + self.body.len() + self.etag.len() + self.metadata.weight();
-        let bytes = text + self.attached.weight() + size_of::<Self>() + OVERHEAD;
+        let kept = self.attached.weight() + self.encodings.weight();
+        let bytes = text + kept + size_of::<Self>() + OVERHEAD;
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 }

@@ -18,6 +18,7 @@ use http::{
 };
 
 use super::{
+    coding::Coding,
     date,
     list::{is_whitespace, trim},
 };
@@ -113,6 +114,8 @@ pub struct Representation<'a> {
     pub headers: &'a HeaderMap,
     /// When it was received.
     pub received: SystemTime,
+    /// Whether it may be sent in codings, so that their tags are also of it.
+    pub is_encoded: bool,
 }
 
 /// The result of evaluating a client's preconditions.
@@ -143,7 +146,7 @@ pub fn evaluate(
     }
     let unmodified = if request.contains_key(header::IF_NONE_MATCH) {
         // §13.1.3: If-Modified-Since is ignored beside If-None-Match.
-        any_matches(request, stored.headers)
+        any_matches(request, stored)
     } else {
         is_unmodified_since(request, stored)
     };
@@ -162,15 +165,18 @@ pub fn for_the_origin(request: &HeaderMap) -> bool {
 }
 
 /// §13.1.2, with weak comparison; `*` matches any representation.
-fn any_matches(request: &HeaderMap, stored: &HeaderMap) -> bool {
-    let own = EntityTag::of(stored);
+fn any_matches(request: &HeaderMap, stored: &Representation<'_>) -> bool {
+    let own = EntityTag::of(stored.headers);
+    let matches = |tag: EntityTag<'_>, own: EntityTag<'_>| {
+        let suffix = || tag.opaque.strip_prefix(own.opaque);
+        tag.equals_weakly(&own) || stored.is_encoded && suffix().is_some_and(Coding::is_tag_suffix)
+    };
     request
         .get_all(header::IF_NONE_MATCH)
         .iter()
         .map(HeaderValue::as_bytes)
         .any(|line| {
-            trim(line) == b"*"
-                || own.is_some_and(|own| tags(line).any(|tag| tag.equals_weakly(&own)))
+            trim(line) == b"*" || own.is_some_and(|own| tags(line).any(|tag| matches(tag, own)))
         })
 }
 

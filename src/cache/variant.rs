@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 
+use super::encodings::Encodings;
 use super::reuse;
 use super::vary::{Nominated, SecondaryKey};
 
@@ -18,6 +19,8 @@ pub struct Variant {
     pub(crate) fields: HeaderMap,
     /// The whole body.
     pub(crate) body: Bytes,
+    /// The encoded forms of its body.
+    pub(crate) encodings: Encodings,
     /// The request fields that its `Vary` nominates.
     pub(crate) nominated: Nominated,
     /// The values that its request had in those fields.
@@ -38,6 +41,10 @@ impl Variant {
             .iter()
             .map(|(name, value)| name.as_str().len() + value.len() + FIELD)
             .sum();
-        self.body.len() + fields + self.secondary.as_bytes().len() + size_of::<Self>()
+        self.body.len()
+            + self.encodings.weight()
+            + fields
+            + self.secondary.as_bytes().len()
+            + size_of::<Self>()
     }
 }

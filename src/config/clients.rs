@@ -7,12 +7,15 @@ use std::num::NonZeroU32;
 use http::Uri;
 use ipnet::IpNet;
 
-use super::containers::list;
+use super::containers::{list, table};
 use super::key::keys;
-use super::kinds::{Flag, ParsedText, STRING, count, integer, optional, size, text, when};
+use super::kinds::{
+    Choice, Flag, ParsedText, STRING, choice, count, integer, optional, size, text, when,
+};
 use super::problem::{FileSpan, Path};
+use crate::cache::coding::Coding;
 use crate::identify::TrustedProxies;
-use crate::{client_tokens, limit, listener, respond};
+use crate::{client_tokens, compress, limit, listener, respond};
 
 const NETWORK: ParsedText<IpNet> = text(
     "an address or a network, such as \"10.0.0.0/8\"",
@@ -71,6 +74,27 @@ keys! {
         /// Whether server-timing says where an answer came from and how long the
         /// upstream took.
         server_timing: bool = Flag => false;
+        compression: CompressionKeys = table() => CompressionKeys::defaults();
+    }
+}
+
+const CODINGS: Choice<Coding> = choice(&Coding::NAMES);
+
+keys! {
+    /// Compression of stored answers for clients that accept it.
+    ///
+    /// An answer is compressed once for each coding, in the background, when it is
+    /// requested in it for the second time. What was made counts against
+    /// `cache.max_bytes`. Routes with headers = "all", ranges and answers with
+    /// no-transform are not compressed.
+    pub(super) struct CompressionKeys {
+        /// Whether answers are compressed.
+        enabled: bool = Flag => true, shown();
+        /// Smaller answers are not compressed.
+        min_bytes: u64 = size(0..=1 << 30) => 1 << 10;
+        /// The codings that are used. Of several that a client likes equally well, it
+        /// gets the first.
+        codings: Vec<Coding> = list(CODINGS) => Coding::ALL.to_vec();
     }
 }
 
@@ -120,6 +144,16 @@ impl ClientsKeys {
     pub(super) fn settings(self) -> TrustedProxies {
         TrustedProxies {
             networks: self.trusted_proxies.value,
+        }
+    }
+}
+
+impl CompressionKeys {
+    pub(super) fn settings(&self) -> compress::Settings {
+        compress::Settings {
+            enabled: *self.enabled,
+            min_bytes: *self.min_bytes,
+            codings: self.codings.value.clone(),
         }
     }
 }

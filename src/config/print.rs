@@ -32,6 +32,9 @@ impl Config {
         limit.extend(Table::try_from(self.per_client)?);
         let mut log = Table::try_from(&self.log)?;
         log.insert("access".into(), Value::try_from(&self.access_log)?);
+        let mut answers = Table::try_from(&self.respond)?;
+        let compression = Value::try_from(&self.compression)?;
+        answers.insert("compression".into(), compression);
         let proxies = self.trust.networks.iter();
         let proxies: Vec<_> = proxies.map(ToString::to_string).collect();
         let mut clients = Table::from_iter([
@@ -47,7 +50,7 @@ impl Config {
             ("server".to_owned(), Value::try_from(&self.server)?),
             ("admin".to_owned(), Value::try_from(&self.admin)?),
             ("clients".to_owned(), clients.into()),
-            ("answers".to_owned(), Value::try_from(&self.respond)?),
+            ("answers".to_owned(), answers.into()),
             ("limit".to_owned(), limit.into()),
             ("cache".to_owned(), self.cache_values()?.into()),
             ("chain".to_owned(), self.chain_values()?.into()),

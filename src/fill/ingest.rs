@@ -9,6 +9,7 @@ use http::StatusCode;
 use super::content::{Subject, heights};
 use super::lookup::own_key;
 use super::{AnswerSource, FIRST_PROBE, Fill, FillAnswer, FillResult, MOST_ATTEMPTS};
+use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::key::Key;
 use crate::cache::metadata::{ClientFreshness, Metadata};
@@ -119,6 +120,7 @@ impl Fill {
             return FillAnswer { stored, from };
         }
         self.compare_with_stored(&own, &mut stored, sent);
+        self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
         let is_stored = self.cache.store().insert(own, stored.clone());
@@ -172,6 +174,7 @@ impl Fill {
             lifetime: self.chain.finality().lifetime(stamp.class),
             took: answer.took,
             body: answer.body,
+            encodings: Encodings::allowed(!answer.no_transform),
             checked: CheckedSequence::until(sequence),
             attached: Attached {
                 stamp: Some(stamp),
@@ -199,6 +202,7 @@ impl Fill {
             received: stored.received,
             lifetime: self.chain.finality().final_ttl,
             took: stored.took,
+            encodings: stored.encodings.clone(),
             checked: CheckedSequence::at(stored.checked.number()),
             attached: Attached {
                 stamp,

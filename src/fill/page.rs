@@ -15,6 +15,7 @@ use http::StatusCode;
 use super::ingest::client_freshness;
 use super::windows::{List, NoWindows, Parts, refuses_list, window};
 use super::{Fill, FillAnswer, FillResult};
+use crate::cache::encodings::Encodings;
 use crate::cache::etag::etag;
 use crate::cache::metadata::Metadata;
 use crate::cache::sequence::CheckedSequence;
@@ -118,6 +119,7 @@ impl Fill {
             Some(_) if has_blocks => self.lookup_key(list.route, list.key.clone()).key,
             Some(_) | None => list.key.clone(),
         };
+        self.keep_encodings(&key, &stored);
         self.cache.store().insert(key, stored.clone());
         Some(stored)
     }
@@ -184,6 +186,7 @@ impl Fill {
                 page: Page::read(&body),
             },
             body: Box::<[u8]>::from(body).into(),
+            encodings: Encodings::allowed(parts.iter().all(|part| part.encodings.are_allowed())),
             checked: CheckedSequence::at(parts.iter().map(|part| part.checked.number()).min()?),
         })
     }

@@ -137,6 +137,7 @@ impl RequestContext {
     ) -> ResponseContext<'a> {
         ResponseContext {
             fields,
+            client: self.client(),
             request_id: self.request_id,
             permit: self.permit,
             token: clients.token_client(&self.from),

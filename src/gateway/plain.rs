@@ -49,7 +49,8 @@ impl Gateway {
             to_validate: chosen,
             unconditional: false,
         };
-        match relay::recall(&self.relay, route, method, fields, session.peer, &key, now) {
+        let from = (session.peer, context.client());
+        match relay::recall(&self.relay, route, method, fields, from, &key, now) {
             Recall::Answer {
                 mut response,
                 outcome,

@@ -1,6 +1,7 @@
 //! Answers connections over a limit without hyper.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::sync::Semaphore;
 use super::socket::ClientStream;
 use super::{Acceptor, ConnectionSettings, ListenerProtocol, OverLimit, Settings};
 use crate::gateway::Gateway;
+use crate::identify::Client;
 use crate::refusal::Refusal;
 use crate::respond::{RequestId, ResponseContext};
 use crate::wire::Body;
@@ -97,6 +99,7 @@ impl ConnectionSettings {
 fn prepared(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
     let context = ResponseContext {
         fields: &HeaderMap::new(),
+        client: Client::from(IpAddr::from(Ipv4Addr::UNSPECIFIED)),
         request_id: RequestId::new(gateway.seed),
         permit: None,
         token: None,

@@ -160,9 +160,11 @@ impl Fetch {
         announced: Announced,
     ) -> RelayAnswer {
         let (method, fields) = (&self.request.method, &self.request.fields);
-        let key = &self.request.key;
+        let (client, key) = (self.request.client, &self.request.key);
         RelayAnswer {
-            response: serve(relay, route, variant, method, fields, key, outcome, now),
+            response: serve(
+                relay, route, variant, method, fields, client, key, outcome, now,
+            ),
             outcome,
             announced,
         }

@@ -17,6 +17,7 @@ use crate::cache::status::Forward;
 use crate::cache::validator;
 use crate::cache::variant::Variant;
 use crate::clock::Moment;
+use crate::identify::Client;
 use crate::route::Route;
 use crate::wire::Body;
 
@@ -48,7 +49,7 @@ pub(crate) fn recall(
     route: &Route,
     method: &Method,
     fields: &HeaderMap,
-    peer: IpAddr,
+    (peer, client): (IpAddr, Client),
     key: &Key,
     now: Moment,
 ) -> Recall {
@@ -65,7 +66,9 @@ pub(crate) fn recall(
         ttl: stored.reuse.ttl(wall),
     };
     Recall::Answer {
-        response: serve(relay, route, &stored, method, fields, key, outcome, wall),
+        response: serve(
+            relay, route, &stored, method, fields, client, key, outcome, wall,
+        ),
         outcome,
         refresh: reuse == Reuse::WhileRevalidate,
     }

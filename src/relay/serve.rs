@@ -1,13 +1,17 @@
 //! Responses from a stored response: whole, a range, or 304.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{AGE, CONTENT_LENGTH, DATE, HeaderName, HeaderValue};
+use http::header::{AGE, CONTENT_ENCODING, CONTENT_LENGTH, DATE, ETAG, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Response, StatusCode};
 
 use super::shared::InProgress;
 use super::{ClientRequest, Relay};
+use crate::cache::coding::Coding;
+use crate::cache::encodings::EncodedBody;
+use crate::cache::etag::encoded_etag;
 use crate::cache::freshen::not_modified_fields;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
@@ -16,6 +20,8 @@ use crate::cache::status::CACHE_STATUS;
 use crate::cache::validator::{Representation, evaluate};
 use crate::cache::variant::Variant;
 use crate::cache::{range, validator};
+use crate::compress::EncodingRequest;
+use crate::identify::Client;
 use crate::route::{HeaderMode, Route};
 use crate::wire::Body;
 
@@ -30,6 +36,7 @@ pub(super) fn serve(
     variant: &Variant,
     method: &Method,
     fields: &HeaderMap,
+    client: Client,
     key: &Key,
     outcome: Outcome,
     now: SystemTime,
@@ -38,9 +45,28 @@ pub(super) fn serve(
         status: variant.status,
         headers: &variant.fields,
         received: variant.received,
+        is_encoded: variant.encodings.are_allowed(),
     };
+    let request = EncodingRequest {
+        fields,
+        key,
+        client,
+    };
+    let encoded = encoded(relay, variant, &request);
     let length = variant.body.len() as u64;
-    let whole = || Body::new(variant.body.clone());
+    let whole = || match &encoded {
+        None => (
+            variant.status,
+            variant.fields.clone(),
+            Body::new(variant.body.clone()),
+        ),
+        Some((coding, body)) => {
+            let mut fields = variant.fields.clone();
+            fields.insert(CONTENT_ENCODING, coding.field());
+            fields.insert(CONTENT_LENGTH, body.len().into());
+            (variant.status, fields, Body::lent(body.clone()))
+        }
+    };
     let (status, mut answer, body) = match evaluate(method, fields, &representation) {
         validator::PreconditionResult::NotModified => (
             StatusCode::NOT_MODIFIED,
@@ -49,7 +75,7 @@ pub(super) fn serve(
         ),
         validator::PreconditionResult::Full | validator::PreconditionResult::Forward => {
             match range::select(method, fields, variant.status, &variant.fields, length) {
-                Selection::Whole => (variant.status, variant.fields.clone(), whole()),
+                Selection::Whole => whole(),
                 Selection::One(span) => (
                     StatusCode::PARTIAL_CONTENT,
                     range::single_fields(&variant.fields, span, length),
@@ -69,9 +95,26 @@ pub(super) fn serve(
             }
         }
     };
+    if let (Some((coding, _)), Some(etag)) = (&encoded, variant.fields.get(ETAG)) {
+        answer.insert(ETAG, encoded_etag(etag, *coding));
+    }
     answer.insert(AGE, variant.reuse.aging().field(now));
     finish(relay, route, &mut answer, key, outcome);
     response(status, answer, body)
+}
+
+/// The body to send in place of the stored one, if there is one in a coding that the
+/// request accepts.
+fn encoded(
+    relay: &Relay,
+    variant: &Variant,
+    request: &EncodingRequest<'_>,
+) -> Option<(Coding, Arc<EncodedBody>)> {
+    let (encodings, length) = (&variant.encodings, variant.body.len());
+    match encodings.are_allowed() {
+        true => relay.responder.encoded_variant(encodings, length, request),
+        false => None,
+    }
 }
 
 /// A response from one that is still being stored: whole, or 304. `None` if its
@@ -89,6 +132,7 @@ pub(super) fn serve_in_progress(
         status: variant.status,
         headers: &variant.fields,
         received: variant.received,
+        is_encoded: variant.encodings.are_allowed(),
     };
     let (status, mut answer, body) =
         match evaluate(&request.method, &request.fields, &representation) {
@@ -191,13 +235,13 @@ fn keep_typed(fields: &mut HeaderMap) {
     const KEPT: [HeaderName; 14] = [
         AGE,
         http::header::CACHE_CONTROL,
-        http::header::CONTENT_ENCODING,
+        CONTENT_ENCODING,
         http::header::CONTENT_LANGUAGE,
         CONTENT_LENGTH,
         http::header::CONTENT_RANGE,
         http::header::CONTENT_TYPE,
         DATE,
-        http::header::ETAG,
+        ETAG,
         http::header::EXPIRES,
         http::header::LAST_MODIFIED,
         http::header::VARY,

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
 use super::serve::{finish, response};
 use super::{ClientRequest, ExchangeRecord, Fetch, Relay, RelayAnswer, forwarded};
-use crate::cache::directives::RequestDirectives;
+use crate::cache::directives::{RequestDirectives, ResponseDirectives};
+use crate::cache::encodings::Encodings;
 use crate::cache::freshness::Heuristic;
 use crate::cache::policy::Mode;
 use crate::cache::storable::{Exchange, SetCookie, storable, stored_fields};
@@ -49,10 +50,16 @@ impl Fetch {
         );
         let secondary = nominated.key(sent);
         let may_store = may_store && secondary.is_some();
+        let is_encodable = route.headers == HeaderMode::Typed
+            && status == StatusCode::OK
+            && !fields.contains_key(CONTENT_ENCODING)
+            && !governing.directives.no_transform
+            && !ResponseDirectives::of(fields).no_transform;
         let variant = Variant {
             status,
             fields: compact(&stored_fields(fields, &governing.directives)),
             body,
+            encodings: Encodings::allowed(is_encodable),
             secondary: secondary.unwrap_or_default(),
             nominated,
             reuse,
@@ -138,6 +145,12 @@ impl Fetch {
         store.amend(key, times.sequence, |variants| {
             let is_later = |v: &Arc<Variant>| same(v) && v.received > times.received;
             if !variants.iter().any(is_later) {
+                for old in variants
+                    .iter()
+                    .filter(|v| same(v) && v.body == variant.body)
+                {
+                    variant.encodings.adopt(&old.encodings);
+                }
                 variants.retain(|v| !same(v));
                 variants.push(variant.clone());
             }

@@ -106,6 +106,7 @@ impl Fetch {
             // It continues to match the requests that it matched.
             new.secondary = old.secondary.clone();
         }
+        new.encodings.adopt(&old.encodings);
         let new = Arc::new(new);
         // If only this request forbids storing, the stored response stays.
         let stays = !may_store && freshened(&HeaderMap::new()).1;
@@ -222,6 +223,7 @@ impl Fetch {
             let (status, body) = (variant.status, variant.body.clone());
             let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
             if let (new, true) = new {
+                new.encodings.adopt(&variant.encodings);
                 return new;
             }
         }

@@ -6,10 +6,11 @@
 
 use std::sync::OnceLock;
 
-use http::header::{AGE, CACHE_CONTROL, CACHE_STATUS, CONTENT_TYPE, ETAG};
+use http::header::{AGE, CACHE_CONTROL, CACHE_STATUS, CONTENT_ENCODING, CONTENT_TYPE, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::EMPTY;
+use crate::cache::coding::{CODINGS, Coding};
 use crate::cache::metadata::{ClientFreshness, Metadata, NUMBERED};
 use crate::wire::{RATELIMIT, X_REQUEST_ID};
 
@@ -53,11 +54,18 @@ impl FieldRole {
 }
 
 impl HeaderTemplate {
-    /// Renders the fields of a stored response. `add_constant` adds those that
-    /// every response has.
-    pub(super) fn new(metadata: &Metadata, add_constant: impl FnOnce(&mut HeaderMap)) -> Self {
+    /// Renders the fields of a stored response, whose body is sent in a coding or as
+    /// it is. `add_constant` adds those that every response has.
+    pub(super) fn new(
+        metadata: &Metadata,
+        coding: Option<Coding>,
+        add_constant: impl FnOnce(&mut HeaderMap),
+    ) -> Self {
         let mut fields = HeaderMap::with_capacity(12);
         fields.insert(CONTENT_TYPE, metadata.content_type.clone());
+        if let Some(coding) = coding {
+            fields.insert(CONTENT_ENCODING, coding.field());
+        }
         fields.insert(CACHE_CONTROL, cache_control(metadata.client_freshness));
         fields.insert(ETAG, EMPTY);
         fields.insert(AGE, EMPTY);
@@ -85,21 +93,40 @@ fn cache_control(freshness: ClientFreshness) -> HeaderValue {
 
 /// The templates of one configuration, by the number of their metadata. Each is
 /// made when it is first used.
-pub(super) struct Templates(Box<[OnceLock<Box<HeaderTemplate>>]>);
+pub(super) struct Templates {
+    /// Those of bodies as they are.
+    plain: ByNumber,
+    /// Those of encoded bodies, by coding.
+    encoded: [OnceLock<ByNumber>; CODINGS],
+}
+
+type ByNumber = Box<[OnceLock<Box<HeaderTemplate>>]>;
+
+fn by_number() -> ByNumber {
+    (0..NUMBERED).map(|_| OnceLock::new()).collect()
+}
 
 impl Templates {
     /// No templates yet.
     pub(super) fn new() -> Self {
-        Self((0..NUMBERED).map(|_| OnceLock::new()).collect())
+        Self {
+            plain: by_number(),
+            encoded: Default::default(),
+        }
     }
 
-    /// The template of a metadata; `None` if the metadata has no number.
+    /// The template of a metadata and a coding; `None` if the metadata has no number.
     pub(super) fn get(
         &self,
         metadata: &Metadata,
+        coding: Option<Coding>,
         make: impl FnOnce() -> HeaderTemplate,
     ) -> Option<&HeaderTemplate> {
-        let slot = self.0.get(metadata.number())?;
+        let all = match coding {
+            None => &self.plain,
+            Some(coding) => self.encoded[coding.index()].get_or_init(by_number),
+        };
+        let slot = all.get(metadata.number())?;
         Some(slot.get_or_init(|| Box::new(make())))
     }
 }
@@ -132,7 +159,7 @@ mod tests {
 
     #[test]
     fn roles_are_in_the_order_of_the_fields_of_a_copy() {
-        let template = HeaderTemplate::new(&metadata("application/json"), |fields| {
+        let template = HeaderTemplate::new(&metadata("application/json"), None, |fields| {
             fields.insert(X_REQUEST_ID, EMPTY);
             fields.insert("x-constant", HeaderValue::from_static("1"));
         });
@@ -148,9 +175,12 @@ mod tests {
     #[test]
     fn a_template_is_made_once() {
         let (templates, metadata) = (Templates::new(), metadata("text/x-once"));
-        let make = || HeaderTemplate::new(&metadata, |_| ());
-        let first: *const HeaderTemplate = templates.get(&metadata, make).unwrap();
-        let again = templates.get(&metadata, || panic!("it is made already"));
+        let make = |coding| HeaderTemplate::new(&metadata, coding, |_| ());
+        let first: *const HeaderTemplate = templates.get(&metadata, None, || make(None)).unwrap();
+        let gzip = Some(Coding::Gzip);
+        let encoded = templates.get(&metadata, gzip, || make(gzip)).unwrap();
+        assert_eq!(encoded.fields[CONTENT_ENCODING], "gzip");
+        let again = templates.get(&metadata, None, || panic!("it is made already"));
         assert!(std::ptr::eq(first, again.unwrap()));
     }
 }

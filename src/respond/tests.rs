@@ -4,6 +4,7 @@ use http::HeaderName;
 
 use super::*;
 use crate::cache::Attached;
+use crate::cache::encodings::Encodings;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::sequence::CheckedSequence;
 use crate::clock::Moment;
@@ -12,6 +13,7 @@ use crate::limit::TooManyRequests;
 fn context(fields: &HeaderMap) -> ResponseContext<'_> {
     ResponseContext {
         fields,
+        client: Client::V4(1),
         request_id: RequestId::new(1),
         permit: None,
         token: None,
@@ -57,7 +59,7 @@ fn only_allowed_origins_are_allowed() {
         (listed, None, None, Some("origin")),
     ];
     for (settings, origin, allowed, vary) in rows {
-        let responder = Responder::new(&settings, None);
+        let responder = Responder::new(&settings, None, None);
         let request = origin.map_or_else(HeaderMap::new, |o| fields(&[("origin", o)]));
         let refusal = Refusal::TooMany(TooManyRequests { retry_after: 1 });
         let response = responder.refusal(&refusal, None, &context(&request));
@@ -85,6 +87,7 @@ fn stored(status: StatusCode, etag: &'static str) -> Arc<StoredResponse> {
         lifetime: Duration::from_secs(9),
         took: Duration::ZERO,
         checked: CheckedSequence::default(),
+        encodings: Encodings::default(),
         attached: Attached::default(),
     })
 }
@@ -105,7 +108,7 @@ fn sent(responder: &Responder, status: u16, request: &HeaderMap) -> (u16, String
 
 #[test]
 fn a_stored_response_is_sent_with_its_age_and_outcome() {
-    let responder = Responder::new(&Settings::default(), None);
+    let responder = Responder::new(&Settings::default(), None, None);
     let id = RequestId::new(1);
     let describing = "content-type: application/json\n";
     let rest = |etag: &str| {
@@ -136,14 +139,14 @@ fn a_stored_response_is_sent_with_its_age_and_outcome() {
 #[test]
 fn a_response_stored_before_a_reload_has_the_fields_of_the_new_configuration() {
     let origin = fields(&[("origin", "https://a.example")]);
-    let before = Responder::new(&Settings::default(), None);
+    let before = Responder::new(&Settings::default(), None, None);
     let policy = HeaderValue::from_static("\"default\";q=1;w=1");
     let settings = Settings {
         cors_origins: vec!["https://a.example".to_owned()],
         server_timing: true,
         ..Settings::default()
     };
-    let after = Responder::new(&settings, Some(policy));
+    let after = Responder::new(&settings, Some(policy), None);
     let (_, first) = sent(&before, 200, &origin);
     let (_, second) = sent(&after, 200, &origin);
     for line in [
@@ -161,7 +164,7 @@ fn a_response_stored_before_a_reload_has_the_fields_of_the_new_configuration() {
 
 #[test]
 fn a_preflight_allows_the_route_methods_and_the_requested_fields() {
-    let responder = Responder::new(&Settings::default(), None);
+    let responder = Responder::new(&Settings::default(), None, None);
     let request = fields(&[
         ("origin", "https://a.example"),
         ("access-control-request-method", "GET"),

@@ -26,6 +26,7 @@ use crate::cache::targeted::TargetList;
 use crate::chain::Chain;
 use crate::client_tokens::TokenTable;
 use crate::clock::Clock;
+use crate::compress::{Compression, Compressor};
 use crate::config::Config;
 use crate::fill::Fill;
 use crate::gateway::{ClientPolicy, Document, Gateway, Records};
@@ -98,7 +99,10 @@ pub fn gateway(
     );
     let meter = Meter::new(routes.routes().len());
     let ongoing = relay::RelayState::new(&fill.upstreams);
-    Ok(assemble(config, clients, fill, ongoing, meter, identity))
+    let compressor = Arc::default();
+    Ok(assemble(
+        config, clients, fill, ongoing, meter, compressor, identity,
+    ))
 }
 
 /// Makes the gateway that comes after another, and says what became of its
@@ -175,7 +179,8 @@ pub(super) fn after(
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
     };
-    let gateway = assemble(config, clients, fill, ongoing, meter, identity);
+    let compressor = before.compressor.clone();
+    let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
     Ok((gateway, done))
 }
 
@@ -228,9 +233,15 @@ fn client_policy(before: Option<&ClientPolicy>, config: &Config, clock: &Clock) 
     }
 }
 
-fn responder(config: &Config, clients: &ClientPolicy) -> Arc<Responder> {
+fn responder(
+    config: &Config,
+    clients: &ClientPolicy,
+    cache: &Cache,
+    compressor: &Arc<Compressor>,
+) -> Arc<Responder> {
     let policy = clients.limit.as_ref().map(|limit| limit.policy().clone());
-    let responder = Responder::new(&config.respond, policy);
+    let compression = Compression::new(&config.compression, cache.store(), compressor);
+    let responder = Responder::new(&config.respond, policy, compression);
     Arc::new(responder.require_token(clients.tokens.is_required()))
 }
 
@@ -244,11 +255,12 @@ fn assemble(
     fill: Arc<Fill>,
     ongoing: relay::RelayState,
     meter: Meter,
+    compressor: Arc<Compressor>,
     identity: Identity,
 ) -> Arc<Gateway> {
     let document = openapi::document(&config.routes, clients.tokens.is_required());
     let text = Bytes::from(document.to_string());
-    let respond = responder(&config, &clients);
+    let respond = responder(&config, &clients, &fill.cache, &compressor);
     for (_, upstream) in fill.upstreams.iter() {
         upstream.set_pseudonym(&identity.pseudonym);
     }
@@ -283,6 +295,7 @@ fn assemble(
         cache: fill.cache.clone(),
         upstreams: fill.upstreams.clone(),
         responder: respond,
+        compressor,
         routes: fill.routes.clone(),
         clock: fill.clock.clone(),
         seed: identity.seed,

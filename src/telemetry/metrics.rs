@@ -67,6 +67,7 @@ impl Collector for Reading {
         tokens::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
+        compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);
         to.gauge(
@@ -247,6 +248,51 @@ fn cache(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
         "Whether a route's pages are cut from windows at present",
         sliceable.collect(),
     )
+}
+
+fn compression(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
+    let compressor = &gateway.compressor;
+    let counts = compressor.counts().by_coding();
+    let results = counts.iter().flat_map(|of| {
+        let each = of.results.into_iter();
+        each.map(|(result, n)| {
+            let pairs = [("coding", of.coding.name()), ("result", result)];
+            (labels(&pairs), n)
+        })
+    });
+    to.counter(
+        "ordgate_compressions",
+        "Stored bodies that were to be compressed, by coding and by result: made, not-worthwhile (not smaller, or too large), overtaken (replaced, purged or evicted meanwhile), skipped (no room in the queue)",
+        results.collect(),
+    )?;
+    let before = counts.iter().map(|of| (of.coding.name(), of.before));
+    to.counter(
+        "ordgate_compression_bytes_before",
+        "The bytes of the bodies that were compressed",
+        by_coding(before),
+    )?;
+    let after = counts.iter().map(|of| (of.coding.name(), of.after));
+    to.counter(
+        "ordgate_compression_bytes_after",
+        "The bytes of the same bodies, compressed",
+        by_coding(after),
+    )?;
+    to.gauge(
+        "ordgate_compressed_bytes",
+        "Memory held by compressed bodies; it is part of ordgate_cache_bytes",
+        one(compressor.held() as f64),
+    )?;
+    to.gauge(
+        "ordgate_compressions_waiting",
+        "Stored bodies that wait to be compressed",
+        one(compressor.waiting() as f64),
+    )
+}
+
+fn by_coding<'n>(values: impl Iterator<Item = (&'n str, u64)>) -> Cells<u64> {
+    values
+        .map(|(coding, n)| (labels(&[("coding", coding)]), n))
+        .collect()
 }
 
 fn tips(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {

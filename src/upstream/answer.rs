@@ -14,6 +14,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::Failure;
 use super::admission::limit_report;
+use crate::cache::directives::ResponseDirectives;
 use crate::pages::BodyIndex;
 
 /// An answer that may be handed on.
@@ -27,6 +28,8 @@ pub struct Answer {
     pub body: Bytes,
     /// What the body contains.
     pub index: BodyIndex,
+    /// Whether its `cache-control` forbids transformations (RFC 9111 §5.2.2.6).
+    pub no_transform: bool,
     /// The upstream's `etag`, as received.
     pub etag: Option<Box<[u8]>>,
     /// From the request's first byte to the answer's last.
@@ -114,6 +117,7 @@ pub fn read(
         },
         index,
         body,
+        no_transform: ResponseDirectives::of(fields).no_transform,
         etag: fields.get(ETAG).map(|etag| etag.as_bytes().into()),
         took,
         endpoint: 0,

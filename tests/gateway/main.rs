@@ -36,6 +36,8 @@ mod client_tokens;
 
 mod cache;
 
+mod compression;
+
 mod collapse;
 
 mod upstream;

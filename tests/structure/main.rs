@@ -148,7 +148,7 @@ fn the_sandbox_uses_nothing_of_the_rest() {
 #[test]
 fn libraries_are_used_only_where_they_belong() {
     for (library, allowed) in [
-        ("moka", &["cache::store"][..]),
+        ("moka", &["cache::store", "cache::store::attach"][..]),
         ("crossbeam_epoch", &["cache::store"]),
         (
             "governor",
@@ -173,6 +173,9 @@ fn libraries_are_used_only_where_they_belong() {
             &["telemetry::metrics", "telemetry::metrics::upstream"],
         ),
         ("tracing_subscriber", &["telemetry"]),
+        ("zstd", &["compress::encode"]),
+        ("brotli", &["compress::encode"]),
+        ("flate2", &["compress::encode"]),
         ("listenfd", &["supervisor::sockets"]),
         ("sd_notify", &["supervisor"]),
         (

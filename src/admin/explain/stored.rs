@@ -5,7 +5,9 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
 
 use crate::cache::JudgedResponse;
+use crate::cache::coding::Coding;
 use crate::cache::date;
+use crate::cache::encodings::{Encoded, Encodings};
 use crate::cache::key::Key;
 use crate::cache::policy::Policy;
 use crate::cache::variant::Variant;
@@ -36,6 +38,7 @@ pub(super) fn response(
         "bytes": stored.body.len(),
         "content_type": text(&stored.metadata.content_type),
         "etag": text(&stored.etag),
+        "compressed": compressed(&stored.encodings),
         "received": received.to_str().ok(),
         "age_seconds": age.as_secs_f64(),
         "lifetime_seconds": stored.lifetime.as_secs_f64(),
@@ -64,6 +67,23 @@ pub(super) fn response(
         described["tags"] = json!({ "ticker": ticker });
     }
     described
+}
+
+/// The encoded forms of a body.
+fn compressed(encodings: &Encodings) -> Value {
+    if !encodings.are_allowed() {
+        return json!("forbidden");
+    }
+    let each = Coding::ALL.into_iter().filter_map(|coding| {
+        let state = match encodings.get(coding) {
+            Some(Encoded::Body(body)) => json!({ "bytes": body.len() }),
+            Some(Encoded::NotWorthwhile) => json!("not worthwhile"),
+            None if encodings.slots()?.is_pending(coding) => json!("waiting"),
+            None => return None,
+        };
+        Some((coding.name().to_owned(), state))
+    });
+    Value::Object(each.collect())
 }
 
 /// The tags of a page.
@@ -156,6 +176,7 @@ fn variant(gateway: &Gateway, variant: &Variant, now: Moment) -> Value {
         "bytes": variant.body.len(),
         "content_type": field(CONTENT_TYPE),
         "etag": field(ETAG),
+        "compressed": compressed(&variant.encodings),
         "vary": field(VARY),
         "received": date::value(variant.received).to_str().ok(),
         "age_seconds": variant.reuse.aging().current_age(wall_now).as_secs(),

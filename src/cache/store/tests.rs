@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 use super::*;
+use crate::cache::encodings::Encodings;
 use crate::cache::metadata::{ClientFreshness, Metadata};
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
@@ -39,6 +40,7 @@ fn stored(size: usize, lifetime: u64) -> Arc<Stored<Live>> {
         lifetime: Duration::from_secs(lifetime),
         took: Duration::ZERO,
         checked: CheckedSequence::default(),
+        encodings: Encodings::default(),
         attached: Live(false),
     })
 }
@@ -102,6 +104,7 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         Arc::new(Variant {
             status: StatusCode::OK,
             body: Bytes::new(),
+            encodings: Encodings::default(),
             secondary: nominated.key(&fields).unwrap(),
             nominated,
             reuse: reuse::StoredFacts::of(StatusCode::OK, &fields, &targets, heuristic, now, now),

@@ -135,6 +135,7 @@ fn preconditions_are_evaluated_in_order() {
                 status,
                 headers: &stored,
                 received,
+                is_encoded: false,
             };
             format!("{:?}", evaluate(&method, &request, &stored))
         };

@@ -72,6 +72,7 @@ impl Play {
             content_type: content_type.try_into().unwrap(),
             body: Bytes::from(body),
             index,
+            no_transform: false,
             etag: Some(tag.into_bytes().into()),
             endpoint: 0,
             took: Duration::from_millis(self.now - self.judge.asked_of(id).sent),

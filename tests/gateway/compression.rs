@@ -1,0 +1,402 @@
+//! Compression: what is sent in which coding, once for each stored response, and
+//! what its tags mean.
+
+mod bounds;
+mod plain;
+mod tools;
+
+use std::io::Read;
+
+use serde_json::Value;
+
+use crate::support::{Answer, Gateway, Reply, Setup, TOKEN, Upstream, until};
+
+/// The codings, as they are named in fields.
+const CODINGS: [&str; 3] = ["zstd", "br", "gzip"];
+
+/// A JSON body of about this many bytes that is easy to compress.
+fn text(bytes: usize) -> String {
+    let items: Vec<_> = (0..bytes / 32)
+        .map(|n| format!("{{\"number\":{n:>19}}}"))
+        .collect();
+    format!("{{\"items\":[{}]}}", items.join(","))
+}
+
+/// The upstream, which answers everything with a body of this many bytes.
+fn upstream(bytes: usize) -> Upstream {
+    let upstream = Upstream::start();
+    upstream.always(Reply::json(text(bytes)));
+    upstream
+}
+
+/// Decodes a body by its own coding.
+fn decoded(answer: &Answer) -> Vec<u8> {
+    let (mut body, bytes) = (Vec::new(), &answer.body[..]);
+    match answer.field("content-encoding") {
+        None => body.extend_from_slice(bytes),
+        Some("zstd") => zstd::stream::copy_decode(bytes, &mut body).unwrap(),
+        Some("br") => drop(
+            brotli::Decompressor::new(bytes, 4096)
+                .read_to_end(&mut body)
+                .unwrap(),
+        ),
+        Some("gzip") => drop(
+            flate2::read::GzDecoder::new(bytes)
+                .read_to_end(&mut body)
+                .unwrap(),
+        ),
+        Some(other) => panic!("{other}"),
+    }
+    body
+}
+
+/// The tag of a body in a coding.
+fn tag_in(tag: &str, coding: &str) -> String {
+    format!("{}-{coding}\"", tag.strip_suffix('"').unwrap())
+}
+
+/// How many bodies came to a result, in all codings.
+fn count(gateway: &Gateway, result: &str) -> u64 {
+    let codings = CODINGS.map(|coding| format!("/compression/codings/{coding}/{result}"));
+    codings.iter().map(|figure| gateway.figure(figure)).sum()
+}
+
+/// Has a stored response compressed: it is requested twice, and was before.
+async fn compress(gateway: &Gateway, target: &str, coding: &str) {
+    let before = count(gateway, "made");
+    for _request in 0..2 {
+        gateway
+            .request("GET", target, &[("accept-encoding", coding)])
+            .await;
+    }
+    until("it is compressed", || count(gateway, "made") > before).await;
+}
+
+#[tokio::test]
+async fn from_the_second_request_on_an_answer_is_compressed_in_each_coding() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    let plain = gateway.get(TOKEN).await;
+    assert_eq!(plain.must("vary"), "accept-encoding", "on a miss");
+    let tag = plain.must("etag").to_owned();
+    for coding in CODINGS {
+        let accept = [("accept-encoding", coding)];
+        let first = gateway.request("GET", TOKEN, &accept).await;
+        assert_eq!(first.field("content-encoding"), None, "not yet");
+        assert_eq!(first.must("etag"), tag);
+        assert_eq!(count(&gateway, "made"), 0, "once is not enough");
+    }
+    for (made, coding) in (1..).zip(CODINGS) {
+        let accept = [("accept-encoding", coding)];
+        let second = gateway.request("GET", TOKEN, &accept).await;
+        assert_eq!(second.body, plain.body, "it does not wait");
+        until("it is compressed", || count(&gateway, "made") == made).await;
+        let answer = gateway.request("GET", TOKEN, &accept).await;
+        assert_eq!(answer.must("content-encoding"), coding);
+        assert_eq!(answer.must("etag"), tag_in(&tag, coding));
+        assert_eq!(answer.number("content-length"), answer.body.len() as u64);
+        assert!(answer.body.len() < plain.body.len() / 4, "{coding}");
+        assert_eq!(decoded(&answer), plain.body, "{coding}");
+        for name in [
+            "vary",
+            "content-type",
+            "cache-control",
+            "cache-status",
+            "age",
+        ] {
+            assert_eq!(
+                answer.must(name),
+                second.must(name),
+                "{name} is that of the body as it is"
+            );
+        }
+        let head = gateway.request("HEAD", TOKEN, &accept).await;
+        let without = |answer: &Answer| {
+            let mut fields = answer.fields.clone();
+            fields.retain(|(name, _)| name != "x-request-id" && name != "ratelimit");
+            fields
+        };
+        assert_eq!(without(&head), without(&answer), "HEAD has the same header");
+        let other = gateway.get(TOKEN).await;
+        assert_eq!(other.field("content-encoding"), None, "nobody else gets it");
+        assert_eq!(other.must("vary"), "accept-encoding");
+        assert_eq!(other.must("etag"), tag);
+    }
+    assert_eq!(upstream.count(), 1);
+    let status = gateway.status();
+    assert!(status["compression"]["bytes"].as_u64().unwrap() > 0);
+    assert!(status["compression"]["codings"]["gzip"]["bytes_before"].as_u64() > Some(7000));
+}
+
+#[tokio::test]
+async fn every_tag_of_a_body_is_answered_with_304_and_the_tag_that_would_be_sent() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    let tag = gateway.get(TOKEN).await.must("etag").to_owned();
+    compress(&gateway, TOKEN, "br").await;
+    let tags = [
+        tag.clone(),
+        tag_in(&tag, "br"),
+        tag_in(&tag, "zstd"),
+        tag_in(&tag, "gzip"),
+        format!("\"other\", W/{}", tag_in(&tag, "gzip")),
+    ];
+    for known in &tags {
+        for (accept, expected) in [
+            ("br", tag_in(&tag, "br")),
+            // One that ordgate does not have.
+            ("deflate", tag.clone()),
+            ("identity", tag.clone()),
+        ] {
+            for method in ["GET", "HEAD"] {
+                let fields = [("accept-encoding", accept), ("if-none-match", known)];
+                let answer = gateway.request(method, TOKEN, &fields).await;
+                assert_eq!(answer.status, 304, "{known} {accept}");
+                assert_eq!(answer.must("etag"), expected, "{known} {accept}");
+                assert_eq!(answer.must("vary"), "accept-encoding");
+                assert_eq!(answer.field("content-encoding"), None);
+                assert_eq!(answer.field("content-type"), None);
+            }
+        }
+    }
+    let none = [
+        tag_in(&tag, "deflate"),
+        tag_in(&tag, "br-br"),
+        tag_in(&tag, ""),
+        "\"other-br\"".to_owned(),
+    ];
+    for unknown in &none {
+        let fields = [("accept-encoding", "br"), ("if-none-match", &**unknown)];
+        let answer = gateway.request("GET", TOKEN, &fields).await;
+        assert_eq!(answer.status, 200, "{unknown}");
+        assert_eq!(answer.must("content-encoding"), "br");
+    }
+}
+
+#[tokio::test]
+async fn the_request_decides_on_the_coding() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    gateway.get(TOKEN).await;
+    for coding in CODINGS {
+        compress(&gateway, TOKEN, coding).await;
+    }
+    let rows: &[(&[&str], Option<&str>)] = &[
+        (&["gzip, deflate, br, zstd"], Some("zstd")),
+        (&["gzip, deflate, br"], Some("br")),
+        (&["gzip;q=1, br;q=0.5"], Some("gzip")),
+        (&["zstd;q=0, br;q=0, gzip"], Some("gzip")),
+        (&["gzip;q=0"], None),
+        (&["*"], Some("zstd")),
+        (&["*;q=0"], None),
+        (&["identity;q=0, gzip"], Some("gzip")),
+        // There may be nothing but the body as it is: it is sent all the same.
+        (&["identity;q=0"], None),
+        (&["deflate, identity;q=0"], None),
+        (&["gzip", "br"], Some("br")),
+        (&[""], None),
+    ];
+    for (lines, expected) in rows {
+        let fields: Vec<_> = lines
+            .iter()
+            .map(|line| ("accept-encoding", *line))
+            .collect();
+        let answer = gateway.request("GET", TOKEN, &fields).await;
+        assert_eq!(answer.status, 200, "{lines:?}");
+        assert_eq!(answer.field("content-encoding"), *expected, "{lines:?}");
+        assert_eq!(decoded(&answer), text(8000).as_bytes(), "{lines:?}");
+    }
+    // RFC 9111 §5.2.1.6, and ranges.
+    for other in [("cache-control", "no-transform"), ("range", "bytes=0-9")] {
+        let fields = [("accept-encoding", "gzip"), other];
+        let answer = gateway.request("GET", TOKEN, &fields).await;
+        assert_eq!(answer.field("content-encoding"), None, "{other:?}");
+        assert_eq!(answer.body, text(8000).as_bytes(), "{other:?}");
+        assert_eq!(answer.must("vary"), "accept-encoding", "{other:?}");
+    }
+    let fields = [("accept-encoding", "gzip"), ("cache-control", "no-cache")];
+    let answer = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(answer.must("content-encoding"), "gzip");
+}
+
+/// Requests a target several times in a coding, and sees to it that it is never
+/// compressed, nor tried to be.
+async fn never_compressed(gateway: &Gateway, target: &str, why: &str) {
+    let before = count(gateway, "made") + count(gateway, "not_worthwhile");
+    for _request in 0..4 {
+        let fields = [("accept-encoding", "gzip")];
+        let answer = gateway.request("GET", target, &fields).await;
+        assert_eq!(answer.field("content-encoding"), None, "{why}");
+    }
+    // One after it in the same queue is compressed.
+    compress(gateway, "/ordinals/v1/brc-20/tokens/last", "zstd").await;
+    let after = count(gateway, "made") + count(gateway, "not_worthwhile");
+    assert_eq!(after, before + 1, "{why}");
+}
+
+#[tokio::test]
+async fn what_must_not_or_need_not_be_compressed_is_sent_as_it_is() {
+    let upstream = upstream(8000);
+    let path = |name: &str| format!("/ordinals/v1/brc-20/tokens/{name}");
+    let json = "content-type: application/json\r\n";
+    let fields = format!("{json}cache-control: public, No-Transform\r\n");
+    upstream.once(&path("fixed"), Reply::with(200, &fields, text(8000)));
+    upstream.once(&path("small"), Reply::json(text(900)));
+    upstream.once(&path("missing"), Reply::status(404, text(8000)));
+    let gateway = Setup::before(&upstream).manual().start();
+    for (name, why) in [
+        ("fixed", "the upstream forbids it"),
+        ("small", "it is smaller than min_bytes"),
+        ("missing", "it is an error"),
+    ] {
+        never_compressed(&gateway, &path(name), why).await;
+        gateway.purge("all").await;
+    }
+    // Nor what does not become smaller: that is found out once.
+    let mut random: Vec<u8> = Vec::new();
+    let mut state = 1_u64;
+    while random.len() < 4000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        random.push(b'!' + ((state >> 33) % 90) as u8);
+    }
+    random.retain(|byte| !b"\"\\".contains(byte));
+    let random = format!("[\"{}\"]", String::from_utf8(random).unwrap());
+    upstream.once(&path("random"), Reply::json(random.as_bytes()));
+    let before = count(&gateway, "not_worthwhile");
+    let settings = "answers.compression.codings = [\"gzip\"]";
+    assert_eq!(gateway.reload(settings).await.status, 200);
+    for _request in 0..9 {
+        let fields = [("accept-encoding", "gzip, zstd")];
+        gateway.request("GET", &path("random"), &fields).await;
+    }
+    // Of 90 characters, entropy coding makes 7 bits of 8.
+    until("it is tried", || {
+        count(&gateway, "not_worthwhile") + count(&gateway, "made") > before
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn errors_and_disabled_compression_do_not_vary() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    let fields = [("accept-encoding", "gzip")];
+    let refused = gateway.request("GET", "/nowhere", &fields).await;
+    assert_eq!((refused.status, refused.field("vary")), (404, None));
+    gateway.get(TOKEN).await;
+    compress(&gateway, TOKEN, "gzip").await;
+    let tag = gateway.request("GET", TOKEN, &fields).await;
+    let tag = tag.must("etag").to_owned();
+    assert!(tag.ends_with("-gzip\""));
+    assert_eq!(
+        gateway
+            .reload("answers.compression.enabled = false")
+            .await
+            .status,
+        200
+    );
+    let plain = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(plain.field("content-encoding"), None);
+    assert_eq!(plain.field("vary"), None);
+    // The client's copy is still current.
+    let known = [("if-none-match", &*tag)];
+    assert_eq!(gateway.request("GET", TOKEN, &known).await.status, 304);
+    assert_eq!(
+        gateway
+            .reload("answers.compression.enabled = true")
+            .await
+            .status,
+        200
+    );
+    let again = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(again.must("content-encoding"), "gzip", "it was kept");
+    assert_eq!(count(&gateway, "made"), 1);
+}
+
+#[tokio::test]
+async fn vary_names_the_origin_too_where_only_some_may_read() {
+    let upstream = upstream(8000);
+    let settings = "answers.cors_origins = [\"https://a.example\"]";
+    let gateway = Setup::before(&upstream).config(settings).manual().start();
+    for request in 0..2 {
+        let answer = gateway.get(TOKEN).await;
+        assert_eq!(answer.must("vary"), "origin, accept-encoding", "{request}");
+    }
+    compress(&gateway, TOKEN, "br").await;
+    let fields = [("accept-encoding", "br"), ("origin", "https://a.example")];
+    let answer = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(answer.must("content-encoding"), "br");
+    assert_eq!(answer.must("vary"), "origin, accept-encoding");
+    let allowed = answer.must("access-control-allow-origin");
+    assert_eq!(allowed, "https://a.example");
+}
+
+#[tokio::test]
+async fn a_purged_or_replaced_body_is_not_sent_compressed() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    let fields = [("accept-encoding", "gzip")];
+    gateway.get(TOKEN).await;
+    compress(&gateway, TOKEN, "gzip").await;
+    // It is fetched again, and is the same: what was made is kept.
+    gateway.advance(11_000);
+    let same = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(same.must("content-encoding"), "gzip");
+    assert_eq!((upstream.count(), count(&gateway, "made")), (2, 1));
+    // It is another.
+    upstream.always(Reply::json(text(6000)));
+    gateway.advance(11_000);
+    let other = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(other.field("content-encoding"), None);
+    assert_eq!(other.body, text(6000).as_bytes());
+    assert_eq!(upstream.count(), 3);
+    compress(&gateway, TOKEN, "gzip").await;
+    let before = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(decoded(&before), text(6000).as_bytes());
+    upstream.always(Reply::json(text(5000)));
+    assert_eq!(gateway.purge("all").await.status, 200);
+    let purged = gateway.request("GET", TOKEN, &fields).await;
+    assert_eq!(purged.body, text(5000).as_bytes());
+    until("its memory is free", || {
+        gateway.entries();
+        gateway.figure("/compression/bytes") == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn explain_and_metrics_show_what_was_compressed() {
+    let upstream = upstream(8000);
+    let gateway = Setup::before(&upstream).manual().start();
+    gateway.get(TOKEN).await;
+    compress(&gateway, TOKEN, "br").await;
+    let explained = gateway.explain(TOKEN).await;
+    let stored = find(&explained, "compressed").unwrap();
+    assert!(stored["br"]["bytes"].as_u64().unwrap() > 100, "{explained}");
+    assert!(stored.get("gzip").is_none(), "{explained}");
+    let metrics = gateway.admin("/metrics").await;
+    let text = metrics.text();
+    for line in [
+        "ordgate_compressions_total{coding=\"br\",result=\"made\"} 1",
+        "ordgate_compressions_total{coding=\"gzip\",result=\"made\"} 0",
+        "ordgate_compressions_total{coding=\"br\",result=\"skipped\"} 0",
+        "ordgate_compressions_waiting{} 0.0",
+    ] {
+        let near: Vec<_> = text.lines().filter(|l| l.contains("compress")).collect();
+        assert!(text.contains(line), "{line}: {near:#?}");
+    }
+    assert!(!text.contains("ordgate_compressed_bytes{} 0.0"), "{text}");
+}
+
+/// The first member of this name, at any depth.
+fn find<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    match value {
+        Value::Object(members) => members
+            .get(name)
+            .or_else(|| members.values().find_map(|member| find(member, name))),
+        Value::Array(items) => items.iter().find_map(|item| find(item, name)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
