@@ -11,10 +11,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::version::{TLS12, TLS13};
 use rustls::{HandshakeKind, ProtocolVersion};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::https::{Certificates, get_on};
-use crate::support::{Gateway, TOKEN, Upstream};
+use crate::support::{Gate, Gateway, Reply, TOKEN, Upstream, token, until, within};
 
 /// The listener with TLS.
 fn https(gateway: &Gateway) -> SocketAddr {
@@ -233,4 +233,33 @@ async fn what_is_no_tls_is_refused_and_harms_nobody() {
         .unwrap();
     assert!(seen.text.starts_with("HTTP/1.1 200"));
     assert_eq!(handshakes(&gateway, "none", "failed").await, 1);
+}
+
+/// An end of the client's side is one with close_notify and without.
+#[tokio::test]
+async fn a_half_closed_client_still_gets_its_answer() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    for is_notified in [true, false] {
+        let gate = Gate::new();
+        upstream.always(Reply::json("{\"late\":1}").behind(&gate));
+        let client = certificates.client();
+        let mut stream = client.connect(https(&gateway), "localhost").await.unwrap();
+        let target = token(usize::from(is_notified));
+        let request = format!("GET {target} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        until("the upstream has it", || gateway.in_flight() == 1).await;
+        match is_notified {
+            true => stream.shutdown().await.unwrap(),
+            false => stream.get_mut().0.shutdown().await.unwrap(),
+        }
+        gate.open();
+        let mut answer = Vec::new();
+        let read = within("the answer", stream.read_to_end(&mut answer)).await;
+        let text = String::from_utf8_lossy(&answer);
+        assert!(
+            text.ends_with("{\"late\":1}"),
+            "{is_notified}: {read:?}: {text}"
+        );
+    }
 }
