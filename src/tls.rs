@@ -129,7 +129,7 @@ impl Tls {
         // Clients resume by tickets, which take no memory here.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         // The versions of HTTP that `listener` serves over TLS.
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(TlsServer {
             config: Arc::new(config),
             resolver,

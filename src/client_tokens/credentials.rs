@@ -68,8 +68,12 @@ impl KnownToken {
         let Ok(presented) = <&[u8; LENGTH]>::try_from(presented) else {
             return false;
         };
-        let pairs = self.text.iter().zip(presented);
-        let differ = pairs.fold(0, |differ, (one, other)| differ | (one ^ other));
+        // By words of four bytes, of which there is a whole number.
+        const { assert!(LENGTH.is_multiple_of(4)) };
+        let pairs = self.text.as_chunks().0.iter().zip(presented.as_chunks().0);
+        let differ = pairs.fold(0, |differ, (one, other)| {
+            differ | (u32::from_ne_bytes(*one) ^ u32::from_ne_bytes(*other))
+        });
         black_box(differ) == 0
     }
 }
@@ -83,40 +87,73 @@ pub fn take(
     memo: &TokenMemo,
     fields: &mut HeaderMap,
 ) -> Option<Result<TokenIndex, TokenFault>> {
-    let mut presented = None;
-    let mut is_conflict = false;
-    for value in fields.get_all(AUTHORIZATION) {
-        add(bearer(value), &mut presented, &mut is_conflict);
+    let mut presented = Presented::default();
+    // One pass over the few fields of a request costs less than two look-ups by name.
+    for (name, value) in &*fields {
+        if *name == AUTHORIZATION {
+            let token = bearer(value);
+            presented.authorization.count(token);
+            presented.add(token);
+        } else if *name == X_API_KEY {
+            let token = token(value.as_bytes());
+            presented.key.count(token);
+            presented.add(token);
+        }
     }
-    let in_authorization = presented.is_some();
-    let mut in_key = false;
-    for value in fields.get_all(X_API_KEY) {
-        let token = token(value.as_bytes());
-        in_key |= token.is_some();
-        add(token, &mut presented, &mut is_conflict);
-    }
-    let found = match is_conflict {
+    let text = presented.token?;
+    let found = match presented.is_conflict {
         true => Err(TokenFault::Conflicting),
-        false => memo.find(table, presented?),
+        false => memo.find(table, text),
     };
-    if in_authorization {
-        remove(fields, &AUTHORIZATION, |value| bearer(value).is_some());
+    let (authorization, key) = (presented.authorization, presented.key);
+    if authorization.tokens > 0 {
+        remove(fields, &AUTHORIZATION, authorization, |value| {
+            bearer(value).is_some()
+        });
     }
-    if in_key {
-        remove(fields, &X_API_KEY, |value| {
+    if key.tokens > 0 {
+        remove(fields, &X_API_KEY, key, |value| {
             token(value.as_bytes()).is_some()
         });
     }
     Some(found)
 }
 
-/// Adds a token to what a request presents.
-#[inline]
-fn add<'f>(token: Option<&'f [u8]>, presented: &mut Option<&'f [u8]>, is_conflict: &mut bool) {
-    match (token, *presented) {
-        (Some(token), Some(other)) => *is_conflict |= token != other,
-        (Some(_), None) => *presented = token,
-        (None, _) => {}
+/// What a request presents.
+#[derive(Default)]
+struct Presented<'f> {
+    token: Option<&'f [u8]>,
+    /// Whether there is another one.
+    is_conflict: bool,
+    authorization: FieldValues,
+    key: FieldValues,
+}
+
+/// How many values of a field are tokens, and how many are not.
+#[derive(Clone, Copy, Default)]
+struct FieldValues {
+    tokens: usize,
+    others: usize,
+}
+
+impl FieldValues {
+    #[inline]
+    fn count(&mut self, token: Option<&[u8]>) {
+        match token {
+            Some(_) => self.tokens += 1,
+            None => self.others += 1,
+        }
+    }
+}
+
+impl<'f> Presented<'f> {
+    #[inline]
+    fn add(&mut self, token: Option<&'f [u8]>) {
+        match (token, self.token) {
+            (Some(token), Some(other)) => self.is_conflict |= token != other,
+            (Some(_), None) => self.token = token,
+            (None, _) => {}
+        }
     }
 }
 
@@ -139,7 +176,21 @@ fn token(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Removes the values of a field that are tokens.
-fn remove(fields: &mut HeaderMap, name: &HeaderName, is_token: impl Fn(&HeaderValue) -> bool) {
+#[inline]
+fn remove(
+    fields: &mut HeaderMap,
+    name: &HeaderName,
+    values: FieldValues,
+    is_token: impl Fn(&HeaderValue) -> bool,
+) {
+    match values.others {
+        0 => drop(fields.remove(name)),
+        _ => keep_others(fields, name, is_token),
+    }
+}
+
+#[cold]
+fn keep_others(fields: &mut HeaderMap, name: &HeaderName, is_token: impl Fn(&HeaderValue) -> bool) {
     let others = fields.get_all(name).iter().filter(|value| !is_token(value));
     let others: Vec<_> = others.cloned().collect();
     fields.remove(name);

@@ -60,6 +60,15 @@ type HttpConnection<S> =
     http2::Connection<TokioIo<SharedStream<S>>, ConnectionService, InlineExecutor>;
 
 impl Acceptor {
+    /// Serves one connection, of which nothing has been read, to its end.
+    pub(super) async fn serve_http2_at_once<S: ClientStream>(&self, stream: S, accepted: Accepted) {
+        let connection = self.next_connection.fetch_add(1, Relaxed);
+        let trust = &accepted.settings.trust;
+        let unsent = UnsentConnection::new(&self.totals.unsent, trust, accepted.peer, connection);
+        let serving = self.serve_http2(stream, Bytes::new(), accepted, (connection, unsent));
+        Box::pin(serving).await;
+    }
+
     /// Serves one connection to its end. `early` has been read from it, and
     /// `unsent` is its entry in the table of unsent bytes.
     pub(super) async fn serve_http2<S: ClientStream>(

@@ -70,8 +70,11 @@ impl Acceptor {
         };
         drop(server);
         stream.count(counts);
-        // The version of HTTP, by ALPN. Without it, it is HTTP/1.1.
-        self.serve_http1(stream, accepted).await;
+        // Without ALPN, a client may still begin with the preface of HTTP/2.
+        match stream.is_http2() {
+            true => self.serve_http2_at_once(stream, accepted).await,
+            false => self.serve_http1(stream, accepted).await,
+        }
     }
 
     async fn handshake(
@@ -116,6 +119,11 @@ impl Acceptor {
 pub(super) struct TlsStream(tokio_rustls::server::TlsStream<Transport>);
 
 impl TlsStream {
+    /// Whether ALPN has chosen HTTP/2.
+    fn is_http2(&self) -> bool {
+        self.0.get_ref().1.alpn_protocol() == Some(b"h2")
+    }
+
     fn count(&self, counts: &TlsCounts) {
         let (_, connection) = self.0.get_ref();
         let version = usize::from(connection.protocol_version() == Some(ProtocolVersion::TLSv1_3));

@@ -26,7 +26,7 @@ type Metrics = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// A metric's name, and its labels in braces.
 fn series() -> Regex {
-    Regex::new(r"(ordgate_[a-z_]+)(?:\{([^}]*)\})?").unwrap()
+    Regex::new(r"(ordgate_[a-z0-9_]+)(?:\{([^}]*)\})?").unwrap()
 }
 
 /// The labels in braces: name, operator, value.

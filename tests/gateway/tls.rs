@@ -3,7 +3,7 @@
 
 mod limits;
 mod reload;
-mod tools;
+pub(crate) mod tools;
 
 use std::net::SocketAddr;
 

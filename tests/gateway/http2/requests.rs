@@ -3,6 +3,7 @@
 use crate::respect;
 use crate::support::polite::PoliteClient;
 use crate::support::{Answer, BLOCK, Gate, Gateway, Reply, Setup, TOKEN, Upstream, until, within};
+use crate::tls::tools::run;
 
 /// What two answers must share: all but what differs between any two.
 fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>, Vec<u8>) {
@@ -199,4 +200,22 @@ async fn draining_says_goaway_and_answers_what_is_under_way() {
     assert_eq!(within("the answer", answer).await.unwrap().status, 200);
     assert!(client.end().await.is_ok());
     until("both have ended", || gateway.connections() == 0).await;
+}
+
+#[tokio::test]
+async fn curl_and_h2load_speak_it_by_prior_knowledge() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&upstream, "limit.enabled = false");
+    let url = format!("http://{}{TOKEN}", gateway.public);
+    if let Some(text) = run("curl", &["-sv", "--http2-prior-knowledge", &url]).await {
+        assert!(text.contains("HTTP/2 200"), "{text}");
+    }
+    // Without it curl offers h2c by Upgrade, which is ignored.
+    if let Some(text) = run("curl", &["-sv", "--http2", &url]).await {
+        assert!(text.contains("HTTP/1.1 200"), "{text}");
+    }
+    if let Some(text) = run("h2load", &["-n2000", "-c4", "-m50", &url]).await {
+        assert!(text.contains("2000 succeeded, 0 failed"), "{text}");
+    }
+    assert_eq!(upstream.count(), 1);
 }

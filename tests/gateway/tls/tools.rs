@@ -7,7 +7,7 @@ use crate::support::{Process, TOKEN, Upstream, within};
 
 /// Runs a tool; what it printed, errors included. `None` where it is not installed,
 /// which is an error in CI.
-async fn run(tool: &str, arguments: &[&str]) -> Option<String> {
+pub(crate) async fn run(tool: &str, arguments: &[&str]) -> Option<String> {
     let mut command = Command::new(tool);
     command.args(arguments).stdin(Stdio::null());
     let output = tokio::task::spawn_blocking(move || command.output());
@@ -54,6 +54,30 @@ async fn curl_uses_either_version() {
         assert!(text.contains("HTTP/1.1 200 OK"), "{text}");
         assert!(text.contains("ALPN: server accepted http/1.1"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn curl_gets_http2_by_alpn() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let address = https(&gateway);
+    let url = format!("https://localhost:{}{TOKEN}", address.port());
+    let resolve = format!("localhost:{}:127.0.0.1", address.port());
+    let ca = certificates.path("ca.pem").display().to_string();
+    for version in ["1.2", "1.3"] {
+        let flags = ["-sv", "--http2", "--tls-max", version, "--cacert", &ca];
+        let urls = ["--resolve", &resolve, &url, &url];
+        let Some(text) = run("curl", &[&flags[..], &urls].concat()).await else {
+            return;
+        };
+        assert!(text.contains("ALPN: server accepted h2"), "{text}");
+        assert_eq!(text.matches("< HTTP/2 200").count(), 2, "{text}");
+    }
+    assert_eq!(
+        gateway.figure("/connections/accepted"),
+        2,
+        "both requests on one"
+    );
 }
 
 #[tokio::test]
@@ -142,4 +166,38 @@ fn check_refuses_what_serve_refuses() {
             );
         }
     }
+}
+
+#[tokio::test]
+async fn curl_and_h2load_speak_http_2_by_alpn() {
+    let upstream = Upstream::start();
+    let (certificates, gateway) = started(&upstream, "");
+    let address = https(&gateway);
+    let url = format!("https://localhost:{}{TOKEN}", address.port());
+    let resolve = format!("localhost:{}:127.0.0.1", address.port());
+    let ca = certificates.path("ca.pem").display().to_string();
+    let flags = [
+        "-sv",
+        "--http2",
+        "--cacert",
+        &ca,
+        "--resolve",
+        &resolve,
+        &url,
+    ];
+    let Some(text) = run("curl", &flags).await else {
+        return;
+    };
+    assert!(text.contains("ALPN: server accepted h2"), "{text}");
+    assert!(text.contains("HTTP/2 200"), "{text}");
+    let flags = ["-n200", "-c2", "-m10", &url];
+    if let Some(text) = run("h2load", &flags).await {
+        assert!(text.contains("Application protocol: h2\n"), "{text}");
+        assert!(text.contains("200 succeeded, 0 failed"), "{text}");
+    }
+    let status = gateway.status();
+    assert!(
+        status["connections"]["http2"]["accepted"].as_u64() >= Some(1),
+        "{status}"
+    );
 }
