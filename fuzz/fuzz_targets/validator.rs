@@ -30,6 +30,7 @@ libfuzzer_sys::fuzz_target!(|input: &[u8]| {
             status,
             headers: &stored,
             received,
+            is_encoded: false,
         };
         let get = evaluate(&Method::GET, request, &stored);
         assert_eq!(get, evaluate(&Method::HEAD, request, &stored));
