@@ -35,7 +35,7 @@ use crate::meter::TlsCounts;
 /// TLS of a listener, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TlsSettings {
-    /// The oldest version that is spoken.
+    /// The lowest version of TLS that is accepted.
     pub min_version: TlsVersion,
     /// The pairs of files. The first one is used where no name matches.
     pub certificates: Vec<CertificateFiles>,

@@ -88,7 +88,7 @@ impl Config {
         let budget = settings.rates(with_keys).per_minute.limit();
         if let Some(budget) = budget.filter(|budget| probes > budget / 4) {
             warnings.push(format!(
-                "the tips are read {probes} times a minute, and at most a quarter of {}, {budget}, is kept for that: when the budget is spent, tips are lost; make chain.tip.*.every longer",
+                "the tips are read {probes} times a minute, and at most a quarter of {}, {budget}, is kept for that: when the budget is spent, tip probes fail; make chain.tip.*.every longer",
                 key("requests_per_minute")
             ));
         }

@@ -23,10 +23,10 @@ const MOST_ITEMS: u64 = 100;
 
 impl Fill {
     /// Requests the anchor block of what is stored for a key, or would make an answer
-    /// for it. Answers whether there is one.
+    /// for it. Returns whether there is one.
     ///
     /// # Errors
-    /// Where the upstream failed in a way in which it would fail again.
+    /// If the upstream failed, and would fail the same way again.
     pub(super) async fn revalidate_by_anchor(
         self: &Arc<Self>,
         lead: &Lead<FillResult>,

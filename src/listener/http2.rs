@@ -43,14 +43,14 @@ use crate::meter::Totals;
 use crate::unsent::{SendBuffer, UnsentConnection};
 use crate::wire::activity::Activity;
 
-/// Streams at a time, and as many resets in a moment.
+/// The most concurrent streams, and the most pending resets.
 const MAX_STREAMS: u32 = 100;
-/// What a client may send before ordgate takes it: on a stream, and on all.
+/// Bytes of the receive windows of a stream and of the connection (RFC 9113 §5.2).
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
-/// What h2 takes of a response beyond what the client's windows admit.
+/// Bytes of a response that h2 buffers for a stream beyond the client's window.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// Between two pings, and for the answer to one.
+/// The time between two PINGs, and the time for the answer to one.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often a blocked connection's memory is looked at.
@@ -155,7 +155,7 @@ impl Drop for Http2Connection {
     }
 }
 
-/// How far a connection is with its end.
+/// How far the shutdown of a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Open,
@@ -192,8 +192,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 self.drain(http.as_mut());
             }
             if self.phase != Phase::Closing && http.as_mut().poll(cx).is_ready() {
-                // Errors are the client's doing, and it knows them by GOAWAY where
-                // that was possible.
+                // The client has caused the error; GOAWAY reports it where possible.
                 self.close();
             }
             let stream = self.stream.share();

@@ -71,8 +71,7 @@ fn random() -> Result<u64, StartError> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// Makes the gateway: every room from its settings. Where another stands in for
-/// the upstream, that one is asked on routes of the API.
+/// Builds the gateway and its parts from the settings.
 ///
 /// # Errors
 /// Where the upstream cannot be called or the system has no randomness.
@@ -142,7 +141,7 @@ pub(super) fn after(
     for (number, upstream) in upstreams.iter() {
         if known.named(upstream.name()).is_some() && !upstreams.stays(number, known) {
             done.notes.push(format!(
-                "{} is another: what was stored of the one before is not answered with",
+                "{} has changed: responses stored from the previous upstream are not served",
                 upstream.settings().key("url")
             ));
         }
@@ -153,10 +152,8 @@ pub(super) fn after(
     config.routes.renumber(&numbers, given);
     let cache = before.cache.after(config.cache_bytes, chain.clone());
     if !cache.store().is_same_as(before.cache.store()) {
-        done.notes.push(
-            "cache.max_bytes is another: what is stored has moved as far as there is room"
-                .to_owned(),
-        );
+        done.notes
+            .push("cache.max_bytes has changed: the entries that fit were kept".to_owned());
     }
     upstreams.take_over(known, keys);
     let clients = client_policy(Some(&before.clients), &config, &before.clock);
