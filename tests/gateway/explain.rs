@@ -283,7 +283,7 @@ async fn modes_override_and_off_are_explained() {
     }
     let last = gateway.explain(TOKEN).await;
     let why = last["next"]["why"].as_str().unwrap();
-    assert!(why.contains("past every use"), "{why}");
+    assert!(why.contains("too old to be served"), "{why}");
     assert_eq!(upstream.count(), 1);
 }
 
@@ -465,7 +465,7 @@ async fn the_next_request_does_what_was_explained() {
         let proof = explained["next"]["why"]
             .as_str()
             .unwrap()
-            .contains("still stand");
+            .contains("anchor block is unchanged");
         // What follows on a proof is not foreseen.
         asked.truncate(if proof { 1 } else { usize::MAX });
         asked.sort_unstable();
