@@ -144,7 +144,10 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     // The dashboard shows every metric, by its present name.
     let old_names = ["ordgate_callers", "ordgate_upstream_cooling_seconds"];
     assert!(old_names.iter().all(|old| exported.contains_key(*old)));
-    for name in exported.keys().filter(|name| !old_names.contains(&&***name)) {
+    for name in exported
+        .keys()
+        .filter(|name| !old_names.contains(&&***name))
+    {
         let shown = ["_sum", "_count"].iter().any(|end| name.ends_with(end));
         assert!(shown || asked.contains(&**name), "{name} is not shown");
     }
