@@ -41,9 +41,7 @@
 //! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
 
 use std::fmt;
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use http::{HeaderMap, Method};
 use tokio::net::TcpListener;
@@ -73,6 +71,8 @@ pub use counts::Counts;
 pub use examples::Examples;
 pub use faults::{Fault, FaultKind};
 pub use settings::Settings;
+
+use crate::sync::{lock, read, write};
 
 /// The highest block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,13 +281,11 @@ impl Sandbox {
     }
 
     fn model(&self) -> RwLockReadGuard<'_, Model> {
-        let model = self.inner.model.read();
-        model.unwrap_or_else(PoisonError::into_inner)
+        read(&self.inner.model)
     }
 
     fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
-        let model = self.inner.model.write();
-        model.unwrap_or_else(PoisonError::into_inner)
+        write(&self.inner.model)
     }
 
     fn faults(&self) -> MutexGuard<'_, faults::Faults> {
@@ -301,11 +299,6 @@ impl Sandbox {
     fn limiter(&self, api: Api) -> MutexGuard<'_, Option<rate::Limiter>> {
         lock(&self.inner.limiters[api as usize])
     }
-}
-
-/// Locks a mutex, also after a panic of its holder: its value is consistent after every statement.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
