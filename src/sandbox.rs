@@ -41,7 +41,9 @@
 //! Not implemented: persistence, balances that add up, the other routes of the reference (404 here), HTTP/2 and TLS.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use http::{HeaderMap, Method};
 use tokio::net::TcpListener;
@@ -71,8 +73,6 @@ pub use counts::Counts;
 pub use examples::Examples;
 pub use faults::{Fault, FaultKind};
 pub use settings::Settings;
-
-use crate::sync::{lock, read, write};
 
 /// The highest block.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -281,11 +281,13 @@ impl Sandbox {
     }
 
     fn model(&self) -> RwLockReadGuard<'_, Model> {
-        read(&self.inner.model)
+        let model = self.inner.model.read();
+        model.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn model_mut(&self) -> RwLockWriteGuard<'_, Model> {
-        write(&self.inner.model)
+        let model = self.inner.model.write();
+        model.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn faults(&self) -> MutexGuard<'_, faults::Faults> {
@@ -299,6 +301,11 @@ impl Sandbox {
     fn limiter(&self, api: Api) -> MutexGuard<'_, Option<rate::Limiter>> {
         lock(&self.inner.limiters[api as usize])
     }
+}
+
+/// Locks a mutex, also after a panic of its holder: its value is consistent after every statement.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
