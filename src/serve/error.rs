@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::admin::Token;
 use crate::listener::ListenAddress;
+use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
 use crate::upstream::SetupError;
 
@@ -48,6 +49,9 @@ pub enum StartError {
         "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
     )]
     OpenAdmin(SocketAddr),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateDirError),
     /// A client for the upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] SetupError),
