@@ -63,7 +63,7 @@ pub struct Config {
     pub server: ServerSettings,
     /// The listeners that have settings of their own.
     pub listeners: Vec<ListenerSettings>,
-    /// The admin side.
+    /// The admin listener.
     pub admin: AdminSettings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
@@ -231,8 +231,8 @@ impl Config {
         settings.map_or(DEFAULT, |settings| &settings.name)
     }
 
-    /// Has each upstream called at one URL, if one is given.
-    pub fn ask_all_at(&mut self, url: Option<&Uri>) {
+    /// Sets the URL of all upstreams to this one, if one is given.
+    pub fn set_all_upstream_urls(&mut self, url: Option<&Uri>) {
         for settings in &mut self.upstreams {
             if let Some(url) = url {
                 settings.endpoints.urls = vec![url.clone()];

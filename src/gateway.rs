@@ -23,9 +23,9 @@
 
 mod clients;
 mod document;
-mod exchange;
 mod miss;
 pub(crate) mod plain;
+mod request_context;
 mod snapshot;
 mod target;
 
@@ -37,14 +37,14 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 pub(crate) use document::Document;
-use exchange::RequestContext;
-pub use exchange::{ResponseFuture, Session};
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
+use request_context::RequestContext;
+pub use request_context::{ResponseFuture, Session};
 use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};

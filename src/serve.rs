@@ -104,7 +104,7 @@ impl Server {
             Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
             None => (None, None),
         };
-        config.ask_all_at(sandbox.as_ref());
+        config.set_all_upstream_urls(sandbox.as_ref());
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);

@@ -228,6 +228,8 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
             "name": key.name,
             "budget_left": key.remaining,
             "budget": key.per_minute,
+            "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
+            // The old name of `unusable_seconds`, for one release.
             "cooling_seconds": key.worst().unusable_for.as_secs_f64(),
             "state": key.worst().state(),
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
@@ -252,8 +254,11 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "retried": tally.sent_for(SendReason::Retry),
         "answered": tally.answered.load(Relaxed),
         "failed": tally.failed.load(Relaxed),
-        "spent": tally.spent.load(Relaxed),
-        "crowded": tally.crowded.load(Relaxed),
+        "no_budget": tally.no_budget.load(Relaxed),
+        "no_slot": tally.no_slot.load(Relaxed),
+        // The old names of these two, for one release.
+        "spent": tally.no_budget.load(Relaxed),
+        "crowded": tally.no_slot.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
@@ -269,6 +274,7 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
         "state": key.state(),
+        "unusable_seconds": key.unusable_for.as_secs_f64(),
         "cooling_seconds": key.unusable_for.as_secs_f64(),
     })
 }
@@ -276,6 +282,8 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
 fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": snapshot.name,
+        "selected": snapshot.is_selected,
+        // The old name of `selected`, for one release.
         "asked": snapshot.is_selected,
         "condition": snapshot.condition.name(),
         "breaker": breaker_state(snapshot.breaker),

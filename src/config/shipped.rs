@@ -17,7 +17,7 @@ const INTRODUCTION: &str = "\
 # Flags take precedence over the file. Durations are a whole number with ms, s,
 # m, h or d; sizes with B, KiB, MiB or GiB.
 #
-# SIGHUP, or POST /reload on the admin side, makes a running ordgate read its file
+# SIGHUP, or POST /reload on the admin listener, makes a running ordgate read its file
 # again, and the files that it names. server.workers, server.runtime,
 # admin.listen, state.path, state.max_bytes, log.level and log.format need a
 # restart; the rest takes effect at once.

@@ -207,7 +207,7 @@ fn numbers(
             None => {
                 done.begun.push(route.name.to_string());
                 let number = u16::try_from(next).map_err(|_out_of_range| {
-                    "reloads have changed so many routes that there are no numbers left: it takes a restart".to_owned()
+                    "reloads have changed so many routes that there are no route numbers left: ordgate needs a restart".to_owned()
                 })?;
                 next += 1;
                 number

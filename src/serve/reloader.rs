@@ -69,7 +69,7 @@ impl RestartSettings {
         let mut compare = |name: &str, one: Value, other: Value| {
             if one != other {
                 notes.push(format!(
-                    "{name} is {other} now, which takes a restart; {one} stays in use"
+                    "{name} is now {other}, which needs a restart; until then {one} stays in use"
                 ));
             }
         };
@@ -123,7 +123,7 @@ impl Reloader {
             keys,
             admin_token,
         } = (self.load)()?;
-        config.ask_all_at(self.sandbox.as_ref());
+        config.set_all_upstream_urls(self.sandbox.as_ref());
         StartError::check_admin(self.admin, admin_token.as_ref())
             .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);
