@@ -106,28 +106,28 @@ fn advice_create(path: &Path, error: &io::Error) -> String {
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new(".")).display();
-    match error.kind() {
-        io::ErrorKind::NotFound => format!("create {parent} first"),
-        io::ErrorKind::NotADirectory => format!("{parent} is no directory"),
-        io::ErrorKind::ReadOnlyFilesystem => {
-            "its file system is mounted read-only; name a directory on another one".to_owned()
-        }
-        _ => format!("let ordgate's user write to {parent}, or create the directory for it"),
+    let kind = error.kind();
+    if kind == io::ErrorKind::NotFound {
+        format!("create {parent} first")
+    } else if kind == io::ErrorKind::NotADirectory {
+        format!("{parent} is no directory")
+    } else if kind == io::ErrorKind::ReadOnlyFilesystem {
+        "its file system is mounted read-only; name a directory on another one".to_owned()
+    } else {
+        format!("let ordgate's user write to {parent}, or create the directory for it")
     }
 }
 
 /// What to do about an error of writing to a directory.
 fn advice_access(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::ReadOnlyFilesystem => {
-            ": its file system is mounted read-only; mount it writable, or name a directory on another one"
-        }
-        io::ErrorKind::PermissionDenied => {
-            ": let ordgate's user read, write and search it (chmod 700)"
-        }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            ": its file system is full; free some space, or name a directory on another one"
-        }
-        _ => "",
+    let kind = error.kind();
+    if kind == io::ErrorKind::ReadOnlyFilesystem {
+        ": its file system is mounted read-only; mount it writable, or name a directory on another one"
+    } else if kind == io::ErrorKind::PermissionDenied {
+        ": let ordgate's user read, write and search it (chmod 700)"
+    } else if kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded {
+        ": its file system is full; free some space, or name a directory on another one"
+    } else {
+        ""
     }
 }

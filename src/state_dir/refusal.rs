@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
-use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -89,7 +88,7 @@ pub(super) fn check_creatable(path: &Path) -> Result<(), StateDirError> {
     let parent = parent.unwrap_or(Path::new("."));
     let checked = fs::metadata(parent).and_then(|found| match found.is_dir() {
         true => Ok(access(parent, Access::WRITE_OK | Access::EXEC_OK)?),
-        false => Err(io::ErrorKind::NotADirectory.into()),
+        false => Err(rustix::io::Errno::NOTDIR.into()),
     });
     checked.map_err(|error| StateDirError::Create {
         path: path.into(),
