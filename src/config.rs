@@ -25,6 +25,7 @@ mod routes;
 mod schema;
 mod server;
 mod shipped;
+mod state;
 mod text;
 mod upstream;
 mod warnings;
@@ -85,6 +86,8 @@ pub struct Config {
     pub failure_backoff: failure_backoff::Settings,
     /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
+    /// What is kept on disk.
+    pub state: crate::state_dir::Settings,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams
@@ -201,6 +204,7 @@ impl Config {
             stale_wait: *file.cache.stale_wait,
             failure_backoff,
             targeted: file.cache.value.targeted_field.value,
+            state: file.state.settings(),
             chain: crate::chain::Settings {
                 tips: tips.sources,
                 ..chain

@@ -66,6 +66,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
+use crate::state_dir::OpenedState;
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
@@ -94,6 +95,8 @@ pub struct Gateway {
     pub(crate) responder: Arc<Responder>,
     /// Compresses stored bodies.
     pub(crate) compressor: Arc<Compressor>,
+    /// The state directory.
+    pub(crate) state: OpenedState,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.

@@ -85,6 +85,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
+        "state_directory": state_directory(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
@@ -110,6 +111,15 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     } else {
         "not ready"
     }
+}
+
+/// The state directory. `null` if none is configured.
+fn state_directory(gateway: &Gateway) -> Value {
+    let state = &gateway.state;
+    let Some(path) = state.path() else {
+        return Value::Null;
+    };
+    json!({ "path": path.display().to_string(), "status": state.name() })
 }
 
 /// What came of compressing stored bodies.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::admin::Token;
 use crate::listener::ListenAddress;
+use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
 use crate::upstream::SetupError;
 
@@ -48,6 +49,9 @@ pub enum StartError {
         "the admin listener is on {0}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1"
     )]
     OpenAdmin(SocketAddr),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateDirError),
     /// A client for the upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] SetupError),
