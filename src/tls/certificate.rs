@@ -226,10 +226,12 @@ fn unusable(file: &Path, why: impl Into<String>) -> CertificateError {
 /// The text of the error itself may have bytes of a key, which may also be in the file of
 /// the certificates.
 fn not_pem(file: &Path, error: &pem::Error) -> CertificateError {
-    let why = match error {
-        pem::Error::MissingSectionEnd { .. } => "a part of it has no line -----END ...-----",
-        pem::Error::IllegalSectionStart { .. } => "a line that begins with -----BEGIN is malformed",
-        _ => "the base64 in it is malformed",
+    let why = if matches!(error, pem::Error::MissingSectionEnd { .. }) {
+        "a part of it has no line -----END ...-----"
+    } else if matches!(error, pem::Error::IllegalSectionStart { .. }) {
+        "a line that begins with -----BEGIN is malformed"
+    } else {
+        "the base64 in it is malformed"
     };
     unusable(file, format!("is not valid PEM: {why}"))
 }

@@ -3,12 +3,12 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixStream;
 
 use crate::support::client::request;
 use crate::support::wire::{Answer, Wire};
 use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, until, within};
-use socket2::{Domain, SockAddr, Socket, Type};
 
 /// A GET on a new connection to a unix socket.
 async fn get(path: &Path, target: &str) -> Answer {
