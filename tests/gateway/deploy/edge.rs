@@ -110,7 +110,7 @@ async fn the_example_of_an_edge_serves() {
 
     // Over TLS, with either version of HTTP.
     let client = certificates.client();
-    let seen = client.get(https, "localhost", &target).await.unwrap();
+    let seen = client.get(https, "localhost", target).await.unwrap();
     assert_eq!(seen.version, ProtocolVersion::TLSv1_3);
     assert!(
         seen.text.starts_with("HTTP/1.1 200 OK\r\n"),
@@ -133,16 +133,12 @@ async fn the_example_of_an_edge_serves() {
     // On the unix socket.
     let socket = certificates.path("http.sock");
     let stream = UnixStream::connect(&socket).await.unwrap();
-    assert!(
-        get(stream, &target)
-            .await
-            .starts_with("HTTP/1.1 200 OK\r\n")
-    );
+    assert!(get(stream, target).await.starts_with("HTTP/1.1 200 OK\r\n"));
     assert_eq!(mode(&socket), 0o660);
     let compressed = async {
         loop {
             let stream = UnixStream::connect(&socket).await.unwrap();
-            if get(stream, &page)
+            if get(stream, page)
                 .await
                 .contains("\r\ncontent-encoding: gzip\r\n")
             {
@@ -161,7 +157,7 @@ async fn the_example_of_an_edge_serves() {
     };
     let stream = dial([127, 0, 0, 7]).await.unwrap();
     let stream = client.secure(stream, "localhost").await.unwrap();
-    let seen = get_on(stream, &target).await.unwrap();
+    let seen = get_on(stream, target).await.unwrap();
     assert!(
         seen.text.starts_with("HTTP/1.1 200 OK\r\n"),
         "{}",
