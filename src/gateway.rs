@@ -41,7 +41,7 @@ use exchange::RequestContext;
 pub use exchange::{ResponseFuture, Session};
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -49,12 +49,12 @@ use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
-use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
+use crate::cache::{date, hop};
 use crate::chain::Freshness;
 use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
@@ -265,7 +265,10 @@ impl Gateway {
             stamp.count_uses(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
-        let fields = context.for_response(&self.clients, request.headers());
+        let mut fields = context.for_response(&self.clients, request.headers());
+        if context.version == Version::HTTP_2 {
+            fields.date = Some(date::current(self.clock.wall(now)));
+        }
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(NextStep::Done(response, Some(outcome)))
     }
@@ -361,6 +364,7 @@ impl Gateway {
             log.write(&LogEntry {
                 client: context.label(&self.clients),
                 method: &context.method,
+                version: context.version,
                 route: route.map(|route| &*route.name),
                 key: context.key,
                 status: status.as_u16(),

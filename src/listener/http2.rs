@@ -12,7 +12,7 @@ mod rates;
 mod stream;
 mod windows;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -100,6 +100,7 @@ impl Acceptor {
             current: RefCell::new(Cache::new(self.current.clone())),
             session: Arc::new(session),
             buffers: buffers.clone(),
+            is_first: Cell::new(true),
         };
         let io = TokioIo::new(stream.share());
         let mut http = pin!(builder(settings).serve_connection(io, service));
@@ -191,9 +192,13 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
             if self.phase == Phase::Open && self.draining.as_mut().poll(cx).is_ready() {
                 self.drain(http.as_mut());
             }
-            if self.phase != Phase::Closing && http.as_mut().poll(cx).is_ready() {
-                // The client has caused the error; GOAWAY reports it where possible.
-                self.close();
+            if self.phase != Phase::Closing {
+                let has_ended = http.as_mut().poll(cx).is_ready();
+                // h2 waits without bound for a client that it has sent GOAWAY to.
+                if has_ended || self.stream.lock().is_shut_down() {
+                    // The client has caused the error; GOAWAY reports it where possible.
+                    self.close();
+                }
             }
             let stream = self.stream.share();
             let mut stream = stream.lock();
@@ -366,6 +371,8 @@ struct ConnectionService {
     current: RefCell<Cache<Current, Arc<Gateway>>>,
     session: Arc<Session>,
     buffers: Arc<HeldBuffers>,
+    /// Whether no request has come.
+    is_first: Cell<bool>,
 }
 
 impl Service<Request<Incoming>> for ConnectionService {
@@ -377,7 +384,8 @@ impl Service<Request<Incoming>> for ConnectionService {
         let is_head = request.method() == Method::HEAD;
         let mut current = self.current.borrow_mut();
         let response = current.load().answer(&self.session, request);
-        Http2Response::new(response, &self.buffers, is_head)
+        let is_first = self.is_first.replace(false);
+        Http2Response::new(response, &self.buffers, is_head, is_first)
     }
 }
 

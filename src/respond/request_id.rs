@@ -2,6 +2,8 @@
 
 use http::HeaderValue;
 
+use crate::wire::unindexed;
+
 /// A request's id: 16 hexadecimal digits, unique in this process, and with high
 /// probability among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +36,7 @@ impl RequestId {
     }
 
     pub(super) fn field(self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static(""))
+        unindexed(HeaderValue::from_bytes(&self.0).unwrap_or(HeaderValue::from_static("")))
     }
 }
 
