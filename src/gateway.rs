@@ -49,12 +49,12 @@ use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};
 use crate::cache::decision::Decision;
+use crate::cache::hop;
 use crate::cache::key::Key;
 use crate::cache::outcome::Outcome;
 use crate::cache::policy::Mode;
 use crate::cache::reuse::Reuse;
 use crate::cache::{Cache, JudgedResponse};
-use crate::cache::{date, hop};
 use crate::chain::Freshness;
 use crate::clock::{Clock, Moment};
 use crate::compress::Compressor;
@@ -267,7 +267,7 @@ impl Gateway {
         let outcome = Outcome::Hit { ttl: judged.ttl() };
         let mut fields = context.for_response(&self.clients, request.headers());
         if context.version == Version::HTTP_2 {
-            fields.date = Some(date::current(self.clock.wall(now)));
+            fields.date = Some(self.clock.wall(now));
         }
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(NextStep::Done(response, Some(outcome)))

@@ -8,7 +8,7 @@ mod request_id;
 mod template;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use crate::cache::StoredResponse;
 use crate::cache::coding::Coding;
+use crate::cache::date;
 use crate::cache::encodings::{EncodedBody, Encodings};
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
@@ -82,8 +83,8 @@ pub(crate) struct ResponseContext<'a> {
     pub(crate) permit: Option<RequestAllowance>,
     /// Its client, if that has a valid client token.
     pub(crate) token: Option<&'a TokenClient>,
-    /// The value of `date`, where hyper does not add it.
-    pub(crate) date: Option<HeaderValue>,
+    /// The time for `date`, where hyper does not add it.
+    pub(crate) date: Option<SystemTime>,
 }
 
 impl Responder {
@@ -224,7 +225,7 @@ impl Responder {
                 FieldRole::CacheStatus => self.cache_status(outcome, key),
                 FieldRole::RequestId => context.request_id.field(),
                 FieldRole::RateLimit => context.permit.map_or(EMPTY, RequestAllowance::field),
-                FieldRole::Date => context.date.clone().unwrap_or(EMPTY),
+                FieldRole::Date => context.date.map_or(EMPTY, date::current),
                 FieldRole::ContentLength => match &encoded {
                     None => stored.body.len().into(),
                     Some((_, body)) => body.len().into(),
