@@ -14,6 +14,7 @@ mod windows;
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +40,7 @@ use super::watch::ConnectionTimeouts;
 use super::{Acceptor, Current, Settings};
 use crate::clock::{Clock, Moment};
 use crate::gateway::{Gateway, Session};
-use crate::meter::Totals;
+use crate::meter::{FrameFlood, Totals};
 use crate::unsent::{SendBuffer, UnsentConnection};
 use crate::wire::activity::Activity;
 
@@ -110,6 +111,7 @@ impl Acceptor {
             times: settings.times,
             clock,
             totals: &self.totals,
+            peer,
             buffers,
             unsent,
             registered: None,
@@ -173,6 +175,7 @@ struct ConnectionState<'a, S, D> {
     times: ConnectionTimeouts,
     clock: &'a Clock,
     totals: &'a Totals,
+    peer: IpAddr,
     buffers: Arc<HeldBuffers>,
     unsent: UnsentConnection,
     /// What is registered as unsent.
@@ -247,10 +250,20 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         let stream = self.stream.share();
         let mut stream = stream.lock();
         if let Some(flood) = stream.guard().flood() {
-            self.totals.http2.floods[flood as usize].fetch_add(1, Relaxed);
+            self.count_flood(flood);
         }
         stream.send_goaway();
         self.set_timer(LINGER);
+    }
+
+    fn count_flood(&self, flood: FrameFlood) {
+        if self.totals.http2.count_flood(flood, self.clock.now()) {
+            tracing::warn!(
+                client = %self.peer,
+                kind = flood.name(),
+                "a client's connection was closed, because it sent, or caused, too many HTTP/2 frames of this kind; others are logged a minute later at the earliest"
+            );
+        }
     }
 
     /// Registers what a blocked connection holds. Ready where it must be reset.

@@ -157,6 +157,13 @@ impl Flood {
         };
         let status = within("only the honest one is open", ended).await;
         assert_eq!(self.count(&status), 1, "{status}");
+        let logged = process.errors();
+        let logged = logged.lines().filter(|line| line.contains("HTTP/2 frames"));
+        let logged: Vec<_> = logged.collect();
+        assert_eq!(logged.len(), 1, "{logged:?}");
+        assert!(logged[0].contains("127.0.0.66"), "{logged:?}");
+        let names_kind = self.kinds.iter().any(|kind| logged[0].contains(kind));
+        assert!(names_kind, "{logged:?}");
         assert!(upstream.count() <= 1, "{:?}", upstream.targets());
     }
 }
