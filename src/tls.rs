@@ -16,7 +16,7 @@ mod validity;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::SystemTime;
 
 pub use certificate::CertificateError;
@@ -31,6 +31,7 @@ use rustls::version::{TLS12, TLS13};
 use serde::Serialize;
 
 use crate::meter::TlsCounts;
+use crate::sync::lock;
 
 /// TLS of a listener, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -275,8 +276,7 @@ impl TlsServer {
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<CertificatePair>> {
-        // Each pair is consistent after each operation.
-        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pairs)
     }
 }
 

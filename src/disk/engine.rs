@@ -42,8 +42,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::sync;
 use record::{HEADER, Header, Standing};
 use segment::Segment;
 use write::Writer;
@@ -348,15 +349,15 @@ impl Engine {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Segments> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        sync::read(&self.state)
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Segments> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        sync::write(&self.state)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        sync::lock(&self.writer)
     }
 }
 

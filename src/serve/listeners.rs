@@ -2,7 +2,7 @@
 //! A reload opens and closes some of them, and leaves the others alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use crate::listener::{
     ListeningSocket,
 };
 use crate::meter::TlsCounts;
+use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
 
 /// The public listeners that are open now.
@@ -261,8 +262,7 @@ impl Listeners {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OpenListener>> {
-        // Each operation leaves the list consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 

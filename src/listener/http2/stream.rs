@@ -5,7 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use super::windows::SendProgress;
 use crate::clock::{Clock, Moment};
 use crate::listener::socket::ClientStream;
 use crate::listener::watch::ConnectionTimeouts;
+use crate::sync::lock;
 use crate::wire::activity::Activity;
 
 /// How many bytes are held back at most.
@@ -59,8 +60,7 @@ impl<S> SharedStream<S> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Http2Stream<S>> {
-        // Each operation leaves it consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
