@@ -116,26 +116,28 @@ pub enum EngineError {
 
 impl EngineError {
     fn new(action: &'static str, path: &Path, error: io::Error) -> Self {
-        use io::ErrorKind;
-        let path = path.to_owned();
-        match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
-                Self::Full {
-                    action,
-                    path,
-                    error,
-                }
-            }
-            ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => Self::NotWritable {
+        use io::ErrorKind::{
+            FileTooLarge, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+        };
+        let (kind, path) = (error.kind(), path.to_owned());
+        if [StorageFull, QuotaExceeded, FileTooLarge].contains(&kind) {
+            return Self::Full {
                 action,
                 path,
                 error,
-            },
-            _ => Self::Io {
+            };
+        }
+        if [ReadOnlyFilesystem, PermissionDenied].contains(&kind) {
+            return Self::NotWritable {
                 action,
                 path,
                 error,
-            },
+            };
+        }
+        Self::Io {
+            action,
+            path,
+            error,
         }
     }
 }

@@ -78,9 +78,9 @@ pub(super) enum Unusable {
 
 impl From<io::Error> for Unusable {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Damaged,
-            _ => Self::Io(error),
+        match error.kind() == io::ErrorKind::UnexpectedEof {
+            true => Self::Damaged,
+            false => Self::Io(error),
         }
     }
 }

@@ -120,7 +120,7 @@ fn run_and_kill(
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = random.u32(1..1_500);
+    let lines = random.u32(1..600);
     let mut last = first;
     let mut read = 0;
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -176,13 +176,13 @@ fn writes_until_it_is_killed() {
     let mut say = |text: String| output.write_all(text.as_bytes()).unwrap();
     say("\n".to_owned());
     for at in first.. {
-        match random.u8(..8) {
-            0 => {
+        match random.u8(..32) {
+            0 | 1 => {
                 let removed = random.u64(..KEYS);
                 say(format!("remove {removed}\n"));
                 engine.remove(&key(removed)).unwrap();
             }
-            1 => engine.sync().unwrap(),
+            2 => engine.sync().unwrap(),
             _ => {
                 let mut keys: Vec<_> = (0..random.u64(1..40)).map(|_| random.u64(..KEYS)).collect();
                 keys.sort_unstable();

@@ -58,12 +58,15 @@ pub(super) fn hurt(directory: &Path, random: &mut fastrand::Rng) {
 fn damaged_files_are_absent_entries() {
     let mut random = fastrand::Rng::with_seed(15);
     let (mut kept, mut lost) = (0, 0);
-    for round in 0..150 {
+    for round in 0..100 {
         let directory = tempfile::tempdir().unwrap();
         let (engine, _) = open(directory.path(), SMALL);
         let count = random.u64(1..250);
-        (0..count).for_each(|number| put(&engine, number));
-        let removed: Vec<_> = (0..count).filter(|_| random.u8(..8) == 0).collect();
+        let batch: Vec<_> = (0..count)
+            .map(|number| (key(number), value(number)))
+            .collect();
+        engine.put_batch(&batch).unwrap();
+        let removed: Vec<_> = (0..count).filter(|_| random.u8(..24) == 0).collect();
         for number in &removed {
             engine.remove(&key(*number)).unwrap();
         }
@@ -157,4 +160,66 @@ fn a_torn_tail_is_cut_off() {
     let (engine, recovered) = open(directory.path(), SMALL);
     assert_eq!(recovered.torn_bytes, 0);
     assert!(has(&engine, 5) && has(&engine, 1));
+}
+
+#[test]
+fn a_replaced_value_stays_away_when_the_newer_one_is_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, _) = open(directory.path(), SMALL);
+    put(&engine, 1);
+    engine.put_batch(&[(key(1), b"newer".to_vec())]).unwrap();
+    drop(engine);
+    let file = directory.path().join("0000000000000000.open");
+    let whole = fs::read(&file).unwrap();
+    let newer = 40 + 40 + value(1).len();
+    // Each byte of the newer record, its header included.
+    for place in newer..whole.len() {
+        let mut bytes = whole.clone();
+        bytes[place] ^= 16;
+        fs::write(&file, bytes).unwrap();
+        let (engine, _) = open(directory.path(), SMALL);
+        assert_eq!(engine.get(&key(1)).unwrap(), None, "byte {place}");
+    }
+}
+
+#[test]
+fn an_older_record_behind_the_last_one_does_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, _) = open(directory.path(), SMALL);
+    put(&engine, 1);
+    let file = directory.path().join("0000000000000000.open");
+    // As a write that failed may leave it: whole, and with a right checksum.
+    let older = fs::read(&file).unwrap().split_off(40);
+    engine.put_batch(&[(key(1), b"newer".to_vec())]).unwrap();
+    drop(engine);
+    let mut bytes = fs::read(&file).unwrap();
+    bytes.extend_from_slice(&older);
+    fs::write(&file, bytes).unwrap();
+    let (engine, recovered) = open(directory.path(), SMALL);
+    assert_eq!(recovered.torn_bytes, older.len() as u64);
+    assert_eq!(engine.get(&key(1)).unwrap().as_deref(), Some(&b"newer"[..]));
+}
+
+#[test]
+fn a_removed_value_hides_an_older_one_that_a_kill_left_unmarked() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, _) = open(directory.path(), SMALL);
+    put(&engine, 1);
+    engine.put_batch(&[(key(1), b"newer".to_vec())]).unwrap();
+    drop(engine);
+    // A kill after the newer one was written, and before the older was marked as gone.
+    let file = directory.path().join("0000000000000000.open");
+    let unmark = || {
+        let file = OpenOptions::new().write(true).open(&file).unwrap();
+        file.write_all_at(b"live", 40).unwrap();
+    };
+    unmark();
+    let (engine, _) = open(directory.path(), SMALL);
+    assert_eq!(engine.get(&key(1)).unwrap().as_deref(), Some(&b"newer"[..]));
+    engine.remove(&key(1)).unwrap();
+    drop(engine);
+    assert_eq!(&fs::read(&file).unwrap()[40..44], b"gone");
+    unmark();
+    let (engine, _) = open(directory.path(), SMALL);
+    assert_eq!(engine.get(&key(1)).unwrap(), None);
 }
