@@ -310,7 +310,7 @@ fn load_listeners(
 ) -> Result<(Tls, Vec<LoadedListener>), StartError> {
     let tls = Tls::new(makes_certificates)?;
     let now = clock.wall(clock.now());
-    let listeners = LoadedListener::load(config.all_listeners(), &tls, now)?;
+    let listeners = LoadedListener::load(config.all_listeners(), &tls, &[], now)?;
     Ok((tls, listeners))
 }
 

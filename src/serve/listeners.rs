@@ -53,13 +53,14 @@ pub(super) struct LoadedListener {
 }
 
 impl LoadedListener {
-    /// Loads the certificates of listeners.
+    /// Loads the certificates of listeners, apart from those in use that have not changed.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     pub(super) fn load(
         all: Vec<ListenerSettings>,
         tls: &Tls,
+        in_use: &[Arc<TlsServer>],
         now: SystemTime,
     ) -> Result<Vec<Self>, StartError> {
         let mut problems = Vec::new();
@@ -67,7 +68,7 @@ impl LoadedListener {
             let server = settings
                 .tls
                 .as_ref()
-                .map(|settings| tls.server(settings, now));
+                .map(|settings| tls.server(settings, in_use, now));
             let tls = server.transpose().unwrap_or_else(|found| {
                 problems.extend(found);
                 None
@@ -181,7 +182,8 @@ impl Listeners {
         wanted: Vec<ListenerSettings>,
         now: SystemTime,
     ) -> Result<ListenerChange, StartError> {
-        let wanted = LoadedListener::load(wanted, &self.tls, now)?;
+        let in_use: Vec<_> = self.lock().iter().filter_map(OpenListener::tls).collect();
+        let wanted = LoadedListener::load(wanted, &self.tls, &in_use, now)?;
         let open = self.lock();
         // Several may have the same address with port 0: each stands for another.
         let mut kept: Vec<_> = open.iter().map(|open| &open.settings.address).collect();
