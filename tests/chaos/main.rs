@@ -69,6 +69,8 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
+const TRANSPORT: support::Transport = support::Transport::Http1;
+
 mod world;
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Which client a request is from, and the limit of each client.
 
-use crate::support::{Client, Gateway, Setup, TOKEN, Upstream, token};
+use crate::support::{Gateway, Setup, TOKEN, Upstream, token};
 
 /// Three at once, then one a second.
 const LIMIT: &str = "limit.requests_per_minute = 60\nlimit.burst = 3";
@@ -93,7 +93,7 @@ async fn connections_and_methods_of_one_client_count_together() {
     assert_eq!(client.get(TOKEN).await.status, 429);
     let fields = [("if-none-match", "*")];
     assert_eq!(from(&gateway, &fields).await, 429, "nor are there 304s");
-    let mut other = Client::connect_from([127, 0, 0, 2], gateway.public).await;
+    let mut other = gateway.client_from([127, 0, 0, 2]).await;
     assert_eq!(other.get(TOKEN).await.status, 200, "another client");
 }
 
