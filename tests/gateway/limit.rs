@@ -68,13 +68,18 @@ async fn refused_requests_count() {
     ];
     for (method, target, status) in rows {
         let gateway = limited(&upstream).start();
+        // HTTP/2 has no absolute form.
+        let mut client = match target.starts_with('/') {
+            true => gateway.client().await,
+            false => gateway.http1().await,
+        };
         for left in [2, 1, 0] {
-            let answer = gateway.request(method, target, &[]).await;
+            let answer = client.request(method, target, &[]).await;
             assert_eq!(answer.status, status, "{method} {target}");
             let field = answer.must("ratelimit");
             assert!(field.contains(&format!(";r={left};")), "{field}");
         }
-        let answer = gateway.request(method, target, &[]).await;
+        let answer = client.request(method, target, &[]).await;
         assert_eq!(answer.status, 429, "{method} {target}");
         answer.problem();
         assert_eq!(gateway.get(TOKEN).await.status, 429, "{method} {target}");

@@ -12,6 +12,7 @@ use std::{fs, io};
 
 use tempfile::TempDir;
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::Semaphore;
 
 use super::Client;
 use super::https::{Certificates, HttpsClient};
@@ -29,6 +30,19 @@ pub(crate) enum Transport {
     /// HTTP/2 over TLS, by ALPN.
     H2Tls,
 }
+
+impl Transport {
+    /// The version of answers, as [`Answer`](super::Answer) has it.
+    pub(crate) const fn version(self) -> &'static str {
+        match self {
+            Self::Http1 => "HTTP/1.1",
+            Self::H2c | Self::H2Tls => "HTTP/2.0",
+        }
+    }
+}
+
+/// Handshakes at once: a gateway does not take many more of one client.
+static HANDSHAKES: Semaphore = Semaphore::const_new(4);
 
 /// Where clients connect, and how.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +65,9 @@ impl Endpoint {
             Transport::Http1 => Client::on(stream),
             Transport::H2c => PoliteClient::on(stream, "http").await.into(),
             Transport::H2Tls => {
+                let handshake = HANDSHAKES.acquire().await;
                 let stream = shared().client.secure(stream, NAME).await;
+                drop(handshake);
                 let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.address));
                 assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
                 PoliteClient::on(stream, "https").await.into()
