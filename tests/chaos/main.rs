@@ -5,6 +5,7 @@
 //! connection. Nothing wrong is served, no key leaks, no budget is exceeded, and at
 //! the end all slots, connections, descriptors and threads are released.
 //!
+//! Clients use HTTP/1.1, HTTP/2 in cleartext and HTTP/2 over TLS, each a third of them.
 //! The gateway uses HTTP/1.1 and HTTP/2 towards the upstream, in turns. A run of
 //! 60 s or more fails unless a freeze, a connection cap, a silent connection and
 //! a stalled body have taken effect over both.
@@ -29,6 +30,8 @@ mod calm;
 mod check;
 
 mod crowd;
+
+mod crowd_http2;
 
 #[allow(dead_code, reason = "several targets share it, and each uses its part")]
 #[path = "../simulation/dice.rs"]
@@ -69,7 +72,8 @@ mod support;
 /// One server has both APIs.
 const SHAPE: support::Shape = support::Shape::Single;
 
-const TRANSPORT: support::Transport = support::Transport::Http1;
+/// The operator's. Clients use all of them ([`TRANSPORTS`]).
+const TRANSPORT: Transport = Transport::Http1;
 
 mod world;
 
@@ -79,6 +83,7 @@ use std::time::Duration;
 use front::{Front, Sky};
 use operator::Operator;
 use process::Process;
+use support::Transport;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use world::World;
@@ -90,6 +95,8 @@ const SEED: u64 = 1;
 const ENOUGH: u64 = 60;
 /// Connections at once, about.
 const CLIENTS: u64 = 32;
+/// What they use, in turns.
+const TRANSPORTS: [Transport; 3] = [Transport::Http1, Transport::H2c, Transport::H2Tls];
 /// Front ends of the one upstream.
 const FRONTS: usize = 2;
 /// How much larger the process may have grown between the end of its warming up
@@ -114,7 +121,13 @@ async fn every_request_ends_well_under_random_faults() {
 
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        clients.spawn(crowd::live(world.clone(), client));
+        let transport = TRANSPORTS[(client % TRANSPORTS.len() as u64) as usize];
+        match transport {
+            Transport::Http1 => clients.spawn(crowd::live(world.clone(), client)),
+            Transport::H2c | Transport::H2Tls => {
+                clients.spawn(crowd_http2::live(world.clone(), client, transport))
+            }
+        };
     }
     let began = Instant::now();
     let span = Duration::from_secs(seconds);
@@ -157,6 +170,7 @@ async fn every_request_ends_well_under_random_faults() {
     table.print();
 
     let effects = world.effects();
+    let answered = world.names("answers by transport");
     let violations = world.violations.into_inner().unwrap();
     assert!(
         violations.is_empty(),
@@ -164,6 +178,11 @@ async fn every_request_ends_well_under_random_faults() {
         violations.len(),
         violations.join("\n")
     );
+    let unanswered: Vec<_> = TRANSPORTS
+        .into_iter()
+        .filter(|transport| !answered.contains(&format!("{transport:?}")))
+        .collect();
+    assert!(unanswered.is_empty(), "no answers over {unanswered:?}");
     if seconds >= ENOUGH {
         let missing: Vec<_> = effects.iter().filter(|(_, count)| *count == 0).collect();
         assert!(missing.is_empty(), "not seen: {missing:?}");

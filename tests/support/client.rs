@@ -84,7 +84,7 @@ impl Client {
             Connection::Http1(wire) => {
                 let _ = within("sending", wire.send(bytes)).await;
             }
-            Connection::Http2(client) => client.send_body(bytes.as_ref()),
+            Connection::Http2(client) => client.send_body(bytes.as_ref()).await,
         }
     }
 

@@ -336,14 +336,16 @@ impl Gateway {
         let transport = crate::TRANSPORT;
         let address = match transport {
             Transport::Http1 | Transport::H2c => self.public,
-            Transport::H2Tls => {
-                let listeners = self.server().bound_listeners();
-                let mut listeners = listeners.into_iter();
-                let found = listeners.find(|listener| listener.settings.tls.is_some());
-                found.unwrap().address.tcp().unwrap()
-            }
+            Transport::H2Tls => self.tls(),
         };
         Endpoint { address, transport }
+    }
+
+    /// The listener with TLS.
+    pub(crate) fn tls(&self) -> SocketAddr {
+        let mut listeners = self.server().bound_listeners().into_iter();
+        let found = listeners.find(|listener| listener.settings.tls.is_some());
+        found.unwrap().address.tcp().unwrap()
     }
 
     /// A GET on a connection of its own.

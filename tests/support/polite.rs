@@ -9,7 +9,7 @@ use h2::{RecvStream, SendStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 
 use super::wire::Broken;
 use super::{Answer, within};
@@ -111,10 +111,12 @@ impl PoliteClient {
             body = (length > 0).then_some((sending, length));
         }
         self.pending.push_back(Pending { response, body });
+        // The connection's task writes it.
+        yield_now().await;
     }
 
     /// Sends a part of the last request's body. A stream that was reset takes none.
-    pub(super) fn send_body(&mut self, bytes: &[u8]) {
+    pub(super) async fn send_body(&mut self, bytes: &[u8]) {
         let last = self.pending.back_mut().expect("a request comes first");
         let Some((sending, left)) = &mut last.body else {
             panic!("the request has no body, or is whole");
@@ -126,6 +128,7 @@ impl PoliteClient {
         if *left == 0 {
             last.body = None;
         }
+        yield_now().await;
     }
 
     /// Reads the answer to the first request whose answer has not been read; `None` if

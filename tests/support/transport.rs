@@ -13,6 +13,7 @@ use std::{fs, io};
 use tempfile::TempDir;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_rustls::client::TlsStream;
 
 use super::Client;
 use super::https::{Certificates, HttpsClient};
@@ -65,9 +66,7 @@ impl Endpoint {
             Transport::Http1 => Client::on(stream),
             Transport::H2c => PoliteClient::on(stream, "http").await.into(),
             Transport::H2Tls => {
-                let handshake = HANDSHAKES.acquire().await;
-                let stream = shared().client.secure(stream, NAME).await;
-                drop(handshake);
+                let stream = secure(stream).await;
                 let stream = stream.unwrap_or_else(|error| panic!("{}: {error}", self.address));
                 assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
                 PoliteClient::on(stream, "https").await.into()
@@ -82,6 +81,12 @@ pub(super) async fn dial(from: [u8; 4], address: SocketAddr) -> io::Result<TcpSt
     let stream = within("connecting", socket.connect(address)).await?;
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// Does the TLS handshake with a gateway that has the certificate of this process.
+pub(crate) async fn secure(stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    let _handshake = HANDSHAKES.acquire().await;
+    shared().client.secure(stream, NAME).await
 }
 
 const NAME: &str = "localhost";
@@ -111,7 +116,7 @@ fn shared() -> &'static SharedCertificate {
 
 /// The configuration of a listener with the certificate of this process, and the folder
 /// that its files are in.
-pub(super) fn tls_listener() -> (String, TempDir) {
+pub(crate) fn tls_listener() -> (String, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let SharedCertificate { chain, key, .. } = shared();
     let write = |name: &str, text: &str| {

@@ -105,22 +105,21 @@ async fn the_configured_key_replaces_the_clients() {
 async fn no_upgrade_is_forwarded() {
     let upstream = Upstream::start();
     let gateway = before(&upstream);
-    let mut client = gateway.http1().await;
     let switching =
         "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     upstream.once("/v", Reply::raw(switching));
     let fields = [("connection", "upgrade"), ("upgrade", "websocket")];
-    let answer = client.request("GET", "/v", &fields).await;
+    let answer = gateway.http1().await.request("GET", "/v", &fields).await;
     assert_eq!(answer.status, 501, "{answer:?}");
     assert_eq!(upstream.count(), 0);
     // Nor where the origin does so unasked, or an offer of h2c is ignored.
     let fields = [("connection", "upgrade"), ("upgrade", "h2c")];
-    let answer = client.request("GET", "/v", &fields).await;
+    let answer = gateway.http1().await.request("GET", "/v", &fields).await;
     assert!(is_refused(&answer), "{answer:?}");
     assert_eq!(upstream.seen()[0].field("upgrade"), None);
-    assert_eq!(client.get("/v").await.status, 200);
+    assert_eq!(gateway.get("/v").await.status, 200);
     for method in ["CONNECT", "TRACE"] {
-        let answer = client.request(method, "/v", &[]).await;
+        let answer = gateway.http1().await.request(method, "/v", &[]).await;
         assert_eq!(answer.status, 405, "{method}");
     }
     assert_eq!(upstream.count(), 2);
