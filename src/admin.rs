@@ -21,7 +21,7 @@ mod token;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -44,6 +44,7 @@ use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::reload::Reloads;
+use crate::sync::lock;
 use crate::telemetry;
 use crate::wire::Body;
 
@@ -76,7 +77,7 @@ pub struct Admin {
 /// The most open connections; for one more, another is closed.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head or body may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The paths, and the methods that they allow.
 const PATHS: [(&str, &str); 7] = [
     ("/healthz", "GET, HEAD"),
@@ -128,7 +129,7 @@ impl Admin {
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(TIMEOUT)
             .serve_connection(TokioIo::new(Timed::new(stream)), service)
             .await;
         if let Err(error) = served {
@@ -196,7 +197,7 @@ impl Admin {
                 Err(wrong) => invalid(&wrong),
             },
             "/purge" => {
-                let response = purge::answer(gateway, request, PATIENCE).await;
+                let response = purge::answer(gateway, request, TIMEOUT).await;
                 if response.status() == StatusCode::OK {
                     purged.notify_one();
                 }
@@ -241,7 +242,7 @@ impl Admin {
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let token = *self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = *lock(&self.token);
         let Some(token) = token else {
             return true;
         };

@@ -21,11 +21,12 @@ mod stamp;
 mod tip;
 mod transaction_index;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::pages::Hash;
+use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
 use ledger::{
@@ -150,14 +151,14 @@ impl Chain {
         Some(self.tip_at(tip)?.ledger().start())
     }
 
-    /// Waits until the first probe of a tip has ended, at most for `patience`: without a
+    /// Waits until the first probe of a tip has ended, at most for `max_wait`: without a
     /// tip an answer has no certain class.
-    pub(crate) async fn first_probe(&self, tip: TipNumber, patience: Duration) {
+    pub(crate) async fn first_probe(&self, tip: TipNumber, max_wait: Duration) {
         if let Some(tip) = self.tip_at(tip) {
             let mut first = tip.first_probe.subscribe();
             if !*first.borrow() {
                 let ended = first.wait_for(|ended| *ended);
-                let _in_time = tokio::time::timeout(patience, ended).await;
+                let _in_time = tokio::time::timeout(max_wait, ended).await;
             }
         }
     }
@@ -340,10 +341,4 @@ impl Chain {
     pub(crate) fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
         self.tips.iter().map(|tip| tip.snapshot(now)).collect()
     }
-}
-
-/// Locks a value that is consistent after each operation, so that a panic while it
-/// was locked has not spoilt it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,7 @@ mod threads;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -38,7 +38,9 @@ use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
 use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
+use crate::state_dir::OpenedState;
 use crate::supervisor::{InheritedSockets, Supervisor};
+use crate::sync::lock;
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
 
@@ -97,16 +99,17 @@ impl Server {
         StartError::check_admin(admin_address, admin_token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
+        let state = OpenedState::open(&config.state)?;
         let restart_settings = RestartSettings::of(&config);
         let (sandbox, sandbox_thread) = match options.sandbox {
             Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
             None => (None, None),
         };
-        config.ask_all_at(sandbox.as_ref());
+        config.set_all_upstream_urls(sandbox.as_ref());
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
-        let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
+        let first = gateway(config, &keys, &resolver, clock.clone(), None, state)?;
         let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections, worker_count);
@@ -290,9 +293,7 @@ impl SharedSettings {
     }
 
     fn set(&self, config: &Config, admin_token: Option<Token>) {
-        // The lock guards one assignment.
-        let token = self.admin_token.lock();
-        *token.unwrap_or_else(PoisonError::into_inner) = admin_token;
+        *lock(&self.admin_token) = admin_token;
         self.drain_timeout.set(config.server.drain_timeout);
         self.drain_delay.set(config.server.drain_delay);
         self.hosts.store(Arc::new(config.admin.hosts.clone()));
@@ -309,7 +310,7 @@ fn load_listeners(
 ) -> Result<(Tls, Vec<LoadedListener>), StartError> {
     let tls = Tls::new(makes_certificates)?;
     let now = clock.wall(clock.now());
-    let listeners = LoadedListener::load(config.all_listeners(), &tls, now)?;
+    let listeners = LoadedListener::load(config.all_listeners(), &tls, &[], now)?;
     Ok((tls, listeners))
 }
 

@@ -71,6 +71,8 @@ mod chain;
 
 mod reload;
 
+mod state;
+
 mod operations;
 
 mod supervisor;

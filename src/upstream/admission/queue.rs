@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ use super::fair_order::{ClientUsage, FairOrder, MIN_SHARED_SLOTS, QueueFull, Tic
 use super::{Denied, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::sync::lock;
 use crate::upstream::latency::Latency;
 
 /// The admission queue of one upstream.
@@ -95,7 +96,7 @@ impl AdmissionQueue {
     }
 
     /// Admits a request: calls `attempt` whenever the request is first, until it
-    /// succeeds or `patience` is over. Look-ahead requests do not wait. `attempt`
+    /// succeeds or `max_wait` is over. Look-ahead requests do not wait. `attempt`
     /// receives a slot accounted to the client; a probe needs none.
     ///
     /// # Errors
@@ -103,11 +104,11 @@ impl AdmissionQueue {
     pub(crate) async fn admit<T>(
         self: &Arc<Self>,
         request: RequestPriority,
-        patience: Duration,
+        max_wait: Duration,
         mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
     ) -> Result<T, Denied> {
         let came = self.clock.now();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + max_wait;
         let may_wait = request.priority != Priority::LookAhead;
         let (request, slot) = {
             let mut state = self.state();
@@ -125,7 +126,7 @@ impl AdmissionQueue {
                     self.record_wait(request.priority, came);
                     return Ok(admitted);
                 }
-                Err(error) if !may_wait || !error.may_end_within(patience) => {
+                Err(error) if !may_wait || !error.may_end_within(max_wait) => {
                     return Err(error.denied);
                 }
                 Err(_) => {}
@@ -317,9 +318,7 @@ impl AdmissionQueue {
 
     /// How long admitted requests waited, by priority.
     pub(crate) fn wait_times(&self) -> MutexGuard<'_, [Latency; Priority::ALL.len()]> {
-        self.wait_times
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wait_times)
     }
 
     fn record_wait(&self, priority: Priority, came: Moment) {
@@ -370,7 +369,7 @@ impl AdmissionQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -394,8 +393,8 @@ impl From<Denied> for NotAdmitted {
 
 impl NotAdmitted {
     /// Whether the cause may end within this time.
-    fn may_end_within(&self, patience: Duration) -> bool {
-        self.may_wait && self.denied.may_end_within(patience)
+    fn may_end_within(&self, max_wait: Duration) -> bool {
+        self.may_wait && self.denied.may_end_within(max_wait)
     }
 }
 

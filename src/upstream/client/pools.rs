@@ -4,7 +4,7 @@
 //! ordgate offers `h2` and `http/1.1` by ALPN to `https` URLs, and uses HTTP/2 with
 //! prior knowledge for `http` URLs (RFC 9113 §3.3). All canonical requests to a
 //! server then share one HTTP/2 connection. A forwarded response is read as fast as
-//! its client reads it, so each forwarded exchange has a connection of its own
+//! its client reads it, so each forwarded request has a connection of its own
 //! ([`RelayConnection`]): a slow client does not use up the flow-control window of
 //! others.
 //!
@@ -15,7 +15,7 @@
 //! Deliberately absent: the state of one connection (`connection`).
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::sync::lock;
 use crate::upstream::client::RequestBody;
 use crate::upstream::client::connector::TimedConnector;
 use crate::upstream::client::resolver::Resolver;
@@ -69,7 +70,7 @@ type Pool =
 #[derive(Clone)]
 pub(crate) struct ConnectionPools {
     shared: Pools,
-    /// For forwarded exchanges over HTTP/2; over HTTP/1.1 they use the shared pools.
+    /// For forwarded requests over HTTP/2; over HTTP/1.1 they use the shared pools.
     exclusive: Option<Arc<ExclusivePools>>,
 }
 
@@ -80,14 +81,14 @@ struct Pools {
     http: Pool,
 }
 
-/// Pools of which each serves one exchange at a time.
+/// Pools of which each serves one request at a time.
 struct ExclusivePools {
     make: Box<dyn Fn() -> Pools + Send + Sync>,
     /// Those that are not in use, the most recently used last.
     free: Mutex<Vec<Pools>>,
 }
 
-/// The pools that one forwarded exchange uses. Over HTTP/2 no other exchange uses
+/// The pools that one forwarded request uses. Over HTTP/2 no other request uses
 /// them meanwhile.
 pub(crate) struct RelayConnection {
     pools: Pools,
@@ -116,7 +117,7 @@ impl ConnectionPools {
         self.shared.request(request)
     }
 
-    /// The connection of a forwarded exchange, to be kept until its body has ended.
+    /// The connection of a forwarded request, to be kept until its body has ended.
     pub(crate) fn relay_connection(&self) -> RelayConnection {
         let free = self.exclusive.as_ref().map(|pools| pools.take());
         RelayConnection {
@@ -137,7 +138,7 @@ impl Pools {
 
 impl ExclusivePools {
     fn take(&self) -> Pools {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let known = free.pop();
         drop(free);
         known.unwrap_or_else(|| (self.make)())
@@ -161,7 +162,7 @@ impl RelayConnection {
 impl Drop for RelayConnection {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            let mut free = owner.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(&owner.free);
             free.push(self.pools.clone());
         }
     }

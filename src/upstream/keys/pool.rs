@@ -1,7 +1,7 @@
 //! The keys as of the last reload, each with its budget and its state at each host.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
 use super::suspension::{Suspension, SuspensionReason};
 use crate::clock::Moment;
+use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
@@ -52,9 +53,9 @@ pub(super) struct KeyAtHost {
 /// The state of a key at one host.
 #[derive(Default)]
 pub(super) struct KeyState {
-    /// The host has asked for no request before this moment.
-    pub(super) throttled_until: Moment,
-    /// Set while the key is out of service.
+    /// The end of the cooldown: the host has asked for no request before this moment.
+    pub(super) cooldown_until: Moment,
+    /// Set while the key is suspended: quarantined, or its quota is spent.
     pub(super) suspension: Option<Suspension>,
     pub(super) refusals: Refusals,
     /// Receives the result of the key check in flight.
@@ -132,7 +133,7 @@ impl KeyState {
         let suspension = self
             .suspension
             .map_or(Duration::ZERO, |suspension| suspension.remaining(now));
-        suspension.max(self.throttled_until.since(now))
+        suspension.max(self.cooldown_until.since(now))
     }
 }
 
@@ -146,7 +147,7 @@ impl PooledKey {
         reserve: Reserve,
     ) -> Result<BudgetEntry, Denied> {
         let mut state = at_host.state();
-        if state.suspension.is_some() || state.throttled_until > now {
+        if state.suspension.is_some() || state.cooldown_until > now {
             self.check(&state, now, reserve)?;
         }
         let entry = self.budget.take(now, reserve)?;
@@ -191,7 +192,7 @@ impl PooledKey {
     }
 
     pub(super) fn hosts(&self) -> MutexGuard<'_, Vec<Arc<KeyAtHost>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.hosts)
     }
 
     /// The state of the key at a host.
@@ -213,6 +214,6 @@ impl PooledKey {
 
 impl KeyAtHost {
     pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
