@@ -206,7 +206,7 @@ async fn one_slow_answer_does_not_close_the_connection() {
         _ => vec![Act::Answer],
     });
     let gateway = at(&upstream.url())
-        .config("upstream.first_byte_timeout = \"300ms\"")
+        .config("upstream.first_byte_timeout = \"2s\"")
         .start();
     let mut client = gateway.start_get(&token(0)).await;
     upstream.until_requests(1).await;
