@@ -108,6 +108,24 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
+/// A client, until all is over.
+async fn live(world: Arc<World>, client: u64) {
+    match TRANSPORTS[(client % TRANSPORTS.len() as u64) as usize] {
+        Transport::Http1 => crowd::live(world, client).await,
+        transport @ (Transport::H2c | Transport::H2Tls) => {
+            crowd_http2::live(world, client, transport).await;
+        }
+    }
+}
+
+/// The transports over which nothing was answered.
+fn unanswered(world: &World) -> Vec<Transport> {
+    let answered = world.names("answers by transport");
+    let mut all = TRANSPORTS.to_vec();
+    all.retain(|transport| !answered.contains(&format!("{transport:?}")));
+    all
+}
+
 /// The one test of the target: it measures the whole process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_request_ends_well_under_random_faults() {
@@ -121,13 +139,7 @@ async fn every_request_ends_well_under_random_faults() {
 
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
-        let transport = TRANSPORTS[(client % TRANSPORTS.len() as u64) as usize];
-        match transport {
-            Transport::Http1 => clients.spawn(crowd::live(world.clone(), client)),
-            Transport::H2c | Transport::H2Tls => {
-                clients.spawn(crowd_http2::live(world.clone(), client, transport))
-            }
-        };
+        clients.spawn(live(world.clone(), client));
     }
     let began = Instant::now();
     let span = Duration::from_secs(seconds);
@@ -170,7 +182,7 @@ async fn every_request_ends_well_under_random_faults() {
     table.print();
 
     let effects = world.effects();
-    let answered = world.names("answers by transport");
+    let unanswered = unanswered(&world);
     let violations = world.violations.into_inner().unwrap();
     assert!(
         violations.is_empty(),
@@ -178,10 +190,6 @@ async fn every_request_ends_well_under_random_faults() {
         violations.len(),
         violations.join("\n")
     );
-    let unanswered: Vec<_> = TRANSPORTS
-        .into_iter()
-        .filter(|transport| !answered.contains(&format!("{transport:?}")))
-        .collect();
     assert!(unanswered.is_empty(), "no answers over {unanswered:?}");
     if seconds >= ENOUGH {
         let missing: Vec<_> = effects.iter().filter(|(_, count)| *count == 0).collect();
