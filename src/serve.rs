@@ -265,6 +265,7 @@ impl Server {
                 tracing::error!("a helper thread has panicked");
             }
         }
+        self.first.upstreams.close_journal();
     }
 }
 

@@ -90,7 +90,14 @@ pub fn gateway(
     let identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
-    let upstreams = Upstreams::new(&config.upstreams, keys, resolver, &clock, stand_in)?;
+    let upstreams = Upstreams::journalled(
+        &config.upstreams,
+        keys,
+        resolver,
+        &clock,
+        stand_in,
+        identity.state.directory(),
+    )?;
     let clients = client_policy(None, &config, &clock);
     let routes = Arc::new(config.routes.clone());
     let fill = Fill::new(
