@@ -85,9 +85,8 @@ pub fn gateway(
     resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
-    state: OpenedState,
 ) -> Result<Arc<Gateway>, StartError> {
-    let identity = Identity::new(state)?;
+    let identity = Identity::new(OpenedState::open(&config.state)?)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::journalled(

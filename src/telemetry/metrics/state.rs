@@ -39,7 +39,10 @@ pub(super) fn encode(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
     to.counter(
         "ordgate_spend_journal_failures",
         "Accesses of the spend journal that have failed, or have taken too long",
-        by("kind", [("error", journal.errors), ("stall", journal.stalls)]),
+        by(
+            "kind",
+            [("error", journal.errors), ("stall", journal.stalls)],
+        ),
     )?;
     to.counter(
         "ordgate_spend_journal_unjournalled",

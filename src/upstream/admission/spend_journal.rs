@@ -23,8 +23,8 @@ mod file;
 mod health;
 
 use std::io;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -199,9 +199,10 @@ impl SpendJournal {
         let mut state = self.wake.state();
         state.is_stopped = true;
         self.wake.changed.notify_all();
-        let stopped = self.wake.changed.wait_timeout_while(state, LAST_WRITE, |state| {
-            !state.has_stopped
-        });
+        let stopped = self
+            .wake
+            .changed
+            .wait_timeout_while(state, LAST_WRITE, |state| !state.has_stopped);
         let (_state, waited) = stopped.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             tracing::error!("the disk does not take the last write of the spend journal");
@@ -295,7 +296,8 @@ impl SpendJournal {
         let (books, now, since_boot) = (self.books(), self.clock.now(), self.clock.since_boot());
         let unknown_before = books.unknown_before();
         let header = Header {
-            unknown_before: unknown_before.map(|before| since_boot.saturating_sub(now.since(before))),
+            unknown_before: unknown_before
+                .map(|before| since_boot.saturating_sub(now.since(before))),
             is_incomplete: is_incomplete || books.is_full,
         };
         header.page(&self.boot_id(), since_boot)
@@ -383,9 +385,8 @@ impl Wake {
     /// it after a failure. Returns whether the thread is to end.
     fn wait(&self, is_failing: bool) -> bool {
         let wait = |state, time, is_enough: fn(&WakeState) -> bool| {
-            let waits = |state: &mut WakeState| {
-                !state.is_stopped && (is_failing || !is_enough(state))
-            };
+            let waits =
+                |state: &mut WakeState| !state.is_stopped && (is_failing || !is_enough(state));
             let waited = self.changed.wait_timeout_while(state, time, waits);
             waited.unwrap_or_else(PoisonError::into_inner).0
         };

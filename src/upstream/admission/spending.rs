@@ -184,7 +184,9 @@ pub(crate) fn read(
     if page.iter().all(|byte| *byte == 0) {
         return Err(Unreadable::Empty);
     }
-    if page.len() != PAGE || page[..8] != MAGIC || page[BODY..BODY + DIGEST] != digest_of(&page[..BODY])
+    if page.len() != PAGE
+        || page[..8] != MAGIC
+        || page[BODY..BODY + DIGEST] != digest_of(&page[..BODY])
     {
         return Err(Unreadable::Damaged);
     }
@@ -201,8 +203,14 @@ pub(crate) fn read(
     let newest_age = number(page, 48);
     let step = nanos(STEP);
     let mut ended = Vec::new();
-    for (back, count) in (0..STEPS as u64).rev().zip(page[HEAD..BODY].rchunks_exact(4)) {
-        let requests = count.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+    for (back, count) in (0..STEPS as u64)
+        .rev()
+        .zip(page[HEAD..BODY].rchunks_exact(4))
+    {
+        let requests = count
+            .iter()
+            .rev()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         if requests > 0 {
             // At the end of its step, at the latest when the page was written.
             let age = newest_age.saturating_add(back * step).saturating_sub(step);

@@ -147,7 +147,9 @@ impl SlidingWindow {
     /// Whether a request is in flight or counts still.
     pub(super) fn is_in_use(&self, now: Moment) -> bool {
         let last = self.ended.back();
-        self.in_flight > 0 || self.blocked_until > now || last.is_some_and(|end| *end + self.span > now)
+        self.in_flight > 0
+            || self.blocked_until > now
+            || last.is_some_and(|end| *end + self.span > now)
     }
 }
 

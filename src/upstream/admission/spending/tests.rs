@@ -112,7 +112,11 @@ fn a_page_that_cannot_be_trusted_says_nothing() {
     for at in [42, 57, 512, BODY + 1] {
         let mut torn = next.clone();
         torn[at..].copy_from_slice(&page[at..]);
-        assert_eq!(of(&*torn, Some(&BOOT), 2000), Err(Unreadable::Damaged), "{at}");
+        assert_eq!(
+            of(&*torn, Some(&BOOT), 2000),
+            Err(Unreadable::Damaged),
+            "{at}"
+        );
     }
 }
 
