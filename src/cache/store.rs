@@ -8,7 +8,7 @@ mod attach;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use foldhash::quality::{FixedState, RandomState};
@@ -22,6 +22,7 @@ use super::sequence::{CheckedSequence, PurgeSequence};
 use super::stored::{Attachment, OVERHEAD, Stored};
 use super::variant::Variant;
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// The variants of a target, newest last.
 pub(crate) type Variants = Arc<[Arc<Variant>]>;
@@ -282,8 +283,7 @@ impl<A: Attachment> Store<A> {
     }
 
     fn removals(&self) -> MutexGuard<'_, Removals> {
-        // Each operation on it leaves it consistent.
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.removals)
     }
 
     /// Calls `visit` with every stored response that is no variant, and its key.

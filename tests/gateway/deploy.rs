@@ -1,6 +1,8 @@
 //! The files in deploy/: the dashboard and the alerts use only metrics that ordgate
 //! has, and each example configuration serves what it describes.
 
+mod edge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 

@@ -14,7 +14,7 @@
 //! upstream (`upstream::keys`).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, SECOND_WINDOW};
@@ -25,6 +25,7 @@ use super::reserve::Reserve;
 use super::spend_journal::JournalEntry;
 use super::spending::{EarlierSpending, PAGE};
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// A budget, and the upstreams that use it.
 pub(super) struct SharedBudget {
@@ -152,7 +153,7 @@ impl SharedBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
