@@ -29,7 +29,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use books::Books;
-use file::{Header, SpendFile};
+use file::{FileHeader, SpendFile};
 use health::Health;
 pub(crate) use health::JournalSnapshot;
 use tokio::sync::watch;
@@ -39,6 +39,7 @@ use super::shared_budget::SharedBudget;
 use super::spending::{EarlierSpending, PAGE, Stamp};
 use crate::clock::Clock;
 use crate::state_dir::{BootId, StateDir};
+use crate::sync::lock;
 
 /// Within this time, the ends of requests are written.
 const DELAY: Duration = Duration::from_millis(50);
@@ -295,7 +296,7 @@ impl SpendJournal {
     fn header(&self, is_incomplete: bool) -> Box<[u8; PAGE]> {
         let (books, now, since_boot) = (self.books(), self.clock.now(), self.clock.since_boot());
         let unknown_before = books.unknown_before();
-        let header = Header {
+        let header = FileHeader {
             unknown_before: unknown_before
                 .map(|before| since_boot.saturating_sub(now.since(before))),
             is_incomplete: is_incomplete || books.is_full,
@@ -309,11 +310,11 @@ impl SpendJournal {
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.books)
     }
 
     fn file(&self) -> MutexGuard<'_, Option<SpendFile>> {
-        self.file.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.file)
     }
 }
 
@@ -400,7 +401,7 @@ impl Wake {
     }
 
     fn state(&self) -> MutexGuard<'_, WakeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::file::{BYTES, Header, SLOTS};
+use super::file::{BYTES, FileHeader, SLOTS};
 use crate::clock::Moment;
 use crate::state_dir::BootId;
 use crate::upstream::admission::budget::LONGEST_WAIT;
@@ -47,7 +47,7 @@ impl Books {
     /// Reads the whole file.
     pub(super) fn read(bytes: &[u8], boot: Option<&BootId>, at: Stamp) -> Self {
         let mut pages = bytes.chunks(PAGE).take(SLOTS + 1);
-        let header = Header::read(pages.next().unwrap_or_default(), boot, at.since_boot);
+        let header = FileHeader::read(pages.next().unwrap_or_default(), boot, at.since_boot);
         let mut books = match header {
             Err(reason) => Self::unknown(reason, at),
             Ok(header) if header.is_incomplete => {

@@ -38,7 +38,7 @@ pub(super) struct SpendFile {
 
 /// What the header says of budgets that have no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct FileHeader {
     /// Any number of requests may have been sent before this time since boot.
     pub(super) unknown_before: Option<Duration>,
     /// Whether requests are sent that are not in the file.
@@ -124,7 +124,7 @@ pub(super) fn remove(directory: &StateDir) -> io::Result<()> {
     }
 }
 
-impl Header {
+impl FileHeader {
     pub(super) fn page(self, boot: &BootId, since_boot: Duration) -> Box<[u8; PAGE]> {
         let mut page = Box::new([0; PAGE]);
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER - 1);

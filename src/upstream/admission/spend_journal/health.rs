@@ -1,20 +1,21 @@
 //! Whether the journal is written, for logs, `/status` and `/metrics`.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::PATIENCE;
 use super::books::Books;
 use crate::clock::Moment;
+use crate::sync::lock;
 
 #[derive(Default)]
 pub(super) struct Health {
     /// What is wrong now.
     trouble: Mutex<Option<Trouble>>,
-    is_failing: std::sync::atomic::AtomicBool,
+    is_failing: AtomicBool,
     /// Pages written.
     pub(super) writes: AtomicU64,
     errors: AtomicU64,
@@ -121,6 +122,6 @@ impl Health {
     }
 
     fn trouble(&self) -> MutexGuard<'_, Option<Trouble>> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.trouble)
     }
 }

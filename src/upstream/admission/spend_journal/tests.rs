@@ -197,7 +197,7 @@ fn flip(file: &Path, at: usize) {
 /// Gives the file the boot id of another machine.
 fn flip_boot(file: &Path) {
     let mut bytes = fs::read(file).unwrap();
-    let header = Header {
+    let header = FileHeader {
         unknown_before: None,
         is_incomplete: false,
     };
