@@ -171,12 +171,6 @@ impl StateDir {
             Some(known) => (known, true),
             None => (format::create(path).map_err(failed)?, false),
         };
-        if format.is_new && was_used {
-            tracing::error!(
-                file = %path.join(format::FILE).display(),
-                "the state directory's format file is damaged and was written anew: API keys are not used until what was spent before counts no more, a minute, and stored answers are fetched again"
-            );
-        }
         Ok(Some(Self {
             path: path.into(),
             lock,
@@ -201,8 +195,7 @@ impl StateDir {
                 refusal::check_creatable(path)
             }
             Err(_) | Ok(_) => {
-                refusal::check(path)?;
-                format::read_only(path)
+                refusal::check(path)
             }
         }
     }

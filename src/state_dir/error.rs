@@ -76,17 +76,6 @@ pub enum StateDirError {
         /// One of the files.
         found: String,
     },
-    /// Another version of ordgate has written it.
-    #[error(
-        "state.path {}: its files have version {found}, and this ordgate reads and writes version {}; name another directory, or delete this one (rm -r {}) while no ordgate uses it, a minute before the start",
-        path.display(), super::format::VERSION, path.display()
-    )]
-    Version {
-        /// Its path.
-        path: PathBuf,
-        /// The version that came.
-        found: u32,
-    },
 }
 
 impl StateDirError {

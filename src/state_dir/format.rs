@@ -8,7 +8,8 @@
 //!
 //! The last line is a digest of the others. A damaged file is written anew, with
 //! another salt: what is in the directory is not found by its name any more, and so
-//! counts as lost.
+//! counts as lost. What another version has written is deleted: it cannot be read, and
+//! would take room that nothing accounts for.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -32,8 +33,6 @@ const MAX_BYTES: u64 = 4096;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FormatFile {
     pub(super) salt: [u8; 16],
-    /// Whether it was written just now.
-    pub(super) is_new: bool,
 }
 
 /// Why a text is no format of this version.
@@ -44,20 +43,33 @@ enum Unreadable {
 }
 
 /// Reads the format of a directory; `None` if it has none yet. A damaged one is written
-/// anew.
+/// anew, and so is one of another version, whose files are deleted.
 ///
 /// # Errors
-/// Where another version has written it, or the file system refuses.
+/// Where the file system refuses.
 pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError> {
     match known(directory)? {
         None => Ok(None),
         Some(Ok(salt)) => Ok(Some(FormatFile {
             salt,
-            is_new: false,
         })),
-        Some(Err(Unreadable::Version(found))) => Err(version(directory, found)),
-        Some(Err(Unreadable::Damaged)) => {
-            let created = create(directory);
+        Some(Err(unreadable)) => {
+            let file = directory.join(FILE);
+            match unreadable {
+                Unreadable::Version(found) => tracing::error!(
+                    file = %file.display(),
+                    "the state directory was written by another version of ordgate, whose files have version {found} and not {VERSION}: they are deleted, API keys are not used until what was spent before counts no more, a minute, and stored answers are fetched again"
+                ),
+                Unreadable::Damaged => tracing::error!(
+                    file = %file.display(),
+                    "the state directory's format file is damaged and was written anew: API keys are not used until what was spent before counts no more, a minute, and stored answers are fetched again"
+                ),
+            }
+            let emptied = match unreadable {
+                Unreadable::Version(_) => empty(directory),
+                Unreadable::Damaged => Ok(()),
+            };
+            let created = emptied.and_then(|()| create(directory));
             created
                 .map(Some)
                 .map_err(|error| StateDirError::access(directory, error))
@@ -65,22 +77,21 @@ pub(super) fn read(directory: &Path) -> Result<Option<FormatFile>, StateDirError
     }
 }
 
-/// Refuses the format of another version. Changes nothing.
-///
-/// # Errors
-/// As [`read`].
-pub(super) fn read_only(directory: &Path) -> Result<(), StateDirError> {
-    match known(directory)? {
-        Some(Err(Unreadable::Version(found))) => Err(version(directory, found)),
-        Some(Ok(_) | Err(Unreadable::Damaged)) | None => Ok(()),
+/// Deletes all but the locked file. What says that the directory is ordgate's goes last,
+/// so that a process which is killed meanwhile is followed by one that goes on.
+fn empty(directory: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == FILE || name == super::LOCK {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => fs::remove_dir_all(entry.path())?,
+            false => fs::remove_file(entry.path())?,
+        }
     }
-}
-
-fn version(directory: &Path, found: u32) -> StateDirError {
-    StateDirError::Version {
-        path: directory.into(),
-        found,
-    }
+    Ok(())
 }
 
 fn known(directory: &Path) -> Result<Option<Result<[u8; 16], Unreadable>>, StateDirError> {
@@ -115,7 +126,7 @@ pub(super) fn create(directory: &Path) -> io::Result<FormatFile> {
     file.sync_all()?;
     fs::rename(&new, directory.join(FILE))?;
     File::open(directory)?.sync_all()?;
-    Ok(FormatFile { salt, is_new: true })
+    Ok(FormatFile { salt })
 }
 
 fn text(salt: &[u8; 16]) -> String {

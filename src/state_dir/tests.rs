@@ -107,7 +107,7 @@ fn a_directory_of_another_program_is_refused() {
 }
 
 #[test]
-fn another_version_is_refused_and_a_damaged_format_is_written_anew() {
+fn a_damaged_format_is_written_anew_and_files_of_another_version_are_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
     let salt = StateDir::open(path).unwrap().unwrap().salt;
@@ -119,12 +119,22 @@ fn another_version_is_refused_and_a_damaged_format_is_written_anew() {
     assert!(opened.was_used(), "what was spent before is not known");
     assert_ne!(opened.salt, salt);
     drop(opened);
+    let salt = opened.salt;
     fs::write(&file, format::of_version(2)).unwrap();
-    let text = refused(path);
-    assert!(
-        text.starts_with("its files have version 2, and this ordgate reads and writes version 1; name another directory, or delete"),
-        "{text}"
-    );
+    let leftovers = [path.join("spent"), path.join("budget").join("a")];
+    fs::create_dir(path.join("budget")).unwrap();
+    for leftover in &leftovers {
+        fs::write(leftover, "of version 2").unwrap();
+    }
+    drop(opened);
+    StateDir::check(path).unwrap();
+    assert!(leftovers.iter().all(|file| file.exists()), "a check changes nothing");
+    let opened = StateDir::open(path).unwrap().unwrap();
+    assert!(opened.was_used(), "what was spent before is not known");
+    assert_ne!(opened.salt, salt);
+    let mut left: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort_unstable();
+    assert_eq!(left, [format::FILE, LOCK]);
 }
 
 #[test]

@@ -71,25 +71,39 @@ async fn a_second_process_says_so_and_runs_without() {
     assert_eq!(status(admin).await["status"], "open");
 }
 
+#[tokio::test]
+async fn files_of_another_version_are_deleted_and_said() {
+    let directory = tempfile::tempdir().unwrap();
+    // The check line is the digest of the others.
+    let version = "ordgate state 9\nsalt 0\ncheck 50470ebe9ef60734\n";
+    fs::write(directory.path().join("format"), version).unwrap();
+    fs::write(directory.path().join("other"), "of version 9").unwrap();
+    let path = directory.path().display().to_string();
+    let checked = Process::run(&["check", "--sandbox", "--state", &path], &[]);
+    assert_eq!(checked.code(), Some(0), "{}", checked.errors);
+    let flags = ["--sandbox", "--state", &path];
+    let (process, _, admin) = Process::serve(&flags, &[]);
+    assert_eq!(status(admin).await["status"], "open");
+    assert!(!directory.path().join("other").exists());
+    let errors = process.errors();
+    assert!(errors.contains("whose files have version 9 and not 1"), "{errors}");
+}
+
 #[test]
 fn check_refuses_what_serve_refuses() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    for name in ["open", "foreign", "version"] {
+    for name in ["open", "foreign"] {
         fs::create_dir(at(name)).unwrap();
     }
     fs::set_permissions(at("open"), Permissions::from_mode(0o770)).unwrap();
     fs::write(at("foreign").join("a"), "").unwrap();
-    // The check line is the digest of the others.
-    let version = "ordgate state 9\nsalt 0\ncheck 50470ebe9ef60734\n";
-    fs::write(at("version").join("format"), version).unwrap();
     fs::write(at("file"), "").unwrap();
     for (name, expected) in [
         ("missing/state", "create "),
         ("file", "it is a file; allowed is a directory"),
         ("open", "its group can write to it"),
         ("foreign", "it has \"a\" and no file of ordgate's"),
-        ("version", "its files have version 9"),
     ] {
         let path = at(name).display().to_string();
         for command in ["check", "serve"] {
