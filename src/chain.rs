@@ -14,6 +14,7 @@
 
 pub(crate) mod finality;
 mod freshness;
+mod kept;
 pub(crate) mod ledger;
 pub(crate) mod live_checks;
 mod settings;
@@ -28,6 +29,7 @@ use crate::clock::Moment;
 use crate::pages::Hash;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
+pub(crate) use ledger::KnownBlocks;
 use ledger::{
     Epoch, ForkCheck, LedgerBounds, LedgerUpdate, Observation, ObservationResult, RequestStart,
 };

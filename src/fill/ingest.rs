@@ -2,7 +2,6 @@
 //! chain's ledger first, and stored with the finality class and the epoch that follow.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::StatusCode;
 
@@ -162,7 +161,7 @@ impl Fill {
         let now = self.clock.now();
         let lifetime = self.chain.client_lifetime(stamp.class, stamp.tip, now);
         let freshness = match is_stored(answer.status) {
-            true => client_freshness(stamp.class, lifetime),
+            true => ClientFreshness::of_class(stamp.class, lifetime),
             false => ClientFreshness::Nothing,
         };
         let stamp = stamp.with_client_lifetime(lifetime);
@@ -193,7 +192,7 @@ impl Fill {
         let lifetime = self
             .chain
             .client_lifetime(Class::Final, tip, self.clock.now());
-        let freshness = client_freshness(Class::Final, lifetime);
+        let freshness = ClientFreshness::of_class(Class::Final, lifetime);
         let revalidated = Arc::new(StoredResponse {
             status: stored.status,
             body: stored.body.clone(),
@@ -235,14 +234,6 @@ impl Fill {
         };
         self.chain
             .note_transactions(location, page.runs().iter().map(|run| run.tx));
-    }
-}
-
-/// The `cache-control` of a class.
-pub(super) fn client_freshness(class: Class, lifetime: Duration) -> ClientFreshness {
-    match class {
-        Class::Final => ClientFreshness::Immutable(lifetime),
-        Class::Recent | Class::Live | Class::Absent => ClientFreshness::For(lifetime),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_ENCODING, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
 use super::sent::is_overridden;
@@ -64,6 +64,7 @@ impl Fetch {
             nominated,
             reuse,
             received: times.received,
+            is_personal: self.request.fields.contains_key(AUTHORIZATION),
         };
         (variant, may_store)
     }

@@ -101,6 +101,7 @@ impl Fetch {
             as_get.prepare_variant(relay, route, old.status, &fields, body, times)
         };
         let (mut new, may_store) = freshened(&self.request.fields);
+        new.is_personal |= old.is_personal;
         let own = new.secondary.clone();
         if new.nominated == old.nominated {
             // It continues to match the requests that it matched.
@@ -222,7 +223,8 @@ impl Fetch {
             let as_get = self.as_get(self.request.fields.clone());
             let (status, body) = (variant.status, variant.body.clone());
             let new = as_get.prepare_variant(relay, route, status, &new_fields, body, times);
-            if let (new, true) = new {
+            if let (mut new, true) = new {
+                new.is_personal |= variant.is_personal;
                 new.encodings.adopt(&variant.encodings);
                 return new;
             }

@@ -102,6 +102,7 @@ fn an_answer_requested_before_a_removal_is_not_stored_after_it() {
         let targets = crate::cache::targeted::TargetList::none();
         let heuristic = crate::cache::freshness::Heuristic::default();
         Arc::new(Variant {
+            is_personal: false,
             status: StatusCode::OK,
             body: Bytes::new(),
             encodings: Encodings::default(),
