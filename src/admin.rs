@@ -76,7 +76,7 @@ pub struct Admin {
 /// The most open connections; for one more, another is closed.
 const CONNECTIONS: usize = 64;
 /// How long a connection may be idle, and a request's head or body may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The paths, and the methods that they allow.
 const PATHS: [(&str, &str); 7] = [
     ("/healthz", "GET, HEAD"),
@@ -128,7 +128,7 @@ impl Admin {
         });
         let served = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(TIMEOUT)
             .serve_connection(TokioIo::new(Timed::new(stream)), service)
             .await;
         if let Err(error) = served {
@@ -196,7 +196,7 @@ impl Admin {
                 Err(wrong) => invalid(&wrong),
             },
             "/purge" => {
-                let response = purge::answer(gateway, request, PATIENCE).await;
+                let response = purge::answer(gateway, request, TIMEOUT).await;
                 if response.status() == StatusCode::OK {
                     purged.notify_one();
                 }

@@ -152,14 +152,14 @@ impl Chain {
         Some(self.tip_at(tip)?.ledger().start())
     }
 
-    /// Waits until the first probe of a tip has ended, at most for `patience`: without a
+    /// Waits until the first probe of a tip has ended, at most for `max_wait`: without a
     /// tip an answer has no certain class.
-    pub(crate) async fn first_probe(&self, tip: TipNumber, patience: Duration) {
+    pub(crate) async fn first_probe(&self, tip: TipNumber, max_wait: Duration) {
         if let Some(tip) = self.tip_at(tip) {
             let mut first = tip.first_probe.subscribe();
             if !*first.borrow() {
                 let ended = first.wait_for(|ended| *ended);
-                let _in_time = tokio::time::timeout(patience, ended).await;
+                let _in_time = tokio::time::timeout(max_wait, ended).await;
             }
         }
     }

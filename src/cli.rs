@@ -116,6 +116,11 @@ struct ServeFlags {
     /// commas), else the configuration.
     #[arg(long, value_name = "[NAME=]URL", conflicts_with = "sandbox")]
     upstream: Vec<String>,
+    /// The directory in which ordgate keeps what a restart must not forget: what each
+    /// API key has spent, and answers. It is created if it does not exist. Default:
+    /// ORDGATE_STATE, else the configuration, else systemd's STATE_DIRECTORY, else none.
+    #[arg(long, value_name = "DIR", value_parser = environment::state_path)]
+    state: Option<PathBuf>,
     /// Use a simulated upstream inside this process: no API key, no network.
     #[arg(long)]
     sandbox: bool,

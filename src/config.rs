@@ -25,6 +25,7 @@ mod routes;
 mod schema;
 mod server;
 mod shipped;
+mod state;
 mod text;
 mod upstream;
 mod warnings;
@@ -62,7 +63,7 @@ pub struct Config {
     pub server: ServerSettings,
     /// The listeners that have settings of their own.
     pub listeners: Vec<ListenerSettings>,
-    /// The admin side.
+    /// The admin listener.
     pub admin: AdminSettings,
     /// The proxies whose forwarding fields are believed.
     pub trust: TrustedProxies,
@@ -85,6 +86,8 @@ pub struct Config {
     pub failure_backoff: failure_backoff::Settings,
     /// A response field that takes precedence over `CDN-Cache-Control` (RFC 9213).
     pub targeted: Option<HeaderName>,
+    /// What is kept on disk.
+    pub state: crate::state_dir::Settings,
     /// Cache mode `chain`.
     pub chain: crate::chain::Settings,
     /// How each upstream is called; routes and tips have their numbers. Upstreams
@@ -201,6 +204,7 @@ impl Config {
             stale_wait: *file.cache.stale_wait,
             failure_backoff,
             targeted: file.cache.value.targeted_field.value,
+            state: file.state.settings(),
             chain: crate::chain::Settings {
                 tips: tips.sources,
                 ..chain
@@ -227,8 +231,8 @@ impl Config {
         settings.map_or(DEFAULT, |settings| &settings.name)
     }
 
-    /// Has each upstream called at one URL, if one is given.
-    pub fn ask_all_at(&mut self, url: Option<&Uri>) {
+    /// Sets the URL of all upstreams to this one, if one is given.
+    pub fn set_all_upstream_urls(&mut self, url: Option<&Uri>) {
         for settings in &mut self.upstreams {
             if let Some(url) = url {
                 settings.endpoints.urls = vec![url.clone()];

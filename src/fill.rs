@@ -187,7 +187,7 @@ impl Fill {
     pub(crate) fn longest_wait(&self, key: &Key) -> Duration {
         // The leader has deadlines of its own; the last second is for a leader whose
         // runtime has stopped.
-        self.upstream_of(key).patience() + FIRST_PROBE + Duration::from_secs(1)
+        self.upstream_of(key).max_wait() + FIRST_PROBE + Duration::from_secs(1)
     }
 
     /// The client of the upstream of a key's route.
@@ -216,12 +216,10 @@ impl Fill {
         let Some(route) = self.route(key) else {
             return Err(Failure::Abandoned);
         };
-        match route.cache.mode {
-            Mode::Chain => self.make_chain_answer(lead, key, route, priority).await,
-            // Mode `respect` is forwarded by `relay`.
-            Mode::Off | Mode::Respect | Mode::Override => {
-                self.fetch_and_store(key, &route.cache, priority).await
-            }
+        match route.cache.mode == Mode::Chain {
+            true => self.make_chain_answer(lead, key, route, priority).await,
+            // Mode `override`: `off` is fetched unshared, and `respect` by `relay`.
+            false => self.fetch_and_store(key, &route.cache, priority).await,
         }
     }
 
@@ -269,10 +267,7 @@ impl Fill {
         for _ in 0..MOST_ATTEMPTS {
             let sequence = self.cache.store().sequence();
             let answer = self.send(key, priority).await?;
-            let lifetime = match policy.mode {
-                Mode::Override => policy.times.lifetime(answer.status, answer.index.empty),
-                Mode::Off | Mode::Respect | Mode::Chain => None,
-            };
+            let lifetime = policy.times.lifetime(answer.status, answer.index.empty);
             let stored = Arc::new(self.prepare(answer, lifetime, sequence));
             if self.cache.store().response_was_purged(key, &stored) {
                 continue;

@@ -23,9 +23,9 @@
 
 mod clients;
 mod document;
-mod exchange;
 mod miss;
 pub(crate) mod plain;
+mod request_context;
 mod snapshot;
 mod target;
 
@@ -37,14 +37,14 @@ use std::time::Duration;
 use bytes::Bytes;
 pub(crate) use clients::ClientPolicy;
 pub(crate) use document::Document;
-use exchange::RequestContext;
-pub use exchange::{ResponseFuture, Session};
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
+use request_context::RequestContext;
+pub use request_context::{ResponseFuture, Session};
 use target::{check_head, to_origin_form};
 
 use crate::access_log::{AccessLog, LogEntry};
@@ -66,6 +66,7 @@ use crate::refusal::Refusal;
 use crate::relay::{self, Relay};
 use crate::respond::{RequestId, Responder, ResponseContext};
 use crate::route::{HeaderMode, Methods, Route, RouteTable};
+use crate::state_dir::OpenedState;
 use crate::upstream::{Priority, RequestPriority, Upstreams};
 use crate::wire::Body;
 use crate::wire::body::BodyError;
@@ -94,6 +95,8 @@ pub struct Gateway {
     pub(crate) responder: Arc<Responder>,
     /// Compresses stored bodies.
     pub(crate) compressor: Arc<Compressor>,
+    /// The state directory.
+    pub(crate) state: OpenedState,
     /// What is recorded of each request.
     pub(crate) records: Records,
     /// ordgate's own documents on the public listener.

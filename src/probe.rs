@@ -25,8 +25,8 @@ const SOONEST: Duration = Duration::from_millis(250);
 /// The longest time between probes that keep failing.
 const MOST_BACKOFF: Duration = Duration::from_secs(60);
 
-/// The least timeout of a probe.
-const LEAST_PATIENCE: Duration = Duration::from_secs(2);
+/// The shortest timeout of a probe.
+const MIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Probes a tip until the task is cancelled.
 pub async fn watch(fill: Arc<Fill>, tip: u16) {
@@ -132,7 +132,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
     let epoch = chain.epoch(tip);
     let sent = fill.clock.now();
     // Any later, the tip counts as lost.
-    let timeout = source.patience().max(LEAST_PATIENCE);
+    let timeout = source.known_for().max(MIN_TIMEOUT);
     let upstream = fill.upstreams.client(source.upstream);
     let fetched = upstream.fetch(path, RequestPriority::own(Priority::Probe));
     let answered = match tokio::time::timeout(timeout, fetched).await {
@@ -167,7 +167,7 @@ pub async fn probe(fill: &Arc<Fill>, tip: u16) -> ProbeOutcome {
         // All blocks would count as final.
         chain.probe_failed(
             tip,
-            format!("{path} says height {height}, which the chain cannot have yet"),
+            format!("{path} reports height {height}, which is above any height that the chain can have now"),
         );
         return ProbeOutcome::Failed;
     }

@@ -88,10 +88,10 @@ pub struct Relay {
 
 impl Relay {
     /// The longest that a client waits for its response to begin.
-    fn patience(&self, key: &Key) -> Duration {
+    fn max_wait(&self, key: &Key) -> Duration {
         let route = self.routes.get(key.route());
         let number = route.map_or(0, |route| route.upstream.number);
-        self.upstreams.client(number).patience() + Duration::from_secs(1)
+        self.upstreams.client(number).max_wait() + Duration::from_secs(1)
     }
 
     /// The most bytes of a body that is stored.

@@ -38,6 +38,7 @@ use crate::listener::{Acceptor, BoundListener, Current, Drain, ListenAddress};
 use crate::meter::Totals;
 use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
+use crate::state_dir::OpenedState;
 use crate::supervisor::{InheritedSockets, Supervisor};
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
@@ -97,16 +98,17 @@ impl Server {
         StartError::check_admin(admin_address, admin_token.as_ref())?;
         let (drain, draining) = watch::channel(false);
         let (stopped, stopping) = watch::channel(false);
+        let state = OpenedState::open(&config.state)?;
         let restart_settings = RestartSettings::of(&config);
         let (sandbox, sandbox_thread) = match options.sandbox {
             Some(sandbox) => threads::spawn_sandbox(sandbox, stopping.clone())?,
             None => (None, None),
         };
-        config.ask_all_at(sandbox.as_ref());
+        config.set_all_upstream_urls(sandbox.as_ref());
         let shared = SharedSettings::of(&config, admin_token);
         let worker_count = threads::worker_count(config.server.workers);
         let (runtime, connections) = (config.server.runtime, config.server.connections);
-        let first = gateway(config, &keys, &resolver, clock.clone(), None)?;
+        let first = gateway(config, &keys, &resolver, clock.clone(), None, state)?;
         let worker_runtimes = worker_runtimes(runtime, worker_count)?;
         let current: Current = Arc::new(ArcSwap::new(first.clone()));
         let acceptor = Acceptor::new(current.clone(), connections, worker_count);

@@ -12,7 +12,7 @@
 //! - [`client`]: the exchange with the server.
 //!
 //! [`Upstream::fetch`] fetches a canonical target; nothing else of a client's
-//! request is sent. [`Upstream::exchange`] forwards a request as it is. Either
+//! request is sent. [`Upstream::forward`] sends a request as it is. Either
 //! waits in the admission queue until an endpoint and a key admit it (`admit`),
 //! and is sent again after a failure where that is safe and useful, within bounds
 //! (`client::retry`). Redirects are not followed: the key would be sent to their
@@ -47,7 +47,7 @@ pub use admission::queue::AdmissionQueue;
 pub(crate) use admission::{ClientUsage, MIN_SHARED_SLOTS};
 pub use admission::{Priority, Rate, Rates, RequestPriority};
 use answer::Answer;
-pub use client::exchange::{BodyPermit, StreamedAnswer};
+pub use client::forward::{BodyPermit, StreamedAnswer};
 pub use client::key_search::{KeyEchoed, SearchedBody};
 pub use client::min_rate::MinRate;
 use client::pools::ConnectionPools;
@@ -82,9 +82,9 @@ pub trait UpstreamClient: Send + Sync {
         priority: RequestPriority,
     ) -> Pin<Box<dyn Future<Output = Result<Answer, Failure>> + Send + 'a>>;
 
-    /// Forwards a request as it is ([`Upstream::exchange`]), for routes that obey
+    /// Sends a request as it is ([`Upstream::forward`]), for routes that obey
     /// the origin's header fields.
-    fn exchange<'a>(
+    fn forward<'a>(
         &'a self,
         method: Method,
         target: &'a str,
@@ -95,7 +95,7 @@ pub trait UpstreamClient: Send + Sync {
     ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>>;
 
     /// The longest that either takes until an answer begins.
-    fn patience(&self) -> Duration;
+    fn max_wait(&self) -> Duration;
 
     /// Records the height in a status answer, to find endpoints that lag. Returns whether the height is plausible.
     fn record_reported_height(&self, answer: &Answer, path: &str, height: u32) -> bool {
@@ -113,7 +113,7 @@ impl UpstreamClient for Upstream {
         Box::pin(self.fetch(target, priority))
     }
 
-    fn exchange<'a>(
+    fn forward<'a>(
         &'a self,
         method: Method,
         target: &'a str,
@@ -122,10 +122,10 @@ impl UpstreamClient for Upstream {
         priority: RequestPriority,
         whole: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<StreamedAnswer, Failure>> + Send + 'a>> {
-        Box::pin(self.exchange(method, target, fields, body, priority, whole))
+        Box::pin(self.forward(method, target, fields, body, priority, whole))
     }
 
-    fn patience(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         self.settings.admission.queue_timeout + self.settings.timeouts.whole
     }
 

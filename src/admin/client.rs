@@ -12,7 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
 /// How long the whole exchange may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes of a response's body.
 const MOST_ANSWER: usize = 1 << 20;
 
@@ -38,10 +38,10 @@ pub enum CallError {
     )]
     Unreachable(SocketAddr),
     /// It did not answer in time.
-    #[error("{0} did not answer within {seconds} s", seconds = PATIENCE.as_secs())]
+    #[error("{0} did not answer within {seconds} s", seconds = TIMEOUT.as_secs())]
     TimedOut(SocketAddr),
     /// The response is incomplete, or is not HTTP.
-    #[error("what answers on {0} is no ordgate's admin side: {1}")]
+    #[error("the server on {0} is not an ordgate admin listener: {1}")]
     Strange(SocketAddr, String),
     /// It requires a token, or another one.
     #[error(
@@ -83,7 +83,7 @@ pub async fn purge(
         value.set_sensitive(true);
         fields.insert(AUTHORIZATION, value);
     }
-    let sent = tokio::time::timeout(PATIENCE, send(admin, request));
+    let sent = tokio::time::timeout(TIMEOUT, send(admin, request));
     let (status, bytes) = match sent.await {
         Ok(received) => received?,
         Err(_elapsed) => return Err(CallError::TimedOut(admin)),

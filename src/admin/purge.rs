@@ -37,12 +37,12 @@ use crate::wire::Body;
 
 /// The most bytes of a request body.
 const MOST_BODY: usize = 64 * 1024;
-/// Purges what a request names, and answers with what was purged. `patience` is
+/// Purges what a request names, and answers with what was purged. `timeout` is
 /// how long its body may take to arrive.
 pub(super) async fn answer(
     gateway: &Gateway,
     request: Request<Incoming>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Response<Body> {
     if let Some(sign) = browser_sign(request.headers()) {
         return refuse_browser("purge", &sign, "ordgate purge");
@@ -51,7 +51,7 @@ pub(super) async fn answer(
         true => by_query(request.uri().query().unwrap_or("")),
         false => {
             let query = request.uri().query().unwrap_or("").to_owned();
-            match body(request.into_body(), patience).await {
+            match body(request.into_body(), timeout).await {
                 Ok(bytes) if bytes.is_empty() => by_query(&query),
                 Ok(_) if !query.is_empty() => Err(Invalid::new(
                     "what is purged",
@@ -70,9 +70,9 @@ pub(super) async fn answer(
     }
 }
 
-async fn body(body: Incoming, patience: Duration) -> Result<Bytes, Box<Response<Body>>> {
+async fn body(body: Incoming, timeout: Duration) -> Result<Bytes, Box<Response<Body>>> {
     let refuse = |status, detail: &str| Box::new(problem(status, detail, None));
-    match tokio::time::timeout(patience, Limited::new(body, MOST_BODY).collect()).await {
+    match tokio::time::timeout(timeout, Limited::new(body, MOST_BODY).collect()).await {
         Ok(Ok(whole)) => Ok(whole.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(refuse(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -84,7 +84,7 @@ async fn body(body: Incoming, patience: Duration) -> Result<Bytes, Box<Response<
         )),
         Err(_elapsed) => Err(refuse(
             StatusCode::REQUEST_TIMEOUT,
-            &format!("The body did not arrive within {} s", patience.as_secs()),
+            &format!("The body did not arrive within {} s", timeout.as_secs()),
         )),
     }
 }

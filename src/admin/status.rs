@@ -85,6 +85,7 @@ pub(super) fn status(admin: &Admin, gateway: &Gateway) -> Value {
         "callers": totals.clients.load(Relaxed),
         "misses_limited": misses_limited(gateway),
         "client_tokens": client_tokens(gateway),
+        "state_directory": state_directory(gateway),
         "cache": { "entries": size.entries, "bytes": size.bytes, "max_bytes": size.max_bytes },
         "compression": compression(gateway),
         "chain": {
@@ -110,6 +111,15 @@ fn state(admin: &Admin, gateway: &Gateway) -> &'static str {
     } else {
         "not ready"
     }
+}
+
+/// The state directory. `null` if none is configured.
+fn state_directory(gateway: &Gateway) -> Value {
+    let state = &gateway.state;
+    let Some(path) = state.path() else {
+        return Value::Null;
+    };
+    json!({ "path": path.display().to_string(), "status": state.name() })
 }
 
 /// What came of compressing stored bodies.
@@ -218,6 +228,8 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
             "name": key.name,
             "budget_left": key.remaining,
             "budget": key.per_minute,
+            "unusable_seconds": key.worst().unusable_for.as_secs_f64(),
+            // The old name of `unusable_seconds`, for one release.
             "cooling_seconds": key.worst().unusable_for.as_secs_f64(),
             "state": key.worst().state(),
             "hosts": key.hosts.iter().map(key_at).collect::<Vec<_>>(),
@@ -242,8 +254,11 @@ fn upstream(upstream: &Upstream, gateway: &Gateway) -> Value {
         "retried": tally.sent_for(SendReason::Retry),
         "answered": tally.answered.load(Relaxed),
         "failed": tally.failed.load(Relaxed),
-        "spent": tally.spent.load(Relaxed),
-        "crowded": tally.crowded.load(Relaxed),
+        "no_budget": tally.no_budget.load(Relaxed),
+        "no_slot": tally.no_slot.load(Relaxed),
+        // The old names of these two, for one release.
+        "spent": tally.no_budget.load(Relaxed),
+        "crowded": tally.no_slot.load(Relaxed),
         "over_budget_share": tally.over_budget_share.load(Relaxed),
         "over_slot_share": tally.over_slot_share.load(Relaxed),
         "clients": upstream.queue().active_clients(),
@@ -259,6 +274,7 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
     json!({
         "host": &**host,
         "state": key.state(),
+        "unusable_seconds": key.unusable_for.as_secs_f64(),
         "cooling_seconds": key.unusable_for.as_secs_f64(),
     })
 }
@@ -266,6 +282,8 @@ fn key_at((host, key): &(Host, KeySnapshotAtHost)) -> Value {
 fn endpoint(snapshot: &EndpointSnapshot, clock: &Clock) -> Value {
     json!({
         "url": snapshot.name,
+        "selected": snapshot.is_selected,
+        // The old name of `selected`, for one release.
         "asked": snapshot.is_selected,
         "condition": snapshot.condition.name(),
         "breaker": breaker_state(snapshot.breaker),

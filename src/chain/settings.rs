@@ -67,7 +67,7 @@ pub struct TipSource {
 impl TipSource {
     /// How long a tip counts as known after the last successful probe was sent: one
     /// probe may fail.
-    pub(crate) const fn patience(&self) -> Duration {
+    pub(crate) const fn known_for(&self) -> Duration {
         self.every.saturating_mul(2)
     }
 

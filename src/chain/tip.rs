@@ -135,12 +135,12 @@ impl Tip {
 
     pub(super) fn is_known(&self, now: Moment) -> bool {
         let confirmed = self.confirmed();
-        confirmed > Moment::default() && now.since(confirmed) <= self.source.patience()
+        confirmed > Moment::default() && now.since(confirmed) <= self.source.known_for()
     }
 
     /// When the tip was lost, if it is not known.
     pub(super) fn lost_at(&self, now: Moment) -> Option<Moment> {
-        (!self.is_known(now)).then(|| self.confirmed() + self.source.patience())
+        (!self.is_known(now)).then(|| self.confirmed() + self.source.known_for())
     }
 
     /// Makes what hits need visible to all threads. What shortens freshness is stored
@@ -192,7 +192,7 @@ impl Tip {
         let mut ended = bound;
         if !known {
             // Until the tip was lost, the epoch kept it fresh.
-            ended = ended.max((self.confirmed() + self.source.patience()).min(until));
+            ended = ended.max((self.confirmed() + self.source.known_for()).min(until));
         }
         Freshness::Stale {
             by: now.since(ended),

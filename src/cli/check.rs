@@ -7,6 +7,7 @@ use http::Uri;
 use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::serve::StartError;
+use ordgate::state_dir::StateDir;
 use ordgate::tls;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::keys::ApiKey;
@@ -25,10 +26,13 @@ pub(super) fn check(flags: &ServeFlags, all: bool) -> Result<ExitCode> {
     StartError::check_admin(config.admin.listen, token.as_ref())?;
     let clock = Clock::machine();
     check_certificates(&config, flags.sandbox, &clock)?;
+    if let Some(path) = &config.state.path {
+        StateDir::check(path)?;
+    }
     let mut served = config.clone();
     if flags.sandbox {
         // The sandbox's port is known only once it runs.
-        served.ask_all_at(Some(&Uri::from_static("http://127.0.0.1:1")));
+        served.set_all_upstream_urls(Some(&Uri::from_static("http://127.0.0.1:1")));
     }
     let mut warnings = served.warnings(&keys);
     warnings.extend(unused_key_variables(&config));

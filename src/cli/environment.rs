@@ -2,8 +2,9 @@
 //! variables and flags.
 
 use std::env::VarError;
+use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use http::Uri;
@@ -30,6 +31,7 @@ pub(super) fn effective(flags: &ServeFlags) -> Result<(Config, String)> {
     if let Some(admin) = address(flags.admin, "ORDGATE_ADMIN")? {
         config.admin.listen = admin;
     }
+    set_state_path(&mut config, flags.state.as_deref())?;
     check_listeners(&config)?;
     for (name, _) in &urls {
         let is_asked = |known: &upstream::Settings| known.name == *name;
@@ -89,6 +91,40 @@ pub(super) fn listen_address(text: &str) -> Result<ListenAddress, &'static str> 
     text.parse().map_err(|()| {
         "allowed is an address and a port, such as 127.0.0.1:8080, or unix: and the path of a socket"
     })
+}
+
+/// Sets the state directory: that of --state, or else of ORDGATE_STATE, or else of the
+/// file, or else the one that systemd has made.
+fn set_state_path(config: &mut Config, flag: Option<&Path>) -> Result<()> {
+    let path = &mut config.state.path;
+    if let Some(flag) = flag {
+        *path = Some(flag.to_owned());
+    } else if let Some(text) = path_variable("ORDGATE_STATE") {
+        *path = Some(text.into());
+    } else if path.is_none()
+        && let Some(directories) = path_variable("STATE_DIRECTORY")
+    {
+        // StateDirectory= may name several, which systemd separates by colons.
+        let Some(directories) = directories.to_str() else {
+            bail!("STATE_DIRECTORY is not UTF-8");
+        };
+        let first = directories.split(':').next().unwrap_or_default();
+        *path = Some(first.into());
+    }
+    Ok(())
+}
+
+/// A path in an environment variable. An empty one counts as not set.
+fn path_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|path| !path.is_empty())
+}
+
+/// Reads a path of --state.
+pub(super) fn state_path(text: &str) -> Result<PathBuf, &'static str> {
+    match text.is_empty() {
+        true => Err("allowed is the path of a directory"),
+        false => Ok(text.into()),
+    }
 }
 
 /// Refuses listeners that flags and variables have given one address.
@@ -201,7 +237,7 @@ impl std::fmt::Display for Invalid {
 /// Reads a configuration: that of the path, or of ORDGATE_CONFIG, or the built-in
 /// one. These base URLs replace those that it has.
 pub(super) fn load(path: Option<&Path>, urls: &UrlOverrides) -> Result<(Config, String)> {
-    let variable = std::env::var_os("ORDGATE_CONFIG").filter(|path| !path.is_empty());
+    let variable = path_variable("ORDGATE_CONFIG");
     let (name, text) = match path.or(variable.as_deref().map(Path::new)) {
         None => (config::SHIPPED_NAME.to_owned(), config::SHIPPED.to_owned()),
         Some(path) => {

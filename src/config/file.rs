@@ -9,6 +9,7 @@ use super::log::LogKeys;
 use super::problem::FileSpan;
 use super::routes::RouteKeys;
 use super::server::{AdminKeys, ListenerKeys, ServerKeys};
+use super::state::StateKeys;
 use super::upstream::{self, UpstreamKeys};
 use crate::upstream::DEFAULT;
 
@@ -23,6 +24,7 @@ keys! {
         answers: AnswersKeys = table() => AnswersKeys::defaults();
         limit: LimitKeys = table() => LimitKeys::defaults();
         cache: CacheKeys = table() => CacheKeys::defaults();
+        state: StateKeys = table() => StateKeys::defaults();
         chain: ChainKeys = table() => ChainKeys::defaults();
         upstream: UpstreamKeys = table() => UpstreamKeys::defaults();
         /// More upstreams, for APIs that have servers of their own: [upstreams.NAME].

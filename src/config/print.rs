@@ -53,6 +53,7 @@ impl Config {
             ("answers".to_owned(), answers.into()),
             ("limit".to_owned(), limit.into()),
             ("cache".to_owned(), self.cache_values()?.into()),
+            ("state".to_owned(), Value::try_from(&self.state)?),
             ("chain".to_owned(), self.chain_values()?.into()),
             ("log".to_owned(), log.into()),
             ("route".to_owned(), routes.into()),

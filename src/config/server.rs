@@ -1,5 +1,5 @@
 //! `[server]` and `[admin]`: the sockets, their connections, and who may use the
-//! admin side.
+//! admin listener.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -58,7 +58,7 @@ impl Runtime {
     ];
 }
 
-/// The admin side.
+/// The admin listener.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdminSettings {
     /// The address that the operator connects to.
@@ -248,15 +248,16 @@ keys! {
 }
 
 keys! {
-    /// The operator's side: /healthz, /readyz, /metrics, /status, /explain, /purge
+    /// The admin listener: /healthz, /readyz, /metrics, /status, /explain, /purge
     /// and /reload.
     pub(super) struct AdminKeys {
-        /// The address and port for the operator. Off loopback, requests need a
-        /// token.
+        /// The address and port of the admin listener. If it is not a loopback address,
+        /// the admin token is required.
         ///
-        /// The token comes from the environment variable ORDGATE_ADMIN_TOKEN or from
-        /// `token_file`, and is sent as `authorization: Bearer TOKEN`. /healthz and
-        /// /readyz need none. A change needs a restart.
+        /// The admin token comes from the environment variable ORDGATE_ADMIN_TOKEN or
+        /// from `token_file`. When there is one, every request except those for
+        /// /healthz and /readyz must have `authorization: Bearer TOKEN` with it, on any
+        /// address. A change of the address needs a restart.
         listen: SocketAddr = ADDRESS => ADMIN, shown();
         /// A file with the token, unless ORDGATE_ADMIN_TOKEN is set.
         ///

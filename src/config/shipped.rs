@@ -17,10 +17,10 @@ const INTRODUCTION: &str = "\
 # Flags take precedence over the file. Durations are a whole number with ms, s,
 # m, h or d; sizes with B, KiB, MiB or GiB.
 #
-# SIGHUP, or POST /reload on the admin side, makes a running ordgate read its file
+# SIGHUP, or POST /reload on the admin listener, makes a running ordgate read its file
 # again, and the files that it names. server.workers, server.runtime,
-# admin.listen, log.level and log.format need a restart; the rest takes effect at
-# once.
+# admin.listen, state.path, state.max_bytes, log.level and log.format need a
+# restart; the rest takes effect at once.
 #
 # API keys are never in this file: they come from the environment variable
 # ORDGATE_API_KEYS (separated by commas) or from `upstream.api_keys_file`.

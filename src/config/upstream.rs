@@ -67,20 +67,20 @@ keys! {
         /// The API's base URL. A path in it goes before every target. --upstream takes
         /// precedence.
         ///
-        /// A list names several servers, the preferred one first. ordgate asks one of
-        /// them. It turns to another when that one keeps failing, says that it is gone
-        /// (410), or is more than `max_lag` blocks behind another by their status
+        /// A list names several servers, the preferred one first. ordgate uses one
+        /// at a time. It fails over to another when that one keeps failing, answers 410
+        /// (gone), or is more than `max_lag` blocks behind another by their status
         /// paths. All of them share one budget for each key, and keys are sent to each
-        /// of them. A key that a host refuses (401, 403) or limits (429) pauses at all
-        /// base URLs of that host (scheme, name and port) and is used at the others;
-        /// when all keys pause for longer than `queue_timeout`, another server is
-        /// asked. ordgate ignores a height that is more than 1000 blocks above the
+        /// of them. A key in cooldown (429) or quarantine (401, 403) at one base URL is
+        /// not used at any base URL of that host (scheme, name and port); it is used at
+        /// the others. When no key is usable for longer than `queue_timeout`, ordgate
+        /// uses another server. ordgate ignores a height that is more than 1000 blocks above the
         /// others' and that the chain cannot have by now. On routes with headers =
         /// "all", 5xx and 410 are passed on, so there a server has failed only when it
         /// does not answer.
         url: Vec<Uri> = one_or_more(URL) => Vec::new(),
             example("\"https://api.example\""), shown();
-        /// How many blocks a server may be behind another and still be asked.
+        /// How many blocks a server may be behind another and still be used.
         max_lag: u32 = integer(0..=1000) => 2;
         /// How long a preferred server must work again before ordgate returns to it;
         /// twice as long each time that it soon fails again.
@@ -90,11 +90,12 @@ keys! {
         /// A file with the API keys, one per line, unless ORDGATE_API_KEYS is set.
         ///
         /// The file must not be readable by others or writable by its group (chmod
-        /// 600). Of several keys, ordgate uses the one with the most budget left. A key
-        /// pauses after 429. When a target gets 401 or 403, ordgate asks the status
-        /// path of its tip (chain.tip.*.path) with the same key, at most once a minute
-        /// if that goes on. If the key is refused there too, it is quarantined and
-        /// another is used; otherwise the client gets 502 and the key stays in use. If
+        /// 600). Of several keys, ordgate uses the one with the most budget left. After
+        /// 429 a key is in cooldown: it is not used for the time that the answer names.
+        /// When a target gets 401 or 403, ordgate requests the status path of its tip
+        /// (chain.tip.*.path) with the same key, at most once a minute if that goes on.
+        /// If the key is refused there too, it is quarantined, for a minute at first,
+        /// and another is used; otherwise the client gets 502 and the key stays in use. If
         /// there is no status path (404, say), three different targets in a row count
         /// against the key. On routes with headers = "all", 401 and 403 are passed on
         /// and do not affect the key.
@@ -144,7 +145,7 @@ keys! {
         /// later. It counts until the server has closed its connection or answers a
         /// later request, for at most 10 minutes (`given_up` in /status).
         ///
-        /// An upstream that a route with headers = "all" asks without a key is not
+        /// An upstream without a key that a route with headers = "all" uses is not
         /// limited by default.
         requests_per_minute: Option<Rate> = optional(Requests) => None, example("500"), shown_set();
         /// The budget of each API key: the most requests in any second, or "unlimited".
@@ -165,18 +166,19 @@ keys! {
         /// for clients that have none. Below 4, none are kept, and one client's slow
         /// requests can hold up all others.
         ///
-        /// When `requests_per_second` of all keys together is lower, clients have these
-        /// shares of that instead, because a request counts in each second until it is
-        /// answered. For the same reason, each of n upstreams with one key may have
-        /// 3/(4(n-1)) of `requests_per_second` unanswered (or of `requests_per_minute`,
-        /// if that is fewer), and always one, so that one that hangs does not hold up
-        /// the others: a quarter is left for them if `requests_per_second` is n or more.
+        /// When `requests_per_second` of all keys together is lower than this, the
+        /// shares are of that instead, because a request counts in each second until it
+        /// is answered. For the same reason, each of n upstreams that share a key may
+        /// have 3/(4(n-1)) of `requests_per_second` unanswered (or of
+        /// `requests_per_minute`, if that is fewer), and always one. So an upstream
+        /// that does not answer leaves a quarter of the budget to the others, if
+        /// `requests_per_second` is n or more.
         /// Each of several base URLs at different hosts may have 3/4 of what the others
-        /// leave unanswered, and always one; another is asked when one has given up
-        /// that many.
+        /// leave unanswered, and always one. When ordgate has given up that many at one
+        /// of them, it uses another.
         max_in_flight: NonZeroU32 = integer(1..=100_000) => count(32), shown();
-        /// The lowest that slow answers make this limit; the same as `max_in_flight`
-        /// fixes it.
+        /// The lowest value to which slow answers can lower the limit of requests under
+        /// way. With the value of `max_in_flight`, slow answers do not lower it.
         min_in_flight: NonZeroU32 = integer(1..=100_000) => count(4);
         /// How long a request waits for budget and for a slot.
         ///

@@ -15,32 +15,31 @@ use crate::upstream::{Priority, RequestPriority};
 /// How a key would be fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// The upstream is asked for another key of the same tip. If that response is
-    /// unchanged, the stored one is too.
+    /// Another key of the same tip is fetched. If that response is unchanged, the
+    /// stored one is too.
     Check(Key),
-    /// The upstream is asked for this key of the anchor block. If it is unchanged,
-    /// the stored response is still valid.
+    /// This key of the anchor block is fetched. If its hash is unchanged, the stored
+    /// response is still valid.
     Revalidate(Key),
     /// A transaction's page is cut from its block's stored windows.
     CutTransaction,
     /// A page is cut from stored windows.
     Cut,
-    /// The upstream is asked for these windows; the page is cut from them and from
-    /// the stored ones.
+    /// These windows are fetched; the page is cut from them and from the stored ones.
     Windows {
-        /// The windows that the upstream is asked for.
-        asks: Vec<Key>,
+        /// The windows that are fetched.
+        fetched: Vec<Key>,
         /// Whether all windows are stored, but are from different times and do not
         /// fit together.
         disagree: bool,
     },
-    /// The upstream is asked for the key itself.
+    /// The key itself is fetched.
     Plain,
 }
 
 impl Plan {
     /// Whether a request goes to the upstream.
-    pub(crate) fn asks(&self) -> bool {
+    pub(crate) fn fetches(&self) -> bool {
         match self {
             Self::CutTransaction | Self::Cut => false,
             Self::Check(_) | Self::Revalidate(_) | Self::Windows { .. } | Self::Plain => true,
@@ -72,12 +71,12 @@ impl Fill {
         }
         let wanted = self.wanted(&list, false);
         let missing = wanted.iter().filter(|(_, part)| part.is_none());
-        let asks: Vec<Key> = missing
+        let fetched: Vec<Key> = missing
             .filter_map(|(offset, _)| list.window(*offset))
             .collect();
-        if !asks.is_empty() {
+        if !fetched.is_empty() {
             let disagree = false;
-            return Plan::Windows { asks, disagree };
+            return Plan::Windows { fetched, disagree };
         }
         let parts: Vec<Arc<StoredResponse>> =
             wanted.into_iter().filter_map(|(_, part)| part).collect();
@@ -86,7 +85,7 @@ impl Fill {
         match is_other || self.cut_page(&list, &parts).is_some() {
             true => Plan::Cut,
             false => Plan::Windows {
-                asks: list.windows(),
+                fetched: list.windows(),
                 disagree: true,
             },
         }

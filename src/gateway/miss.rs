@@ -67,7 +67,7 @@ impl Gateway {
         let admitted = self.clients.admit_miss(client, joins, self.clock.now());
         let is_counted = admitted.is_ok() && !joins;
         if let Err(refusal) = admitted
-            && (miss.bypasses() || self.fill.plan(key).asks())
+            && (miss.bypasses() || self.fill.plan(key).fetches())
         {
             return self.answer_over_limit(session, &context, miss, &refusal, &fields);
         }

@@ -213,13 +213,13 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
                 return Poll::Pending;
             }
             match self.after_timer(&stream) {
-                NextStep::Keep(pause) => self.set_timer(pause),
-                NextStep::Drain => {
+                TimerAction::Keep(pause) => self.set_timer(pause),
+                TimerAction::Drain => {
                     drop(stream);
                     self.drain(http.as_mut());
                 }
-                NextStep::Close => return Poll::Ready(()),
-                NextStep::Reset => {
+                TimerAction::Close => return Poll::Ready(()),
+                TimerAction::Reset => {
                     self.totals.too_slow.fetch_add(1, Relaxed);
                     stream.reset_on_close();
                     return Poll::Ready(());
@@ -307,50 +307,50 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
     }
 
     /// What to do now that the timer has elapsed.
-    fn after_timer(&self, stream: &Http2Stream<S>) -> NextStep {
+    fn after_timer(&self, stream: &Http2Stream<S>) -> TimerAction {
         let (activity, now) = (&self.activity, self.clock.now());
         let left = |since: Moment, timeout: Duration| timeout.saturating_sub(now.since(since));
         let is_answering = stream.guard().windows().open_streams() > 0;
         if self.phase == Phase::Closing {
-            return NextStep::Close;
+            return TimerAction::Close;
         }
         if let Some((_, deadline)) = stream.blocked() {
             return match deadline.since(now) {
-                Duration::ZERO => NextStep::Reset,
-                left => NextStep::Keep(left.min(BLOCKED_CHECK)),
+                Duration::ZERO => TimerAction::Reset,
+                left => TimerAction::Keep(left.min(BLOCKED_CHECK)),
             };
         }
         if let Some(since) = activity.half_closed_since() {
             let left = left(since, self.times.half_closed_timeout);
             return match is_answering && !left.is_zero() {
-                true => NextStep::Keep(left.min(DRAIN_GRACE)),
-                false => NextStep::Close,
+                true => TimerAction::Keep(left.min(DRAIN_GRACE)),
+                false => TimerAction::Close,
             };
         }
         if let Some(since) = activity.head_since() {
             return match left(since, self.times.header_timeout) {
-                Duration::ZERO => NextStep::Close,
-                left => NextStep::Keep(left),
+                Duration::ZERO => TimerAction::Close,
+                left => TimerAction::Keep(left),
             };
         }
         if self.phase == Phase::Draining {
             return match is_answering {
-                true => NextStep::Keep(DRAIN_GRACE),
-                false => NextStep::Close,
+                true => TimerAction::Keep(DRAIN_GRACE),
+                false => TimerAction::Close,
             };
         }
         // A head may begin at any moment, and then has its own timeout.
         let soon = self.times.shortest();
         match left(activity.last(), self.times.idle_timeout) {
-            _ if is_answering => NextStep::Keep(soon),
-            Duration::ZERO => NextStep::Drain,
-            left => NextStep::Keep(left.min(soon)),
+            _ if is_answering => TimerAction::Keep(soon),
+            Duration::ZERO => TimerAction::Drain,
+            left => TimerAction::Keep(left.min(soon)),
         }
     }
 }
 
-/// What the timer of a connection does next.
-enum NextStep {
+/// What to do when the timer of a connection has elapsed.
+enum TimerAction {
     /// Check again after this time.
     Keep(Duration),
     /// Send GOAWAY: the connection is idle.

@@ -48,7 +48,7 @@ impl Fetch {
         mut self,
         relay: &Arc<Relay>,
     ) -> Result<(Response<Body>, Outcome), (Refusal, Outcome)> {
-        let deadline = Instant::now() + relay.patience(&self.request.key);
+        let deadline = Instant::now() + relay.max_wait(&self.request.key);
         let body = self.request.body.take();
         let result = match body {
             None => Arc::new(self).share(relay, deadline).await,
@@ -91,17 +91,17 @@ impl Fetch {
         let sequence = relay.cache.store().sequence();
         let requested = relay.clock.wall(relay.clock.now());
         let target = self.request.key.target();
-        let exchanged = relay
+        let forwarded = relay
             .upstreams
             .client(route.upstream.number)
-            .exchange(method, target, fields, body, priority, max_body)
+            .forward(method, target, fields, body, priority, max_body)
             .await;
         let times = ExchangeRecord {
             sequence,
             requested,
             received: relay.clock.wall(relay.clock.now()),
         };
-        let answer = match exchanged {
+        let answer = match forwarded {
             Ok(answer) => answer,
             Err(failure) => return self.failed(relay, route, failure, Origin::Disconnected),
         };

@@ -229,7 +229,7 @@ impl Pump {
 
     /// How long the clients may take nothing, and how long an upstream without a
     /// minimum rate may send nothing.
-    fn patience(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         self.upstream.settings().timeouts.first_byte
     }
 
@@ -275,7 +275,7 @@ impl Pump {
     ) -> bool {
         let stream = self.stream.clone();
         self.wait_for_slower().await;
-        let give_up = Instant::now() + self.patience();
+        let give_up = Instant::now() + self.max_wait();
         while Instant::now() < give_up {
             let room = poll_fn(|cx| stream.poll_room(cx, AHEAD));
             if let Ok(room) = timeout(SLOW, room).await {
@@ -323,8 +323,8 @@ impl Pump {
 
     async fn next_until(&mut self, is_stored: bool, late: Option<Instant>) -> BodyEvent {
         let min_rate = self.min_rate.as_ref();
-        let patience = min_rate.map_or_else(|| self.patience(), MinRate::left);
-        let silent = sleep_until(Instant::now() + patience);
+        let max_wait = min_rate.map_or_else(|| self.max_wait(), MinRate::left);
+        let silent = sleep_until(Instant::now() + max_wait);
         let late = late.map(sleep_until);
         let (mut silent, mut late) = (std::pin::pin!(silent), std::pin::pin!(late));
         poll_fn(|cx| {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::admin::Token;
 use crate::listener::ListenAddress;
+use crate::state_dir::StateDirError;
 use crate::supervisor::InheritedSocketError;
 use crate::upstream::SetupError;
 
@@ -32,7 +33,7 @@ pub enum StartError {
     #[error(transparent)]
     Inherited(#[from] InheritedSocketError),
     /// The supervisor passed a unix socket for the admin listener.
-    #[error("{0} was passed for the admin side; allowed is a TCP socket")]
+    #[error("{0} was passed for the admin listener, which must be a TCP socket")]
     AdminOnUnixSocket(ListenAddress),
     /// There is no public listener.
     #[error("there is no listener: set server.listen, or add a [[listener]]")]
@@ -45,9 +46,12 @@ pub enum StartError {
     Tls(#[from] rustls::Error),
     /// The admin listener would be open to the network.
     #[error(
-        "the admin side is on {0}, off loopback, and there is no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or have admin.listen on 127.0.0.1"
+        "the admin listener is on {0}, which other machines can reach, and has no token: set ORDGATE_ADMIN_TOKEN or admin.token_file, or set admin.listen to 127.0.0.1"
     )]
     OpenAdmin(SocketAddr),
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateDirError),
     /// A client for the upstream cannot be made.
     #[error(transparent)]
     Upstream(#[from] SetupError),

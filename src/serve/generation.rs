@@ -39,6 +39,7 @@ use crate::relay::{self, Relay};
 use crate::reload::ReloadReport;
 use crate::respond::Responder;
 use crate::route::{Route, RouteTable};
+use crate::state_dir::OpenedState;
 use crate::upstream::client::resolver::Resolver;
 use crate::upstream::{MissingRoutes, ProviderKeys, UpstreamClient, Upstreams};
 
@@ -49,13 +50,16 @@ struct Identity {
     /// Its name in the `via` of requests. It is public, and says nothing of the
     /// seed.
     pseudonym: Arc<str>,
+    /// What it keeps on disk.
+    state: OpenedState,
 }
 
 impl Identity {
-    fn new() -> Result<Self, StartError> {
+    fn new(state: OpenedState) -> Result<Self, StartError> {
         Ok(Self {
             seed: random()?,
             pseudonym: format!("ordgate-{:016x}", random()?).into(),
+            state,
         })
     }
 }
@@ -81,8 +85,9 @@ pub fn gateway(
     resolver: &Resolver,
     clock: Clock,
     stand_in: Option<&Arc<dyn UpstreamClient>>,
+    state: OpenedState,
 ) -> Result<Arc<Gateway>, StartError> {
-    let identity = Identity::new()?;
+    let identity = Identity::new(state)?;
     let chain = Arc::new(Chain::new(&config.chain));
     let cache = Cache::new(config.cache_bytes, chain.clone());
     let upstreams = Upstreams::new(&config.upstreams, keys, resolver, &clock, stand_in)?;
@@ -175,6 +180,7 @@ pub(super) fn after(
     let identity = Identity {
         seed: before.seed,
         pseudonym: before.relay.pseudonym.clone(),
+        state: before.state.clone(),
     };
     let compressor = before.compressor.clone();
     let gateway = assemble(config, clients, fill, ongoing, meter, compressor, identity);
@@ -201,7 +207,7 @@ fn numbers(
             None => {
                 done.begun.push(route.name.to_string());
                 let number = u16::try_from(next).map_err(|_out_of_range| {
-                    "reloads have changed so many routes that there are no numbers left: it takes a restart".to_owned()
+                    "reloads have changed so many routes that there are no route numbers left: ordgate needs a restart".to_owned()
                 })?;
                 next += 1;
                 number
@@ -293,6 +299,7 @@ fn assemble(
         upstreams: fill.upstreams.clone(),
         responder: respond,
         compressor,
+        state: identity.state,
         routes: fill.routes.clone(),
         clock: fill.clock.clone(),
         seed: identity.seed,

@@ -8,6 +8,7 @@
 //! are, and the report names them.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use crate::config::{Config, Runtime, SHIPPED_NAME};
 use crate::listener::{Acceptor, Current};
 use crate::reload::ReloadResult;
 use crate::telemetry;
+use crate::units;
 use crate::upstream::ProviderKeys;
 use crate::upstream::client::resolver::Resolver;
 
@@ -44,6 +46,8 @@ pub(super) struct RestartSettings {
     workers: usize,
     runtime: Runtime,
     log: telemetry::Settings,
+    state_path: Option<PathBuf>,
+    state_bytes: u64,
 }
 
 impl RestartSettings {
@@ -53,6 +57,8 @@ impl RestartSettings {
             workers: config.server.workers,
             runtime: config.server.runtime,
             log: config.log.clone(),
+            state_path: config.state.path.clone(),
+            state_bytes: config.state.max_bytes,
         }
     }
 
@@ -63,13 +69,23 @@ impl RestartSettings {
         let mut compare = |name: &str, one: Value, other: Value| {
             if one != other {
                 notes.push(format!(
-                    "{name} is {other} now, which takes a restart; {one} stays in use"
+                    "{name} is now {other}, which needs a restart; until then {one} stays in use"
                 ));
             }
         };
         compare("admin.listen", json!(self.admin), json!(other.admin));
         compare("server.workers", json!(self.workers), json!(other.workers));
         compare("server.runtime", json!(self.runtime), json!(other.runtime));
+        compare(
+            "state.path",
+            json!(self.state_path),
+            json!(other.state_path),
+        );
+        compare(
+            "state.max_bytes",
+            json!(units::format_size(self.state_bytes)),
+            json!(units::format_size(other.state_bytes)),
+        );
         compare("log.level", json!(self.log.level), json!(other.log.level));
         compare(
             "log.format",
@@ -107,7 +123,7 @@ impl Reloader {
             keys,
             admin_token,
         } = (self.load)()?;
-        config.ask_all_at(self.sandbox.as_ref());
+        config.set_all_upstream_urls(self.sandbox.as_ref());
         StartError::check_admin(self.admin, admin_token.as_ref())
             .map_err(|why| vec![why.to_string()])?;
         let mut notes = self.restart_settings.differences(&config);

@@ -196,10 +196,16 @@ fn limits(gateway: &Gateway, to: &mut Metrics<'_>) -> fmt::Result {
             ],
         ),
     )?;
+    let clients = gateway.meter().totals.clients.load(Relaxed) as f64;
+    to.gauge(
+        "ordgate_clients",
+        "Clients in the limiter's table after its last pruning",
+        one(clients),
+    )?;
     to.gauge(
         "ordgate_callers",
-        "Clients in the limiter's table after its last pruning",
-        one(gateway.meter().totals.clients.load(Relaxed) as f64),
+        "The old name of ordgate_clients, for one release",
+        one(clients),
     )
 }
 

@@ -1,8 +1,8 @@
 //! The exchange with the server: connections, attempts, request and response
 //! bodies.
 //!
-//! `fetch` sends canonical requests, `exchange` forwards others as they are.
-//! Either makes attempts (`attempt`, `exchange`), and after a failure `retry`
+//! `fetch` sends canonical requests, `forward` sends others as they are.
+//! Either makes attempts (`attempt`), and after a failure `retry`
 //! decides whether and where another follows.
 //!
 //! Deliberately absent: which endpoint and which key a request gets
@@ -12,8 +12,8 @@ mod attempt;
 pub(super) mod attempts;
 pub(super) mod cause;
 mod connector;
-pub(super) mod exchange;
 mod fetch;
+pub(super) mod forward;
 mod key_check;
 pub(super) mod key_search;
 pub(super) mod min_rate;

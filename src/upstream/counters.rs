@@ -59,12 +59,12 @@ pub struct Counters {
     /// Requests that failed after sending, without a successful retry.
     pub failed: AtomicU64,
     /// Not sent: no budget was left.
-    pub spent: AtomicU64,
+    pub no_budget: AtomicU64,
     /// Not sent: too many were in flight, or waited.
-    pub crowded: AtomicU64,
-    /// Of `spent`: those for which clients with less usage still had budget.
+    pub no_slot: AtomicU64,
+    /// Of `no_budget`: those for which clients with less usage still had budget.
     pub over_budget_share: AtomicU64,
-    /// Of `crowded`: those for which clients with fewer slots still had a slot.
+    /// Of `no_slot`: those for which clients with fewer slots still had a slot.
     pub over_slot_share: AtomicU64,
     /// Not sent: the circuit breaker was open.
     pub broken: AtomicU64,
@@ -93,8 +93,8 @@ impl Counters {
     /// Counts a request that is not admitted.
     pub(super) fn count_denied(&self, denied: Denied) {
         let count = match denied {
-            Denied::NoSlot => &self.crowded,
-            Denied::SpentFor(_) | Denied::SpentUntilRequestEnds => &self.spent,
+            Denied::NoSlot => &self.no_slot,
+            Denied::SpentFor(_) | Denied::SpentUntilRequestEnds => &self.no_budget,
             Denied::BreakerOpen(_) => &self.broken,
             Denied::KeyRefused(_) => return,
         };

@@ -37,7 +37,7 @@ use crate::clock::Clock;
 
 /// The keys of one upstream, or one entry for requests without a key. A reload may
 /// replace them; requests that wait for budget then use the new keys. The state of a
-/// key at a host (throttled, suspended) belongs to this upstream and host; the use of
+/// key at a host (cooldown, suspension) belongs to this upstream and host; the use of
 /// its budget counts for all upstreams that have the key
 /// (`upstream::admission::budgets`).
 pub(crate) struct Keys {

@@ -180,7 +180,7 @@ pub enum SetupError {
     NoUpstream,
     /// Routes use the default upstream besides others, and it has no URL.
     #[error(
-        "some routes ask the default upstream, which has no URL: give --upstream URL or upstream.url in the config, or have those routes, or their tip, ask another by upstream = \"NAME\" (`ordgate check` prints what each of them asks)"
+        "some routes use the default upstream, which has no URL: give --upstream URL or upstream.url in the config, or set upstream = \"NAME\" on those routes, or on their tip (`ordgate check` prints the upstream of each)"
     )]
     NoDefaultUrl,
     /// A named upstream has no URL, and inherits none.

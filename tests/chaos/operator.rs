@@ -306,7 +306,7 @@ impl Operator {
         self.world.count("operator", "purges");
     }
 
-    /// Looks at all that the admin side shows.
+    /// Looks at all that the admin listener shows.
     async fn look(&mut self) {
         for target in [
             "/status",

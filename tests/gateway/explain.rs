@@ -25,7 +25,9 @@ fn does(explained: &Value) -> &str {
 }
 
 fn next_requests(explained: &Value) -> Vec<&str> {
-    let targets = explained["next"]["asks"].as_array().unwrap();
+    let next = &explained["next"];
+    assert_eq!(next["asks"], next["upstream_requests"], "the old name");
+    let targets = next["upstream_requests"].as_array().unwrap();
     targets
         .iter()
         .map(|target| target.as_str().unwrap())
@@ -48,9 +50,9 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
     assert_eq!(cold["stored"], Value::Null);
     assert_eq!(cold["tip"]["name"], "ordinals");
     assert_eq!(cold["tip"]["height"], sandbox.tip().height);
-    assert_eq!(does(&cold), "ask upstream");
+    assert_eq!(does(&cold), "fetch");
     assert_eq!(next_requests(&cold), [TOKEN]);
-    assert_eq!(requests(&sandbox), 0, "it asks nobody");
+    assert_eq!(requests(&sandbox), 0, "it sends no request");
 
     let answer = gateway.get(url).await;
     gateway.advance(2000);
@@ -83,8 +85,13 @@ async fn a_token_is_explained_before_and_after_it_is_stored() {
         stale["stored"]["epoch"]["stored"],
         stale["stored"]["epoch"]["present"]
     );
-    assert_eq!(does(&stale), "ask upstream");
-    assert!(stale["next"]["why"].as_str().unwrap().contains("stands in"));
+    assert_eq!(does(&stale), "fetch");
+    assert!(
+        stale["next"]["why"]
+            .as_str()
+            .unwrap()
+            .contains("the stored response is served")
+    );
     assert_eq!(requests(&sandbox), 1);
 }
 
@@ -157,7 +164,7 @@ async fn a_page_is_explained_with_its_windows() {
     assert_eq!(requests(&block.sandbox), 1);
     let half = gateway.explain(&block.page(20, 50)).await;
     assert_eq!(windows(&half), block.windows(["fresh", "absent"]));
-    assert_eq!(does(&half), "ask upstream");
+    assert_eq!(does(&half), "fetch");
     assert_eq!(next_requests(&half), [block.page(60, 60)]);
     gateway.get(&block.page(20, 50)).await;
     assert_eq!(requests(&block.sandbox), 2, "as explained");
@@ -165,7 +172,7 @@ async fn a_page_is_explained_with_its_windows() {
     let past_the_end = gateway.explain(&block.page(20, 1_000_000)).await;
     assert_eq!(does(&past_the_end), "cut from stored windows");
     let filtered = format!("{}&operation_type=mint", block.page(20, 0));
-    assert_eq!(does(&gateway.explain(&filtered).await), "ask upstream");
+    assert_eq!(does(&gateway.explain(&filtered).await), "fetch");
 }
 
 #[tokio::test]
@@ -257,10 +264,7 @@ async fn modes_override_and_off_are_explained() {
     "#;
     let gateway = Setup::before(&upstream).config(routes).manual().start();
     let off = gateway.explain(BLOCK).await;
-    assert_eq!(
-        (off["mode"].as_str(), does(&off)),
-        (Some("off"), "ask upstream")
-    );
+    assert_eq!((off["mode"].as_str(), does(&off)), (Some("off"), "fetch"));
     assert_eq!(next_requests(&off), [BLOCK_CANONICAL]);
 
     assert_eq!(next_requests(&gateway.explain(TOKEN).await), [TOKEN]);
@@ -269,8 +273,8 @@ async fn modes_override_and_off_are_explained() {
         (0, "fresh", "hit"),
         (9_999, "fresh", "hit"),
         (1, "stale", "stale hit and refresh"),
-        (20_000, "stale", "ask upstream"),
-        (40_000, "stale", "ask upstream"),
+        (20_000, "stale", "fetch"),
+        (40_000, "stale", "fetch"),
     ] {
         gateway.advance(passed);
         let explained = gateway.explain(TOKEN).await;
@@ -279,7 +283,7 @@ async fn modes_override_and_off_are_explained() {
     }
     let last = gateway.explain(TOKEN).await;
     let why = last["next"]["why"].as_str().unwrap();
-    assert!(why.contains("past every use"), "{why}");
+    assert!(why.contains("too old to be served"), "{why}");
     assert_eq!(upstream.count(), 1);
 }
 
@@ -326,7 +330,7 @@ async fn mode_respect_is_explained() {
     );
     gateway.advance(60_000);
     let stale = gateway.explain("/v?a=1").await;
-    assert_eq!(does(&stale), "ask upstream");
+    assert_eq!(does(&stale), "fetch");
     assert!(stale["next"]["why"].as_str().unwrap().contains("validated"));
     assert_eq!(upstream.count(), 2);
 }
@@ -461,7 +465,7 @@ async fn the_next_request_does_what_was_explained() {
         let proof = explained["next"]["why"]
             .as_str()
             .unwrap()
-            .contains("still stand");
+            .contains("anchor block is unchanged");
         // What follows on a proof is not foreseen.
         asked.truncate(if proof { 1 } else { usize::MAX });
         asked.sort_unstable();
@@ -470,7 +474,7 @@ async fn the_next_request_does_what_was_explained() {
         let hit = answer.must("cache-status").starts_with("ordgate; hit");
         let does = does(&explained).to_owned();
         if !proof {
-            assert_eq!(hit, does != "ask upstream", "{round}: {url}: {explained:#}");
+            assert_eq!(hit, does != "fetch", "{round}: {url}: {explained:#}");
         }
         *seen.entry((does, proof)).or_insert(0) += 1;
     }
@@ -478,8 +482,8 @@ async fn the_next_request_does_what_was_explained() {
     for (does, proof) in [
         ("hit", false),
         ("cut from stored windows", false),
-        ("ask upstream", false),
-        ("ask upstream", true),
+        ("fetch", false),
+        ("fetch", true),
     ] {
         assert!(seen.contains_key(&(does.to_owned(), proof)), "{seen:?}");
     }

@@ -160,7 +160,7 @@ async fn keys_are_only_in_upstream_requests() {
         let spent = client.get(&token(99)).await;
         assert_eq!(
             spent.status, 503,
-            "one key rests, the other is in quarantine"
+            "one key is in cooldown, the other in quarantine"
         );
         sent.extend(spent.bytes());
         for target in ["/metrics", "/status", "/healthz", "/readyz", "/nowhere"] {

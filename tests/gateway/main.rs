@@ -68,6 +68,8 @@ mod chain;
 
 mod reload;
 
+mod state;
+
 mod operations;
 
 mod supervisor;

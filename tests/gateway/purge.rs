@@ -194,7 +194,7 @@ async fn each_selector_purges_what_it_names() {
     }
 }
 
-/// A POST to the admin side with a body.
+/// A POST to the admin listener with a body.
 async fn post(gateway: &Gateway, target: &str, body: &str) -> Answer {
     let length = body.len();
     let mut client = Client::connect(gateway.admin).await;

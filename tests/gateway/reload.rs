@@ -424,7 +424,7 @@ async fn a_setting_that_needs_a_restart_is_reported() {
         assert!(notes.contains(name), "{name} in {notes}");
     }
     assert!(
-        notes.contains("takes a restart") && !notes.contains("drain"),
+        notes.contains("needs a restart") && !notes.contains("drain"),
         "{notes}"
     );
     assert_eq!(gateway.get(TOKEN).await.status, 200);

@@ -251,7 +251,7 @@ fn unusable_sockets_are_reported() {
     let left = Process::start_handed(sockets, Some("public:x"), &SERVE).wait();
     assert_eq!(left.code(), Some(2), "{}", left.out);
     assert!(left.out.contains("has the name \"x\""), "{}", left.out);
-    // Handed over or not, the admin side is not for everybody.
+    // Handed over or not, the admin listener is not for everybody.
     let open = TcpListener::bind("0.0.0.0:0").unwrap();
     let left = Process::start_handed(vec![open.into()], Some("admin"), &SERVE).wait();
     assert_eq!(left.code(), Some(2), "{}", left.errors);

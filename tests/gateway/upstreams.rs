@@ -150,7 +150,7 @@ impl Ground {
         assert_eq!(status["failed"], 0, "{status}");
         assert_eq!(status["endpoints"][0]["failed"], 0, "{status}");
         assert_eq!(status["retried"], 0, "{status}");
-        assert_eq!(status["crowded"], 0, "{status}");
+        assert_eq!(status["no_slot"], 0, "{status}");
         assert_eq!(status["breaker"]["state"], "closed", "{status}");
         assert_eq!(status["breaker"]["refused"], 0, "{status}");
         for served in [&self.ordinals, &self.runes] {

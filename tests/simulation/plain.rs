@@ -22,6 +22,7 @@ use ordgate::clock::Clock;
 use ordgate::config::Config;
 use ordgate::gateway::Gateway;
 use ordgate::serve;
+use ordgate::state_dir::OpenedState;
 use ordgate::upstream::client::resolver::Resolver;
 use ordgate::upstream::{Failure, ProviderKeys, StreamedAnswer, UpstreamClient};
 use ordgate::wire::body::BodyError;
@@ -272,6 +273,7 @@ impl Play {
             &Resolver::default(),
             clock.clone(),
             Some(&asked),
+            OpenedState::Off,
         )
         .unwrap();
         let mut play = Self {

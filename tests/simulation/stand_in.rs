@@ -48,7 +48,7 @@ impl UpstreamClient for StandIn {
         Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
     }
 
-    fn exchange<'a>(
+    fn forward<'a>(
         &'a self,
         _method: Method,
         _target: &'a str,
@@ -60,7 +60,7 @@ impl UpstreamClient for StandIn {
         Box::pin(async { Err(Failure::Terminated) })
     }
 
-    fn patience(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         Duration::from_secs(90)
     }
 }

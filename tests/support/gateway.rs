@@ -324,12 +324,12 @@ impl Gateway {
         self.client().await.request(method, target, fields).await
     }
 
-    /// A GET on the admin side.
+    /// A GET on the admin listener.
     pub(crate) async fn admin(&self, target: &str) -> Answer {
         Client::connect(self.admin).await.get(target).await
     }
 
-    /// A POST on the admin side.
+    /// A POST on the admin listener.
     pub(crate) async fn admin_post(&self, target: &str) -> Answer {
         let mut client = Client::connect(self.admin).await;
         client.request("POST", target, &[]).await
@@ -340,7 +340,7 @@ impl Gateway {
         self.admin_post(&format!("/purge?{query}")).await
     }
 
-    /// What the admin side says of a public URL.
+    /// What the admin listener says of a public URL.
     pub(crate) async fn explain(&self, url: &str) -> Value {
         let answer = self.admin(&format!("/explain?url={}", encoded(url))).await;
         assert_eq!(answer.status, 200, "{}", answer.text());

@@ -88,6 +88,8 @@ impl Process {
             "ORDGATE_LISTEN",
             "ORDGATE_ADMIN",
             "ORDGATE_UPSTREAM",
+            "ORDGATE_STATE",
+            "STATE_DIRECTORY",
             "NOTIFY_SOCKET",
             "WATCHDOG_USEC",
             "WATCHDOG_PID",

@@ -18,12 +18,12 @@ use crate::gateway::Gateway;
 use crate::relay::decide_plain;
 use crate::route::Route;
 
-/// What the next request would do, why, and which targets the upstream would be
-/// asked for.
+/// What the next request would do, why, and the targets that would be requested from
+/// the upstream.
 pub(super) struct Next {
     does: &'static str,
     why: String,
-    asks: Vec<String>,
+    upstream_requests: Vec<String>,
 }
 
 impl Next {
@@ -31,21 +31,27 @@ impl Next {
         Self {
             does,
             why: why.into(),
-            asks: Vec::new(),
+            upstream_requests: Vec::new(),
         }
     }
 
-    fn asks<'k>(why: impl Into<String>, keys: impl IntoIterator<Item = &'k Key>) -> Self {
-        let asks = keys.into_iter().map(|key| key.target().to_owned());
+    fn fetch<'k>(why: impl Into<String>, keys: impl IntoIterator<Item = &'k Key>) -> Self {
+        let targets = keys.into_iter().map(|key| key.target().to_owned());
         Self {
-            does: "ask upstream",
+            does: "fetch",
             why: why.into(),
-            asks: asks.collect(),
+            upstream_requests: targets.collect(),
         }
     }
 
     pub(super) fn value(&self) -> Value {
-        json!({ "does": self.does, "why": self.why, "asks": self.asks })
+        json!({
+            "does": self.does,
+            "why": self.why,
+            "upstream_requests": self.upstream_requests,
+            // The old name of `upstream_requests`, for one release.
+            "asks": self.upstream_requests,
+        })
     }
 }
 
@@ -69,16 +75,16 @@ pub(super) fn of_filled(
             Next {
                 does: "stale hit and refresh",
                 why: format!(
-                    "It is stale by {by} s, within the route's stale_while_revalidate; meanwhile: {}",
+                    "It is stale by {by} s, within the route's stale_while_revalidate. The refresh: {}",
                     plan.why
                 ),
-                asks: plan.asks,
+                upstream_requests: plan.upstream_requests,
             }
         }
         Decision::Fetch {
             why: Forward::Bypass,
             ..
-        } => Next::asks("The route stores nothing", [key]),
+        } => Next::fetch("The route stores nothing", [key]),
         Decision::Fetch {
             why: Forward::Stale,
             stored,
@@ -86,7 +92,7 @@ pub(super) fn of_filled(
             let plan = planned(gateway, key);
             let stands_in = match stored {
                 Some(_) => {
-                    "; what is stored stands in where that fails, or takes longer than cache.stale_wait"
+                    "; if that fails, or takes longer than cache.stale_wait, the stored response is served"
                 }
                 None => "",
             };
@@ -97,13 +103,14 @@ pub(super) fn of_filled(
         }
         Decision::Fetch { .. } | Decision::OnlyIfCached => match judged.map(|j| j.freshness) {
             Some(Freshness::Fresh { .. } | Freshness::BecameFinal { .. }) => {
-                let why =
-                    "Since a reorg, another block has the height under which the hash is stored";
-                Next::asks(why, &lookup.by_hash)
+                let why = "The response stored for this height is of another block than the requested hash, because of a reorg, so the hash is fetched";
+                Next::fetch(why, &lookup.by_hash)
             }
-            Some(Freshness::Stale { .. }) => {
-                after("What is stored is past every use", gateway, key)
-            }
+            Some(Freshness::Stale { .. }) => after(
+                "The stored response is too old to be served, even stale",
+                gateway,
+                key,
+            ),
             None => after("Nothing is stored under this key", gateway, key),
         },
     }
@@ -141,34 +148,34 @@ fn planned(gateway: &Gateway, key: &Key) -> Next {
     let cut = |why: &str| Next::new("cut from stored windows", why);
     if let Some(failure) = gateway.fill.recent_failure(key) {
         let why = format!(
-            "it has failed repeatedly ({}), and the upstream is not asked for it again for a while; a stale answer stands in, where there is one",
+            "its last fetches failed ({}), so it is not fetched again for a while; a stale response is served if one is stored",
             failure.name()
         );
         return Next::new("answer with the error that is remembered", why);
     }
     match gateway.fill.plan(key) {
-        Plan::Check(other) => Next::asks(
-            "what is stored is live and old: if this response of the same tip is unchanged, it is fresh again",
+        Plan::Check(other) => Next::fetch(
+            "the live check of its tip is due: if this other live response is unchanged, the stored one is fresh again",
             [&other],
         ),
-        Plan::Revalidate(anchor) => Next::asks(
-            "if this request shows that the blocks it names still stand, it is fresh again",
+        Plan::Revalidate(anchor) => Next::fetch(
+            "if this request shows that the anchor block is unchanged, the stored response is fresh again",
             [&anchor],
         ),
         Plan::CutTransaction => cut("its block's stored windows contain the whole transaction"),
         Plan::Cut => cut("the windows that it needs are stored and fresh"),
         Plan::Windows {
-            asks,
+            fetched,
             disagree: true,
-        } => Next::asks(
-            "its windows are stored but are from different times; they are fetched anew",
-            &asks,
+        } => Next::fetch(
+            "its windows are stored but do not fit together, because they were fetched at different times; all are fetched again",
+            &fetched,
         ),
-        Plan::Windows { asks, .. } => Next::asks(
-            "it is cut from windows, of which some are not stored and fresh",
-            &asks,
+        Plan::Windows { fetched, .. } => Next::fetch(
+            "it is cut from windows, and these are missing or stale",
+            &fetched,
         ),
-        Plan::Plain => Next::asks("the upstream is asked for it as it is", [key]),
+        Plan::Plain => Next::fetch("it is fetched with one request", [key]),
     }
 }
 
@@ -183,7 +190,7 @@ pub(super) fn of_plain(gateway: &Gateway, route: &Route, key: &Key, now: Moment)
             ..
         } => Next {
             does: "stale hit and refresh",
-            ..Next::asks(
+            ..Next::fetch(
                 "It is stale, and may be used while it is validated (RFC 5861)",
                 [key],
             )
@@ -191,11 +198,11 @@ pub(super) fn of_plain(gateway: &Gateway, route: &Route, key: &Key, now: Moment)
         Decision::Serve { .. } => Next::new("hit", "It is stored, and may be used by RFC 9111"),
         Decision::Fetch {
             stored: Some(_), ..
-        } => Next::asks("What is stored has to be validated", [key]),
+        } => Next::fetch("The stored response must be validated first", [key]),
         Decision::Fetch { .. } if route.cache.mode != Mode::Respect => {
-            Next::asks("The route stores nothing", [key])
+            Next::fetch("The route stores nothing", [key])
         }
-        Decision::Fetch { .. } => Next::asks(
+        Decision::Fetch { .. } => Next::fetch(
             "Nothing is stored that answers a request without fields",
             [key],
         ),

@@ -132,7 +132,11 @@ fn of_tag(tag: &str, routes: &RouteTable) -> Result<Meaning, Invalid> {
         "ticker" => {
             let purges = tickers(value, routes)?;
             match purges.is_empty() {
-                true => Err(Invalid::new("tag", tag, "another: no route has a ticker")),
+                true => Err(Invalid::new(
+                    "tag",
+                    tag,
+                    "tags of another kind: no route has tickers",
+                )),
                 false => Ok(certain(purges)),
             }
         }

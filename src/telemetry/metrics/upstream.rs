@@ -100,14 +100,14 @@ fn counts(all: &[&Upstream], to: &mut Metrics<'_>) -> fmt::Result {
         [
             ("answered", read(&tally.answered)),
             ("failed", read(&tally.failed)),
-            ("spent", read(&tally.spent)),
-            ("crowded", read(&tally.crowded)),
+            ("spent", read(&tally.no_budget)),
+            ("crowded", read(&tally.no_slot)),
             ("breaker-open", read(&tally.broken)),
         ]
     };
     to.counter(
         "ordgate_upstream_results",
-        "Results of requests to the upstream: answered, failed, not sent because the budget was spent, because the queue was full, or because the breaker was open",
+        "Results of requests to the upstream: answered, failed, not sent because no budget was left (spent), because too many were in flight or waited (crowded), or because the breaker was open",
         by(all, "result", results),
     )?;
     let causes = |one: &Upstream| {
@@ -314,10 +314,16 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result
         "The most requests in a minute, for each key by name; absent where the budget is unlimited",
         each(|key| key.per_minute.map(|most| most as f64)),
     )?;
+    let unusable = |key: &KeySnapshot| Some(key.worst().unusable_for.as_secs_f64());
+    to.gauge(
+        "ordgate_upstream_key_unusable_seconds",
+        "How long a key is not used: it is in cooldown (429), its quota is spent, or it is in quarantine (401, 403); for each by name, at the host where that is longest",
+        each(unusable),
+    )?;
     to.gauge(
         "ordgate_upstream_cooling_seconds",
-        "For how long a key is not used, because the upstream reported its limit, refused it, or has no quota left for it; for each by name, at the host where that is longest",
-        each(|key| Some(key.worst().unusable_for.as_secs_f64())),
+        "The old name of ordgate_upstream_key_unusable_seconds, for one release",
+        each(unusable),
     )?;
     let states = snapshots.iter().flat_map(|(upstream, key)| {
         KeySnapshotAtHost::STATES.map(|state| {
@@ -332,7 +338,7 @@ fn keys(snapshots: &[(&str, &KeySnapshot)], to: &mut Metrics<'_>) -> fmt::Result
     });
     to.gauge(
         "ordgate_upstream_key_state",
-        "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others",
+        "The state of a key, for each by name, at the host where it is worst: 1 for the current one, 0 for the others. ready; cooling (cooldown after 429); quota-spent (of a day or a month); quarantined (after 401, 403)",
         states.collect(),
     )
 }

@@ -11,7 +11,7 @@ use super::shared_budget::BudgetWait;
 pub(crate) enum Denied {
     /// No slot is free, or too many requests wait.
     NoSlot,
-    /// No budget is left, or the key is throttled: for at least this time.
+    /// No budget is left, or the key is not usable: for at least this time.
     SpentFor(Duration),
     /// No budget is left until a request in flight has ended: it is the trial of the
     /// only key, or too many requests of this upstream are unanswered.
@@ -42,10 +42,10 @@ impl Denied {
     }
 
     /// Whether the cause may end within this time.
-    pub(super) fn may_end_within(self, patience: Duration) -> bool {
+    pub(super) fn may_end_within(self, max_wait: Duration) -> bool {
         match self {
-            Self::SpentFor(time) => time <= patience,
-            Self::NoSlot | Self::SpentUntilRequestEnds => !patience.is_zero(),
+            Self::SpentFor(time) => time <= max_wait,
+            Self::NoSlot | Self::SpentUntilRequestEnds => !max_wait.is_zero(),
             Self::BreakerOpen(_) | Self::KeyRefused(_) => false,
         }
     }

@@ -95,7 +95,7 @@ impl AdmissionQueue {
     }
 
     /// Admits a request: calls `attempt` whenever the request is first, until it
-    /// succeeds or `patience` is over. Look-ahead requests do not wait. `attempt`
+    /// succeeds or `max_wait` is over. Look-ahead requests do not wait. `attempt`
     /// receives a slot accounted to the client; a probe needs none.
     ///
     /// # Errors
@@ -103,11 +103,11 @@ impl AdmissionQueue {
     pub(crate) async fn admit<T>(
         self: &Arc<Self>,
         request: RequestPriority,
-        patience: Duration,
+        max_wait: Duration,
         mut attempt: impl FnMut(Option<ClientSlot>) -> Result<T, NotAdmitted>,
     ) -> Result<T, Denied> {
         let came = self.clock.now();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + max_wait;
         let may_wait = request.priority != Priority::LookAhead;
         let (request, slot) = {
             let mut state = self.state();
@@ -125,7 +125,7 @@ impl AdmissionQueue {
                     self.record_wait(request.priority, came);
                     return Ok(admitted);
                 }
-                Err(error) if !may_wait || !error.may_end_within(patience) => {
+                Err(error) if !may_wait || !error.may_end_within(max_wait) => {
                     return Err(error.denied);
                 }
                 Err(_) => {}
@@ -394,8 +394,8 @@ impl From<Denied> for NotAdmitted {
 
 impl NotAdmitted {
     /// Whether the cause may end within this time.
-    fn may_end_within(&self, patience: Duration) -> bool {
-        self.may_wait && self.denied.may_end_within(patience)
+    fn may_end_within(&self, max_wait: Duration) -> bool {
+        self.may_wait && self.denied.may_end_within(max_wait)
     }
 }
 

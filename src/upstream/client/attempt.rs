@@ -96,7 +96,7 @@ impl Upstream {
             Ok(()) => budget.mark_accepted(),
             Err(Failure::Throttled { retry_after }) => {
                 budget.mark_accepted();
-                budget.throttle(*retry_after);
+                budget.start_cooldown(*retry_after);
             }
             Err(Failure::KeyRefused(status)) if self.is_status_path(target) => {
                 budget.mark_refused(*status);

@@ -56,7 +56,7 @@ impl Upstream {
         search_fields(&patterns, &head.headers).map_err(|KeyEchoed| Failure::KeyEchoed)?;
         if !patterns.is_empty() && !body.is_end_stream() && is_coded(&head.headers) {
             tracing::error!(
-                "the upstream compresses a response that was requested without, so that it cannot be searched for API keys and is not passed on: have the upstream obey accept-encoding: identity"
+                "the upstream sent a compressed response although accept-encoding: identity was requested; it cannot be searched for API keys, so it is not passed on: configure the upstream not to compress it"
             );
             return Err(Failure::KeyEchoed);
         }

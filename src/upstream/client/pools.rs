@@ -4,7 +4,7 @@
 //! ordgate offers `h2` and `http/1.1` by ALPN to `https` URLs, and uses HTTP/2 with
 //! prior knowledge for `http` URLs (RFC 9113 §3.3). All canonical requests to a
 //! server then share one HTTP/2 connection. A forwarded response is read as fast as
-//! its client reads it, so each forwarded exchange has a connection of its own
+//! its client reads it, so each forwarded request has a connection of its own
 //! ([`RelayConnection`]): a slow client does not use up the flow-control window of
 //! others.
 //!
@@ -69,7 +69,7 @@ type Pool =
 #[derive(Clone)]
 pub(crate) struct ConnectionPools {
     shared: Pools,
-    /// For forwarded exchanges over HTTP/2; over HTTP/1.1 they use the shared pools.
+    /// For forwarded requests over HTTP/2; over HTTP/1.1 they use the shared pools.
     exclusive: Option<Arc<ExclusivePools>>,
 }
 
@@ -80,14 +80,14 @@ struct Pools {
     http: Pool,
 }
 
-/// Pools of which each serves one exchange at a time.
+/// Pools of which each serves one request at a time.
 struct ExclusivePools {
     make: Box<dyn Fn() -> Pools + Send + Sync>,
     /// Those that are not in use, the most recently used last.
     free: Mutex<Vec<Pools>>,
 }
 
-/// The pools that one forwarded exchange uses. Over HTTP/2 no other exchange uses
+/// The pools that one forwarded request uses. Over HTTP/2 no other request uses
 /// them meanwhile.
 pub(crate) struct RelayConnection {
     pools: Pools,
@@ -116,7 +116,7 @@ impl ConnectionPools {
         self.shared.request(request)
     }
 
-    /// The connection of a forwarded exchange, to be kept until its body has ended.
+    /// The connection of a forwarded request, to be kept until its body has ended.
     pub(crate) fn relay_connection(&self) -> RelayConnection {
         let free = self.exclusive.as_ref().map(|pools| pools.take());
         RelayConnection {

@@ -127,7 +127,7 @@ impl BudgetPermit {
             limits.partition(|limit| report.refuses_key && limit.remaining == 0);
         self.key.budget.apply_report(&limits, self.entry, now);
         if let Some(pause) = empty.iter().map(|limit| limit.valid_for).max() {
-            self.throttle(pause);
+            self.start_cooldown(pause);
         }
         let mut state = self.at_host.state();
         let Some(lasts) = report.quota_spent else {
@@ -202,9 +202,9 @@ impl BudgetPermit {
         if !std::mem::replace(&mut self.has_ended, true) {
             pooled.budget.end(self.entry, now);
         }
-        let throttled_for = state.throttled_until.since(now);
-        if !throttled_for.is_zero() {
-            return Err(Denied::SpentFor(throttled_for));
+        let cooldown = state.cooldown_until.since(now);
+        if !cooldown.is_zero() {
+            return Err(Denied::SpentFor(cooldown));
         }
         let entry = pooled.budget.take(now, reserve)?;
         let unanswered = Some(Unanswered::new(&at_host));
@@ -257,10 +257,10 @@ impl BudgetPermit {
     }
 
     /// The upstream accepts no request for this time (429).
-    pub(crate) fn throttle(&self, time: Duration) {
+    pub(crate) fn start_cooldown(&self, time: Duration) {
         let until = self.keys.clock.now() + time;
         let mut state = self.at_host.state();
-        state.throttled_until = state.throttled_until.max(until);
+        state.cooldown_until = state.cooldown_until.max(until);
     }
 }
 

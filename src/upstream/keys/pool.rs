@@ -52,9 +52,9 @@ pub(super) struct KeyAtHost {
 /// The state of a key at one host.
 #[derive(Default)]
 pub(super) struct KeyState {
-    /// The host has asked for no request before this moment.
-    pub(super) throttled_until: Moment,
-    /// Set while the key is out of service.
+    /// The end of the cooldown: the host has asked for no request before this moment.
+    pub(super) cooldown_until: Moment,
+    /// Set while the key is suspended: quarantined, or its quota is spent.
     pub(super) suspension: Option<Suspension>,
     pub(super) refusals: Refusals,
     /// Receives the result of the key check in flight.
@@ -132,7 +132,7 @@ impl KeyState {
         let suspension = self
             .suspension
             .map_or(Duration::ZERO, |suspension| suspension.remaining(now));
-        suspension.max(self.throttled_until.since(now))
+        suspension.max(self.cooldown_until.since(now))
     }
 }
 
@@ -146,7 +146,7 @@ impl PooledKey {
         reserve: Reserve,
     ) -> Result<BudgetEntry, Denied> {
         let mut state = at_host.state();
-        if state.suspension.is_some() || state.throttled_until > now {
+        if state.suspension.is_some() || state.cooldown_until > now {
             self.check(&state, now, reserve)?;
         }
         let entry = self.budget.take(now, reserve)?;

@@ -23,7 +23,7 @@ pub(crate) struct KeySnapshot {
 pub(crate) struct KeySnapshotAtHost {
     /// How long the key is unusable at this host.
     pub(crate) unusable_for: Duration,
-    /// Why it is out of service, if it is.
+    /// Why the key is suspended, if it is.
     pub(crate) reason: Option<SuspensionReason>,
 }
 
@@ -37,7 +37,9 @@ impl KeySnapshot {
 }
 
 impl KeySnapshotAtHost {
-    /// The names of the states, the best first.
+    /// The names of the states, the best first. `cooling` is a cooldown: the host has
+    /// asked for no request until some moment (429). `quota-spent` and `quarantined`
+    /// (401, 403) are suspensions, which end with a successful trial.
     pub(crate) const STATES: [&str; 4] = ["ready", "cooling", "quota-spent", "quarantined"];
 
     /// One of [`STATES`](Self::STATES).

@@ -1,11 +1,11 @@
-//! The suspension of a key that is out of service: its reason, its end, and the trial
-//! after it. Pure: `now` is an argument.
+//! The suspension of a key: its reason (a quarantine, because the upstream refused the
+//! key, or a spent quota), its end, and the trial after it. Pure: `now` is an argument.
 //!
 //! A long-term quota is renewed after days, at an unknown hour; a refused key works
 //! again when its owner has acted. So the key is unused for a while, and then a single
 //! request at a time tries it.
 //!
-//! Deliberately absent: the short pause after a 429 (`KeyState::throttled_until`).
+//! Deliberately absent: the cooldown after a 429 (`KeyState::cooldown_until`).
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const NEXT_TRIAL: Duration = Duration::from_secs(60);
 /// The first quarantine of a refused key; each further refusal doubles it.
 const QUARANTINE: Duration = Duration::from_secs(60);
 
-/// Why a key is out of service.
+/// Why a key is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SuspensionReason {
     /// A quota of a day or a month is exhausted.
@@ -30,10 +30,10 @@ pub(crate) enum SuspensionReason {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Suspension {
-    /// Why the key is out of service.
+    /// Why the key is suspended.
     pub(crate) reason: SuspensionReason,
     /// The length of this suspension.
-    pause: Duration,
+    length: Duration,
     until: Moment,
     /// The number of the request that tries the key.
     trial: Option<u64>,
@@ -50,11 +50,11 @@ impl Suspension {
         Self::new(SuspensionReason::Refused(status), QUARANTINE, now)
     }
 
-    fn new(why: SuspensionReason, pause: Duration, now: Moment) -> Self {
+    fn new(why: SuspensionReason, length: Duration, now: Moment) -> Self {
         Self {
             reason: why,
-            pause,
-            until: now + pause,
+            length,
+            until: now + length,
             trial: None,
         }
     }
@@ -64,8 +64,8 @@ impl Suspension {
     pub(crate) fn refused_again(self, status: StatusCode, now: Moment) -> Self {
         match self.reason {
             SuspensionReason::Refused(_) => {
-                let pause = self.pause.saturating_mul(2).min(MAX_WAIT);
-                Self::new(SuspensionReason::Refused(status), pause, now)
+                let length = self.length.saturating_mul(2).min(MAX_WAIT);
+                Self::new(SuspensionReason::Refused(status), length, now)
             }
             SuspensionReason::QuotaSpent => Self::refused(status, now),
         }
@@ -129,9 +129,9 @@ mod tests {
         let (unauthorized, forbidden) = (StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN);
         let mut suspension = Suspension::refused(unauthorized, at(0));
         let mut now = 0;
-        for pause in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
-            assert_eq!(suspension.remaining(at(now)), Duration::from_secs(pause));
-            now += pause;
+        for length in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+            assert_eq!(suspension.remaining(at(now)), Duration::from_secs(length));
+            now += length;
             assert!(suspension.is_trial_due(at(now)) && !suspension.is_trial_due(at(now - 1)));
             suspension.begin_trial(1);
             suspension = suspension.refused_again(forbidden, at(now));

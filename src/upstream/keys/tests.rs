@@ -155,11 +155,13 @@ fn a_key_that_is_listed_twice_has_one_budget() {
 fn a_cooling_key_is_not_used() {
     let clock = Clock::manual();
     let keys = keys("a,b", 10, 10, &clock);
-    keys.permit(Priority::Miss).throttle(Duration::from_secs(7));
+    keys.permit(Priority::Miss)
+        .start_cooldown(Duration::from_secs(7));
     for _ in 0..3 {
         assert_eq!(keys.permit(Priority::Miss).name(), "key-2");
     }
-    keys.permit(Priority::Miss).throttle(Duration::from_secs(9));
+    keys.permit(Priority::Miss)
+        .start_cooldown(Duration::from_secs(9));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(7000));
     clock.advance(Duration::from_secs(7));
@@ -217,7 +219,8 @@ fn without_keys_requests_have_a_budget() {
 fn the_wait_for_a_cooling_key_includes_its_budget() {
     let clock = Clock::manual();
     let keys = keys("a", 1, 1, &clock);
-    keys.permit(Priority::Miss).throttle(Duration::from_secs(7));
+    keys.permit(Priority::Miss)
+        .start_cooldown(Duration::from_secs(7));
     let spent = keys.take(Priority::Miss).err().unwrap();
     assert_eq!(spent, spent_for(60_050));
 }

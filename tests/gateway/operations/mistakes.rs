@@ -246,7 +246,7 @@ fn check_refuses_what_serve_refuses() {
         (
             vec!["--sandbox", "--admin", "0.0.0.0:0"],
             &none[..],
-            Some("the admin side is on 0.0.0.0"),
+            Some("the admin listener is on 0.0.0.0"),
         ),
         (
             vec![config, &*remote],

@@ -91,7 +91,7 @@ async fn the_command_reports_a_server_that_is_not_ordgate() {
     let left = Process::run(&["purge", "--all", "--admin", &other], &[]);
     assert_eq!(left.code(), Some(1));
     assert!(
-        left.errors.contains("no ordgate's admin side"),
+        left.errors.contains("not an ordgate admin listener"),
         "{}",
         left.errors
     );

@@ -42,7 +42,7 @@ fn endpoint_in_use(gateway: &Gateway) -> usize {
     let endpoints = endpoints(gateway);
     endpoints
         .iter()
-        .position(|one| one["asked"] == true)
+        .position(|one| one["selected"] == true)
         .unwrap()
 }
 

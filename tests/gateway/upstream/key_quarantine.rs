@@ -82,7 +82,7 @@ async fn a_refused_single_key_is_not_used_repeatedly() {
             }
             asked += 2;
             assert_eq!(upstream.count(), asked, "{pause}");
-            assert_eq!(key(&gateway, 0).await["cooling_seconds"], f64::from(pause));
+            assert_eq!(key(&gateway, 0).await["unusable_seconds"], f64::from(pause));
             gateway.advance(u64::from(pause) * 1000 - 1);
             is_refused(&gateway.get(&token(0)).await, status);
             assert_eq!(upstream.count(), asked);
@@ -96,7 +96,7 @@ async fn a_refused_single_key_is_not_used_repeatedly() {
         // Its next quarantine begins anew.
         upstream.always(Reply::status(status, "{}"));
         is_refused(&gateway.get(&token(1)).await, status);
-        assert_eq!(key(&gateway, 0).await["cooling_seconds"], 60.0);
+        assert_eq!(key(&gateway, 0).await["unusable_seconds"], 60.0);
     }
 }
 

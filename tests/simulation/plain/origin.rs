@@ -36,7 +36,7 @@ impl UpstreamClient for Origin {
         Box::pin(async { Err(Failure::Terminated) })
     }
 
-    fn exchange<'a>(
+    fn forward<'a>(
         &'a self,
         _method: Method,
         target: &'a str,
@@ -51,7 +51,7 @@ impl UpstreamClient for Origin {
         Box::pin(async { answer.await.unwrap_or(Err(Failure::Terminated)) })
     }
 
-    fn patience(&self) -> Duration {
+    fn max_wait(&self) -> Duration {
         Duration::from_secs(90)
     }
 }

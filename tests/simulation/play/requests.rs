@@ -176,7 +176,7 @@ impl Play {
             (_, Subject::Height(height)) => {
                 vec![path(format!("/runes/v1/blocks/{height}/activity"))]
             }
-            // As the admin side has it: what a path's answers are cut from goes
+            // As the admin listener has it: what a path's answers are cut from goes
             // with them.
             (_, Subject::Hash(hash)) => {
                 let own = path(format!("/runes/v1/blocks/{hash}/activity"));

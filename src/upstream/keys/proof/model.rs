@@ -109,8 +109,8 @@ struct ActiveReport {
     end_is_known: bool,
 }
 
-/// The quarantine of a key, after a refusal or a spent quota.
-struct KeyQuarantine {
+/// The suspension of a key, after a refusal or a spent quota.
+struct KeySuspension {
     until: u64,
     /// The request that tries the key, as its index in the history.
     tried_by: Option<usize>,
@@ -120,8 +120,8 @@ struct KeyQuarantine {
 /// What an upstream's answers have reported about a key.
 #[derive(Default)]
 struct ModelKeyState {
-    cooling_until: u64,
-    quarantine: Option<KeyQuarantine>,
+    cooldown_until: u64,
+    suspension: Option<KeySuspension>,
     /// Since when the key is not configured.
     removed_at: Option<u64>,
 }

@@ -146,7 +146,7 @@ fn a_key_is_refused_and_throttled_per_host() {
     let [one, other] = ["http://one", "http://other"].map(host);
     let take = |host: &Host| keys.take_at(host, Priority::Miss);
     take(&one).unwrap().mark_refused(StatusCode::UNAUTHORIZED);
-    take(&other).unwrap().throttle(Duration::from_secs(5));
+    take(&other).unwrap().start_cooldown(Duration::from_secs(5));
     let denied = |host: &Host| take(host).err();
     assert_eq!(
         denied(&one),

@@ -20,7 +20,7 @@ fn a_refusal_at_one_upstream_does_not_affect_another() {
     drop(refused);
     assert_eq!(states(), ("quarantined", "ready"));
     let throttled = other.permit(Priority::Miss);
-    throttled.throttle(Duration::from_secs(90));
+    throttled.start_cooldown(Duration::from_secs(90));
     drop(throttled);
     clock.advance(Duration::from_secs(59));
     assert_eq!(states(), ("quarantined", "cooling"));
@@ -85,7 +85,7 @@ fn an_unlimited_budget_obeys_reported_limits() {
     }
     assert_eq!(keys.take(priority).err(), Some(spent_for(1_000)));
     clock.advance(Duration::from_secs(1));
-    keys.permit(priority).throttle(Duration::from_secs(7));
+    keys.permit(priority).start_cooldown(Duration::from_secs(7));
     assert_eq!(keys.take(priority).err(), Some(spent_for(7_000)));
     // Requests from before the limit count.
     keys.replace_with("a-key", Rates::of(2_000, 0));

@@ -134,7 +134,7 @@ async fn status_and_metrics_show_every_endpoint() {
     assert_eq!(ends.len(), rows.len());
     for (end, (upstream, is_asked, condition, in_flight, lag)) in ends.iter().zip(rows) {
         assert_eq!(end["url"], upstream.url());
-        assert_eq!(end["asked"], is_asked);
+        assert_eq!(end["selected"], is_asked);
         assert_eq!(end["condition"], condition);
         assert_eq!(end["breaker"]["state"], "closed");
         assert_eq!(end["breaker"]["open_seconds"], 0.0);

@@ -227,7 +227,7 @@ async fn a_single_key_refused_under_load_is_tried_again_later() {
     );
     until_idle(&gateway, "401").await;
     // One quarantine, however many have met the refusal.
-    assert_eq!(key(&gateway, 0).await["cooling_seconds"], 60.0);
+    assert_eq!(key(&gateway, 0).await["unusable_seconds"], 60.0);
     upstream.usually(|seen| Reply::json(usual_body(&seen.target())));
     gateway.advance(60_000);
     assert_eq!(gateway.get(TOKEN).await.status, 200);

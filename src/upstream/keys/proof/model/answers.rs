@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-use super::{ActiveReport, BudgetModel, KEYS, KeyQuarantine, MAX_REPORTS, ModelRequest};
+use super::{ActiveReport, BudgetModel, KEYS, KeySuspension, MAX_REPORTS, ModelRequest};
 use crate::upstream::admission::limit_report::{LimitReport, ReportedLimit};
 use crate::upstream::keys::proof::ScriptedAnswer;
 
@@ -23,8 +23,8 @@ impl BudgetModel {
             budget, upstream, ..
         } = self.history[request.at];
         let state = &mut self.upstreams[upstream].states[budget];
-        let tries = |quarantine: &KeyQuarantine| quarantine.tried_by == Some(request.at);
-        let quarantine = |until, is_refused| KeyQuarantine {
+        let tries = |suspension: &KeySuspension| suspension.tried_by == Some(request.at);
+        let suspension = |until, is_refused| KeySuspension {
             until,
             tried_by: None,
             is_refused,
@@ -36,24 +36,24 @@ impl BudgetModel {
                     quota_spent: Some(Duration::from_secs(*seconds)),
                     ..LimitReport::default()
                 });
-                if state.quarantine.as_ref().is_none_or(tries) {
-                    state.quarantine = Some(quarantine(now + seconds * 1_000, false));
+                if state.suspension.as_ref().is_none_or(tries) {
+                    state.suspension = Some(suspension(now + seconds * 1_000, false));
                 }
             }
             ScriptedAnswer::Throttled(seconds) => {
-                request.permit.throttle(Duration::from_secs(*seconds));
-                state.cooling_until = state.cooling_until.max(now + seconds * 1_000);
+                request.permit.start_cooldown(Duration::from_secs(*seconds));
+                state.cooldown_until = state.cooldown_until.max(now + seconds * 1_000);
             }
             ScriptedAnswer::Refused => {
                 request.permit.mark_refused(StatusCode::FORBIDDEN);
-                if budget < KEYS.len() && state.quarantine.as_ref().is_none_or(tries) {
-                    state.quarantine = Some(quarantine(now + 60_000, true));
+                if budget < KEYS.len() && state.suspension.as_ref().is_none_or(tries) {
+                    state.suspension = Some(suspension(now + 60_000, true));
                 }
             }
             ScriptedAnswer::Accepted => {
                 request.permit.mark_accepted();
-                if state.quarantine.as_ref().is_some_and(tries) {
-                    state.quarantine = None;
+                if state.suspension.as_ref().is_some_and(tries) {
+                    state.suspension = None;
                 }
             }
         }

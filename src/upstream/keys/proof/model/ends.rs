@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{BudgetModel, KeyQuarantine, PendingArrival, unanswered_after_end};
+use super::{BudgetModel, KeySuspension, PendingArrival, unanswered_after_end};
 use crate::upstream::admission::budget::ARRIVAL_LIMIT;
 use crate::upstream::connection::Connection;
 
@@ -79,13 +79,13 @@ impl BudgetModel {
         self.record_end(request.at, now);
         let sent = &self.history[request.at];
         let state = &mut self.upstreams[sent.upstream].states[sent.budget];
-        if let Some(quarantine) = &mut state.quarantine
-            && quarantine.tried_by == Some(request.at)
+        if let Some(suspension) = &mut state.suspension
+            && suspension.tried_by == Some(request.at)
         {
-            *quarantine = KeyQuarantine {
+            *suspension = KeySuspension {
                 until: now + 60_000,
                 tried_by: None,
-                ..*quarantine
+                ..*suspension
             };
         }
         drop(request.permit);

@@ -100,9 +100,9 @@ impl BudgetModel {
             let removed_for = state.removed_at.take().map(|since| now - since);
             let is_forgotten =
                 removed_for.is_some_and(|time| time >= REMEMBERED.as_millis() as u64);
-            let is_refused = state.quarantine.as_ref().is_some_and(|one| one.is_refused);
+            let is_refused = state.suspension.as_ref().is_some_and(|one| one.is_refused);
             if is_forgotten || is_refused && !stays {
-                state.quarantine = None;
+                state.suspension = None;
             }
         }
     }

@@ -126,11 +126,11 @@ impl BudgetModel {
     fn check_key(&mut self, upstream: usize, budget: usize, at: usize) -> Outcome {
         let now = self.now();
         let state = &mut self.upstreams[upstream].states[budget];
-        prop_assert!(state.cooling_until <= now, "the key is cooling");
-        if let Some(quarantine) = &mut state.quarantine {
-            prop_assert!(quarantine.until <= now, "the key is quarantined");
-            prop_assert!(quarantine.tried_by.is_none(), "another request tries it");
-            quarantine.tried_by = Some(at);
+        prop_assert!(state.cooldown_until <= now, "the key is in cooldown");
+        if let Some(suspension) = &mut state.suspension {
+            prop_assert!(suspension.until <= now, "the key is suspended");
+            prop_assert!(suspension.tried_by.is_none(), "another request tries it");
+            suspension.tried_by = Some(at);
         }
         Ok(())
     }

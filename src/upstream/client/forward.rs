@@ -59,7 +59,7 @@ impl Upstream {
     /// `queue_timeout` and `timeout`, and the time in which the body must be
     /// received; if the upstream reads a streamed body slowly, within
     /// `first_byte_timeout` after the last progress.
-    pub async fn exchange(
+    pub async fn forward(
         &self,
         method: Method,
         target: &str,
@@ -90,7 +90,9 @@ impl Upstream {
                 admitted.0.set_last_resend();
             }
             let copy = self.copy_for_retry(&request, is_repeatable);
-            let received = self.forward(admitted, target, request, reason).await;
+            let received = self
+                .forward_attempt(admitted, target, request, reason)
+                .await;
             let answered = match received {
                 Ok(received) => self.answer(received, at, whole, deadline).await?,
                 Err(failed) => Err(failed),
@@ -225,7 +227,7 @@ impl Upstream {
 
     /// Makes one attempt, and reports its outcome to the endpoint as far as it is
     /// known when the response begins.
-    async fn forward(
+    async fn forward_attempt(
         &self,
         (mut permit, budget): (EndpointPermit, BudgetPermit),
         target: &str,

@@ -1,5 +1,5 @@
-//! The exchange with a client: its connection, what is known of a request, and
-//! the response, which may take time.
+//! A client connection, what the gateway knows of a request on it, and the response,
+//! which may come later.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -1,0 +1,211 @@
+//! The file `format`: the version of the directory, and its salt.
+//!
+//! ```text
+//! ordgate state 1
+//! salt 3f…
+//! check 9a…
+//! ```
+//!
+//! The last line is a digest of the others. A damaged file is written anew, with
+//! another salt: what is in the directory is not found by its name any more, and so
+//! counts as lost.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+
+use super::{StateDirError, file_options};
+
+/// The version of everything in the directory.
+pub(super) const VERSION: u32 = 1;
+/// The file's name.
+pub(super) const FILE: &str = "format";
+/// Its name while it is written.
+pub(super) const NEW: &str = "format.new";
+/// At most this many bytes are read.
+const MAX_BYTES: u64 = 4096;
+
+/// What the file says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Format {
+    pub(super) salt: [u8; 16],
+    /// Whether it was written just now.
+    pub(super) is_new: bool,
+}
+
+/// Why a text is no format of this version.
+#[derive(Debug, PartialEq, Eq)]
+enum Unreadable {
+    Version(u32),
+    Damaged,
+}
+
+/// Reads the format of a directory; `None` if it has none yet. A damaged one is written
+/// anew.
+///
+/// # Errors
+/// Where another version has written it, or the file system refuses.
+pub(super) fn read(directory: &Path) -> Result<Option<Format>, StateDirError> {
+    match known(directory)? {
+        None => Ok(None),
+        Some(Ok(salt)) => Ok(Some(Format {
+            salt,
+            is_new: false,
+        })),
+        Some(Err(Unreadable::Version(found))) => Err(version(directory, found)),
+        Some(Err(Unreadable::Damaged)) => {
+            let created = create(directory);
+            created
+                .map(Some)
+                .map_err(|error| StateDirError::access(directory, error))
+        }
+    }
+}
+
+/// Refuses the format of another version. Changes nothing.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_only(directory: &Path) -> Result<(), StateDirError> {
+    match known(directory)? {
+        Some(Err(Unreadable::Version(found))) => Err(version(directory, found)),
+        Some(Ok(_) | Err(Unreadable::Damaged)) | None => Ok(()),
+    }
+}
+
+fn version(directory: &Path, found: u32) -> StateDirError {
+    StateDirError::Version {
+        path: directory.into(),
+        found,
+    }
+}
+
+fn known(directory: &Path) -> Result<Option<Result<[u8; 16], Unreadable>>, StateDirError> {
+    let mut bytes = Vec::new();
+    let opened = File::open(directory.join(FILE));
+    let read = opened.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+    match read {
+        Ok(_length) => Ok(Some(parse(&bytes))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StateDirError::Access {
+            path: directory.into(),
+            what: "read",
+            error,
+        }),
+    }
+}
+
+/// Writes the format of a new directory, durably: with a salt that is lost, all else
+/// would be.
+///
+/// # Errors
+/// Where the file system refuses, or there is no randomness.
+pub(super) fn create(directory: &Path) -> io::Result<Format> {
+    let mut salt = [0; 16];
+    SystemRandom::new()
+        .fill(&mut salt)
+        .map_err(|_unspecified| io::Error::other("the system has no randomness"))?;
+    let new = directory.join(NEW);
+    let mut options = file_options();
+    let mut file = options.write(true).create(true).truncate(true).open(&new)?;
+    file.write_all(text(&salt).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, directory.join(FILE))?;
+    File::open(directory)?.sync_all()?;
+    Ok(Format { salt, is_new: true })
+}
+
+fn text(salt: &[u8; 16]) -> String {
+    let body = format!(
+        "ordgate state {VERSION}\nsalt {:032x}\n",
+        u128::from_be_bytes(*salt)
+    );
+    format!("{body}check {}\n", check_of(&body))
+}
+
+fn check_of(body: &str) -> String {
+    let digest = digest(&SHA256, body.as_bytes());
+    let first = digest.as_ref().iter().take(8);
+    first.map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn parse(bytes: &[u8]) -> Result<[u8; 16], Unreadable> {
+    let text = std::str::from_utf8(bytes).map_err(|_where| Unreadable::Damaged)?;
+    let parts = text.rsplit_once("check ");
+    let parts = parts.filter(|(body, check)| check.trim_end() == check_of(body));
+    let (body, _check) = parts.ok_or(Unreadable::Damaged)?;
+    let mut lines = body.lines();
+    let version = lines
+        .next()
+        .and_then(|line| line.strip_prefix("ordgate state "));
+    match version.and_then(|version| version.parse().ok()) {
+        Some(VERSION) => {}
+        Some(other) => return Err(Unreadable::Version(other)),
+        None => return Err(Unreadable::Damaged),
+    }
+    let salt = lines.find_map(|line| line.strip_prefix("salt "));
+    salt.and_then(parse_id).ok_or(Unreadable::Damaged)
+}
+
+/// Sixteen bytes of 32 hexadecimal digits.
+pub(super) fn parse_id(digits: &str) -> Option<[u8; 16]> {
+    let is_id = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_id.then(|| u128::from_str_radix(digits, 16).ok());
+    Some(number??.to_be_bytes())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A valid format of another version.
+    pub(in crate::state_dir) fn of_version(version: u32) -> String {
+        let body = format!("ordgate state {version}\nwhatever\n");
+        format!("{body}check {}\n", check_of(&body))
+    }
+
+    #[test]
+    fn a_format_is_read_as_written() {
+        let salt = *b"\x00\x01a salt of 16 b";
+        assert_eq!(parse(text(&salt).as_bytes()), Ok(salt));
+    }
+
+    #[test]
+    fn any_changed_byte_is_damage_and_no_other_version() {
+        let whole = text(&[7; 16]);
+        for at in 0..whole.len() - 1 {
+            for bit in 0..8 {
+                let mut bytes = whole.clone().into_bytes();
+                bytes[at] ^= 1 << bit;
+                assert_eq!(parse(&bytes), Err(Unreadable::Damaged), "{at} {bit}");
+            }
+        }
+        for length in 0..whole.len() - 1 {
+            let torn = &whole.as_bytes()[..length];
+            assert_eq!(parse(torn), Err(Unreadable::Damaged), "{length}");
+        }
+    }
+
+    #[test]
+    fn another_version_is_told_from_damage() {
+        let other = parse(of_version(7).as_bytes());
+        assert_eq!(other, Err(Unreadable::Version(7)));
+    }
+
+    #[test]
+    fn an_id_has_32_digits() {
+        assert_eq!(parse_id(&"0f".repeat(16)), Some([15; 16]));
+        for bad in [
+            "",
+            "0f",
+            &"0f".repeat(17),
+            &"0g".repeat(16),
+            &"+f".repeat(16),
+        ] {
+            assert_eq!(parse_id(bad), None, "{bad}");
+        }
+    }
+}

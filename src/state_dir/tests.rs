@@ -1,0 +1,150 @@
+//! Opening, refusing and locking directories.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn refused(path: &Path) -> String {
+    let checked = StateDir::check(path).unwrap_err().to_string();
+    let opened = StateDir::open(path).unwrap_err().to_string();
+    assert_eq!(checked, opened, "check refuses what open refuses");
+    let begins = format!("state.path {}: ", path.display());
+    opened.strip_prefix(&begins).unwrap().to_owned()
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_directory_is_created_and_found_again() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    StateDir::check(&path).unwrap();
+    assert!(!path.exists(), "check creates nothing");
+    let first = StateDir::open(&path).unwrap().unwrap();
+    assert!(!first.was_used());
+    let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode();
+    assert_eq!(mode("") & 0o7777, 0o700);
+    for file in [LOCK, format::FILE] {
+        assert_eq!(mode(file) & 0o7777, 0o600, "{file}");
+    }
+    let salt = first.salt;
+    drop(first);
+    let again = StateDir::open(&path).unwrap().unwrap();
+    assert!(again.was_used());
+    assert_eq!(again.salt, salt);
+}
+
+#[test]
+fn a_second_process_gets_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = StateDir::open(directory.path()).unwrap();
+    assert!(first.is_some());
+    // A lock belongs to an open file, so one process can be two here.
+    assert!(StateDir::open(directory.path()).unwrap().is_none());
+    StateDir::check(directory.path()).unwrap();
+    drop(first);
+    assert!(StateDir::open(directory.path()).unwrap().is_some());
+}
+
+#[test]
+fn what_is_no_directory_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let expected = "it is a file; allowed is a directory, which need not exist";
+    assert_eq!(refused(file.path()), expected);
+    let expected = "it is a device; allowed is a directory, which need not exist";
+    assert_eq!(refused(Path::new("/dev/null")), expected);
+    let within = refused(&file.path().join("state"));
+    assert!(within.contains("is no directory"), "{within}");
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    for (mode, who) in [
+        (0o770, "its group can write to it"),
+        (0o720, "its group can write to it"),
+        (0o702, "everyone can write to it"),
+        (0o1777, "everyone can write to it"),
+    ] {
+        set_mode(path, mode);
+        let expected = format!(
+            "it has mode {mode:04o}, and so {who}; allowed are modes that let nobody but its owner write, such as 0700: chmod 700 {}",
+            path.display()
+        );
+        assert_eq!(refused(path), expected);
+    }
+    for mode in [0o700, 0o750, 0o755] {
+        set_mode(path, mode);
+        assert!(StateDir::open(path).unwrap().is_some(), "{mode:o}");
+    }
+}
+
+#[test]
+fn a_directory_whose_parent_is_missing_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let missing = parent.path().join("a");
+    let text = refused(&missing.join("b"));
+    let expected = format!("create {} first", missing.display());
+    assert!(text.ends_with(&expected), "{text}");
+}
+
+#[test]
+fn a_directory_of_another_program_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::create_dir(directory.path().join("lost+found")).unwrap();
+    StateDir::check(directory.path()).unwrap();
+    fs::write(directory.path().join("letters.txt"), "dear").unwrap();
+    let text = refused(directory.path());
+    assert!(
+        text.starts_with("it has \"letters.txt\" and no file of ordgate's; allowed is an empty"),
+        "{text}"
+    );
+    assert!(!directory.path().join(LOCK).exists(), "it is left alone");
+}
+
+#[test]
+fn another_version_is_refused_and_a_damaged_format_is_written_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let salt = StateDir::open(path).unwrap().unwrap().salt;
+    let file = path.join(format::FILE);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, &text[..text.len() / 2]).unwrap();
+    StateDir::check(path).unwrap();
+    let opened = StateDir::open(path).unwrap().unwrap();
+    assert!(opened.was_used(), "what was spent before is not known");
+    assert_ne!(opened.salt, salt);
+    drop(opened);
+    fs::write(&file, format::tests::of_version(2)).unwrap();
+    let text = refused(path);
+    assert!(
+        text.starts_with("its files have version 2, and this ordgate reads and writes version 1; name another directory, or delete"),
+        "{text}"
+    );
+}
+
+#[test]
+fn names_depend_on_the_directory_and_on_each_part() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let [one, other] =
+        [&one, &other].map(|directory| StateDir::open(directory.path()).unwrap().unwrap());
+    assert_eq!(one.digest(&[b"key"]), one.digest(&[b"key"]));
+    assert_ne!(one.digest(&[b"key"]), other.digest(&[b"key"]));
+    assert_ne!(one.digest(&[b"ab", b"c"]), one.digest(&[b"a", b"bc"]));
+}
+
+#[test]
+fn a_removed_directory_is_noticed() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    let opened = StateDir::open(&path).unwrap().unwrap();
+    assert!(!opened.was_removed());
+    fs::remove_dir_all(&path).unwrap();
+    assert!(opened.was_removed());
+    let other = StateDir::open(&path).unwrap();
+    assert!(other.is_some() && opened.was_removed(), "it is another one");
+}
