@@ -51,7 +51,7 @@ use http::HeaderName;
 pub(crate) use counts::DiskSnapshot;
 use digest::{Digest, of_route, of_tip};
 pub(crate) use reads::Loaded;
-pub use tier::Tier;
+pub use tier::{OpenError, Tier};
 
 use crate::cache::Cache;
 use crate::cache::key::Key;

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | basics | [`clock`], [`units`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
-//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`] |
+//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`disk`], [`unsent`], [`meter`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -42,6 +42,7 @@ pub mod clock;
 pub mod collapse;
 pub mod compress;
 pub mod config;
+pub mod disk;
 pub mod fill;
 pub mod gateway;
 pub mod identify;

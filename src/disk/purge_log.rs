@@ -34,11 +34,13 @@ use crate::cache::purge::PurgeSubject;
 
 /// The most purges that are remembered. What was last checked before the oldest of
 /// them is absent.
-const MOST_PURGES: usize = 16_384;
+const MOST_PURGES: usize = 4096;
+/// The most bytes of the remembered purges.
+const MOST_PURGE_BYTES: usize = 1 << 20;
 /// The most removed keys that are remembered; the same applies.
-const MOST_REMOVALS: usize = 65_536;
-/// The file is written anew once it is this long: most of it is forgotten then.
-const MOST_BYTES: u64 = if cfg!(test) { 64 << 10 } else { 16 << 20 };
+const MOST_REMOVALS: usize = 16_384;
+/// The file is written anew once it is this long: much of it is forgotten then.
+pub(super) const MOST_BYTES: u64 = 4 << 20;
 
 /// The id of a log. Another log knows nothing of the purges of this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +89,7 @@ struct Records {
     /// What was last checked before this purge is absent.
     purges_from: u64,
     last_purge: u64,
+    purge_bytes: usize,
     /// The last removal of each key.
     removals: HashMap<[u8; 16], u64>,
     /// The same, ascending; with removals that a later one of the same key replaced.
@@ -297,10 +300,12 @@ impl Records {
         match record {
             Record::Purge(number, purge) => {
                 self.last_purge = number;
+                self.purge_bytes += purge.weight();
                 self.purges.push_back((number, purge));
-                if self.purges.len() > MOST_PURGES
-                    && let Some((forgotten, _)) = self.purges.pop_front()
+                while (self.purges.len() > MOST_PURGES || self.purge_bytes > MOST_PURGE_BYTES)
+                    && let Some((forgotten, purge)) = self.purges.pop_front()
                 {
+                    self.purge_bytes -= purge.weight();
                     self.purges_from = forgotten;
                 }
             }

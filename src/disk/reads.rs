@@ -48,6 +48,13 @@ pub(crate) enum Loaded {
     Variants,
 }
 
+impl Loaded {
+    /// Whether there is something.
+    pub(crate) const fn is_some(&self) -> bool {
+        !matches!(self, Self::Absent)
+    }
+}
+
 /// A read that waits or is under way.
 struct Slot {
     disk: Arc<Disk>,

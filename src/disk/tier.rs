@@ -68,6 +68,10 @@ struct Upkeep {
     time_written: Moment,
 }
 
+/// What of the bytes is for everything but stored responses: the purge log, while it is
+/// written anew twice, what is known of the chain, and what keys have spent.
+const RESERVED: u64 = 3 * super::purge_log::MOST_BYTES;
+
 /// How often the time is written.
 const TIME_EVERY: Duration = Duration::from_secs(5);
 
@@ -105,7 +109,8 @@ impl Tier {
             let path = directory.join(name);
             move |error| OpenError::File { path, error }
         };
-        let (engine, _recovered) = Engine::open(&directory.join(RESPONSES), max_bytes)?;
+        let room = max_bytes.saturating_sub(RESERVED);
+        let (engine, _recovered) = Engine::open(&directory.join(RESPONSES), room)?;
         let recovered = engine.entries();
         let log = PurgeLog::open(&directory.join(PURGES));
         let (log, begun) = log.map_err(in_file(PURGES))?;

@@ -99,7 +99,7 @@ impl Fill {
             let class = self.class(content, update, tip);
             let stamp = ChainStamp::new(class, tip, heights, update.epoch);
             let stored = self.stored(answer, page, stamp, sequence);
-            return Ok(self.store(key, route, stored, sent));
+            return Ok(self.store(key, route, stored, sent, sequence));
         }
         Err(Failure::Unsettled)
     }
@@ -111,6 +111,7 @@ impl Fill {
         route: &Route,
         mut stored: StoredResponse,
         sent: Moment,
+        sequence: PurgeSequence,
     ) -> FillAnswer {
         let own = own_key(key, route, &stored);
         if !is_stored(stored.status) {
@@ -122,7 +123,10 @@ impl Fill {
         self.keep_encodings(&own, &stored);
         let stored = Arc::new(stored);
         self.note_transactions(&own, route, &stored);
-        let is_stored = self.cache.store().insert(own, stored.clone());
+        let is_stored = self.cache.store().insert(own.clone(), stored.clone());
+        if is_stored {
+            self.keep_on_disk(&own, &stored, sequence);
+        }
         FillAnswer {
             stored,
             from: AnswerSource::Upstream { stored: is_stored },
@@ -184,6 +188,7 @@ impl Fill {
 
     /// Stores a response as final whose blocks have become final since it was stored.
     pub(crate) fn store_as_final(&self, key: &Key, stored: &StoredResponse) -> Arc<StoredResponse> {
+        let sequence = self.cache.store().sequence();
         let stamp = stored.stamp().map(|stamp| {
             let (class, epoch) = (Class::Final, stamp.epoch());
             ChainStamp::new(class, stamp.tip, stamp.heights(), epoch)
@@ -209,11 +214,12 @@ impl Fill {
             },
         });
         self.cache.store().insert(key.clone(), revalidated.clone());
+        self.keep_on_disk(key, &revalidated, sequence);
         revalidated
     }
 
     /// Notes which transactions are in a window of their block.
-    fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
+    pub(super) fn note_transactions(&self, key: &Key, route: &Route, stored: &StoredResponse) {
         let (Some(page), Some(size)) = (stored.page(), route.chain.window) else {
             return;
         };

@@ -101,7 +101,7 @@ impl Fill {
     }
 
     /// Cuts a page from consistent windows, and stores it.
-    fn cut_and_store(
+    pub(super) fn cut_and_store(
         &self,
         list: &List<'_>,
         parts: &[Arc<StoredResponse>],

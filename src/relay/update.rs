@@ -112,8 +112,7 @@ impl Fetch {
         // If only this request forbids storing, the stored response stays.
         let stays = !may_store && freshened(&HeaderMap::new()).1;
         let sent = &self.request.forwarded_fields(relay, route);
-        let (store, key) = (relay.cache.store(), &self.request.key);
-        store.amend(key, times.sequence, |variants| {
+        relay.amend(&self.request.key, times.sequence, |variants| {
             if stays {
                 return;
             }
@@ -191,8 +190,7 @@ impl Fetch {
             return;
         }
         let sent = &request.forwarded_fields(relay, route);
-        let store = relay.cache.store();
-        store.amend(&request.key, sequence, |variants| {
+        relay.amend(&request.key, sequence, |variants| {
             for variant in variants.iter_mut() {
                 if variant.nominated.matches(&variant.secondary, sent) {
                     *variant = Arc::new(self.after_head(relay, route, variant, fields, sequence));

@@ -42,6 +42,18 @@ impl LoggedPurge {
         self.route.is_none_or(|own| own == route) && is_of_tip && self.purge.matches(subject)
     }
 
+    /// The bytes that it takes, in memory and in the file.
+    pub(super) fn weight(&self) -> usize {
+        let text = match &self.purge {
+            Purge::All | Purge::Route(_) | Purge::Heights { .. } => 0,
+            Purge::Target { target: text, .. }
+            | Purge::Segment { value: text, .. }
+            | Purge::Path { path: text, .. }
+            | Purge::Text(text) => text.len(),
+        };
+        text + size_of::<Self>()
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         for digest in [self.route, self.tip] {
             out.push(u8::from(digest.is_some()));
