@@ -48,18 +48,17 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-pub(crate) use counts::DiskSnapshot;
 use digest::{Digest, of_route, of_tip};
 pub(crate) use reads::Loaded;
 pub use tier::{OpenError, Tier};
 
 use crate::cache::Cache;
+use crate::cache::StoredResponse;
 use crate::cache::key::Key;
 use crate::cache::policy::Mode;
 use crate::cache::sequence::PurgeSequence;
 use crate::cache::store::Amended;
 use crate::cache::targeted::TargetList;
-use crate::cache::StoredResponse;
 use crate::chain::finality::Class;
 use crate::chain::{Chain, TipNumber};
 use crate::identify::Client;
@@ -113,7 +112,12 @@ impl Disk {
             };
             let settings = upstreams.get(route.upstream.number).settings();
             let on_disk = RouteOnDisk {
-                digest: of_route(route, settings, tip_digest.map(|tip| (tip, depth)), targeted),
+                digest: of_route(
+                    route,
+                    settings,
+                    tip_digest.map(|tip| (tip, depth)),
+                    targeted,
+                ),
                 mode: cache.mode,
                 tip: cache.tip,
                 tip_digest,
@@ -200,6 +204,12 @@ impl Disk {
             checked,
             subject,
         });
+    }
+
+    /// Whether something is kept under a key. It waits for the disk.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        let route = self.routes.get(&key.route());
+        route.is_some_and(|route| self.tier.has(&route.digest.key_of(key.target())))
     }
 
     /// What is kept for a key. Waits for a reader thread, briefly.

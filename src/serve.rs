@@ -270,7 +270,8 @@ impl Server {
             }
         }
         if let Some(disk) = &self.first.fill.disk {
-            disk.tier().close(self.shared.drain_timeout.get().max(LEAST_FLUSH));
+            disk.tier()
+                .close(self.shared.drain_timeout.get().max(LEAST_FLUSH));
         }
     }
 }

@@ -119,7 +119,12 @@ fn state_directory(gateway: &Gateway) -> Value {
     let Some(path) = state.path() else {
         return Value::Null;
     };
-    json!({ "path": path.display().to_string(), "status": state.name() })
+    let disk = gateway.fill.disk.as_ref();
+    json!({
+        "path": path.display().to_string(),
+        "status": state.name(),
+        "answers": disk.map(|disk| disk.tier().snapshot()),
+    })
 }
 
 /// What came of compressing stored bodies.

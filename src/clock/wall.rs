@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 
-use super::{START, Moment};
+use super::{Moment, START};
 
 #[derive(Debug)]
 pub(super) struct Wall {

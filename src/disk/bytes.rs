@@ -70,8 +70,6 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The length of a record's head.
-pub(super) const RECORD_HEAD: usize = size_of::<u32>() + SUM;
 /// The length of a checksum.
 const SUM: usize = 8;
 
@@ -110,7 +108,7 @@ mod tests {
         assert_eq!(take_record(&mut reader), Some(&b"one"[..]));
         assert_eq!(take_record(&mut reader), Some(&b""[..]));
         assert!(reader.is_at_end());
-        let first = &file[..RECORD_HEAD + 3];
+        let first = &file[..size_of::<u32>() + SUM + 3];
         for len in 0..first.len() {
             assert_eq!(take_record(&mut Reader(&first[..len])), None, "{len}");
         }

@@ -56,7 +56,10 @@ impl Digest {
 /// changes no answer.
 fn upstream(settings: &Settings) -> (&str, String) {
     let url = settings.endpoints.urls.first();
-    (&settings.name, url.map_or_else(String::new, ToString::to_string))
+    (
+        &settings.name,
+        url.map_or_else(String::new, ToString::to_string),
+    )
 }
 
 /// The digest of a tip.

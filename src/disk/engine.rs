@@ -19,18 +19,30 @@ impl Engine {
         let mut map = HashMap::new();
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             if let Ok(number) = u128::from_str_radix(&name, 16) {
                 map.insert(number.to_be_bytes(), std::fs::read(path)?);
             }
         }
-        Ok((Self { dir: dir.to_owned(), map: Mutex::new(map) }, Recovered))
+        Ok((
+            Self {
+                dir: dir.to_owned(),
+                map: Mutex::new(map),
+            },
+            Recovered,
+        ))
     }
     fn path(&self, key: &[u8; 16]) -> PathBuf {
         self.dir.join(format!("{:032x}", u128::from_be_bytes(*key)))
     }
     fn map(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 16], Vec<u8>>> {
-        self.map.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.map
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
     pub fn get(&self, key: &[u8; 16]) -> Result<Option<Vec<u8>>, EngineError> {
         Ok(self.map().get(key).cloned())

@@ -26,8 +26,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use self::file::LogFile;
-use self::record::Record;
 pub(super) use self::record::LoggedPurge;
+use self::record::Record;
 use super::digest::Digest;
 use crate::cache::key::Key;
 use crate::cache::purge::PurgeSubject;
@@ -96,6 +96,8 @@ struct Records {
     removed: VecDeque<(u64, [u8; 16])>,
     removals_from: u64,
     next_removal: u64,
+    /// The routes that there were last.
+    routes: Vec<Digest>,
 }
 
 /// How a log began.
@@ -139,6 +141,17 @@ impl PurgeLog {
             state: Mutex::new(state),
         };
         Ok((log, begun))
+    }
+
+    /// The routes that there were when [`set_routes`](Self::set_routes) was last called,
+    /// by any run.
+    pub(super) fn routes(&self) -> Vec<Digest> {
+        self.state().records.routes.clone()
+    }
+
+    /// Writes which routes there are. Returns whether the log can still be used.
+    pub(super) fn set_routes(&self, routes: Vec<Digest>) -> bool {
+        self.write(Record::Routes(routes))
     }
 
     /// The number of the last purge, and that of the next removal.
@@ -203,16 +216,13 @@ impl PurgeLog {
         if !is_intact {
             state.discard(&self.path);
             let id = LogId::random()?;
-            let Records {
-                last_purge,
-                next_removal,
-                ..
-            } = state.records;
+            let (last_purge, next_removal) = (state.records.last_purge, state.records.next_removal);
             state.records = Records {
                 last_purge,
                 purges_from: last_purge,
                 next_removal,
                 removals_from: next_removal,
+                routes: std::mem::take(&mut state.records.routes),
                 ..Records::default()
             };
             state.file = Some(LogFile::create(&self.path, id, &state.records)?);
@@ -309,6 +319,7 @@ impl Records {
                     self.purges_from = forgotten;
                 }
             }
+            Record::Routes(routes) => self.routes = routes,
             Record::Removal(number, key) => {
                 self.next_removal = number + 1;
                 self.removals.insert(key, number);
@@ -330,7 +341,9 @@ impl Records {
         let purges = purges.map(|(number, purge)| Record::Purge(*number, purge.clone()));
         let removals = self.removed.iter();
         let removals = removals.filter(|(number, key)| self.removals.get(key) == Some(number));
-        purges.chain(removals.map(|(number, key)| Record::Removal(*number, *key)))
+        let routes = std::iter::once(Record::Routes(self.routes.clone()));
+        let removals = removals.map(|(number, key)| Record::Removal(*number, *key));
+        routes.chain(purges).chain(removals)
     }
 }
 

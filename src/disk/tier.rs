@@ -200,6 +200,27 @@ impl Tier {
             let position = self.log.position();
             disk.cache.store().record(self.clone(), position);
         }
+        self.forget_routes(disk);
+    }
+
+    /// Purges what was kept for routes that are no longer there. If one comes back later,
+    /// what was kept for it may have been purged meanwhile under another meaning.
+    fn forget_routes(&self, disk: &Disk) {
+        let mut present: Vec<_> = disk.routes.values().map(|route| route.digest).collect();
+        present.sort_unstable_by_key(|digest| digest.0);
+        let before = self.log.routes();
+        if before == present {
+            return;
+        }
+        for gone in before.iter().filter(|route| !present.contains(route)) {
+            self.names().routes.insert(GONE, *gone);
+            disk.cache.store().purge(Purge::Route(GONE));
+        }
+        if !self.log.set_routes(present) {
+            count(&self.counts.errors);
+            self.health
+                .fail("purges cannot be recorded on disk", &"see above");
+        }
     }
 
     /// Learns what the numbers of routes and tips mean.
@@ -309,13 +330,16 @@ impl Tier {
         }
         if let Err(error) = self.try_tick() {
             count(&self.counts.errors);
-            self.health.fail("the state directory cannot be written", &error);
+            self.health
+                .fail("the state directory cannot be written", &error);
         }
     }
 
     fn try_tick(&self) -> io::Result<()> {
         if self.log.maintain()? {
-            tracing::warn!("a new purge log begins: all responses that were stored on disk are discarded");
+            tracing::warn!(
+                "a new purge log begins: all responses that were stored on disk are discarded"
+            );
         }
         let mut upkeep = self.upkeep();
         let position = self.log.position();
@@ -367,7 +391,8 @@ impl PurgeRecorder for Tier {
         let logged = self.names().logged(purge);
         if !self.log.purge(number, logged) {
             count(&self.counts.errors);
-            self.health.fail("purges cannot be recorded on disk", &"see above");
+            self.health
+                .fail("purges cannot be recorded on disk", &"see above");
         }
     }
 
@@ -377,7 +402,8 @@ impl PurgeRecorder for Tier {
         let key = digest.map_or([0; 16], |digest| digest.key_of(target_of(key)));
         if !self.log.remove(number, key) {
             count(&self.counts.errors);
-            self.health.fail("purges cannot be recorded on disk", &"see above");
+            self.health
+                .fail("purges cannot be recorded on disk", &"see above");
         }
     }
 }
@@ -409,6 +435,9 @@ fn read_time(path: &Path) -> u64 {
     let time = take_record(&mut Reader(&bytes)).and_then(|content| Reader(content).u64());
     time.unwrap_or(0)
 }
+
+/// A number that no route has: it stands for one that is no longer there.
+const GONE: u16 = u16::MAX;
 
 /// The names of the files.
 const RESPONSES: &str = "responses";

@@ -1,5 +1,10 @@
 //! The state directory: where it comes from, and when it is refused.
 
+mod answers;
+mod faults;
+mod kills;
+mod reorgs;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 

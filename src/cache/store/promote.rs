@@ -23,12 +23,7 @@ impl<A: Attachment> Store<A> {
     /// Stores what was read for a key, unless something is stored there already, which is
     /// newer. Returns whether either may be used; not if the key was removed, or what was
     /// read was purged, since it was checked.
-    pub(crate) fn promote(
-        &self,
-        key: &Key,
-        promoted: Promoted<A>,
-        checked: PurgeSequence,
-    ) -> bool {
+    pub(crate) fn promote(&self, key: &Key, promoted: Promoted<A>, checked: PurgeSequence) -> bool {
         let bytes = key.as_bytes();
         let (mut weight, mut is_usable) = (0, false);
         self.cache.entry(bytes.into()).and_compute_with(|entry| {

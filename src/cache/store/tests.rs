@@ -8,6 +8,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::*;
 use crate::cache::encodings::Encodings;
 use crate::cache::metadata::{ClientFreshness, Metadata};
+use crate::cache::purge::Purge;
 use crate::cache::reuse;
 use crate::cache::vary::Nominated;
 

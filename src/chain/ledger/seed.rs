@@ -82,9 +82,13 @@ impl Ledger {
 
     /// The highest block of the earlier run that is not known to stand.
     fn seed_top(&self) -> Option<u32> {
-        let above = self.seed.stands.map_or(0, |stands| stands.saturating_add(1));
+        let above = self
+            .seed
+            .stands
+            .map_or(0, |stands| stands.saturating_add(1));
         let mut open = self.blocks.from(above).rev();
-        open.find(|(_, known)| known.is_seed).map(|(height, _)| height)
+        open.find(|(_, known)| known.is_seed)
+            .map(|(height, _)| height)
     }
 
     /// The next block of the earlier run to check. To be called again after each check
@@ -109,7 +113,10 @@ impl Ledger {
             self.seed.last_check = Some(height);
             return SeedCheck::At(height);
         }
-        let lowest = self.seed.stands.map_or(0, |stands| stands.saturating_add(1));
+        let lowest = self
+            .seed
+            .stands
+            .map_or(0, |stands| stands.saturating_add(1));
         let change = Change {
             begins_epoch: false,
             orphaned: Some(lowest.saturating_add(self.bounds.margin)),
@@ -219,7 +226,11 @@ mod tests {
     #[test]
     fn a_check_without_effect_is_repeated_only_after_a_new_tip() {
         let mut ledger = seeded(Some(120));
-        assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(120), "at most the tip");
+        assert_eq!(
+            ledger.next_seed_check(NOW),
+            SeedCheck::At(120),
+            "at most the tip"
+        );
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::None);
         ledger.retry_seed_check();
         assert_eq!(ledger.next_seed_check(NOW), SeedCheck::At(120));

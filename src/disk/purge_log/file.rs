@@ -116,7 +116,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<(LogId, Records), &'static str> {
             records.next_removal = next_removal;
             return Ok((id, records));
         }
-        records.apply(Record::read(content).ok_or("it has a record of another version")?);
+        let record = Record::read(content);
+        records.apply(record.ok_or("it has a record of another version")?);
     }
 }
 

@@ -131,10 +131,13 @@ pub(super) enum Record {
     Purge(u64, LoggedPurge),
     /// The removal of a key and its number.
     Removal(u64, [u8; 16]),
+    /// The routes that there are from now on.
+    Routes(Vec<Digest>),
 }
 
 const PURGE: u8 = 1;
 const REMOVAL: u8 = 2;
+const ROUTES: u8 = 3;
 
 impl Record {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
@@ -150,6 +153,13 @@ impl Record {
                 out.extend_from_slice(&number.to_le_bytes());
                 out.extend_from_slice(key);
             }
+            Self::Routes(routes) => {
+                out.push(ROUTES);
+                out.extend_from_slice(&(routes.len() as u64).to_le_bytes());
+                routes
+                    .iter()
+                    .for_each(|route| out.extend_from_slice(&route.0));
+            }
         }
         out
     }
@@ -160,6 +170,12 @@ impl Record {
         let record = match kind {
             PURGE => Self::Purge(number, LoggedPurge::read(&mut from)?),
             REMOVAL => Self::Removal(number, from.array()?),
+            ROUTES => {
+                // There are no more routes than numbers for them.
+                let count = u16::try_from(number).ok()?;
+                let routes = (0..count).map(|_| from.array().map(Digest));
+                Self::Routes(routes.collect::<Option<_>>()?)
+            }
             _ => return None,
         };
         from.is_at_end().then_some(record)

@@ -97,6 +97,19 @@ fn purges_match_what_was_checked_before_them_now_and_after_a_restart() {
 }
 
 #[test]
+fn the_routes_are_those_that_were_set_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("purges");
+    let (log, _) = PurgeLog::open(&path).unwrap();
+    assert_eq!(log.routes(), []);
+    for routes in [vec![ONE, TWO], vec![TWO]] {
+        assert!(log.set_routes(routes.clone()));
+        assert_eq!(log.routes(), routes);
+    }
+    assert_eq!(open(&path).routes(), [TWO]);
+}
+
+#[test]
 fn a_removed_key_is_absent_until_it_is_stored_again() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("purges");
@@ -137,7 +150,9 @@ fn what_is_older_than_the_oldest_record_is_absent() {
         assert!(is_there(&log, before));
         let (_, next) = log.position();
         let most = MOST_REMOVALS as u64;
-        (next..next + most).for_each(|number| drop(log.remove(number, removed(number))));
+        for number in next..next + most {
+            assert!(log.remove(number, removed(number)));
+        }
         assert!(is_there(&log, before));
         log.remove(next + most, removed(next + most));
         assert!(!is_there(&log, before));
