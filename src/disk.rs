@@ -66,6 +66,11 @@ use crate::route::{Route, RouteTable};
 use crate::upstream::Upstreams;
 use writes::{Job, Subject};
 
+/// Reads any bytes as a purge log: for the fuzz target.
+pub fn parse_purge_log(bytes: &[u8]) -> bool {
+    purge_log::parse_any(bytes)
+}
+
 /// The state on disk as one configuration uses it.
 pub(crate) struct Disk {
     tier: Arc<Tier>,

@@ -26,6 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use self::file::LogFile;
+pub(super) use self::file::parse_any;
 pub(super) use self::record::LoggedPurge;
 use self::record::Record;
 use super::digest::Digest;
@@ -321,7 +322,7 @@ impl Records {
             }
             Record::Routes(routes) => self.routes = routes,
             Record::Removal(number, key) => {
-                self.next_removal = number + 1;
+                self.next_removal = number.saturating_add(1);
                 self.removals.insert(key, number);
                 self.removed.push_back((number, key));
                 if self.removed.len() > MOST_REMOVALS
@@ -329,7 +330,7 @@ impl Records {
                     && self.removals.get(&key) == Some(&forgotten)
                 {
                     self.removals.remove(&key);
-                    self.removals_from = forgotten + 1;
+                    self.removals_from = forgotten.saturating_add(1);
                 }
             }
         }

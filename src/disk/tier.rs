@@ -335,6 +335,12 @@ impl Tier {
         }
     }
 
+    /// The same for the last time, when all is written.
+    pub(super) fn last_tick(&self) {
+        self.upkeep().time_written = Moment::default();
+        self.tick();
+    }
+
     fn try_tick(&self) -> io::Result<()> {
         if self.log.maintain()? {
             tracing::warn!(

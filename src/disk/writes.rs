@@ -298,7 +298,7 @@ impl Tier {
                 self.tick();
             }
         }
-        self.tick();
+        self.last_tick();
         self.writes.end();
     }
 

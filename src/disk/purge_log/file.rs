@@ -31,17 +31,7 @@ pub(super) struct LogFile {
 impl LogFile {
     /// Writes a new file in place of the one there is, and makes it durable.
     pub(super) fn create(path: &Path, id: LogId, records: &Records) -> io::Result<Self> {
-        let mut bytes = Vec::new();
-        let mut head = HEAD.to_vec();
-        head.extend_from_slice(&id.0);
-        head.extend_from_slice(&records.purges_from.to_le_bytes());
-        head.extend_from_slice(&records.removals_from.to_le_bytes());
-        put_record(&mut bytes, &head);
-        for record in records.iter() {
-            put_record(&mut bytes, &record.to_bytes());
-        }
-        let end = bytes.len() as u64;
-        put_mark(&mut bytes, records);
+        let (bytes, end) = to_bytes(id, records);
         let file = replace(path, &bytes, true)?;
         Ok(Self {
             file,
@@ -93,11 +83,41 @@ impl LogFile {
     }
 }
 
+/// A whole file, and where its mark begins.
+fn to_bytes(id: LogId, records: &Records) -> (Vec<u8>, u64) {
+    let mut bytes = Vec::new();
+    let mut head = HEAD.to_vec();
+    head.extend_from_slice(&id.0);
+    head.extend_from_slice(&records.purges_from.to_le_bytes());
+    head.extend_from_slice(&records.removals_from.to_le_bytes());
+    put_record(&mut bytes, &head);
+    for record in records.iter() {
+        put_record(&mut bytes, &record.to_bytes());
+    }
+    let end = bytes.len() as u64;
+    put_mark(&mut bytes, records);
+    (bytes, end)
+}
+
 fn put_mark(out: &mut Vec<u8>, records: &Records) {
     let mut mark = MARK.to_vec();
     mark.extend_from_slice(&records.last_purge.to_le_bytes());
     mark.extend_from_slice(&records.next_removal.to_le_bytes());
     put_record(out, &mark);
+}
+
+/// Reads any bytes: for the fuzz target.
+pub(in crate::disk) fn parse_any(bytes: &[u8]) -> bool {
+    let Ok((id, records)) = parse(bytes) else {
+        return false;
+    };
+    // What was read means the same when it is written again.
+    let again = parse(&to_bytes(id, &records).0);
+    let is_same = again.is_ok_and(|(same, again)| {
+        same == id && again.purges == records.purges && again.removals == records.removals
+    });
+    assert!(is_same, "a log changes its meaning");
+    true
 }
 
 /// Reads a file, or says what is wrong with it.

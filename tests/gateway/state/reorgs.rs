@@ -23,9 +23,10 @@ async fn a_reorg_while_it_was_down_shows_no_orphaned_block() {
     let ground = Ground::chain(&sandbox);
     let gateway = ground.start().await;
     let tip = sandbox.tip().height;
-    // Final, and orphaned by what follows; and far below it.
-    let (orphaned, below) = (block(tip - 8), block(tip - 80));
-    for target in [&orphaned, &below, &block(tip)] {
+    // Final, and orphaned by what follows; and far below it. The highest that is left is
+    // requested, to check it.
+    let (orphaned, checked, below) = (block(tip - 8), block(tip - 80), block(tip - 90));
+    for target in [&orphaned, &checked, &below, &block(tip)] {
         gateway.get(target).await;
     }
     gateway.end().await;
@@ -111,8 +112,9 @@ async fn new_blocks_while_it_was_down_change_nothing() {
     let ground = Ground::chain(&sandbox);
     let gateway = ground.start().await;
     let tip = sandbox.tip().height;
-    // Recent; it becomes final meanwhile.
-    let target = block(tip - 1);
+    // Recent; they become final meanwhile. The first is requested, to check it.
+    let (checked, target) = (block(tip - 1), block(tip - 3));
+    gateway.get(&checked).await;
     gateway.get(&target).await;
     gateway.end().await;
     sandbox.advance(20);
