@@ -21,7 +21,7 @@ mod token;
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
@@ -44,6 +44,7 @@ use crate::clock::Moment;
 use crate::gateway::Gateway;
 use crate::listener::{BoundListener, Current, Drain, is_connection_error};
 use crate::reload::Reloads;
+use crate::sync::lock;
 use crate::telemetry;
 use crate::wire::Body;
 
@@ -238,7 +239,7 @@ impl Admin {
     }
 
     fn admits(&self, request: &Request<Incoming>) -> bool {
-        let token = *self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = *lock(&self.token);
         let Some(token) = token else {
             return true;
         };

@@ -22,11 +22,12 @@ mod stamp;
 mod tip;
 mod transaction_index;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::pages::Hash;
+use crate::sync::lock;
 use finality::FinalitySettings;
 pub(crate) use freshness::Freshness;
 pub(crate) use ledger::KnownBlocks;
@@ -342,10 +343,4 @@ impl Chain {
     pub(crate) fn snapshots(&self, now: Moment) -> Vec<TipSnapshot> {
         self.tips.iter().map(|tip| tip.snapshot(now)).collect()
     }
-}
-
-/// Locks a value that is consistent after each operation, so that a panic while it
-/// was locked has not spoilt it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,12 +17,14 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::hash::BuildHasher;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
+
+use crate::sync::lock;
 
 const SHARDS: usize = 16;
 
@@ -262,12 +264,6 @@ impl<V: Clone + Send + Sync + 'static> Collapse<V> {
     fn shard<L: Level>(&self, key: &[u8]) -> MutexGuard<'_, Flights<V>> {
         lock(&self.levels[L::INDEX][self.hasher.hash_one(key) as usize % SHARDS])
     }
-}
-
-/// Locks a map, which is consistent after each operation: a panic while it was locked
-/// has not spoilt it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<V: Clone, L: Level> Lead<V, L> {

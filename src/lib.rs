@@ -9,9 +9,9 @@
 //!
 //! | layer | modules |
 //! |---|---|
-//! | basics | [`clock`], [`units`], [`wire`] |
+//! | basics | [`clock`], [`sync`], [`units`], [`wire`] |
 //! | rules | [`cache`]`::{list, date, delta, directives, targeted, status, coding, hop, freshness, invalidate, vary, reuse, storable, validator, freshen, range, key, policy, etag, outcome}`, [`pages`], [`chain`]`::{finality, live_checks, ledger, transaction_index}`, [`identify`], [`client_tokens`], [`validate`], [`route`] |
-//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`disk`], [`unsent`], [`meter`] |
+//! | state | [`state_dir`], [`limit`], [`chain`], [`cache`], [`compress`], [`collapse`], [`upstream`]`::{failure, latency, connection, admission, endpoint, keys}`, [`upstream`], [`unsent`], [`meter`], [`disk`]`::{engine}`, [`disk`] |
 //! | request path | [`refusal`], [`respond`], [`access_log`], [`relay`], [`fill`], [`look_ahead`], [`probe`], [`gateway`] |
 //! | I/O | [`secrets`], [`tls`], [`listener`], [`supervisor`], [`reload`], [`telemetry`], [`admin`], [`openapi`], [`sandbox`], [`config`], [`serve`] |
 //!
@@ -63,6 +63,7 @@ pub mod secrets;
 pub mod serve;
 pub mod state_dir;
 pub mod supervisor;
+pub mod sync;
 pub mod telemetry;
 pub mod tls;
 pub mod units;

@@ -4,13 +4,14 @@
 //! The admin listener and SIGHUP request reloads; `serve` does what a reload
 //! consists of.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 
 use crate::cache::date;
 use crate::clock::{Clock, Moment};
 use crate::supervisor::Supervisor;
+use crate::sync::lock;
 
 /// What a reload has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,11 +146,6 @@ impl Reloads {
         });
         json!({ "done": history.done, "refused": history.refused, "last": last })
     }
-}
-
-/// Both values are consistent after each operation, so a poisoned lock is usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ mod threads;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,6 +40,7 @@ use crate::reload::{ReloadResult, Reloads};
 use crate::sandbox::Sandbox;
 use crate::state_dir::OpenedState;
 use crate::supervisor::{InheritedSockets, Supervisor};
+use crate::sync::lock;
 use crate::tls::Tls;
 use crate::upstream::client::resolver::Resolver;
 
@@ -300,9 +301,7 @@ impl SharedSettings {
     }
 
     fn set(&self, config: &Config, admin_token: Option<Token>) {
-        // The lock guards one assignment.
-        let token = self.admin_token.lock();
-        *token.unwrap_or_else(PoisonError::into_inner) = admin_token;
+        *lock(&self.admin_token) = admin_token;
         self.drain_timeout.set(config.server.drain_timeout);
         self.drain_delay.set(config.server.drain_delay);
         self.hosts.store(Arc::new(config.admin.hosts.clone()));
@@ -319,7 +318,7 @@ fn load_listeners(
 ) -> Result<(Tls, Vec<LoadedListener>), StartError> {
     let tls = Tls::new(makes_certificates)?;
     let now = clock.wall(clock.now());
-    let listeners = LoadedListener::load(config.all_listeners(), &tls, now)?;
+    let listeners = LoadedListener::load(config.all_listeners(), &tls, &[], now)?;
     Ok((tls, listeners))
 }
 

@@ -16,7 +16,7 @@ mod validity;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::SystemTime;
 
 pub use certificate::CertificateError;
@@ -31,6 +31,7 @@ use rustls::version::{TLS12, TLS13};
 use serde::Serialize;
 
 use crate::meter::TlsCounts;
+use crate::sync::lock;
 
 /// TLS of a listener, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -97,18 +98,21 @@ impl Tls {
         })
     }
 
-    /// Loads the certificates of a listener.
+    /// Loads the certificates of a listener. A pair of files that has not changed since
+    /// one of the servers in use has loaded it is not checked again: a certificate that
+    /// has expired meanwhile does not keep a reload from applying the rest.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     pub fn server(
         &self,
         settings: &TlsSettings,
+        in_use: &[Arc<TlsServer>],
         now: SystemTime,
     ) -> Result<Arc<TlsServer>, Vec<String>> {
         let pairs = match settings.certificates.is_empty() && self.makes_certificates {
             true => Vec::new(),
-            false => load(settings, now)?,
+            false => load(settings, in_use, now)?,
         };
         let refused = |error: rustls::Error| vec![format!("TLS: {error}")];
         let resolver = match pairs.is_empty() {
@@ -125,6 +129,9 @@ impl Tls {
             .map_err(refused)?
             .with_no_client_auth()
             .with_cert_resolver(resolver.clone());
+        // All suites are strong. Programs that check servers want one of the two sides to
+        // have an order of its own.
+        config.ignore_client_order = true;
         config.ticketer = self.tickets.clone();
         // Clients resume by tickets, which take no memory here.
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -162,7 +169,11 @@ impl Tls {
 ///
 /// # Errors
 /// Everything that is wrong with them, one line each.
-fn load(settings: &TlsSettings, now: SystemTime) -> Result<Vec<CertificatePair>, Vec<String>> {
+fn load(
+    settings: &TlsSettings,
+    in_use: &[Arc<TlsServer>],
+    now: SystemTime,
+) -> Result<Vec<CertificatePair>, Vec<String>> {
     if settings.certificates.is_empty() {
         return Err(vec![
             "listener.tls.certificates is missing; allowed are pairs of PEM files, such as [{ chain = \"cert.pem\", key = \"key.pem\" }]; --sandbox needs none".to_owned(),
@@ -170,12 +181,17 @@ fn load(settings: &TlsSettings, now: SystemTime) -> Result<Vec<CertificatePair>,
     }
     let (mut pairs, mut problems) = (Vec::new(), Vec::new());
     for files in &settings.certificates {
-        let loaded =
-            FileContents::read(files).and_then(|contents| contents.certificate(files, now));
+        let loaded = FileContents::read(files).and_then(|contents| {
+            let digest = contents.digest();
+            match in_use.iter().find_map(|server| server.loaded(&digest)) {
+                Some(unchanged) => Ok(unchanged),
+                None => contents.certificate(files, now).map(Arc::new),
+            }
+        });
         match loaded {
-            Ok(certificate) => pairs.push(CertificatePair {
+            Ok(loaded) => pairs.push(CertificatePair {
                 files: files.clone(),
-                loaded: Arc::new(certificate),
+                loaded,
                 refused: None,
             }),
             Err(why) => problems.push(why.located(files)),
@@ -192,7 +208,7 @@ fn load(settings: &TlsSettings, now: SystemTime) -> Result<Vec<CertificatePair>,
 pub fn check(settings: &TlsSettings, makes_certificates: bool, now: SystemTime) -> Vec<String> {
     match settings.certificates.is_empty() && makes_certificates {
         true => Vec::new(),
-        false => load(settings, now).err().unwrap_or_default(),
+        false => load(settings, &[], now).err().unwrap_or_default(),
     }
 }
 
@@ -243,6 +259,13 @@ impl TlsServer {
         self.config.clone()
     }
 
+    /// The certificate that was loaded from files of this digest.
+    fn loaded(&self, digest: &certificate::FilesDigest) -> Option<Arc<Certificate>> {
+        let pairs = self.pairs();
+        let found = pairs.iter().find(|pair| pair.loaded.digest == *digest);
+        found.map(|pair| pair.loaded.clone())
+    }
+
     /// The certificates in use.
     pub fn status(&self, now: SystemTime) -> Vec<CertificateStatus> {
         let pairs = self.pairs();
@@ -275,8 +298,7 @@ impl TlsServer {
     }
 
     fn pairs(&self) -> MutexGuard<'_, Vec<CertificatePair>> {
-        // Each pair is consistent after each operation.
-        self.pairs.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pairs)
     }
 }
 

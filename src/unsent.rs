@@ -17,13 +17,14 @@ mod table;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
 use table::{StalledConnection, Table};
 
 use crate::clock::Moment;
 use crate::identify::{Client, TrustedProxies};
+use crate::sync::lock;
 use crate::wire::activity::Activity;
 
 /// Bounds on the bytes of answers that clients have not read.
@@ -177,8 +178,7 @@ impl UnsentBytes {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        // The table is consistent after each of its operations.
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 
     fn insert(&self, connection: u64, stalled: StalledConnection, now: Moment) {

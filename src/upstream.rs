@@ -38,7 +38,7 @@ mod settings;
 mod upstreams;
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use admission::UnreadableFields;
@@ -72,6 +72,7 @@ use tokio::sync::watch;
 pub use upstreams::{ProviderKeys, Upstreams};
 
 use crate::clock::Clock;
+use crate::sync::lock;
 
 /// An upstream, or a substitute for it in tests that simulate time and network.
 pub trait UpstreamClient: Send + Sync {
@@ -302,6 +303,6 @@ impl Upstream {
     }
 
     fn retries(&self) -> MutexGuard<'_, RetryBudget> {
-        self.retries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.retries)
     }
 }

@@ -6,10 +6,12 @@
 //! fields it has prepared.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use http::HeaderValue;
+
+use crate::sync::lock;
 
 /// How long clients may reuse a response: its `cache-control`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,7 +66,7 @@ impl Metadata {
     /// The shared metadata of these inputs, or metadata of its own once the table
     /// is full.
     pub fn of(content_type: HeaderValue, client_freshness: ClientFreshness) -> Arc<Self> {
-        let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = lock(&TABLE);
         table.metadata(content_type, client_freshness)
     }
 

@@ -10,12 +10,13 @@
 //! that was current when the fetch began.
 
 use std::collections::VecDeque;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use memchr::memmem;
 
 use super::key::{route_of, target_of};
+use crate::sync::{read, write};
 
 /// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,14 +145,14 @@ impl Purges {
 
     /// Continues with the number of the last purge of an earlier run.
     pub(super) fn continue_at(&self, last: u64) {
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let mut records = write(&self.records);
         records.clear();
         self.last.fetch_max(last, Ordering::Release);
     }
 
     /// Adds a purge, which applies once this returns. Returns its number.
     pub(super) fn push(&self, purge: Purge) -> u64 {
-        let mut records = self.records.write().unwrap_or_else(PoisonError::into_inner);
+        let mut records = write(&self.records);
         records.push_back(purge);
         if records.len() > REMEMBERED {
             records.pop_front();
@@ -188,7 +189,7 @@ impl Purges {
     }
 
     fn any(&self, since: u64, matches: impl Fn(u64, &Purge) -> bool) -> bool {
-        let records = self.records.read().unwrap_or_else(PoisonError::into_inner);
+        let records = read(&self.records);
         let last = self.last.load(Ordering::Relaxed);
         let forgotten = last.saturating_sub(records.len() as u64);
         if since < forgotten {

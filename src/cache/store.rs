@@ -10,7 +10,7 @@ mod record;
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use foldhash::quality::{FixedState, RandomState};
@@ -24,6 +24,7 @@ use super::sequence::{CheckedSequence, PurgeSequence};
 use super::stored::{Attachment, OVERHEAD, Stored};
 use super::variant::Variant;
 use crate::clock::Moment;
+use crate::sync::lock;
 pub(crate) use promote::Promoted;
 use record::Recorder;
 
@@ -294,8 +295,7 @@ impl<A: Attachment> Store<A> {
     }
 
     fn removals(&self) -> MutexGuard<'_, Removals> {
-        // Each operation on it leaves it consistent.
-        self.removals.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.removals)
     }
 
     /// Calls `visit` with every stored response that is no variant, and its key.

@@ -12,6 +12,7 @@ use super::encode::encode;
 use super::queue::{BODIES, Job, Queue};
 use crate::cache::encodings::{Encoded, EncodedBody};
 use crate::identify::Client;
+use crate::sync::lock;
 
 /// How much the thread yields to those that answer requests, as for `nice`.
 const NICENESS: i32 = 10;
@@ -88,8 +89,7 @@ impl Compressor {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each operation on it leaves it consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The next body; `None` where there is none for a while.

@@ -84,7 +84,7 @@ const ADDRESS: ParsedText<SocketAddr> = text(
 );
 
 const LISTEN_ADDRESS: ParsedText<ListenAddress> = text(
-    "an address and a port, such as \"127.0.0.1:8080\", or the path of a unix socket, such as \"unix:/run/ordgate/http.sock\"",
+    "an address and a port, such as \"127.0.0.1:8080\", or the path of a unix socket (at most 107 bytes), such as \"unix:/run/ordgate/http.sock\"",
     "^unix:.{1,107}$|^.+:[0-9]+$",
     |text| text.parse().map_err(|()| String::new()),
 );

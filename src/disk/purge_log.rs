@@ -21,7 +21,7 @@ mod record;
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
@@ -32,6 +32,7 @@ use self::record::Record;
 use super::digest::Digest;
 use crate::cache::key::Key;
 use crate::cache::purge::PurgeSubject;
+use crate::sync::lock;
 
 /// The most purges that are remembered. What was last checked before the oldest of
 /// them is absent.
@@ -285,7 +286,7 @@ impl PurgeLog {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Each operation on it leaves it consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -31,6 +31,7 @@ const BOUNDS: Bounds = Bounds {
     all: 8192,
     of_client: 1024,
 };
+use crate::sync::lock;
 
 /// What was read for a key.
 #[derive(Clone, Debug)]
@@ -149,7 +150,7 @@ impl Reads {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

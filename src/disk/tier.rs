@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -12,7 +12,7 @@ use super::bytes::{Reader, put_record, take_record};
 use super::chain_file;
 use super::counts::{Counts, DiskSnapshot, count};
 use super::digest::Digest;
-use super::engine::Engine;
+use super::engine::{Engine, Recovered};
 use super::files::replace;
 use super::health::Health;
 use super::purge_log::{Begun, Checked, LoggedPurge, PurgeLog};
@@ -23,6 +23,7 @@ use super::{Disk, RouteOnDisk};
 use crate::cache::key::{route_of, target_of};
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::clock::{Clock, Moment};
+use crate::sync::lock;
 
 /// The state on disk.
 pub struct Tier {
@@ -110,8 +111,9 @@ impl Tier {
             move |error| OpenError::File { path, error }
         };
         let room = max_bytes.saturating_sub(RESERVED);
-        let (engine, _recovered) = Engine::open(&directory.join(RESPONSES), room)?;
-        let recovered = engine.entries();
+        let (engine, found) = Engine::open(&directory.join(RESPONSES), room)?;
+        report(&found);
+        let recovered = found.entries;
         let log = PurgeLog::open(&directory.join(PURGES));
         let (log, begun) = log.map_err(in_file(PURGES))?;
         match begun {
@@ -308,7 +310,7 @@ impl Tier {
             misses: read(&counts.misses),
             unchecked: read(&counts.unchecked),
             outdated: read(&counts.outdated),
-            discarded: read(&counts.discarded),
+            discarded: read(&counts.discarded) + self.engine.unreadable(),
             skipped: read(&counts.skipped),
             late: read(&counts.late),
             written: read(&counts.written),
@@ -384,11 +386,11 @@ impl Tier {
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.names)
     }
 
     fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
-        self.upkeep.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.upkeep)
     }
 }
 
@@ -432,6 +434,24 @@ impl Names {
             },
         };
         LoggedPurge::new(purge, route, tip)
+    }
+}
+
+/// Logs what was found of which nothing can be used.
+fn report(found: &Recovered) {
+    if found.discarded > 0 {
+        tracing::warn!(
+            files = found.discarded,
+            of_another_version = found.other_version,
+            "files of responses on disk were deleted, since they cannot be read"
+        );
+    }
+    if let Some(name) = &found.foreign_name {
+        tracing::warn!(
+            files = found.foreign,
+            name,
+            "the state directory has files that are not ordgate's: they are left alone"
+        );
     }
 }
 

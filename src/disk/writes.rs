@@ -17,6 +17,7 @@ use super::variants::KeptVariant;
 use super::{Disk, RouteOnDisk, Tier};
 use crate::cache::StoredResponse;
 use crate::cache::store::Variants;
+use crate::sync::lock;
 
 /// The most responses that wait to be written, and the most bytes of their bodies.
 const MOST_ENTRIES: usize = 4096;
@@ -238,7 +239,7 @@ impl Writes {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -315,8 +316,11 @@ impl Tier {
         let mut written = Ok(());
         for job in jobs {
             match job.value() {
-                Some(value) => values.push((job.key, value)),
-                None => {
+                Some(value) if value.len() <= self.engine.max_value_bytes() => {
+                    values.push((job.key, value));
+                }
+                too_long => {
+                    too_long.iter().for_each(|_| count(&self.counts.dropped));
                     // What comes before in the same batch is not removed by it.
                     values.retain(|(key, _)| *key != job.key);
                     written = written.and_then(|()| self.engine.remove(&job.key));

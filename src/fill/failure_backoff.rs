@@ -9,7 +9,7 @@
 //! Deliberately absent: the health of the upstream as a whole (`upstream::endpoint`).
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::cache::key::Key;
 use crate::clock::Moment;
+use crate::sync::lock;
 use crate::upstream::Failure;
 use crate::upstream::failure::RequestOutcome;
 
@@ -156,7 +157,7 @@ impl FailureBackoff {
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<Box<[u8]>, FailedKey, RandomState>> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keys)
     }
 }
 

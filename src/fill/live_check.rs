@@ -10,7 +10,7 @@
 //! ([`LiveChecks`](crate::chain::live_checks::LiveChecks)); if it has changed, each is
 //! fetched itself, and once more a while later.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{AnswerSource, Fill, FillAnswer, FillResult};
 use crate::cache::StoredResponse;
@@ -20,6 +20,7 @@ use crate::chain::finality::Class;
 use crate::clock::Moment;
 use crate::collapse::Lead;
 use crate::route::Route;
+use crate::sync::lock;
 use crate::upstream::{Failure, RequestPriority};
 
 /// The keys that are fetched in place of others, by tip.
@@ -41,7 +42,7 @@ impl CheckKeys {
 
     fn of(&self, tip: TipNumber) -> Option<MutexGuard<'_, Keys>> {
         let keys = self.0.get(usize::from(tip))?;
-        Some(keys.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(keys))
     }
 }
 

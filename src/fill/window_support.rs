@@ -1,10 +1,11 @@
 //! Which routes' upstream gives windows. One whose answers to windows are none is
 //! asked for each page itself for a while, which doubles each time. Pure.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// For each route, whether its pages are cut from windows.
 pub(super) struct WindowSupport(Box<[Mutex<Option<Suspension>>]>);
@@ -62,7 +63,7 @@ impl WindowSupport {
 
     fn with<T>(&self, route: u16, f: impl FnOnce(&mut Option<Suspension>) -> T) -> Option<T> {
         let slot = self.0.get(usize::from(route))?;
-        Some(f(&mut slot.lock().unwrap_or_else(PoisonError::into_inner)))
+        Some(f(&mut lock(slot)))
     }
 }
 

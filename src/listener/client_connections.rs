@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::quality::RandomState;
 
 use crate::identify::Client;
+use crate::sync::lock;
 
 /// The number of open connections of each client.
 #[derive(Default)]
@@ -40,8 +41,7 @@ impl ClientConnections {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Client, u32, RandomState>> {
-        // The table is consistent after each operation.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

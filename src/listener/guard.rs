@@ -45,6 +45,9 @@ pub(super) struct GuardedStream<S> {
     stalled: bool,
     /// Bytes written since the answer began, or since the socket stalled.
     written: u64,
+    /// Of the bytes that the socket has accepted, how many it had when the stream could
+    /// last not be flushed.
+    flushed: u64,
     unsent: UnsentConnection,
     pending: Option<PendingWrite>,
     /// Bytes discarded while lingering on close.
@@ -89,6 +92,7 @@ impl<S> GuardedStream<S> {
             eof_withheld: false,
             stalled: false,
             written: 0,
+            flushed: 0,
             unsent,
             pending: None,
             discarded: None,

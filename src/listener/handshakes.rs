@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -15,6 +15,7 @@ use foldhash::quality::RandomState;
 use super::OverLimit;
 use crate::clock::Moment;
 use crate::identify::Client;
+use crate::sync::lock;
 
 /// Handshakes under way for each worker.
 const PER_WORKER: usize = 64;
@@ -84,8 +85,7 @@ impl Handshakes {
     }
 
     fn lock(&self) -> MutexGuard<'_, ClientTable> {
-        // The table is consistent after each operation.
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.clients)
     }
 }
 

@@ -272,7 +272,7 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         let mut held = self.buffers.buffers();
         held.push(SendBuffer {
             end: Arc::as_ptr(&self.buffers).addr(),
-            bytes: stream.corked() as u64,
+            bytes: stream.held(),
         });
         self.activity.set_stalled(since, deadline);
         if self.registered.as_ref() != Some(&held) {

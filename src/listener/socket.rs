@@ -1,5 +1,8 @@
 //! Sockets: those that accept, and the streams of accepted connections.
 
+#[cfg(test)]
+pub(super) mod holding;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
@@ -99,26 +102,37 @@ pub(super) enum ClientSocket {
     Unix(UnixStream),
 }
 
-/// A stream that can be closed with a reset (RST), so that the kernel also drops
-/// the part of the answer that it holds.
-pub(super) trait ResetOnClose {
-    /// Makes the stream reset the connection when it is dropped.
+/// What a client's stream has beside reading and writing.
+pub(super) trait StreamControl {
+    /// Makes the stream reset the connection (RST) when it is dropped, so that the
+    /// kernel also drops the part of the answer that it holds.
     fn reset_on_close(&self);
+
+    /// The most bytes that the stream itself holds until the socket accepts them. Where
+    /// that is 0, flushing it never waits.
+    fn buffer_bytes(&self) -> u64 {
+        0
+    }
+
+    /// The bytes that the socket has accepted, where the stream holds some itself.
+    fn sent(&self) -> u64 {
+        0
+    }
 }
 
-impl ResetOnClose for TcpStream {
+impl StreamControl for TcpStream {
     fn reset_on_close(&self) {
         // Where the socket refuses, the connection is closed normally.
         let _ = SockRef::from(self).set_linger(Some(Duration::ZERO));
     }
 }
 
-impl ResetOnClose for UnixStream {
+impl StreamControl for UnixStream {
     /// Unix sockets have no reset.
     fn reset_on_close(&self) {}
 }
 
-impl<S: ResetOnClose + ?Sized> ResetOnClose for Box<S> {
+impl<S: StreamControl + ?Sized> StreamControl for Box<S> {
     fn reset_on_close(&self) {
         (**self).reset_on_close();
     }
@@ -126,25 +140,43 @@ impl<S: ResetOnClose + ?Sized> ResetOnClose for Box<S> {
 
 /// The stream of a client's connection, with whatever is between it and HTTP.
 pub(super) trait ClientStream:
-    AsyncRead + AsyncWrite + ResetOnClose + Send + Unpin + 'static
+    AsyncRead + AsyncWrite + StreamControl + Send + Unpin + 'static
 {
 }
 
-impl<S: AsyncRead + AsyncWrite + ResetOnClose + Send + Unpin + 'static> ClientStream for S {}
+impl<S: AsyncRead + AsyncWrite + StreamControl + Send + Unpin + 'static> ClientStream for S {}
 
 /// A stream of which some bytes have been read already.
 pub(super) struct ReadAhead<S> {
     bytes: Bytes,
     io: S,
+    /// Bytes that were written.
+    written: u64,
 }
 
 impl<S> ReadAhead<S> {
     pub(super) fn new(bytes: Bytes, io: S) -> Self {
-        Self { bytes, io }
+        Self {
+            bytes,
+            io,
+            written: 0,
+        }
+    }
+
+    /// The bytes that were written.
+    pub(super) fn written(&self) -> u64 {
+        self.written
+    }
+
+    fn count(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &written {
+            self.written += *count as u64;
+        }
+        written
     }
 }
 
-impl<S: ResetOnClose> ResetOnClose for ReadAhead<S> {
+impl<S: StreamControl> StreamControl for ReadAhead<S> {
     fn reset_on_close(&self) {
         self.io.reset_on_close();
     }
@@ -173,7 +205,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(cx, bytes)
+        let stream = self.get_mut();
+        let written = Pin::new(&mut stream.io).poll_write(cx, bytes);
+        stream.count(written)
     }
 
     fn poll_write_vectored(
@@ -181,7 +215,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, slices)
+        let stream = self.get_mut();
+        let written = Pin::new(&mut stream.io).poll_write_vectored(cx, slices);
+        stream.count(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -14,14 +14,14 @@ use tokio_rustls::LazyConfigAcceptor;
 
 use super::establish::Accepted;
 use super::http1::DRAIN_GRACE;
-use super::socket::{ClientStream, ReadAhead, ResetOnClose};
+use super::socket::{ClientStream, ReadAhead, StreamControl};
 use super::{Acceptor, OverLimit};
 use crate::identify::Client;
 use crate::meter::TlsCounts;
 use crate::tls::TlsServer;
 
-/// Encrypted bytes that rustls holds while a client reads nothing. The bounds on
-/// unread answers do not see them. With less than a record and a half, a large
+/// Encrypted bytes that rustls holds at most while a client reads nothing. They count
+/// against the bounds on unread answers. With less than a record and a half, a large
 /// answer takes two writes for each record.
 const SEND_BUFFER: usize = 32 * 1024;
 
@@ -132,9 +132,17 @@ impl TlsStream {
     }
 }
 
-impl ResetOnClose for TlsStream {
+impl StreamControl for TlsStream {
     fn reset_on_close(&self) {
         self.0.get_ref().0.reset_on_close();
+    }
+
+    fn buffer_bytes(&self) -> u64 {
+        SEND_BUFFER as u64
+    }
+
+    fn sent(&self) -> u64 {
+        self.0.get_ref().0.written()
     }
 }
 

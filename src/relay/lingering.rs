@@ -3,9 +3,10 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::identify::Client;
+use crate::sync::lock;
 
 /// The lingering bodies of one upstream, by client.
 pub(super) struct Lingering {
@@ -44,7 +45,7 @@ impl Lingering {
     /// Adds a body of a client, unless there is no room. One client may have a
     /// quarter of all, and at least one.
     pub(super) fn enter(self: &Arc<Self>, client: Client) -> Option<LingeringBody> {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.clients);
         let all: usize = clients.values().sum();
         let own = clients.entry(client).or_default();
         let max = self.max.load(Relaxed);
@@ -65,7 +66,7 @@ impl Lingering {
 impl Drop for LingeringBody {
     fn drop(&mut self) {
         let clients = &self.list.clients;
-        let mut clients = clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(clients);
         if let Some(own) = clients.get_mut(&self.client) {
             *own -= 1;
             if *own == 0 {

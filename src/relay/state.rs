@@ -1,12 +1,13 @@
 //! The state of relaying that survives reloads.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::lingering::Lingering;
 use super::shared::Announced;
 use super::uncacheable::Uncacheable;
 use crate::collapse::Collapse;
+use crate::sync::lock;
 use crate::upstream::{Upstream, Upstreams};
 
 /// The state of relaying that survives reloads.
@@ -52,9 +53,7 @@ impl RelayState {
     }
 
     fn lingering(&self) -> MutexGuard<'_, HashMap<Box<str>, Arc<Lingering>>> {
-        self.lingering
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lingering)
     }
 }
 

@@ -7,12 +7,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
 
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// How long a key is remembered: as long as an answer's directives are likely to
 /// stay the same, and short enough for an error of the origin to have little
@@ -68,7 +69,7 @@ impl Uncacheable {
     }
 
     fn keys(&self) -> MutexGuard<'_, Keys> {
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.keys)
     }
 }
 

@@ -2,7 +2,7 @@
 //! A reload opens and closes some of them, and leaves the others alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
@@ -16,6 +16,7 @@ use crate::listener::{
     ListeningSocket,
 };
 use crate::meter::TlsCounts;
+use crate::sync::lock;
 use crate::tls::{Tls, TlsServer};
 
 /// The public listeners that are open now.
@@ -52,13 +53,14 @@ pub(super) struct LoadedListener {
 }
 
 impl LoadedListener {
-    /// Loads the certificates of listeners.
+    /// Loads the certificates of listeners, apart from those in use that have not changed.
     ///
     /// # Errors
     /// Everything that is wrong with them.
     pub(super) fn load(
         all: Vec<ListenerSettings>,
         tls: &Tls,
+        in_use: &[Arc<TlsServer>],
         now: SystemTime,
     ) -> Result<Vec<Self>, StartError> {
         let mut problems = Vec::new();
@@ -66,7 +68,7 @@ impl LoadedListener {
             let server = settings
                 .tls
                 .as_ref()
-                .map(|settings| tls.server(settings, now));
+                .map(|settings| tls.server(settings, in_use, now));
             let tls = server.transpose().unwrap_or_else(|found| {
                 problems.extend(found);
                 None
@@ -180,7 +182,8 @@ impl Listeners {
         wanted: Vec<ListenerSettings>,
         now: SystemTime,
     ) -> Result<ListenerChange, StartError> {
-        let wanted = LoadedListener::load(wanted, &self.tls, now)?;
+        let in_use: Vec<_> = self.lock().iter().filter_map(OpenListener::tls).collect();
+        let wanted = LoadedListener::load(wanted, &self.tls, &in_use, now)?;
         let open = self.lock();
         // Several may have the same address with port 0: each stands for another.
         let mut kept: Vec<_> = open.iter().map(|open| &open.settings.address).collect();
@@ -261,8 +264,7 @@ impl Listeners {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<OpenListener>> {
-        // Each operation leaves the list consistent.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 }
 

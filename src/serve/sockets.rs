@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
@@ -179,7 +179,10 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             "there is a file of this name that is not a socket; remove it, or choose another path",
         ));
     }
-    match UnixStream::connect(path) {
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // A process whose queue is full would let this wait.
+    probe.set_nonblocking(true)?;
+    match probe.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             tracing::info!(
                 "{} is left from a process that has ended; it is replaced",
@@ -187,8 +190,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
             );
             fs::remove_file(path)
         }
-        Err(error) => Err(error),
-        Ok(_) => Err(io::Error::new(
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+        Ok(()) | Err(_) => Err(io::Error::new(
             io::ErrorKind::AddrInUse,
             "another process listens on it",
         )),

@@ -183,14 +183,17 @@ impl FileContents {
 
     /// All certificates; there is at least one.
     fn chain(&self, file: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-        let chain = CertificateDer::pem_slice_iter(&self.chain).collect::<Result<Vec<_>, _>>();
+        // Some editors put a byte order mark before the first line.
+        let text = self.chain.strip_prefix(b"\xef\xbb\xbf");
+        let text = text.unwrap_or(&self.chain);
+        let chain = CertificateDer::pem_slice_iter(text).collect::<Result<Vec<_>, _>>();
         match chain {
             Ok(chain) if chain.is_empty() => Err(unusable(
                 file,
                 "holds no certificate; allowed is PEM (-----BEGIN CERTIFICATE-----)",
             )),
             Ok(chain) => Ok(chain),
-            Err(error) => Err(unusable(file, format!("is not valid PEM: {error}"))),
+            Err(error) => Err(not_pem(file, &error)),
         }
     }
 
@@ -208,8 +211,7 @@ impl FileContents {
                 file,
                 "holds no private key; allowed is PEM with PKCS#8 (BEGIN PRIVATE KEY), PKCS#1 (BEGIN RSA PRIVATE KEY) or SEC1 (BEGIN EC PRIVATE KEY)",
             ),
-            // The error may have bytes of the key.
-            false => unusable(file, "is not valid PEM"),
+            false => not_pem(file, &error),
         })
     }
 }
@@ -219,6 +221,19 @@ fn unusable(file: &Path, why: impl Into<String>) -> CertificateError {
         file: file.to_owned(),
         why: why.into(),
     }
+}
+
+/// The text of the error itself may have bytes of a key, which may also be in the file of
+/// the certificates.
+fn not_pem(file: &Path, error: &pem::Error) -> CertificateError {
+    let why = if matches!(error, pem::Error::MissingSectionEnd { .. }) {
+        "a part of it has no line -----END ...-----"
+    } else if matches!(error, pem::Error::IllegalSectionStart { .. }) {
+        "a line that begins with -----BEGIN is malformed"
+    } else {
+        "the base64 in it is malformed"
+    };
+    unusable(file, format!("is not valid PEM: {why}"))
 }
 
 /// The key may belong to a certificate that is not the first.

@@ -1,11 +1,12 @@
 //! Certificates that expire soon, in the log.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use super::certificate::{Certificate, FilesDigest};
 use crate::cache::date as http_date;
+use crate::sync::lock;
 
 /// The numbers of days before the end at which the log has a line; 0 is the end.
 const STAGES: [i64; 4] = [0, 1, 7, 30];
@@ -38,7 +39,7 @@ impl ExpiryNotices {
         certificates: &'c [Arc<Certificate>],
         now: SystemTime,
     ) -> Vec<(&'c Certificate, i64)> {
-        let mut noticed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noticed = lock(&self.0);
         let (mut due, mut next) = (Vec::new(), HashMap::new());
         for certificate in certificates {
             let Some(stage) = stage(certificate.not_after, now) else {

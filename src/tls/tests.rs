@@ -1,5 +1,7 @@
 //! Certificates from files: what is refused and why, and how they are replaced.
 
+mod pem;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -137,7 +139,7 @@ fn what_cannot_be_used_is_refused_with_its_file_and_the_reason() {
             &broken,
             &key,
             now(),
-            "at: cert.pem is not valid PEM: base64 decode error: InvalidCharacter(33)",
+            "at: cert.pem is not valid PEM: the base64 in it is malformed",
         ),
         (
             not_x509,
@@ -179,7 +181,26 @@ fn what_cannot_be_used_is_refused_with_its_file_and_the_reason() {
             &chain,
             &key.replacen("MI", "??", 1),
             now(),
-            "at: key.pem is not valid PEM",
+            "at: key.pem is not valid PEM: the base64 in it is malformed",
+        ),
+        // Errors of the parser have the rest of the file, which may be a key.
+        (
+            &chain.replace('\n', " "),
+            &key,
+            now(),
+            "at: cert.pem is not valid PEM: a part of it has no line -----END ...-----",
+        ),
+        (
+            &format!("{chain}-----BEGIN PRIVATE KEY\n"),
+            &key,
+            now(),
+            "at: cert.pem is not valid PEM: a line that begins with -----BEGIN is malformed",
+        ),
+        (
+            &chain,
+            &key.replace('\n', ""),
+            now(),
+            "at: key.pem is not valid PEM: a part of it has no line -----END ...-----",
         ),
     ] {
         let files = Files::with((chain, key));
@@ -213,34 +234,6 @@ fn files_that_are_missing_too_large_or_open_to_others_are_refused() {
     assert!(check(&none, true, now()).is_empty(), "with --sandbox");
 }
 
-#[test]
-fn any_usual_shape_of_pem_is_read() {
-    for algorithm in [
-        &rcgen::PKCS_ECDSA_P256_SHA256,
-        &PKCS_ECDSA_P384_SHA384,
-        &PKCS_ED25519,
-        &rcgen::PKCS_RSA_SHA256,
-    ] {
-        let key = key_of(algorithm);
-        let chain = params(&["a.example"]).self_signed(&key).unwrap().pem();
-        let key = key.serialize_pem();
-        let with_text = format!("Bag Attributes\n  friendlyName: x\n{chain}\ntrailing text\n");
-        let windows = chain.replace('\n', "\r\n");
-        let both = format!("{chain}{key}");
-        let key_first = format!("{key}{chain}");
-        for (chain, key) in [
-            (&chain, &key),
-            (&with_text, &key),
-            (&windows, &key.replace('\n', "\r\n")),
-            (&both, &both),
-            (&key_first, &key_first),
-        ] {
-            let files = Files::with((chain, key));
-            assert_eq!(files.problems(now()), "", "{algorithm:?}");
-        }
-    }
-}
-
 /// The days that are left, and the reason for a refusal.
 fn status(server: &TlsServer, now: SystemTime) -> (Vec<Box<str>>, i64, Option<String>) {
     let [status] = <[_; 1]>::try_from(server.status(now)).unwrap();
@@ -253,7 +246,7 @@ fn changed_files_replace_a_certificate_and_bad_ones_do_not() {
     let of = |pair: &(String, String)| (pair.0.clone(), pair.1.clone());
     let files = Files::with((&first.0, &first.1));
     let (tls, counts) = (Tls::new(false).unwrap(), TlsCounts::default());
-    let server = tls.server(&files.settings(), now()).unwrap();
+    let server = tls.server(&files.settings(), &[], now()).unwrap();
     let names = |name: &str| vec![Box::<str>::from(name)];
     let counted = || {
         let counts = [&counts.certificates_replaced, &counts.certificates_refused];
@@ -302,6 +295,32 @@ fn changed_files_replace_a_certificate_and_bad_ones_do_not() {
 }
 
 #[test]
+fn a_reload_keeps_what_it_has_already_loaded() {
+    let (first, second) = (pair(&["first.example"]), pair(&["second.example"]));
+    let files = Files::with((&first.0, &first.1));
+    let tls = Tls::new(false).unwrap();
+    let load = |in_use: &[Arc<TlsServer>], now| tls.server(&files.settings(), in_use, now);
+    let server = load(&[], now()).unwrap();
+    let expired = now() + DAY * 365;
+    assert!(load(&[], expired).is_err(), "at start it is refused");
+    let in_use = [server];
+    let again = load(&in_use, expired).unwrap();
+    assert_eq!(status(&again, expired).0, ["first.example".into()]);
+    // Another one that has expired is refused.
+    files.write((&second.0, &second.1));
+    let refused = load(&in_use, expired).unwrap_err().join(" ");
+    assert!(
+        refused.contains("has expired: it was valid until"),
+        "{refused}"
+    );
+    assert!(load(&in_use, now()).is_ok());
+    // So is a pair of which only the key is the same.
+    files.write((&second.0, &first.1));
+    let refused = load(&in_use, now()).unwrap_err().join(" ");
+    assert!(refused.contains("does not belong"), "{refused}");
+}
+
+#[test]
 fn one_bad_pair_does_not_keep_another_from_being_replaced() {
     let (one, other, next) = (
         pair(&["one.example"]),
@@ -315,7 +334,7 @@ fn one_bad_pair_does_not_keep_another_from_being_replaced() {
     let mut settings = first.settings();
     settings.certificates.extend(second.settings().certificates);
     let (tls, counts) = (Tls::new(false).unwrap(), TlsCounts::default());
-    let server = tls.server(&settings, now()).unwrap();
+    let server = tls.server(&settings, &[], now()).unwrap();
     first.write(("nothing", "nothing"));
     second.write((&next.0, &next.1));
     tls.maintain(std::slice::from_ref(&server), &counts, now());
@@ -337,8 +356,13 @@ fn the_sandbox_makes_one_certificate_and_keeps_it() {
         min_version: TlsVersion::Tls13,
         certificates: Vec::new(),
     };
-    let [first, again] = [(); 2].map(|()| tls.server(&settings, now()).unwrap());
+    let [first, again] = [(); 2].map(|()| tls.server(&settings, &[], now()).unwrap());
     let keys = [first, again].map(|server| server.resolver.certificates()[0].key.clone());
     assert!(Arc::ptr_eq(&keys[0], &keys[1]));
-    assert!(Tls::new(false).unwrap().server(&settings, now()).is_err());
+    assert!(
+        Tls::new(false)
+            .unwrap()
+            .server(&settings, &[], now())
+            .is_err()
+    );
 }

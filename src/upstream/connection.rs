@@ -15,7 +15,7 @@ mod stream;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
@@ -25,6 +25,8 @@ use http::{Extensions, Request};
 use hyper_util::client::legacy::connect::{CaptureConnection, Connected, capture_connection};
 pub(super) use stream::TrackingConnector;
 use tokio::time::Instant;
+
+use crate::sync::lock;
 
 /// The state of a connection, shared by the requests on it.
 #[derive(Clone)]
@@ -272,8 +274,7 @@ impl Connection {
     }
 
     fn given_up(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
-        let given_up = self.0.given_up.lock();
-        given_up.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.given_up)
     }
 }
 

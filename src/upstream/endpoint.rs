@@ -21,7 +21,7 @@ mod send_order;
 mod snapshot;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::Uri;
@@ -29,6 +29,7 @@ pub(crate) use permit::{EndpointPermit, InFlightSlot};
 pub use snapshot::EndpointSnapshot;
 
 use crate::clock::{Clock, Moment};
+use crate::sync::lock;
 use crate::upstream::admission::queue::{AdmissionQueue, ClientSlot};
 use crate::upstream::admission::{Denied, Priority, RequestPriority};
 use crate::upstream::connection::given_up::GivenUpRequests;
@@ -342,7 +343,7 @@ impl Endpoint {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -2,7 +2,7 @@
 //! probes of the other endpoints (standbys).
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::watch;
 
@@ -10,6 +10,7 @@ use super::Upstream;
 use super::endpoint::Endpoint;
 use super::endpoint::heights::{Heights, highest_at};
 use super::endpoint::selection::{Condition, EndpointSelection, Switch};
+use crate::sync::lock;
 
 impl Upstream {
     /// The endpoint that requests go to, by its index; selected anew by the present
@@ -128,7 +129,6 @@ impl Upstream {
     }
 
     pub(super) fn selection(&self) -> MutexGuard<'_, EndpointSelection> {
-        let selection = self.selection.lock();
-        selection.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.selection)
     }
 }

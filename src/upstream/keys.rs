@@ -14,7 +14,6 @@ mod suspension;
 mod unanswered;
 
 use std::cmp::Reverse;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -34,6 +33,7 @@ use super::admission::shared_budget::BudgetDemand;
 use super::admission::{Denied, Priority, Rates, RequestPriority, Reserve};
 use super::endpoint::Host;
 use crate::clock::Clock;
+use crate::sync::{read, write};
 
 /// The keys of one upstream, or one entry for requests without a key. A reload may
 /// replace them; requests that wait for budget then use the new keys. The state of a
@@ -85,7 +85,7 @@ impl Keys {
     /// requests in flight with a withdrawn key finish.
     pub(crate) fn replace(&self, keys: Vec<ApiKey>, server: BudgetOwner, rates: Rates) {
         let now = self.clock.now();
-        let mut pool = self.pool.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = write(&self.pool);
         let handle = |owner: &BudgetOwner| self.budgets.handle(owner, &self.queue, now);
         let next = pool.next(keys, server, handle, now);
         let terms = BudgetDemand {
@@ -155,7 +155,7 @@ impl Keys {
     }
 
     fn pool(&self) -> Arc<KeyPool> {
-        let pool = self.pool.read().unwrap_or_else(PoisonError::into_inner);
+        let pool = read(&self.pool);
         pool.clone()
     }
 

@@ -2,11 +2,12 @@
 //! not for each request. If responses alternate, because one of the servers behind a URL
 //! is the wrong one, it is logged once a minute.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::route::Route;
+use crate::sync::lock;
 
 /// The least time between two logs of the same route.
 const QUIET: Duration = Duration::from_mins(1);
@@ -73,7 +74,7 @@ impl MissingRoutes {
     }
 
     fn logged(&self) -> MutexGuard<'_, Vec<Logged>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

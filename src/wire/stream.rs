@@ -12,7 +12,7 @@
 //! when the last reader of such a stream is gone or cut off.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -21,6 +21,7 @@ use http_body::{Frame, SizeHint};
 
 use super::activity::{Activity, AnswerGuard};
 use super::body::BodyError;
+use crate::sync::lock;
 
 /// A body in transfer.
 pub struct BodyStream {
@@ -237,8 +238,7 @@ impl BodyStream {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each operation leaves it consistent.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The files in deploy/: the dashboard and the alerts use only metrics that ordgate
 //! has, and each example configuration serves what it describes.
 
+mod edge;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
@@ -134,7 +136,8 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let state = format!("state.path = \"{}\"", directory.path().display());
     let keeping = Setup::before(&answering).config(&state).start();
     let keeping = keeping.admin("/metrics").await;
-    let exported = [metrics, failures, tokens, secure, keeping].map(|answer| answer.text().to_owned());
+    let exported =
+        [metrics, failures, tokens, secure, keeping].map(|answer| answer.text().to_owned());
     let exported = parse(&exported.concat());
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut asked = String::new();

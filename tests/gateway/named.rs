@@ -335,7 +335,7 @@ async fn the_command_line_names_them() {
         ),
         (
             &["--upstream", "runes=http://127.0.0.1:9"],
-            "some routes ask the default upstream, which has no URL: give --upstream URL",
+            "some routes use the default upstream, which has no URL: give --upstream URL",
         ),
         (
             &[

@@ -149,6 +149,10 @@ fn the_sandbox_uses_nothing_of_the_rest() {
 fn libraries_are_used_only_where_they_belong() {
     for (library, allowed) in [
         ("moka", &["cache::store", "cache::store::attach"][..]),
+        (
+            "crc32fast",
+            &["disk::engine::record", "disk::engine::segment"],
+        ),
         ("crossbeam_epoch", &["cache::store"]),
         (
             "governor",

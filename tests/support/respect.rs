@@ -1,6 +1,6 @@
 //! Routes in mode `respect`, in front of any origin.
 
-use super::{Reply, Setup, Upstream};
+use super::{Gateway, Reply, Setup, Upstream};
 
 /// The one route that forwards everything: any path, method, query and field.
 pub(crate) const ALL: &str = r#"
@@ -11,6 +11,15 @@ pub(crate) const ALL: &str = r#"
     query = "any"
     headers = "all"
     cache = { mode = "respect" }
+"#;
+
+/// A typed route in mode `respect`: `/tokens/{ticker}`.
+const TYPED: &str = r#"
+    [[route]]
+    name = "token"
+    path = "/tokens/{ticker}"
+    params.ticker = { type = "ticker" }
+    cache = { mode = "respect", stale_if_error = "5m" }
 "#;
 
 /// [`ALL`], with a stale answer for up to this time where the origin fails.
@@ -28,6 +37,11 @@ pub(crate) fn all_below(name: &str) -> String {
 /// A gateway that is a plain HTTP cache.
 pub(crate) fn plain(upstream: &Upstream) -> Setup {
     Setup::before(upstream).config(ALL)
+}
+
+/// A gateway with the typed route [`TYPED`], whose clock a test moves.
+pub(crate) fn typed(upstream: &Upstream) -> Gateway {
+    Setup::before(upstream).config(TYPED).manual().start()
 }
 
 /// 200 with these fields, one a line, and a body.

@@ -1,12 +1,13 @@
 //! Purges and removals, which are recorded before they apply where something is kept on
 //! disk.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::{Store, hash};
 use crate::cache::key::Key;
 use crate::cache::purge::{Purge, PurgeRecorder};
 use crate::cache::stored::Attachment;
+use crate::sync::lock;
 
 /// Where purges and removals are recorded, if anywhere. The lock keeps them in the order
 /// of their numbers.
@@ -15,7 +16,7 @@ pub(super) struct Recorder(Mutex<Option<Arc<dyn PurgeRecorder>>>);
 
 impl Recorder {
     fn lock(&self) -> MutexGuard<'_, Option<Arc<dyn PurgeRecorder>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::GuardedStream;
 use crate::clock::Moment;
-use crate::listener::socket::ResetOnClose;
+use crate::listener::socket::StreamControl;
 use crate::unsent::SendBuffer;
 
 /// The most bytes that are read and discarded on close.
@@ -43,7 +44,7 @@ impl OfferedBytes {
     }
 }
 
-impl<S: ResetOnClose> GuardedStream<S> {
+impl<S: StreamControl> GuardedStream<S> {
     /// Records the result of a write. A write that is accepted needs one addition;
     /// the rest is for stalled connections.
     fn after_write(
@@ -56,7 +57,7 @@ impl<S: ResetOnClose> GuardedStream<S> {
             self.written += *count as u64;
         }
         match (written.is_pending(), self.stalled) {
-            (true, _) => return self.stall(cx, offered()),
+            (true, _) => return self.stall(cx, Some(offered())),
             (false, true) => {
                 self.stalled = false;
                 self.activity.clear_stalled();
@@ -66,8 +67,10 @@ impl<S: ResetOnClose> GuardedStream<S> {
         written
     }
 
+    /// The socket accepts nothing more of what hyper offers, or, with `None`, of what
+    /// the stream holds.
     #[cold]
-    fn stall(&mut self, cx: &Context<'_>, offered: OfferedBytes) -> Poll<io::Result<usize>> {
+    fn stall<T>(&mut self, cx: &Context<'_>, offered: Option<OfferedBytes>) -> Poll<io::Result<T>> {
         let taken = std::mem::take(&mut self.written);
         let backlog = self.activity.backlog();
         let is_unchanged = self
@@ -81,21 +84,26 @@ impl<S: ResetOnClose> GuardedStream<S> {
         let before = self.pending.take();
         let progress = before.as_ref().map(|before| (before.deadline, taken));
         let deadline = self.times.write_deadline(progress, now);
-        let same = before
-            .as_ref()
-            .filter(|before| before.buffer.end == offered.end);
-        let buffer = match (backlog, same) {
+        let of_stream = SendBuffer {
+            end: Arc::as_ptr(&self.activity).addr(),
+            bytes: self.io.buffer_bytes(),
+        };
+        let buffer = match (backlog, offered) {
             // What is being written is a part of it.
             (Some((end, bytes)), _) => SendBuffer { end, bytes },
-            // The buffer is freed as a whole, so its written part counts too.
-            (None, Some(same)) => SendBuffer {
-                end: offered.end,
-                bytes: same.buffer.bytes.max(offered.bytes),
-            },
-            (None, None) => SendBuffer {
-                end: offered.end,
-                bytes: offered.bytes + taken,
-            },
+            (None, Some(offered)) => {
+                let same = before.as_ref();
+                let same = same.filter(|before| before.buffer.end == offered.end);
+                SendBuffer {
+                    end: offered.end,
+                    bytes: match same {
+                        // The buffer is freed as a whole, so its written part counts too.
+                        Some(same) => same.buffer.bytes.max(offered.bytes),
+                        None => offered.bytes + taken,
+                    },
+                }
+            }
+            (None, None) => of_stream,
         };
         let is_registered = before.is_some_and(|before| before.buffer == buffer);
         self.pending = Some(PendingWrite {
@@ -106,8 +114,10 @@ impl<S: ResetOnClose> GuardedStream<S> {
         self.stalled = true;
         self.activity.set_stalled(now, deadline);
         if !is_registered {
+            let all = [buffer, of_stream];
+            let count = usize::from(of_stream.bytes > 0 && buffer != of_stream) + 1;
             self.unsent
-                .set_stalled(&[buffer], now, &self.activity, cx.waker());
+                .set_stalled(&all[..count], now, &self.activity, cx.waker());
         }
         if self.activity.is_reset_requested() {
             self.io.reset_on_close();
@@ -120,7 +130,7 @@ impl<S: ResetOnClose> GuardedStream<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GuardedStream<S> {
+impl<S: AsyncRead + AsyncWrite + StreamControl + Unpin> AsyncWrite for GuardedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -149,11 +159,22 @@ impl<S: AsyncRead + AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GuardedStr
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        ready!(Pin::new(&mut stream.io).poll_flush(cx))?;
+        match Pin::new(&mut stream.io).poll_flush(cx) {
+            Poll::Ready(flushed) => flushed?,
+            Poll::Pending => {
+                let sent = stream.io.sent();
+                stream.written += sent - stream.flushed;
+                stream.flushed = sent;
+                return stream.stall(cx, None);
+            }
+        }
         // hyper flushes once it has written all that it has.
         stream.written = 0;
         if stream.pending.is_some() {
             stream.pending = None;
+            if std::mem::take(&mut stream.stalled) {
+                stream.activity.clear_stalled();
+            }
             stream.unsent.clear_stalled();
             stream.activity.cancel_reset();
         }
@@ -193,3 +214,6 @@ impl<S: AsyncRead + AsyncWrite + ResetOnClose + Unpin> AsyncWrite for GuardedStr
         Poll::Ready(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests;

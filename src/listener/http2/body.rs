@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use bytes::Buf;
@@ -12,6 +12,7 @@ use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::gateway::ResponseFuture;
+use crate::sync::lock;
 use crate::unsent::SendBuffer;
 use crate::wire::Body;
 use crate::wire::body::{BodyError, Piece};
@@ -34,8 +35,7 @@ enum Held {
 
 impl HeldBuffers {
     fn list(&self) -> MutexGuard<'_, Vec<Held>> {
-        // Each operation leaves it consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// All of them, each once.

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use super::windows::SendProgress;
 use crate::clock::{Clock, Moment};
 use crate::listener::socket::ClientStream;
 use crate::listener::watch::ConnectionTimeouts;
+use crate::sync::lock;
 use crate::wire::activity::Activity;
 
 /// How many bytes are held back at most.
@@ -39,6 +40,8 @@ pub(super) struct Http2Stream<S> {
     corked: Vec<u8>,
     /// How many of them the socket has accepted.
     written: usize,
+    /// How many bytes the socket had accepted when the stream could last not be flushed.
+    flushed: u64,
     /// What the socket accepts.
     socket: SendProgress,
     /// Bytes discarded while lingering on close.
@@ -59,8 +62,7 @@ impl<S> SharedStream<S> {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Http2Stream<S>> {
-        // Each operation leaves it consistent.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -81,6 +83,7 @@ impl<S: ClientStream> Http2Stream<S> {
             times,
             corked: Vec::new(),
             written: 0,
+            flushed: 0,
             socket: SendProgress::default(),
             discarded: None,
         }
@@ -101,8 +104,13 @@ impl<S: ClientStream> Http2Stream<S> {
     }
 
     /// How many bytes are held that the socket has not accepted.
-    pub(super) fn corked(&self) -> usize {
-        self.corked.len() - self.written
+    pub(super) fn held(&self) -> u64 {
+        let corked = self.corked.len() - self.written;
+        let of_stream = match self.socket.blocked() {
+            Some(_) => self.io.buffer_bytes(),
+            None => 0,
+        };
+        corked as u64 + of_stream
     }
 
     /// Makes the stream reset the connection when it is dropped.
@@ -162,13 +170,23 @@ impl<S: ClientStream> Http2Stream<S> {
     /// to do.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.write_out(cx, &[]))?;
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        if flushed.is_pending() {
+            let sent = self.io.sent();
+            self.socket.take(sent - self.flushed);
+            self.flushed = sent;
+            self.socket.block(&self.times, self.clock.now());
+            return Poll::Pending;
+        }
         if !self.guard.windows().is_sending() {
             self.socket = SendProgress::default();
             if self.guard.windows().open_streams() == 0 {
                 self.corked = Vec::new();
             }
+        } else if self.socket.blocked().is_some() {
+            self.socket.open(self.clock.now());
         }
-        Pin::new(&mut self.io).poll_flush(cx)
+        flushed
     }
 
     fn read(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
@@ -291,3 +309,6 @@ impl<S: ClientStream> AsyncWrite for SharedStream<S> {
         self.lock().shut_down(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@
 //! is withdrawn and configured again does not start with an unused budget.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderValue, Uri};
@@ -16,6 +16,7 @@ use http::{HeaderValue, Uri};
 use super::queue::AdmissionQueue;
 use super::shared_budget::{BudgetHandle, SharedBudget};
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// How long an unused budget is remembered: far longer than a window.
 pub(crate) const REMEMBERED: Duration = Duration::from_hours(1);
@@ -80,7 +81,7 @@ impl Budgets {
         queue: &Arc<AdmissionQueue>,
         now: Moment,
     ) -> Arc<BudgetHandle> {
-        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = lock(&self.records);
         forget(&mut records, now);
         let known = records.iter().find(|record| record.owner == *owner);
         let known = known.map(|record| record.budget.clone());

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -20,6 +20,7 @@ use super::fair_order::{ClientUsage, FairOrder, MIN_SHARED_SLOTS, QueueFull, Tic
 use super::{Denied, Priority, RequestPriority};
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::sync::lock;
 use crate::upstream::latency::Latency;
 
 /// The admission queue of one upstream.
@@ -317,9 +318,7 @@ impl AdmissionQueue {
 
     /// How long admitted requests waited, by priority.
     pub(crate) fn wait_times(&self) -> MutexGuard<'_, [Latency; Priority::ALL.len()]> {
-        self.wait_times
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        lock(&self.wait_times)
     }
 
     fn record_wait(&self, priority: Priority, came: Moment) {
@@ -370,7 +369,7 @@ impl AdmissionQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

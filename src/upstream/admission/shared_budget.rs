@@ -14,7 +14,7 @@
 //! upstream (`upstream::keys`).
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use super::budget::{ARRIVAL_LIMIT, Budget, BudgetEntry, SECOND_WINDOW};
@@ -23,6 +23,7 @@ use super::queue::AdmissionQueue;
 use super::rates::Rates;
 use super::reserve::Reserve;
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// A budget, and the upstreams that use it.
 pub(super) struct SharedBudget {
@@ -107,7 +108,7 @@ impl SharedBudget {
     }
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Logs fields that report limits and cannot be parsed: each field of each endpoint
 //! once, and not for each response.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use http::HeaderName;
 
 use super::limit_report::{LimitReport, UnreadableField};
+use crate::sync::lock;
 
 /// At most this many fields are logged until the configuration is reloaded.
 const MAX_LOGGED: usize = 64;
@@ -58,7 +59,7 @@ impl UnreadableFields {
     }
 
     fn logged(&self) -> MutexGuard<'_, Vec<(Box<str>, HeaderName)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -1,13 +1,14 @@
 //! Whether a 401 or 403 is about the target or about the API key: a status path
 //! is requested with the same key.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use http::StatusCode;
 use tokio::time::{Instant, timeout};
 
 use super::attempt::Request;
+use crate::sync::lock;
 use crate::upstream::admission::Denied;
 use crate::upstream::counters::SendReason;
 use crate::upstream::endpoint::Endpoint;
@@ -123,7 +124,6 @@ impl Upstream {
     }
 
     fn status_paths(&self) -> MutexGuard<'_, Vec<Box<str>>> {
-        let paths = self.status_paths.lock();
-        paths.unwrap_or_else(PoisonError::into_inner)
+        lock(&self.status_paths)
     }
 }

@@ -15,7 +15,7 @@
 //! Deliberately absent: the state of one connection (`connection`).
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use crate::sync::lock;
 use crate::upstream::client::RequestBody;
 use crate::upstream::client::connector::TimedConnector;
 use crate::upstream::client::resolver::Resolver;
@@ -137,7 +138,7 @@ impl Pools {
 
 impl ExclusivePools {
     fn take(&self) -> Pools {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = lock(&self.free);
         let known = free.pop();
         drop(free);
         known.unwrap_or_else(|| (self.make)())
@@ -161,7 +162,7 @@ impl RelayConnection {
 impl Drop for RelayConnection {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
-            let mut free = owner.free.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut free = lock(&owner.free);
             free.push(self.pools.clone());
         }
     }

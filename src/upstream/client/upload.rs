@@ -19,7 +19,7 @@ mod paced;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::identify::Client;
+use crate::sync::lock;
 use crate::upstream::BodyFault;
 use crate::upstream::client::RequestBody;
 use crate::wire::body::BodyError;
@@ -178,7 +179,7 @@ impl Uploads {
     }
 
     fn state(&self) -> MutexGuard<'_, BufferUse> {
-        self.buffered.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.buffered)
     }
 }
 

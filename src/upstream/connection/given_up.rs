@@ -8,9 +8,10 @@
 //! Deliberately absent: connections (`upstream::connection`), and the budget that such
 //! a request counts in (`upstream::keys`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// Why a request cannot arrive any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ impl GivenUpRequest {
     }
 
     fn then(&self) -> MutexGuard<'_, Option<Then>> {
-        self.then.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.then)
     }
 }
 
@@ -87,6 +88,6 @@ impl GivenUpRequests {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<GivenUpRequest>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

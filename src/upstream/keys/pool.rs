@@ -1,7 +1,7 @@
 //! The keys as of the last reload, each with its budget and its state at each host.
 
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,6 +11,7 @@ use super::key_patterns::KeyPatterns;
 use super::refusals::{KeyCheckResult, Refusals};
 use super::suspension::{Suspension, SuspensionReason};
 use crate::clock::Moment;
+use crate::sync::lock;
 use crate::upstream::admission::budget::BudgetEntry;
 use crate::upstream::admission::budgets::{BudgetOwner, REMEMBERED};
 use crate::upstream::admission::shared_budget::{BudgetHandle, BudgetWait};
@@ -191,7 +192,7 @@ impl PooledKey {
     }
 
     pub(super) fn hosts(&self) -> MutexGuard<'_, Vec<Arc<KeyAtHost>>> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.hosts)
     }
 
     /// The state of the key at a host.
@@ -213,6 +214,6 @@ impl PooledKey {
 
 impl KeyAtHost {
     pub(super) fn state(&self) -> MutexGuard<'_, KeyState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }

@@ -1,29 +1,17 @@
 //! Compression on routes whose answers follow the origin's fields.
 
 use super::{compress, count, decoded, text};
-use crate::support::respect::{ok, plain};
-use crate::support::{Gateway, Setup, Upstream};
-
-const TYPED: &str = r#"
-    [[route]]
-    name = "token"
-    path = "/tokens/{ticker}"
-    params.ticker = { type = "ticker" }
-    cache = { mode = "respect", stale_if_error = "5m" }
-"#;
+use crate::support::Upstream;
+use crate::support::respect::{ok, plain, typed};
 
 const JSON: &str = "content-type: application/json";
 const GZIP: [(&str, &str); 1] = [("accept-encoding", "gzip")];
 const ORDI: &str = "/tokens/ordi";
 
-fn manual(upstream: &Upstream) -> Gateway {
-    Setup::before(upstream).config(TYPED).manual().start()
-}
-
 #[tokio::test]
 async fn the_origins_tag_is_extended_by_the_coding() {
     let upstream = Upstream::start();
-    let gateway = manual(&upstream);
+    let gateway = typed(&upstream);
     let fields = [
         JSON,
         "cache-control: max-age=60",
@@ -78,7 +66,7 @@ async fn the_origins_tag_is_extended_by_the_coding() {
 #[tokio::test]
 async fn a_freshened_answer_keeps_its_compressed_body_and_a_replaced_one_loses_it() {
     let upstream = Upstream::start();
-    let gateway = manual(&upstream);
+    let gateway = typed(&upstream);
     let fields = [JSON, "cache-control: max-age=60", "etag: \"one\""];
     upstream.once(ORDI, ok(&fields, &text(8000)));
     gateway.get(ORDI).await;
@@ -110,7 +98,7 @@ async fn a_freshened_answer_keeps_its_compressed_body_and_a_replaced_one_loses_i
 #[tokio::test]
 async fn weak_tags_stay_and_forbidden_bodies_are_sent_as_they_are() {
     let upstream = Upstream::start();
-    let gateway = manual(&upstream);
+    let gateway = typed(&upstream);
     let control = "cache-control: max-age=60";
     upstream.once(
         "/tokens/weak",

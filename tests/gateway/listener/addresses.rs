@@ -3,6 +3,7 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::UnixStream;
 
 use crate::support::client::request;
@@ -99,6 +100,32 @@ async fn only_a_stale_socket_file_is_replaced() {
     let refused = start().err().unwrap().to_string();
     assert!(refused.contains("not a socket"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+}
+
+#[tokio::test]
+async fn a_socket_whose_process_accepts_nobody_is_not_replaced() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("http.sock");
+    let new = || Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+    let address = SockAddr::unix(&path).unwrap();
+    let busy = new();
+    busy.bind(&address).unwrap();
+    busy.listen(0).unwrap();
+    // Its queue is full once a connection would have to wait.
+    let mut waiting = Vec::new();
+    let full = std::iter::repeat_with(new).take(100).find_map(|client| {
+        client.set_nonblocking(true).unwrap();
+        let error = client.connect(&address).err();
+        waiting.push(client);
+        error
+    });
+    assert_eq!(full.unwrap().kind(), std::io::ErrorKind::WouldBlock);
+    let listen = format!("server.listen = \"unix:{}\"", path.display());
+    let refused = Setup::before(&upstream).config(&listen).try_start();
+    let refused = refused.err().unwrap().to_string();
+    assert!(refused.contains("another process listens"), "{refused}");
+    assert!(path.exists());
 }
 
 #[tokio::test]

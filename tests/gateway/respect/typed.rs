@@ -2,26 +2,15 @@
 //! no field of the client is forwarded.
 
 use super::{did, is_hit, ok};
-use crate::support::{Gateway, Reply, Setup, Upstream};
-
-const TYPED: &str = r#"
-    [[route]]
-    name = "token"
-    path = "/tokens/{ticker}"
-    params.ticker = { type = "ticker" }
-    cache = { mode = "respect", stale_if_error = "5m" }
-"#;
+use crate::support::respect::typed;
+use crate::support::{Reply, Upstream};
 
 const JSON: &str = "content-type: application/json";
-
-fn manual(upstream: &Upstream) -> Gateway {
-    Setup::before(upstream).config(TYPED).manual().start()
-}
 
 #[tokio::test]
 async fn typed_routes_use_the_origins_freshness_and_ordgates_fields() {
     let upstream = Upstream::start();
-    let gateway = manual(&upstream);
+    let gateway = typed(&upstream);
     let fields = [
         JSON,
         "cache-control: max-age=60",
@@ -78,7 +67,7 @@ async fn failures_of_the_origin_become_problems() {
         ),
         ("another type", ok(&["content-type: text/html"], "{}")),
     ] {
-        let gateway = manual(&upstream);
+        let gateway = typed(&upstream);
         upstream.once("/tokens/ordi", reply);
         let answer = gateway.get("/tokens/ordi").await;
         assert_eq!(answer.status, 502, "{what}");
