@@ -134,10 +134,12 @@ fn explain_filled(
     next::of_filled(gateway, &lookup, decision, judged.as_ref())
 }
 
-/// Whether a response is on disk, usable or not. `null` if none is kept there.
+/// Whether a response is on disk, or a window that it is cut from, usable or not. `null` if none is kept there.
 fn on_disk(gateway: &Gateway, key: &Key) -> Value {
     let disk = gateway.fill.disk.as_ref();
-    disk.map(|disk| disk.has(key)).into()
+    let windows = || gateway.fill.windows_of(key);
+    disk.map(|disk| disk.has(key) || windows().iter().any(|window| disk.has(window)))
+        .into()
 }
 
 /// A plain route.

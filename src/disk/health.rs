@@ -1,5 +1,6 @@
-//! Faults of the disk. After one, the tier is not used for a while, so that a disk that
-//! is full or broken costs no request time.
+//! Faults of the disk. After one, it is not used for a while, so that a disk that is full
+//! or broken costs no request time. Reading and writing pause separately: from a full
+//! disk, responses are still read.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,6 +15,8 @@ pub(super) const PAUSE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Health {
     clock: Clock,
+    /// What it is about, for the log.
+    what: &'static str,
     /// Until when the tier pauses, in nanoseconds.
     paused_until: AtomicU64,
     /// Whether the last use failed.
@@ -21,9 +24,10 @@ pub(super) struct Health {
 }
 
 impl Health {
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(super) fn new(what: &'static str, clock: Clock) -> Self {
         Self {
             clock,
+            what,
             paused_until: AtomicU64::new(0),
             is_failing: AtomicBool::new(false),
         }
@@ -47,7 +51,7 @@ impl Health {
         if !self.is_failing.swap(true, Relaxed) {
             tracing::warn!(
                 %error,
-                "{what}: stored responses are neither read from disk nor written for {} s at a time, until that succeeds again",
+                "{what}: the next attempts are {} s apart, until one succeeds",
                 PAUSE.as_secs()
             );
         }
@@ -57,7 +61,7 @@ impl Health {
     pub(super) fn succeed(&self) {
         if self.is_failing.load(Relaxed) && self.is_failing.swap(false, Relaxed) {
             self.paused_until.store(0, Relaxed);
-            tracing::info!("the disk can be used again");
+            tracing::info!("the disk can be used again: {}", self.what);
         }
     }
 }
@@ -69,7 +73,7 @@ mod tests {
     #[test]
     fn a_fault_pauses_the_tier_until_a_use_succeeds() {
         let clock = Clock::manual();
-        let health = Health::new(clock.clone());
+        let health = Health::new("writing", clock.clone());
         assert!(health.is_good() && !health.is_failing());
         health.fail("writing failed", &"no space");
         assert!(!health.is_good() && health.is_failing());

@@ -56,9 +56,9 @@ impl Loaded {
     }
 }
 
-/// A read that waits or is under way.
-struct Slot {
-    disk: Arc<Disk>,
+/// A read that waits or is under way, by a configuration.
+struct Slot<D> {
+    disk: D,
     key: Key,
     /// The client that wanted it first.
     client: Client,
@@ -67,18 +67,18 @@ struct Slot {
 }
 
 /// The reads.
-pub(super) struct Reads {
-    state: Mutex<State>,
+pub(super) struct Reads<D> {
+    state: Mutex<State<D>>,
     added: Condvar,
 }
 
-struct State {
-    queue: Queue<Arc<Slot>>,
-    slots: HashMap<Key, Arc<Slot>>,
+struct State<D> {
+    queue: Queue<Arc<Slot<D>>>,
+    slots: HashMap<Key, Arc<Slot<D>>>,
     is_closed: bool,
 }
 
-impl Reads {
+impl<D: Clone> Reads<D> {
     pub(super) fn new() -> Self {
         Self {
             state: Mutex::new(State {
@@ -91,11 +91,13 @@ impl Reads {
     }
 
     /// The read of a key, which waits in its client's turn; `None` if there is no room.
-    fn join(&self, disk: &Arc<Disk>, key: &Key, client: Client) -> Option<Arc<Slot>> {
+    fn join(&self, disk: &D, key: &Key, client: Client) -> Option<Arc<Slot<D>>> {
         let mut state = self.state();
         if let Some(slot) = state.slots.get(key).cloned() {
-            // In this client's turn as well, whichever comes first.
-            if slot.client != client && !slot.is_taken.load(Relaxed) {
+            // In this client's turn as well, whichever comes first; but one key does not
+            // fill the queue.
+            let has_room = state.queue.len() < BOUNDS.all / 2;
+            if has_room && slot.client != client && !slot.is_taken.load(Relaxed) {
                 let _in_its_turn = state.queue.push(client, slot.clone());
             }
             return Some(slot);
@@ -116,7 +118,7 @@ impl Reads {
     }
 
     /// The next read; `None` once it is closed.
-    fn next(&self) -> Option<Arc<Slot>> {
+    fn next(&self) -> Option<Arc<Slot<D>>> {
         let mut state = self.state();
         loop {
             if state.is_closed {
@@ -132,7 +134,7 @@ impl Reads {
         }
     }
 
-    fn finish(&self, slot: &Slot, loaded: Loaded) {
+    fn finish(&self, slot: &Slot<D>, loaded: Loaded) {
         self.state().slots.remove(&slot.key);
         slot.loaded.send_replace(Some(loaded));
     }
@@ -149,7 +151,7 @@ impl Reads {
         self.added.notify_all();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<D>> {
         lock(&self.state)
     }
 }
@@ -157,7 +159,7 @@ impl Reads {
 impl Tier {
     /// Reads what is kept for a key.
     pub(super) async fn load(&self, disk: &Arc<Disk>, key: &Key, client: Client) -> Loaded {
-        if !self.health.is_good() {
+        if !self.reading.is_good() {
             return Loaded::Absent;
         }
         let Some(slot) = self.reads.join(disk, key, client) else {
@@ -179,11 +181,84 @@ impl Tier {
     /// Reads until the tier is closed.
     pub(super) fn run_reader(&self) {
         while let Some(slot) = self.reads.next() {
-            let loaded = match self.health.is_good() {
+            let loaded = match self.reading.is_good() {
                 true => slot.disk.read(&slot.key),
                 false => Loaded::Absent,
             };
             self.reads.finish(&slot, loaded);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: Client = Client::V4(1);
+    const HONEST: Client = Client::V4(2);
+
+    fn key(target: u32) -> Key {
+        let mut key = Key::begin(1);
+        key.buffer()
+            .extend_from_slice(target.to_string().as_bytes());
+        key
+    }
+
+    /// The targets that are read next.
+    fn next(reads: &Reads<()>, count: usize) -> Vec<String> {
+        let mut targets = Vec::new();
+        for _ in 0..count {
+            let slot = reads.next().unwrap();
+            targets.push(slot.key.target().to_owned());
+            reads.finish(&slot, Loaded::Absent);
+        }
+        targets
+    }
+
+    #[test]
+    fn the_reads_of_one_key_are_one() {
+        let reads = Reads::new();
+        let first = reads.join(&(), &key(7), HOSTILE).unwrap();
+        for n in 0..10_000 {
+            let joined = reads.join(&(), &key(7), Client::V4(n)).unwrap();
+            assert!(Arc::ptr_eq(&joined, &first));
+        }
+        reads.join(&(), &key(8), HONEST).unwrap();
+        let mut read = next(&reads, 2);
+        read.sort_unstable();
+        assert_eq!(read, ["7", "8"]);
+        reads.close();
+        assert!(reads.next().is_none(), "nothing is read twice");
+    }
+
+    #[test]
+    fn no_client_delays_another_or_fills_the_queue() {
+        let reads = Reads::new();
+        let flood = 0..10_000;
+        let taken = flood.filter(|n| reads.join(&(), &key(*n), HOSTILE).is_some());
+        assert_eq!(taken.count(), BOUNDS.of_client);
+        reads.join(&(), &key(20_000), HONEST).unwrap();
+        // What the other waits for already is read in its own turn as well.
+        reads.join(&(), &key(900), HONEST).unwrap();
+        let read = next(&reads, 4);
+        assert_eq!(read, ["0", "20000", "1", "900"]);
+    }
+
+    #[test]
+    fn the_queue_is_bounded_for_all_clients_together() {
+        let reads = Reads::new();
+        let each = (0..20_000).map(|n| reads.join(&(), &key(n), Client::V4(n)));
+        assert_eq!(each.flatten().count(), BOUNDS.all);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_when_it_is_closed_goes_on() {
+        let reads = Reads::new();
+        let slot = reads.join(&(), &key(1), HONEST).unwrap();
+        let mut loaded = slot.loaded.subscribe();
+        reads.close();
+        let loaded = loaded.wait_for(Option::is_some).await.unwrap().clone();
+        assert!(matches!(loaded, Some(Loaded::Absent)));
+        assert!(reads.join(&(), &key(2), HONEST).is_none());
     }
 }

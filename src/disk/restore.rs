@@ -45,6 +45,9 @@ impl Disk {
         };
         let counts = &self.tier.counts;
         let own = route.digest.key_of(key.target());
+        if let Some(loaded) = self.in_memory(*route, key) {
+            return loaded;
+        }
         // Before the purge log is read: what is purged later, memory sees.
         let now = self.cache.store().sequence();
         let value = match self.tier.engine.get(&own) {
@@ -52,11 +55,11 @@ impl Disk {
             Err(error) => {
                 count(&counts.errors);
                 let what = "stored responses cannot be read from disk";
-                self.tier.health.fail(what, &error);
+                self.tier.reading.fail(what, &error);
                 return Loaded::Absent;
             }
         };
-        self.tier.health.succeed();
+        self.tier.reading.succeed();
         let Some(value) = value.filter(|_| !self.tier.is_replaced(&own)) else {
             count(&counts.misses);
             return Loaded::Absent;
@@ -69,6 +72,20 @@ impl Disk {
         };
         count(counter);
         loaded
+    }
+
+    /// What memory has for a key since it was looked up there: another read may have just
+    /// ended.
+    fn in_memory(&self, route: RouteOnDisk, key: &Key) -> Option<Loaded> {
+        let store = self.cache.store();
+        match route.mode {
+            Mode::Respect => store.variants(key).map(|_| Loaded::Variants),
+            Mode::Off | Mode::Override | Mode::Chain => {
+                let stored = store.get(key)?;
+                let stands = true;
+                Some(Loaded::Response { stored, stands })
+            }
+        }
     }
 
     fn restore(

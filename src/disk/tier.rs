@@ -36,9 +36,12 @@ pub struct Tier {
     machine: Clock,
     /// When it was opened.
     opened: Moment,
-    pub(super) health: Health,
+    /// Whether responses can be read.
+    pub(super) reading: Health,
+    /// Whether anything can be written.
+    pub(super) writing: Health,
     pub(super) counts: Counts,
-    pub(super) reads: Reads,
+    pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
     names: Mutex<Names>,
     upkeep: Mutex<Upkeep>,
@@ -141,7 +144,8 @@ impl Tier {
             log,
             clock: disk_clock,
             opened: clock.now(),
-            health: Health::new(clock.clone()),
+            reading: Health::new("reading", clock.clone()),
+            writing: Health::new("writing", clock.clone()),
             machine: clock,
             counts: Counts::default(),
             reads: Reads::new(),
@@ -205,8 +209,8 @@ impl Tier {
         self.forget_routes(disk);
     }
 
-    /// Purges what was kept for routes that are no longer there. If one comes back later,
-    /// what was kept for it may have been purged meanwhile under another meaning.
+    /// Purges what was kept for routes that were not there last: they have been there
+    /// before, and what was kept may have been purged meanwhile under another meaning.
     fn forget_routes(&self, disk: &Disk) {
         let mut present: Vec<_> = disk.routes.values().map(|route| route.digest).collect();
         present.sort_unstable_by_key(|digest| digest.0);
@@ -214,13 +218,14 @@ impl Tier {
         if before == present {
             return;
         }
-        for gone in before.iter().filter(|route| !present.contains(route)) {
-            self.names().routes.insert(GONE, *gone);
-            disk.cache.store().purge(Purge::Route(GONE));
+        let is_new = |route: &&Digest| !before.is_empty() && !before.contains(route);
+        for new in present.iter().filter(is_new) {
+            self.names().routes.insert(NEW, *new);
+            disk.cache.store().purge(Purge::Route(NEW));
         }
         if !self.log.set_routes(present) {
             count(&self.counts.errors);
-            self.health
+            self.writing
                 .fail("purges cannot be recorded on disk", &"see above");
         }
     }
@@ -271,7 +276,7 @@ impl Tier {
 
     /// Whether something is kept under a key of a route, for `/explain`.
     pub(super) fn has(&self, key: &[u8; 16]) -> bool {
-        self.health.is_good() && matches!(self.engine.get(key), Ok(Some(_)))
+        self.reading.is_good() && matches!(self.engine.get(key), Ok(Some(_)))
     }
 
     /// Makes all purges so far survive the machine's end. It waits for the disk.
@@ -281,7 +286,8 @@ impl Tier {
     pub(crate) fn sync_purges(&self) -> io::Result<()> {
         self.log.sync().inspect_err(|error| {
             count(&self.counts.errors);
-            self.health.fail("purges cannot be recorded on disk", error);
+            self.writing
+                .fail("purges cannot be recorded on disk", error);
         })
     }
 
@@ -318,7 +324,7 @@ impl Tier {
             evicted: self.engine.evicted(),
             queued: self.writes.len() as u64,
             errors: read(&counts.errors),
-            paused: self.health.is_failing(),
+            paused: self.reading.is_failing() || self.writing.is_failing(),
             last_purge: self.log.position().0,
             purge_log_bytes: self.log.len(),
         }
@@ -327,12 +333,12 @@ impl Tier {
     /// What is to be done every second: makes purges durable, writes what is known of the
     /// chain and the time, and tries again what has failed.
     pub(super) fn tick(&self) {
-        if !self.health.is_good() {
+        if !self.writing.is_good() {
             return;
         }
         if let Err(error) = self.try_tick() {
             count(&self.counts.errors);
-            self.health
+            self.writing
                 .fail("the state directory cannot be written", &error);
         }
     }
@@ -399,7 +405,7 @@ impl PurgeRecorder for Tier {
         let logged = self.names().logged(purge);
         if !self.log.purge(number, logged) {
             count(&self.counts.errors);
-            self.health
+            self.writing
                 .fail("purges cannot be recorded on disk", &"see above");
         }
     }
@@ -410,7 +416,7 @@ impl PurgeRecorder for Tier {
         let key = digest.map_or([0; 16], |digest| digest.key_of(target_of(key)));
         if !self.log.remove(number, key) {
             count(&self.counts.errors);
-            self.health
+            self.writing
                 .fail("purges cannot be recorded on disk", &"see above");
         }
     }
@@ -462,8 +468,8 @@ fn read_time(path: &Path) -> u64 {
     time.unwrap_or(0)
 }
 
-/// A number that no route has: it stands for one that is no longer there.
-const GONE: u16 = u16::MAX;
+/// A number that no route has: it stands for one that was not there last.
+const NEW: u16 = u16::MAX;
 
 /// The names of the files.
 const RESPONSES: &str = "responses";

@@ -307,7 +307,7 @@ impl Tier {
         if jobs.is_empty() {
             return;
         }
-        if !self.health.is_good() {
+        if !self.writing.is_good() {
             jobs.iter().for_each(|_| count(&self.counts.dropped));
             self.writes.settle(jobs, false);
             return;
@@ -331,7 +331,7 @@ impl Tier {
         let written = written.and_then(|()| self.engine.put_batch(&values));
         match written {
             Ok(()) => {
-                self.health.succeed();
+                self.writing.succeed();
                 let counter = &self.counts.written;
                 counter.fetch_add(count_of, std::sync::atomic::Ordering::Relaxed);
                 self.writes.settle(jobs, true);
@@ -341,7 +341,7 @@ impl Tier {
                 jobs.iter().for_each(|_| count(&self.counts.dropped));
                 self.writes.settle(jobs, false);
                 let what = "stored responses cannot be written to disk";
-                self.health.fail(what, &error);
+                self.writing.fail(what, &error);
             }
         }
     }

@@ -333,6 +333,18 @@ async fn another_meaning_of_a_route_finds_nothing() {
     let first = gateway.get("/timed/a").await;
     gateway.end().await;
     let changed = |from: &str, to: &str| TIMED.replace(from, to);
+    // What does not change answers changes nothing.
+    let same = [
+        changed("cache = {", "summary = \"A summary\"\n    cache = {"),
+        changed("stale_if_error = \"1h\"", "stale_if_error = \"2h\""),
+    ];
+    for same in same {
+        let gateway = ground.start_with(&same).await;
+        let answer = gateway.get("/timed/a").await;
+        assert!(is_from_disk(&answer), "{same}");
+        assert_eq!(answer.body, first.body);
+        gateway.end().await;
+    }
     let elsewhere = Upstream::start();
     let rows = [
         changed("\"timed\"", "\"other\""),
@@ -363,18 +375,9 @@ async fn another_meaning_of_a_route_finds_nothing() {
         );
         gateway.end().await;
     }
-    // What does not change answers changes nothing.
-    let same = [
-        changed("cache = {", "summary = \"A summary\"\n    cache = {"),
-        changed("stale_if_error = \"1h\"", "stale_if_error = \"2h\""),
-    ];
-    for same in same {
-        let gateway = ground.start_with(&same).await;
-        let answer = gateway.get("/timed/a").await;
-        assert!(is_from_disk(&answer), "{same}");
-        assert_eq!(answer.body, first.body);
-        gateway.end().await;
-    }
+    // What comes back may have been purged under another meaning.
+    let gateway = ground.start().await;
+    assert!(!is_from_disk(&gateway.get("/timed/a").await));
 }
 
 #[tokio::test]

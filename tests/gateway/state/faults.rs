@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
-use crate::support::Gateway;
 use crate::support::upstream::usual_body;
+use crate::support::{Client, Gateway, Process, Upstream, until};
 
 /// All files below a directory.
 pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
@@ -131,4 +131,49 @@ async fn a_second_process_serves_without() {
     let gateway = ground.restart(gateway).await;
     assert!(is_from_disk(&gateway.get("/timed/a").await));
     assert_eq!(figure(&gateway, "hits"), 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_pauses_the_tier_and_is_no_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("proxy.toml");
+    fs::write(&config, TIMED).unwrap();
+    let upstream = Upstream::start();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    let (state, config, urls) = (at("state"), at("proxy.toml"), upstream.flags());
+    let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    arguments.extend(["--state", &state, "--config", &config]);
+    arguments.extend(urls.iter().map(String::as_str));
+    let process = Process::start_on_full_disk(32, &arguments);
+    let (public, admin) = process.ready();
+    let mut client = Client::connect(public).await;
+    for n in 0..300 {
+        let target = format!("/timed/{n}-{}", fastrand::u128(..));
+        assert_eq!(client.get(&target).await.text(), usual_body(&target));
+    }
+    until("the fault is logged", || {
+        process
+            .errors()
+            .contains("stored responses cannot be written to disk")
+    })
+    .await;
+    let mut operator = Client::connect(admin).await;
+    let status = operator.get("/status").await;
+    let answers = status.json()["state_directory"]["answers"].clone();
+    assert_eq!(answers["paused"], true, "{answers}");
+    assert!(answers["errors"].as_u64() > Some(0), "{answers}");
+    assert!(
+        operator
+            .get("/metrics")
+            .await
+            .text()
+            .contains("ordgate_disk_paused 1")
+    );
+    assert_eq!(client.get("/timed/still").await.status, 200);
+    assert_eq!(
+        operator.request("POST", "/purge?all", &[]).await.status,
+        200
+    );
+    let log = process.errors();
+    assert_eq!(log.matches("cannot be written to disk").count(), 1, "{log}");
 }
