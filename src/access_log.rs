@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, Version};
 use serde::Serialize;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
@@ -47,6 +47,8 @@ pub enum Field {
     Client,
     /// The method.
     Method,
+    /// The version of HTTP: `1.0`, `1.1` or `2`.
+    Version,
     /// The route's name.
     Route,
     /// A hash of the cache key: the same for requests of the same response.
@@ -67,9 +69,10 @@ pub enum Field {
 
 impl Field {
     /// The names in proxy.toml.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("client", Self::Client),
         ("method", Self::Method),
+        ("version", Self::Version),
         ("route", Self::Route),
         ("key", Self::Key),
         ("status", Self::Status),
@@ -95,6 +98,8 @@ pub struct LogEntry<'a> {
     pub client: ClientLabel<'a>,
     /// The method.
     pub method: &'a Method,
+    /// The version of HTTP.
+    pub version: Version,
     /// The route's name, where one matched.
     pub route: Option<&'a str>,
     /// A hash of the cache key, where the request is valid.
@@ -137,6 +142,7 @@ impl AccessLog {
                     target: "ordgate::access",
                     client = has(Field::Client).then(|| tracing::field::display(entry.client)),
                     method = has(Field::Method).then_some(entry.method.as_str()),
+                    version = has(Field::Version).then(|| number(entry.version)),
                     route = entry.route.filter(|_| has(Field::Route)),
                     key = entry.key.filter(|_| has(Field::Key)).map(|key| tracing::field::display(format!("{key:016x}"))),
                     status = has(Field::Status).then_some(entry.status),
@@ -152,5 +158,15 @@ impl AccessLog {
             LogLevel::Info => line!(info),
             LogLevel::Debug => line!(debug),
         }
+    }
+}
+
+/// A version of HTTP without its name.
+fn number(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        // There are no others on the listeners.
+        _ => "1.1",
     }
 }

@@ -40,7 +40,7 @@ pub(crate) use clients::ClientPolicy;
 pub(crate) use document::Document;
 use foldhash::quality::FixedState;
 use http::header::CONNECTION;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 use miss::Miss;
@@ -269,7 +269,10 @@ impl Gateway {
             stamp.count_uses(1);
         }
         let outcome = Outcome::Hit { ttl: judged.ttl() };
-        let fields = context.for_response(&self.clients, request.headers());
+        let mut fields = context.for_response(&self.clients, request.headers());
+        if context.version == Version::HTTP_2 {
+            fields.date = Some(self.clock.wall(now));
+        }
         let response = self.render(judged, key, outcome, &fields, now);
         Ok(NextStep::Done(response, Some(outcome)))
     }
@@ -365,6 +368,7 @@ impl Gateway {
             log.write(&LogEntry {
                 client: context.label(&self.clients),
                 method: &context.method,
+                version: context.version,
                 route: route.map(|route| &*route.name),
                 key: context.key,
                 status: status.as_u16(),

@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use crate::clock::{Clock, Moment};
 use crate::identify::Client;
+use crate::wire::unindexed;
 
 /// The limits on each client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -220,7 +221,7 @@ fn field(name: &str, remaining: u32, reset: u64) -> HeaderValue {
     let size = rest.len();
     let _ = write!(rest, "\"{name}\";r={remaining};t={reset}");
     let length = size - rest.len();
-    HeaderValue::from_bytes(&text[..length]).unwrap_or(HeaderValue::from_static(""))
+    unindexed(HeaderValue::from_bytes(&text[..length]).unwrap_or(HeaderValue::from_static("")))
 }
 
 fn ceil(duration: Duration) -> u64 {

@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use http::StatusCode;
 
 use crate::cache::outcome::{OUTCOMES, Outcome};
+use crate::clock::Moment;
 use crate::unsent::UnsentBytes;
 
 /// Classes of status codes: 1xx to 5xx.
@@ -57,6 +59,9 @@ pub struct Totals {
     pub clients: AtomicU64,
 }
 
+/// The least time between two log lines about floods of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
 /// Counts of connections in HTTP/2.
 #[derive(Debug, Default)]
 pub struct Http2Totals {
@@ -66,6 +71,8 @@ pub struct Http2Totals {
     pub accepted: AtomicU64,
     /// Connections closed since the start because of a flood, by [`FrameFlood`].
     pub floods: [AtomicU64; FrameFlood::ALL.len()],
+    /// When each of them was last to be logged.
+    logged: [AtomicU64; FrameFlood::ALL.len()],
     requests: [Padded; SHARDS],
 }
 
@@ -78,6 +85,19 @@ impl Http2Totals {
     pub fn count_request(&self, connection: u64) {
         let shard = &self.requests[connection as usize % SHARDS];
         shard.0.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a connection that was closed because of a flood. Returns whether to log
+    /// it: each kind at most once a minute, since a client may repeat it at will.
+    pub fn count_flood(&self, flood: FrameFlood, now: Moment) -> bool {
+        self.floods[flood as usize].fetch_add(1, Relaxed);
+        let logged = &self.logged[flood as usize];
+        let last = logged.load(Relaxed);
+        let is_due = last == 0 || now.since(Moment::from_nanos(last)) >= LOG_INTERVAL;
+        is_due
+            && logged
+                .compare_exchange(last, now.nanos(), Relaxed, Relaxed)
+                .is_ok()
     }
 
     /// Requests answered since the start.
@@ -109,6 +129,11 @@ pub enum FrameFlood {
 }
 
 impl FrameFlood {
+    /// Its name in metrics, `/status` and the log.
+    pub fn name(self) -> &'static str {
+        Self::ALL[self as usize].1
+    }
+
     /// Each of them with its name in metrics and `/status`, in the order of its
     /// number.
     pub const ALL: [(Self, &'static str); 7] = [
@@ -282,5 +307,26 @@ mod tests {
             ..hits
         };
         assert_eq!(next.counts(), [refused, hits], "what stays counts on");
+    }
+    #[test]
+    fn floods_of_a_kind_are_logged_once_a_minute() {
+        let totals = Http2Totals::default();
+        let at = |second| Moment::from_nanos(1 << 50) + Duration::from_secs(second);
+        // kind, second, whether it is logged
+        for (flood, second, expected) in [
+            (FrameFlood::Pings, 0, true),
+            (FrameFlood::Pings, 0, false),
+            (FrameFlood::Resets, 1, true),
+            (FrameFlood::Pings, 59, false),
+            (FrameFlood::Pings, 60, true),
+            (FrameFlood::Pings, 119, false),
+        ] {
+            let is_logged = totals.count_flood(flood, at(second));
+            assert_eq!(is_logged, expected, "{flood:?} at {second}");
+        }
+        let pings = &totals.floods[FrameFlood::Pings as usize];
+        assert_eq!(pings.load(Relaxed), 5);
+        let names = FrameFlood::ALL.map(|(flood, _)| flood.name());
+        assert_eq!(names, FrameFlood::ALL.map(|(_, name)| name));
     }
 }

@@ -8,20 +8,21 @@ mod request_id;
 mod template;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
     ACCESS_CONTROL_REQUEST_METHOD, ALLOW, CACHE_CONTROL, CACHE_STATUS, CONTENT_ENCODING,
-    CONTENT_TYPE, ETAG, ORIGIN, VARY,
+    CONTENT_LENGTH, CONTENT_TYPE, ETAG, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
 use crate::cache::StoredResponse;
 use crate::cache::coding::Coding;
+use crate::cache::date;
 use crate::cache::encodings::{EncodedBody, Encodings};
 use crate::cache::etag::{encoded_etag, none_match_fails};
 use crate::cache::key::Key;
@@ -35,7 +36,7 @@ use crate::limit::tokens::TokenClient;
 use crate::refusal::Refusal;
 use crate::wire::{Body, PROBLEM_JSON, RATELIMIT, RATELIMIT_POLICY, SERVER_TIMING, X_REQUEST_ID};
 pub use request_id::RequestId;
-use template::{FieldRole, HeaderTemplate, Templates};
+use template::{FieldRole, HeaderTemplate, TemplateForm, Templates};
 
 /// Configuration of what responses carry beside the answer.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -82,6 +83,8 @@ pub(crate) struct ResponseContext<'a> {
     pub(crate) permit: Option<RequestAllowance>,
     /// Its client, if that has a valid client token.
     pub(crate) token: Option<&'a TokenClient>,
+    /// The time for `date`, where hyper does not add it.
+    pub(crate) date: Option<SystemTime>,
 }
 
 impl Responder {
@@ -187,8 +190,10 @@ impl Responder {
         };
         let coding = encoded.as_ref().map(|(coding, _)| *coding);
         let metadata = &*stored.metadata;
+        let is_http2 = context.date.is_some();
+        let form = TemplateForm { coding, is_http2 };
         let make = || {
-            HeaderTemplate::new(metadata, coding, |fields| {
+            HeaderTemplate::new(metadata, form, |fields| {
                 self.add_constant(fields);
                 if metadata.client_freshness != ClientFreshness::Nothing {
                     self.vary_by_coding(fields);
@@ -199,7 +204,7 @@ impl Responder {
             })
         };
         let unshared;
-        let template = match self.templates.get(metadata, coding, make) {
+        let template = match self.templates.get(metadata, form, make) {
             Some(template) => template,
             None => {
                 unshared = make();
@@ -220,6 +225,11 @@ impl Responder {
                 FieldRole::CacheStatus => self.cache_status(outcome, key),
                 FieldRole::RequestId => context.request_id.field(),
                 FieldRole::RateLimit => context.permit.map_or(EMPTY, RequestAllowance::field),
+                FieldRole::Date => context.date.map_or(EMPTY, date::current),
+                FieldRole::ContentLength => match &encoded {
+                    None => stored.body.len().into(),
+                    Some((_, body)) => body.len().into(),
+                },
             };
         }
         self.allow_origin(&mut fields, context);
@@ -228,6 +238,9 @@ impl Responder {
             // RFC 9110 §15.4.5: a 304 does not describe the content.
             fields.remove(CONTENT_TYPE);
             fields.remove(CONTENT_ENCODING);
+            if is_http2 {
+                fields.remove(CONTENT_LENGTH);
+            }
         }
         if !is_ok {
             // The ETag is of the body, and an error's body is not revalidated.

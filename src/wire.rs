@@ -8,7 +8,7 @@ pub mod head;
 pub mod stream;
 
 pub use body::Body;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 
 /// `ratelimit` (draft-ietf-httpapi-ratelimit-headers): what remains of the quota.
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -25,6 +25,14 @@ pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwar
 pub(crate) const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// `x-request-id`, which identifies an answer in the logs.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Marks a value that hardly ever recurs, so that HTTP/2 sends it as a literal that is
+/// not indexed (RFC 7541 §6.2.3). h2 would otherwise add each one to the connection's
+/// table of fields, evict useful ones for it, and compare it with all earlier ones.
+pub(crate) fn unindexed(mut value: HeaderValue) -> HeaderValue {
+    value.set_sensitive(true);
+    value
+}
 
 /// The media type of errors (RFC 9457).
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";

@@ -4,9 +4,12 @@
 //! resolution is one second. Malformed dates are not repaired: the callers act
 //! on a date that cannot be read (`Expires: 0` means stale).
 
+use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, header::HeaderName};
+
+use crate::wire::unindexed;
 
 /// The longest value that is parsed; the longest RFC 850 form has 33 bytes.
 const LONGEST: usize = 40;
@@ -55,6 +58,25 @@ pub fn value(time: SystemTime) -> HeaderValue {
     let seconds = since(SystemTime::UNIX_EPOCH, time).as_secs().min(LAST);
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     HeaderValue::from_str(&httpdate::fmt_http_date(time)).expect("an IMF-fixdate is visible ASCII")
+}
+
+thread_local! {
+    /// The last value of [`current`], with its second.
+    static CURRENT: RefCell<(u64, HeaderValue)> = const {
+        RefCell::new((u64::MAX, HeaderValue::from_static("")))
+    };
+}
+
+/// The value of `date` in a response that is made now.
+pub(crate) fn current(now: SystemTime) -> HeaderValue {
+    let second = since(SystemTime::UNIX_EPOCH, now).as_secs();
+    CURRENT.with_borrow_mut(|(last, field)| {
+        if *last != second {
+            *last = second;
+            *field = unindexed(value(now));
+        }
+        field.clone()
+    })
 }
 
 /// How much later `later` is than `earlier`; zero if it is not later.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode};
 
 use super::status::{CacheStatus, Forward};
+use crate::wire::unindexed;
 
 /// How a response came about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +109,7 @@ impl Outcome {
                 ..base
             },
         };
-        status.value("ordgate")
+        unindexed(status.value("ordgate"))
     }
 }
 

@@ -16,7 +16,7 @@ keys! {
     /// Logs, on standard error.
     pub(super) struct LogKeys {
         /// What is logged: error, warn, info, debug, trace or off; or a list such as
-        /// "info,ordgate::upstream=debug".
+        /// "info,ordgate::upstream=debug". Release builds have no messages of level trace.
         ///
         /// The environment variable ORDGATE_LOG takes precedence. A change needs a
         /// restart.

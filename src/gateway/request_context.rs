@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, Method, Request, Response, Version};
 
 use super::Gateway;
 use super::clients::{ClientPolicy, IdentifiedClient};
@@ -79,6 +79,7 @@ pub(super) struct RequestContext {
     pub(super) began: Moment,
     pub(super) from: IdentifiedClient,
     pub(super) method: Method,
+    pub(super) version: Version,
     pub(super) request_id: RequestId,
     /// Its route's position in the table.
     pub(super) route: Option<u16>,
@@ -106,6 +107,7 @@ impl RequestContext {
             began: now,
             from: clients.identify(session.peer, &session.token, fields, time),
             method: request.method().clone(),
+            version: request.version(),
             request_id: gateway.request_id(session.connection, session.count_request()),
             route: None,
             key: None,
@@ -141,6 +143,7 @@ impl RequestContext {
             request_id: self.request_id,
             permit: self.permit,
             token: clients.token_client(&self.from),
+            date: None,
         }
     }
 }

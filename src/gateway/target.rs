@@ -6,18 +6,18 @@ use http::{HeaderValue, Request, Uri};
 
 use super::Session;
 use crate::refusal::Refusal;
-use crate::wire::head::REFUSED;
+use crate::wire::head::is_replacement;
 
 /// Refuses a head that the listener found at fault, and a target that is not in
 /// origin form (RFC 9112 §3.2.1).
 #[inline]
 pub(super) fn check_head<B>(session: &Session, request: &Request<B>) -> Result<(), Refusal> {
-    if request.method().as_str() == REFUSED
+    let uri = request.uri();
+    if is_replacement(request.method(), uri)
         && let Some(fault) = session.activity.fault()
     {
         return Err(Refusal::Head(fault));
     }
-    let uri = request.uri();
     match uri.authority().is_none() && uri.path().starts_with('/') {
         true => Ok(()),
         false => Err(Refusal::TargetForm),

@@ -2,7 +2,7 @@
 //!
 //! Reading, it passes only complete, unambiguous heads
 //! ([`RequestScanner`]). An incomplete head is buffered here, so that a refused
-//! one can be replaced as a whole by [`REFUSED_HEAD`]. A head that arrives in one
+//! one can be replaced as a whole ([`replacement`]). A head that arrives in one
 //! piece, as nearly all do, is scanned in hyper's own buffer without a copy.
 //!
 //! Writing ([`mod@write`]), it notices clients that do not read their answer.
@@ -23,7 +23,7 @@ use super::watch::ConnectionTimeouts;
 use crate::clock::Clock;
 use crate::unsent::UnsentConnection;
 use crate::wire::activity::Activity;
-use crate::wire::head::{HeadBounds, REFUSED_HEAD, RequestScanner};
+use crate::wire::head::{HeadBounds, RequestScanner, replacement};
 
 /// A client's connection as hyper sees it.
 pub(super) struct GuardedStream<S> {
@@ -36,9 +36,8 @@ pub(super) struct GuardedStream<S> {
     activity: Arc<Activity>,
     clock: Clock,
     times: ConnectionTimeouts,
-    /// How many bytes of [`REFUSED_HEAD`] have been passed, once a head has been
-    /// refused.
-    refusal_passed: Option<usize>,
+    /// What is left of the [`replacement`] to pass, once a head has been refused.
+    refused: Option<&'static [u8]>,
     /// Whether the client has closed its side and hyper does not know it yet.
     eof_withheld: bool,
     /// Whether the socket accepts no more bytes.
@@ -88,7 +87,7 @@ impl<S> GuardedStream<S> {
             activity,
             clock,
             times,
-            refusal_passed: None,
+            refused: None,
             eof_withheld: false,
             stalled: false,
             written: 0,
@@ -125,7 +124,7 @@ impl<S> GuardedStream<S> {
                 return 0;
             }
             self.activity.set_fault(fault);
-            self.refusal_passed = Some(0);
+            self.refused = Some(replacement(&all[progress.passed..]));
         }
         let in_head = progress.passed < all.len() && !self.scanner.in_body();
         match (in_head, self.activity.head_since()) {
@@ -175,8 +174,7 @@ impl<S> GuardedStream<S> {
             }
             return Some(Poll::Ready(Ok(())));
         }
-        let passed = self.refusal_passed.as_mut()?;
-        let rest = &REFUSED_HEAD[*passed..];
+        let rest = self.refused.as_mut()?;
         if rest.is_empty() {
             // Nothing is read after a refused head. hyper must not see an end of
             // input either: it would drop the answer, whose `connection: close`
@@ -184,8 +182,9 @@ impl<S> GuardedStream<S> {
             return Some(Poll::Pending);
         }
         let count = rest.len().min(buf.remaining());
-        buf.put_slice(&rest[..count]);
-        *passed += count;
+        let (passed, left) = rest.split_at(count);
+        buf.put_slice(passed);
+        *rest = left;
         self.buffered = Vec::new();
         Some(Poll::Ready(Ok(())))
     }
@@ -207,7 +206,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for GuardedStream<S> {
             }
             if stream.activity.fault().is_some() {
                 // The connection's timer has refused the head as too slow.
-                stream.refusal_passed = Some(0);
+                stream.refused = Some(replacement(&stream.buffered));
                 continue;
             }
             if stream.buffered.is_empty() {

@@ -12,8 +12,9 @@ mod rates;
 mod stream;
 mod windows;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,7 +40,7 @@ use super::watch::ConnectionTimeouts;
 use super::{Acceptor, Current, Settings};
 use crate::clock::{Clock, Moment};
 use crate::gateway::{Gateway, Session};
-use crate::meter::Totals;
+use crate::meter::{FrameFlood, Totals};
 use crate::unsent::{SendBuffer, UnsentConnection};
 use crate::wire::activity::Activity;
 
@@ -100,6 +101,7 @@ impl Acceptor {
             current: RefCell::new(Cache::new(self.current.clone())),
             session: Arc::new(session),
             buffers: buffers.clone(),
+            is_first: Cell::new(true),
         };
         let io = TokioIo::new(stream.share());
         let mut http = pin!(builder(settings).serve_connection(io, service));
@@ -109,6 +111,7 @@ impl Acceptor {
             times: settings.times,
             clock,
             totals: &self.totals,
+            peer,
             buffers,
             unsent,
             registered: None,
@@ -172,6 +175,7 @@ struct ConnectionState<'a, S, D> {
     times: ConnectionTimeouts,
     clock: &'a Clock,
     totals: &'a Totals,
+    peer: IpAddr,
     buffers: Arc<HeldBuffers>,
     unsent: UnsentConnection,
     /// What is registered as unsent.
@@ -191,9 +195,13 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
             if self.phase == Phase::Open && self.draining.as_mut().poll(cx).is_ready() {
                 self.drain(http.as_mut());
             }
-            if self.phase != Phase::Closing && http.as_mut().poll(cx).is_ready() {
-                // The client has caused the error; GOAWAY reports it where possible.
-                self.close();
+            if self.phase != Phase::Closing {
+                let has_ended = http.as_mut().poll(cx).is_ready();
+                // h2 waits without bound for a client that it has sent GOAWAY to.
+                if has_ended || self.stream.lock().is_shut_down() {
+                    // The client has caused the error; GOAWAY reports it where possible.
+                    self.close();
+                }
             }
             let stream = self.stream.share();
             let mut stream = stream.lock();
@@ -242,10 +250,20 @@ impl<S: ClientStream, D: Future> ConnectionState<'_, S, D> {
         let stream = self.stream.share();
         let mut stream = stream.lock();
         if let Some(flood) = stream.guard().flood() {
-            self.totals.http2.floods[flood as usize].fetch_add(1, Relaxed);
+            self.count_flood(flood);
         }
         stream.send_goaway();
         self.set_timer(LINGER);
+    }
+
+    fn count_flood(&self, flood: FrameFlood) {
+        if self.totals.http2.count_flood(flood, self.clock.now()) {
+            tracing::warn!(
+                client = %self.peer,
+                kind = flood.name(),
+                "a client's connection was closed, because it sent, or caused, too many HTTP/2 frames of this kind; others are logged a minute later at the earliest"
+            );
+        }
     }
 
     /// Registers what a blocked connection holds. Ready where it must be reset.
@@ -366,6 +384,8 @@ struct ConnectionService {
     current: RefCell<Cache<Current, Arc<Gateway>>>,
     session: Arc<Session>,
     buffers: Arc<HeldBuffers>,
+    /// Whether no request has come.
+    is_first: Cell<bool>,
 }
 
 impl Service<Request<Incoming>> for ConnectionService {
@@ -377,7 +397,8 @@ impl Service<Request<Incoming>> for ConnectionService {
         let is_head = request.method() == Method::HEAD;
         let mut current = self.current.borrow_mut();
         let response = current.load().answer(&self.session, request);
-        Http2Response::new(response, &self.buffers, is_head)
+        let is_first = self.is_first.replace(false);
+        Http2Response::new(response, &self.buffers, is_head, is_first)
     }
 }
 

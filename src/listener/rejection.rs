@@ -103,6 +103,7 @@ fn prepared(gateway: &Gateway, refusal: &Refusal) -> Vec<u8> {
         request_id: RequestId::new(gateway.seed),
         permit: None,
         token: None,
+        date: None,
     };
     let (head, body) = gateway
         .responder

@@ -17,6 +17,7 @@ fn context(fields: &HeaderMap) -> ResponseContext<'_> {
         request_id: RequestId::new(1),
         permit: None,
         token: None,
+        date: None,
     }
 }
 

@@ -36,7 +36,9 @@ pub(crate) mod http2;
 mod plain;
 
 pub use fault::HeadFault;
-pub(crate) use fault::{REFUSED, REFUSED_HEAD};
+#[cfg(test)]
+pub(crate) use fault::REFUSED;
+pub(crate) use fault::{is_replacement, replacement};
 use framing::{Framing, Line, TCHAR};
 use plain::plain_head;
 

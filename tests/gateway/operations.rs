@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 
 use rustix::process::Signal;
 
+use crate::support::frames::{FrameClient, Outcome, request};
 use crate::support::{BLOCK, Client, Process, TOKEN, Upstream};
 
 fn file(text: &str) -> (tempfile::NamedTempFile, String) {
@@ -297,7 +298,13 @@ async fn the_access_log_has_a_line_for_each_request() {
     for target in [TOKEN, TOKEN, "/nowhere"] {
         ids.push(client.get(target).await.must("x-request-id").to_owned());
     }
+    client.send(format!("GET {TOKEN} HTTP/1.0\r\n\r\n")).await;
+    ids.push(client.answer("GET").await.must("x-request-id").to_owned());
     drop(client);
+    let mut http2 = FrameClient::connect(public).await;
+    http2.send(&request(1, TOKEN, &[])).await;
+    assert!(matches!(http2.outcome(1).await, Outcome::Status(200, _)));
+    drop(http2);
     process.signal(Signal::TERM);
     let left = process.wait();
     let lines: Vec<serde_json::Value> = left
@@ -306,9 +313,10 @@ async fn the_access_log_has_a_line_for_each_request() {
         .map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")))
         .filter(|line: &serde_json::Value| line["target"] == "ordgate::access")
         .collect();
-    assert_eq!(lines.len(), 3, "{}", left.errors);
-    let outcomes: Vec<_> = lines.iter().map(|line| line["cache"].clone()).collect();
-    assert_eq!(outcomes, ["miss", "hit", "refused"]);
+    assert_eq!(lines.len(), 5, "{}", left.errors);
+    let all = |field: &str| -> Vec<_> { lines.iter().map(|line| line[field].clone()).collect() };
+    assert_eq!(all("cache"), ["miss", "hit", "refused", "hit", "hit"]);
+    assert_eq!(all("version"), ["1.1", "1.1", "1.1", "1.0", "2"]);
     for (line, id) in lines.iter().zip(ids) {
         assert_eq!(line["request_id"], *id, "{line}");
         assert_eq!(line["client"], "127.0.0.1", "{line}");

@@ -1,154 +1,26 @@
 //! HTTP/2: floods of frames, windows that are never opened, and header blocks that
 //! never end. Each ends its own connection.
 
+mod floods;
+
 use std::time::Duration;
 
 use ordgate::clock::Clock;
 
 use crate::support::frames::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameClient, HEADERS, Outcome, PADDED, PING,
-    PRIORITY, RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get, request,
+    DATA, END_STREAM, FrameClient, HEADERS, PING, RST_STREAM, WINDOW_UPDATE, block, frame, get,
+    request,
 };
-use crate::support::{Client, Gateway, Reply, TOKEN, Upstream, respect, until, within};
-
-/// Where the hostile client comes from, and the honest one.
-const HOSTILE: [u8; 4] = [127, 0, 0, 66];
-const HONEST: [u8; 4] = [127, 0, 0, 2];
-const ENHANCE_YOUR_CALM: u32 = 11;
-
-/// The frames of a flood, by their number.
-type Flood = fn(u32) -> Vec<u8>;
+use crate::support::{Gateway, Reply, TOKEN, Upstream, respect, until, within};
 
 /// Streams 1, 3, 5 and so on.
 fn stream(nth: u32) -> u32 {
     nth * 2 + 1
 }
 
-/// A request that waits for its body.
-fn open(stream: u32) -> Vec<u8> {
-    frame(HEADERS, END_HEADERS, stream, &block(&get("/upload")))
-}
-
-/// A flood, what `/status` calls it, and its frames.
-const FLOODS: [(&str, &str, Flood); 12] = [
-    ("rapid reset (CVE-2023-44487)", "resets", |nth| {
-        let reset = frame(RST_STREAM, 0, stream(nth), &[0, 0, 0, 8]);
-        [request(stream(nth), TOKEN, &[]), reset].concat()
-    }),
-    ("resets that are provoked (CVE-2025-8671)", "other", |nth| {
-        let malformed = [("content-length", "4")];
-        request(stream(nth), TOKEN, &malformed)
-    }),
-    ("pings (CVE-2019-9512)", "pings", |_| {
-        frame(PING, 0, 0, &[1; 8])
-    }),
-    ("acknowledged pings", "pings", |_| {
-        frame(PING, 1, 0, &[1; 8])
-    }),
-    ("settings (CVE-2019-9515)", "settings", |_| {
-        frame(SETTINGS, 0, 0, &[])
-    }),
-    (
-        "empty data (CVE-2019-9518)",
-        "empty_data",
-        |nth| match nth {
-            0 => open(1),
-            _ => frame(DATA, 0, 1, &[]),
-        },
-    ),
-    ("data of padding alone", "empty_data", |nth| match nth {
-        0 => open(1),
-        _ => frame(DATA, PADDED, 1, &[2, 0, 0]),
-    }),
-    ("priorities (CVE-2019-9513)", "control", |nth| {
-        frame(PRIORITY, 0, stream(nth), &[0, 0, 0, 0, 1])
-    }),
-    ("window updates", "control", |_| {
-        frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1])
-    }),
-    ("unknown frames", "control", |_| frame(99, 0, 0, b"?")),
-    (
-        "header blocks without end (CVE-2024-27316)",
-        "continuations",
-        |nth| match nth {
-            0 => frame(HEADERS, END_STREAM, 1, &block(&get(TOKEN))),
-            _ => frame(CONTINUATION, 0, 1, &block(&[("x", "y")])),
-        },
-    ),
-    (
-        "empty parts of a header block",
-        "continuations",
-        |nth| match nth {
-            0 => frame(HEADERS, END_STREAM, 1, &block(&get(TOKEN))),
-            _ => frame(CONTINUATION, 0, 1, &[]),
-        },
-    ),
-];
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_flood_ends_its_own_connection_within_a_second() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(
-        &upstream,
-        "limit.burst = 100000\nlimit.requests_per_minute = 1000000",
-    );
-    let clock = Clock::machine();
-    let mut honest = FrameClient::connect_from(HONEST, gateway.public, &[]).await;
-    let mut http1 = Client::connect_from(HONEST, gateway.public).await;
-    let mut asked = 0;
-    for (name, kind, flood) in FLOODS {
-        let before = floods(&gateway, kind).await;
-        let mut hostile = FrameClient::connect_from(HOSTILE, gateway.public, &[]).await;
-        let began = clock.now();
-        let frames = (0..20_000).map(flood);
-        let frames: Vec<Vec<u8>> = frames.collect();
-        let attack = async {
-            for some in frames.chunks(64) {
-                if !hostile.try_send(&some.concat()).await {
-                    break;
-                }
-            }
-            hostile.end().await
-        };
-        let polite = async {
-            for nth in 0..10 {
-                honest.send(&request(stream(asked + nth), TOKEN, &[])).await;
-                let outcome = honest.outcome(stream(asked + nth)).await;
-                assert!(
-                    matches!(outcome, Outcome::Status(200, _)),
-                    "{name}: {outcome:?}"
-                );
-                assert_eq!(http1.get(TOKEN).await.status, 200, "{name}");
-            }
-        };
-        let (code, ()) = tokio::join!(attack, polite);
-        asked += 10;
-        assert!(
-            clock.now().since(began) < Duration::from_secs(1),
-            "{name}: {:?}",
-            clock.now().since(began)
-        );
-        // A client that still writes may lose the code.
-        assert!(
-            code.is_none_or(|code| code == ENHANCE_YOUR_CALM || code == 1),
-            "{name}: {code:?}"
-        );
-        let after = floods(&gateway, kind).await;
-        assert_eq!(after, before + 1, "{name} counts as {kind}");
-    }
-    assert!(upstream.count() <= 1, "{:?}", upstream.targets());
-    let metrics = gateway.admin("/metrics").await;
-    let line = "ordgate_http2_floods_total{kind=\"resets\"} 1\n";
-    assert!(metrics.text().contains(line), "{}", metrics.text());
-}
-
-/// How many connections were closed for such a flood.
-async fn floods(gateway: &Gateway, kind: &str) -> u64 {
-    let status = gateway.admin("/status").await.json();
-    status["connections"]["http2"]["floods"][kind]
-        .as_u64()
-        .unwrap()
-}
+/// Where the hostile client comes from, and the honest one.
+const HOSTILE: [u8; 4] = [127, 0, 0, 66];
+const HONEST: [u8; 4] = [127, 0, 0, 2];
 
 #[tokio::test]
 async fn an_honest_client_may_reset_and_ping() {

@@ -194,7 +194,7 @@ impl<S: AsyncRead + AsyncWrite + StreamControl + Unpin> AsyncWrite for GuardedSt
         }
         if stream.discarded.is_none() {
             ready!(Pin::new(&mut stream.io).poll_shutdown(cx))?;
-            let is_unread = stream.refusal_passed.is_some() || stream.scanner.in_body();
+            let is_unread = stream.refused.is_some() || stream.scanner.in_body();
             stream.discarded = Some(if is_unread { 0 } else { MAX_DISCARDED });
         }
         // Where unread bytes are left, close() sends a reset, and a client that

@@ -8,15 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use bytes::Buf;
-use http::Response;
+use http::header::{CACHE_STATUS, CONTENT_LENGTH};
+use http::{HeaderMap, Response};
 use http_body::{Body as _, Frame, SizeHint};
 
 use crate::gateway::ResponseFuture;
 use crate::sync::lock;
 use crate::unsent::SendBuffer;
-use crate::wire::Body;
 use crate::wire::body::{BodyError, Piece};
 use crate::wire::stream::BodyStream;
+use crate::wire::{Body, RATELIMIT, X_REQUEST_ID};
 
 /// Smaller pieces do not register: a connection's 100 streams hold at most 100 KiB
 /// of them, and a hit on a small body costs nothing then.
@@ -166,14 +167,33 @@ pub(super) struct Http2Response {
     response: ResponseFuture,
     buffers: Arc<HeldBuffers>,
     is_head: bool,
+    /// Whether the request is the first of its connection.
+    is_first: bool,
 }
 
 impl Http2Response {
-    pub(super) fn new(response: ResponseFuture, buffers: &Arc<HeldBuffers>, is_head: bool) -> Self {
+    pub(super) fn new(
+        response: ResponseFuture,
+        buffers: &Arc<HeldBuffers>,
+        is_head: bool,
+        is_first: bool,
+    ) -> Self {
         Self {
             response,
             buffers: buffers.clone(),
             is_head,
+            is_first,
+        }
+    }
+}
+
+/// Lets h2 add these fields to the connection's table once, so that later responses
+/// need only send their values ([`unindexed`](crate::wire::unindexed)).
+#[cold]
+fn index_names(fields: &mut HeaderMap) {
+    for name in [X_REQUEST_ID, CACHE_STATUS, RATELIMIT] {
+        if let Some(value) = fields.get_mut(name) {
+            value.set_sensitive(false);
         }
     }
 }
@@ -186,13 +206,16 @@ impl Future for Http2Response {
         let response = Pin::new(&mut future.response).poll(cx);
         response.map_ok(|response| {
             let (mut head, body) = response.into_parts();
+            if future.is_first {
+                index_names(&mut head.headers);
+            }
             let body = match future.is_head {
                 false => body,
                 true => {
                     // hyper does this by itself in HTTP/1.1 only.
                     if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
                         head.headers
-                            .entry(http::header::CONTENT_LENGTH)
+                            .entry(CONTENT_LENGTH)
                             .or_insert_with(|| length.into());
                     }
                     Body::default()

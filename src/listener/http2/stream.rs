@@ -125,6 +125,16 @@ impl<S: ClientStream> Http2Stream<S> {
         }
     }
 
+    /// Holds bytes back. Returns how many.
+    fn hold(&mut self, bytes: &[u8]) -> usize {
+        if self.corked.capacity() == 0 {
+            // More follows, and growing step by step would copy it each time.
+            self.corked.reserve_exact(MAX_CORKED);
+        }
+        self.corked.extend_from_slice(bytes);
+        bytes.len()
+    }
+
     /// Writes what was held back, and `more` after it. Returns how many bytes of
     /// `more` the socket has accepted.
     fn write_out(&mut self, cx: &mut Context<'_>, more: &[u8]) -> Poll<io::Result<usize>> {
@@ -231,6 +241,11 @@ impl<S: ClientStream> Http2Stream<S> {
         Poll::Pending
     }
 
+    /// Whether all is sent, and the client has yet to close its side.
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.discarded.is_some()
+    }
+
     fn shut_down(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.discarded.is_none() {
             ready!(self.flush(cx))?;
@@ -283,13 +298,9 @@ impl<S: ClientStream> AsyncWrite for SharedStream<S> {
                 true if bytes.len() >= MIN_DIRECT => ready!(stream.write_out(cx, bytes))?,
                 true => {
                     ready!(stream.write_out(cx, &[]))?;
-                    stream.corked.extend_from_slice(bytes);
-                    bytes.len()
+                    stream.hold(bytes)
                 }
-                false => {
-                    stream.corked.extend_from_slice(bytes);
-                    bytes.len()
-                }
+                false => stream.hold(bytes),
             };
         stream.guard.send(&bytes[..count]);
         Poll::Ready(Ok(count))

@@ -1,4 +1,6 @@
-//! Why a request is refused before hyper parses it.
+//! Why a request is refused before hyper parses it, and what hyper gets in its place.
+
+use http::{Method, Uri};
 
 /// What is wrong with a message's framing. The gateway refuses the message and
 /// closes the connection: after such a message it is uncertain where the next one
@@ -82,13 +84,33 @@ impl HeadFault {
     }
 }
 
-/// The method of [`REFUSED_HEAD`]. A client that sends it itself gets 405 like
-/// for any method that no route has: the gateway looks for the fault in the
-/// connection's [`Activity`](crate::wire::activity::Activity).
+/// The method of the head that replaces a refused one. A client that sends it itself
+/// gets 405 like for any method that no route has: the gateway looks for the fault in
+/// the connection's [`Activity`](crate::wire::activity::Activity).
 pub(crate) const REFUSED: &str = "ORDGATE-REFUSED";
 
 /// The head that the listener's guard gives to hyper in place of a refused one,
 /// so that the refusal is answered like every other request: as problem+json,
 /// with CORS fields, logged and counted.
-pub(crate) const REFUSED_HEAD: &[u8] =
-    b"ORDGATE-REFUSED / HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+const REFUSED_HEAD: &[u8] = b"ORDGATE-REFUSED / HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+
+/// The same in place of a refused HEAD, whose answer has no content (RFC 9110 §9.3.2).
+/// No route has its target.
+const REFUSED_HEAD_OF_HEAD: &[u8] = b"HEAD * HTTP/1.1\r\nhost: -\r\nconnection: close\r\n\r\n";
+
+/// The head that replaces a refused message, which begins with these bytes.
+pub(crate) fn replacement(refused: &[u8]) -> &'static [u8] {
+    // RFC 9112 §2.2: an empty line before the request line is ignored.
+    let begins = refused
+        .iter()
+        .position(|byte| !matches!(byte, b'\r' | b'\n'));
+    match refused[begins.unwrap_or(0)..].starts_with(b"HEAD ") {
+        true => REFUSED_HEAD_OF_HEAD,
+        false => REFUSED_HEAD,
+    }
+}
+
+/// Whether a request may be one of [`replacement`]s.
+pub(crate) fn is_replacement(method: &Method, target: &Uri) -> bool {
+    method.as_str() == REFUSED || *method == Method::HEAD && target.path() == "*"
+}

@@ -109,6 +109,43 @@ async fn ambiguous_requests_are_refused() {
 }
 
 #[tokio::test]
+async fn a_refused_head_request_gets_no_content() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
+    let rows = [
+        ("400", "HEAD / HTTP/1.1\r\nhost: a\n\r\n"),
+        ("400", "\r\nHEAD / HTTP/1.1\r\n\r\n"),
+        (
+            "501",
+            "HEAD / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
+        ),
+        ("408", "HEAD / HTTP/1.1\r\nhost: a\r\n"),
+        (
+            "400",
+            "HEAD * HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n",
+        ),
+    ];
+    for (status, bytes) in rows {
+        let mut client = gateway.client().await;
+        client.send(bytes).await;
+        let all = String::from_utf8(client.rest().await).unwrap();
+        assert!(all.starts_with(&format!("HTTP/1.1 {status} ")), "{all}");
+        assert!(
+            all.contains("content-type: application/problem+json\r\n"),
+            "{all}"
+        );
+        assert!(all.contains("connection: close\r\n"), "{all}");
+        let (_, length) = all.split_once("content-length: ").unwrap();
+        assert!(
+            !length.starts_with('0'),
+            "the length that GET would have: {all}"
+        );
+        assert!(all.ends_with("\r\n\r\n"), "{all}");
+        assert_eq!(all.matches("\r\n\r\n").count(), 1, "{all}");
+    }
+}
+
+#[tokio::test]
 async fn bytes_that_are_not_http_are_refused_or_cut_off() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&upstream, "server.header_timeout = \"60ms\"");
