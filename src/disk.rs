@@ -34,11 +34,13 @@ mod digest;
 pub mod engine;
 mod files;
 mod health;
+mod names;
 mod purge_log;
 mod reads;
 mod restore;
 mod tier;
 mod time;
+mod upkeep;
 mod variants;
 mod writes;
 

@@ -15,8 +15,8 @@ use crate::pages::Block;
 
 const HEAD: &[u8; 16] = b"ordgate-blocks-1";
 
-/// The most blocks of a file: more than are kept.
-const MOST: u32 = 1 << 20;
+/// The most blocks of a file: the highest.
+const MOST: u32 = 16_384;
 
 /// The path of a tip's file.
 pub(super) fn path(directory: &Path, tip: Digest) -> PathBuf {
@@ -27,6 +27,7 @@ pub(super) fn path(directory: &Path, tip: Digest) -> PathBuf {
 pub(super) fn write(directory: &Path, tip: Digest, blocks: &KnownBlocks) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&tip.0);
+    let blocks = &blocks[blocks.len().saturating_sub(MOST as usize)..];
     let count = u32::try_from(blocks.len()).unwrap_or(MOST);
     content.extend_from_slice(&count.to_le_bytes());
     for (block, has_items) in blocks {

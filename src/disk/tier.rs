@@ -1,33 +1,27 @@
 //! The tier: its files, its threads, and what survives reloads.
 
-use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use std::{io, thread};
+use std::{fmt, io, thread};
 
-use super::bytes::{Reader, put_record, take_record};
-use super::chain_file;
 use super::counts::{Counts, DiskSnapshot, count};
-use super::digest::Digest;
 use super::engine::{Engine, Recovered};
-use super::files::replace;
 use super::health::Health;
-use super::purge_log::{Begun, Checked, LoggedPurge, PurgeLog};
+use super::names::Names;
+use super::purge_log::{Begun, Checked, PurgeLog};
 use super::reads::{self, Reads};
 use super::time::DiskClock;
+use super::upkeep::{Upkeep, read_time};
 use super::writes::Writes;
-use super::{Disk, RouteOnDisk};
-use crate::cache::key::{route_of, target_of};
-use crate::cache::purge::{Purge, PurgeRecorder};
+use super::{Disk, chain_file};
 use crate::clock::{Clock, Moment};
 use crate::sync::lock;
 
 /// The state on disk.
 pub struct Tier {
-    directory: PathBuf,
+    pub(super) directory: PathBuf,
     max_bytes: u64,
     recovered: u64,
     pub(super) engine: Engine,
@@ -43,41 +37,13 @@ pub struct Tier {
     pub(super) counts: Counts,
     pub(super) reads: Reads<Arc<Disk>>,
     pub(super) writes: Writes,
-    names: Mutex<Names>,
+    pub(super) names: Mutex<Names>,
     upkeep: Mutex<Upkeep>,
-}
-
-/// What the numbers of routes and tips mean, for the purge log.
-#[derive(Default)]
-struct Names {
-    /// A number means the same for as long as the process runs.
-    routes: HashMap<u16, Digest>,
-    /// `None` where a number has meant several tips.
-    tips: Vec<Option<Digest>>,
-}
-
-/// What the writer thread looks after.
-#[derive(Default)]
-struct Upkeep {
-    current: Weak<Disk>,
-    /// Whether purges are recorded.
-    records_purges: bool,
-    /// The states of tips that were seeded.
-    seeded: HashSet<u64>,
-    /// What was known of each tip when its file was written.
-    written: HashMap<Digest, (u64, u64)>,
-    /// Whether the purge log has records that are not durable yet.
-    synced: (u64, u64),
-    /// When the time was last written.
-    time_written: Moment,
 }
 
 /// What of the bytes is for everything but stored responses: the purge log, while it is
 /// written anew twice, what is known of the chain, and what keys have spent.
 const RESERVED: u64 = 3 * super::purge_log::MOST_BYTES;
-
-/// How often the time is written.
-const TIME_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the tier cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -209,42 +175,6 @@ impl Tier {
         self.forget_routes(disk);
     }
 
-    /// Purges what was kept for routes that were not there last: they have been there
-    /// before, and what was kept may have been purged meanwhile under another meaning.
-    fn forget_routes(&self, disk: &Disk) {
-        let mut present: Vec<_> = disk.routes.values().map(|route| route.digest).collect();
-        present.sort_unstable_by_key(|digest| digest.0);
-        let before = self.log.routes();
-        if before == present {
-            return;
-        }
-        let is_new = |route: &&Digest| !before.is_empty() && !before.contains(route);
-        for new in present.iter().filter(is_new) {
-            self.names().routes.insert(NEW, *new);
-            disk.cache.store().purge(Purge::Route(NEW));
-        }
-        if !self.log.set_routes(present) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
-    }
-
-    /// Learns what the numbers of routes and tips mean.
-    fn learn(&self, routes: &HashMap<u16, RouteOnDisk>, tips: &[Digest]) {
-        let mut names = self.names();
-        for (number, route) in routes {
-            names.routes.insert(*number, route.digest);
-        }
-        for (at, tip) in tips.iter().enumerate() {
-            match names.tips.get_mut(at) {
-                Some(known) if *known != Some(*tip) => *known = None,
-                Some(_) => {}
-                None => names.tips.push(Some(*tip)),
-            }
-        }
-    }
-
     /// What is stored now was checked against; `None` if nothing can be kept.
     pub(super) fn checked(&self, purge: u64, removal: u64) -> Option<Checked> {
         let log = self.log.id()?;
@@ -330,116 +260,8 @@ impl Tier {
         }
     }
 
-    /// What is to be done every second: makes purges durable, writes what is known of the
-    /// chain and the time, and tries again what has failed.
-    pub(super) fn tick(&self) {
-        if !self.writing.is_good() {
-            return;
-        }
-        if let Err(error) = self.try_tick() {
-            count(&self.counts.errors);
-            self.writing
-                .fail("the state directory cannot be written", &error);
-        }
-    }
-
-    /// The same for the last time, when all is written.
-    pub(super) fn last_tick(&self) {
-        self.upkeep().time_written = Moment::default();
-        self.tick();
-    }
-
-    fn try_tick(&self) -> io::Result<()> {
-        if self.log.maintain()? {
-            tracing::warn!(
-                "a new purge log begins: all responses that were stored on disk are discarded"
-            );
-        }
-        let mut upkeep = self.upkeep();
-        let position = self.log.position();
-        if upkeep.synced != position {
-            self.log.sync()?;
-            upkeep.synced = position;
-        }
-        let now = self.now();
-        if upkeep.time_written + TIME_EVERY <= now {
-            self.write_time()?;
-            upkeep.time_written = now;
-        }
-        let Some(disk) = upkeep.current.upgrade() else {
-            return Ok(());
-        };
-        for (tip, digest) in (0..).zip(&disk.tips) {
-            let Some(number) = disk.chain.state_number(tip) else {
-                continue;
-            };
-            let known = (number, disk.chain.revision(tip));
-            if known.1 == 0 || upkeep.written.get(digest) == Some(&known) {
-                continue;
-            }
-            if let Some(blocks) = disk.chain.known_blocks(tip) {
-                chain_file::write(&self.directory, *digest, &blocks)?;
-                upkeep.written.insert(*digest, known);
-            }
-        }
-        Ok(())
-    }
-
-    fn write_time(&self) -> io::Result<()> {
-        let mut bytes = Vec::new();
-        put_record(&mut bytes, &self.clock.now().millis.to_le_bytes());
-        replace(&self.directory.join(TIME), &bytes, false).map(drop)
-    }
-
-    fn names(&self) -> MutexGuard<'_, Names> {
-        lock(&self.names)
-    }
-
-    fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
+    pub(super) fn upkeep(&self) -> MutexGuard<'_, Upkeep> {
         lock(&self.upkeep)
-    }
-}
-
-impl PurgeRecorder for Tier {
-    fn purge(&self, number: u64, purge: &Purge) {
-        let logged = self.names().logged(purge);
-        if !self.log.purge(number, logged) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
-    }
-
-    fn remove(&self, number: u64, key: &[u8]) {
-        let digest = self.names().routes.get(&route_of(key)).copied();
-        // Every number is recorded, even of a route that nothing is kept for.
-        let key = digest.map_or([0; 16], |digest| digest.key_of(target_of(key)));
-        if !self.log.remove(number, key) {
-            count(&self.counts.errors);
-            self.writing
-                .fail("purges cannot be recorded on disk", &"see above");
-        }
-    }
-}
-
-impl Names {
-    fn logged(&self, purge: &Purge) -> LoggedPurge {
-        let (route, tip) = match purge {
-            Purge::All | Purge::Text(_) => (None, None),
-            Purge::Heights { tip, .. } => {
-                let tip = tip.and_then(|tip| self.tips.get(usize::from(tip)).copied());
-                (None, tip.flatten())
-            }
-            Purge::Route(route)
-            | Purge::Target { route, .. }
-            | Purge::Segment { route, .. }
-            | Purge::Path { route, .. } => match self.routes.get(route) {
-                Some(digest) => (Some(*digest), None),
-                // No route of the process has it.
-                None => return LoggedPurge::new(&Purge::All, None, None),
-            },
-        };
-        LoggedPurge::new(purge, route, tip)
     }
 }
 
@@ -461,17 +283,7 @@ fn report(found: &Recovered) {
     }
 }
 
-/// The time that the last run had reached; 0 if that is not known.
-fn read_time(path: &Path) -> u64 {
-    let bytes = std::fs::read(path).unwrap_or_default();
-    let time = take_record(&mut Reader(&bytes)).and_then(|content| Reader(content).u64());
-    time.unwrap_or(0)
-}
-
-/// A number that no route has: it stands for one that was not there last.
-const NEW: u16 = u16::MAX;
-
 /// The names of the files.
 const RESPONSES: &str = "responses";
 const PURGES: &str = "purges";
-const TIME: &str = "time";
+pub(super) const TIME: &str = "time";

@@ -119,6 +119,16 @@ fn a_torn_or_longer_value_is_absent() {
 }
 
 #[test]
+fn the_seeds_of_the_fuzz_target_are_values() {
+    for seed in [
+        &include_bytes!("../../../fuzz/corpus/stored_value/response")[..],
+        include_bytes!("../../../fuzz/corpus/stored_value/variants"),
+    ] {
+        assert!(decode_any(seed));
+    }
+}
+
+#[test]
 fn another_version_is_absent() {
     let kept = Kept::One(Box::new(response(b"{}", None)));
     let mut value = encode(head("/a"), &kept);

@@ -244,3 +244,11 @@ fn a_log_that_has_grown_is_written_anew() {
         assert!(!is_there(&log, before) && is_there(&log, checked(&log)));
     }
 }
+
+#[test]
+fn the_seeds_of_the_fuzz_target_are_a_log_and_a_torn_one() {
+    let seed = include_bytes!("../../../fuzz/corpus/purge_log/records");
+    assert!(parse_any(seed));
+    let torn = include_bytes!("../../../fuzz/corpus/purge_log/torn");
+    assert!(!parse_any(torn));
+}

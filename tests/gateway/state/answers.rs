@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use ordgate::clock::Clock;
 use ordgate::sandbox::{Sandbox, Settings};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -415,4 +417,43 @@ async fn a_disk_hit_is_no_miss_of_its_client() {
         assert!(is_from_disk(&answer), "{n}: {}", answer.status);
     }
     assert_eq!(ground.upstream.count(), 40);
+}
+
+#[tokio::test]
+async fn age_and_freshness_go_on_while_it_is_down() {
+    let ground = Ground::routes(TIMED);
+    let clock = Clock::manual();
+    let gateway = ground.setup().clock(&clock).start();
+    let first = gateway.get("/timed/a").await;
+    assert_eq!(first.number("age"), 0);
+    gateway.end().await;
+    let minutes = |minutes: u64| Duration::from_secs(60 * minutes);
+    clock.advance(minutes(20));
+    let gateway = ground.setup().clock(&clock).start();
+    let answer = gateway.get("/timed/a").await;
+    assert_eq!(answer.number("age"), 1200);
+    assert_eq!(
+        answer.must("cache-status"),
+        "ordgate; hit; ttl=2400; detail=disk"
+    );
+    gateway.end().await;
+    clock.advance(minutes(60));
+    ground.upstream.once("/timed/a", Reply::json("\"new\""));
+    let gateway = ground.setup().clock(&clock).start();
+    let answer = gateway.get("/timed/a").await;
+    let status = answer.must("cache-status");
+    assert!(status.starts_with("ordgate; fwd=stale;"), "{status}");
+    assert_eq!(answer.text(), "\"new\"");
+    gateway.end().await;
+    // Where the upstream fails, it answers for as long as the route says.
+    clock.advance(minutes(100));
+    ground.upstream.always(Reply::nothing().reset());
+    let gateway = ground.setup().clock(&clock).start();
+    let answer = gateway.get("/timed/a").await;
+    let status = answer.must("cache-status");
+    assert!(status.ends_with("detail=stale-if-error"), "{status}");
+    gateway.end().await;
+    clock.advance(minutes(100));
+    let gateway = ground.setup().clock(&clock).start();
+    assert!(gateway.get("/timed/a").await.status >= 500);
 }

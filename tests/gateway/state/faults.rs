@@ -167,7 +167,7 @@ async fn a_full_disk_pauses_the_tier_and_is_no_error() {
             .get("/metrics")
             .await
             .text()
-            .contains("ordgate_disk_paused 1")
+            .contains("ordgate_disk_paused{} 1")
     );
     assert_eq!(client.get("/timed/still").await.status, 200);
     assert_eq!(
