@@ -159,15 +159,15 @@ async fn answers_from_disk_are_conditional_and_have_a_head() {
     let gateway = ground.start().await;
     let first = gateway.get("/timed/a").await;
     let etag = first.must("etag").to_owned();
-    let fields: [(&str, &str, &[(&str, &str)], u16); 3] = [
-        ("GET", "/timed/a", &[("if-none-match", &etag)], 304),
-        ("HEAD", "/timed/a", &[], 200),
-        ("GET", "/timed/a", &[], 200),
-    ];
+    let condition = ("if-none-match", &*etag);
     let mut gateway = gateway;
-    for (method, target, fields, status) in fields {
+    for (method, fields, status) in [
+        ("GET", &[condition][..], 304),
+        ("HEAD", &[], 200),
+        ("GET", &[], 200),
+    ] {
         gateway = ground.restart(gateway).await;
-        let answer = gateway.request(method, target, fields).await;
+        let answer = gateway.request(method, "/timed/a", fields).await;
         assert_eq!(answer.status, status, "{method} {fields:?}");
         assert!(is_from_disk(&answer), "{}", answer.must("cache-status"));
         assert_eq!(answer.must("etag"), etag);

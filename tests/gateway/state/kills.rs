@@ -160,7 +160,7 @@ async fn kills_lose_no_purge_and_make_no_answer_wrong() {
         .ok()
         .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..));
-    println!("ORDGATE_SEED={seed}");
+    eprintln!("ORDGATE_SEED={seed}");
     let mut random = fastrand::Rng::with_seed(seed);
     let directory = tempfile::tempdir().unwrap();
     let state = directory.path().join("state");
