@@ -50,7 +50,7 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-use digest::{Digest, of_route, of_tip};
+use digest::{MeaningDigest, of_route, of_tip};
 pub(crate) use reads::Loaded;
 pub use tier::{OpenError, Tier};
 
@@ -66,7 +66,7 @@ use crate::chain::{Chain, TipNumber};
 use crate::identify::Client;
 use crate::route::{Route, RouteTable};
 use crate::upstream::Upstreams;
-use writes::{Job, Subject};
+use writes::{ToKeep, Write};
 
 /// Reads any bytes as a purge log: for the fuzz target.
 pub fn parse_purge_log(bytes: &[u8]) -> bool {
@@ -78,7 +78,7 @@ pub(crate) struct Disk {
     tier: Arc<Tier>,
     routes: HashMap<u16, RouteOnDisk>,
     /// The tips, by their numbers.
-    tips: Vec<Digest>,
+    tips: Vec<MeaningDigest>,
     cache: Cache,
     chain: Arc<Chain>,
     targets: TargetList,
@@ -89,10 +89,10 @@ pub(crate) struct Disk {
 /// A route, as far as its stored responses are concerned.
 #[derive(Clone, Copy, Debug)]
 struct RouteOnDisk {
-    digest: Digest,
+    digest: MeaningDigest,
     mode: Mode,
     tip: TipNumber,
-    tip_digest: Option<Digest>,
+    tip_digest: Option<MeaningDigest>,
 }
 
 impl Disk {
@@ -175,7 +175,7 @@ impl Disk {
             return;
         }
         let numbers = (stored.checked.number(), began.removal());
-        self.submit(*route, key, Subject::One(stored.clone()), numbers);
+        self.submit(*route, key, ToKeep::One(stored.clone()), numbers);
     }
 
     /// Keeps what a target has now, as far as it may be kept. Never waits.
@@ -185,10 +185,10 @@ impl Disk {
         };
         match amended {
             Amended::Nothing => {}
-            Amended::Empty => self.submit(*route, key, Subject::Nothing, (0, 0)),
+            Amended::Empty => self.submit(*route, key, ToKeep::Nothing, (0, 0)),
             Amended::Variants(variants, checked) => {
                 let numbers = (checked.purge(), checked.removal());
-                self.submit(*route, key, Subject::Variants(variants), numbers);
+                self.submit(*route, key, ToKeep::Variants(variants), numbers);
             }
         }
     }
@@ -197,19 +197,19 @@ impl Disk {
         self: &Arc<Self>,
         route: RouteOnDisk,
         key: &Key,
-        subject: Subject,
+        to_keep: ToKeep,
         (purge, removal): (u64, u64),
     ) {
         let Some(checked) = self.tier.checked(purge, removal) else {
             return;
         };
-        self.tier.submit(Job {
+        self.tier.submit(Write {
             disk: self.clone(),
             key: route.digest.key_of(key.target()),
             route,
             target: key.target().into(),
             checked,
-            subject,
+            to_keep,
         });
     }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::bytes::{Reader, put_record, take_record};
-use super::digest::Digest;
+use super::digest::MeaningDigest;
 use super::files::replace;
 use crate::chain::KnownBlocks;
 use crate::pages::Block;
@@ -19,12 +19,12 @@ const HEAD: &[u8; 16] = b"ordgate-blocks-1";
 const MOST: u32 = 16_384;
 
 /// The path of a tip's file.
-pub(super) fn path(directory: &Path, tip: Digest) -> PathBuf {
+pub(super) fn path(directory: &Path, tip: MeaningDigest) -> PathBuf {
     directory.join(format!("blocks-{}", tip.hex()))
 }
 
 /// Writes the blocks of a tip.
-pub(super) fn write(directory: &Path, tip: Digest, blocks: &KnownBlocks) -> io::Result<()> {
+pub(super) fn write(directory: &Path, tip: MeaningDigest, blocks: &KnownBlocks) -> io::Result<()> {
     let mut content = HEAD.to_vec();
     content.extend_from_slice(&tip.0);
     let blocks = &blocks[blocks.len().saturating_sub(MOST as usize)..];
@@ -41,7 +41,7 @@ pub(super) fn write(directory: &Path, tip: Digest, blocks: &KnownBlocks) -> io::
 }
 
 /// The blocks of a tip; `Err` if the file cannot be read, `Ok(None)` without one.
-pub(super) fn read(directory: &Path, tip: Digest) -> io::Result<Option<KnownBlocks>> {
+pub(super) fn read(directory: &Path, tip: MeaningDigest) -> io::Result<Option<KnownBlocks>> {
     match std::fs::read(path(directory, tip)) {
         Ok(bytes) => match parse(&bytes, tip) {
             Some(blocks) => Ok(Some(blocks)),
@@ -52,7 +52,7 @@ pub(super) fn read(directory: &Path, tip: Digest) -> io::Result<Option<KnownBloc
     }
 }
 
-fn parse(bytes: &[u8], tip: Digest) -> Option<KnownBlocks> {
+fn parse(bytes: &[u8], tip: MeaningDigest) -> Option<KnownBlocks> {
     let mut whole = Reader(bytes);
     let mut from = Reader(take_record(&mut whole)?);
     if !whole.is_at_end() || from.array()? != *HEAD || from.array()? != tip.0 {
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn blocks_are_read_whole_or_not_at_all() {
         let directory = tempfile::tempdir().unwrap();
-        let tip = Digest([1; 32]);
+        let tip = MeaningDigest([1; 32]);
         let block = |height: u8| Block {
             height: height.into(),
             hash: [height; 32],
@@ -84,7 +84,11 @@ mod tests {
         write(directory.path(), tip, &blocks).unwrap();
         assert_eq!(read(directory.path(), tip).unwrap(), Some(blocks.clone()));
         let whole = std::fs::read(path(directory.path(), tip)).unwrap();
-        assert_eq!(parse(&whole, Digest([2; 32])), None, "of another tip");
+        assert_eq!(
+            parse(&whole, MeaningDigest([2; 32])),
+            None,
+            "of another tip"
+        );
         for len in 0..whole.len() {
             assert_eq!(parse(&whole[..len], tip), None);
         }

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use super::bytes::{Reader, put_bytes};
-use super::digest::Digest;
+use super::digest::MeaningDigest;
 use super::purge_log::{Checked, LogId};
 use super::variants::{self, KeptVariant};
 use crate::cache::metadata::ClientFreshness;
@@ -39,7 +39,7 @@ const VARIANTS: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head<'v> {
     pub(super) checked: Checked,
-    pub(super) route: Digest,
+    pub(super) route: MeaningDigest,
     pub(super) target: &'v str,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn decode_head(value: &[u8]) -> Option<(Head<'_>, Reader<'_>)> {
     };
     let head = Head {
         checked,
-        route: Digest(from.array()?),
+        route: MeaningDigest(from.array()?),
         target: from.text()?,
     };
     Some((head, from))

@@ -19,15 +19,15 @@ use crate::validate::ParameterType;
 
 /// The digest of what a route, or a tip, means.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Digest(pub(super) [u8; 32]);
+pub(crate) struct MeaningDigest(pub(super) [u8; 32]);
 
-impl fmt::Debug for Digest {
+impl fmt::Debug for MeaningDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.hex())
     }
 }
 
-impl Digest {
+impl MeaningDigest {
     fn of(meaning: &str) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, meaning.as_bytes()).as_ref());
@@ -63,9 +63,9 @@ fn upstream(settings: &Settings) -> (&str, String) {
 }
 
 /// The digest of a tip.
-pub(crate) fn of_tip(tip: &TipSource, asked: &Settings) -> Digest {
+pub(crate) fn of_tip(tip: &TipSource, asked: &Settings) -> MeaningDigest {
     let meaning = (&tip.name, &tip.path, &tip.height, upstream(asked));
-    Digest::of(&format!("tip 1 {meaning:?}"))
+    MeaningDigest::of(&format!("tip 1 {meaning:?}"))
 }
 
 /// The digest of a route. `tip` is that of its tip, in mode `chain`, with the depth at
@@ -74,9 +74,9 @@ pub(crate) fn of_tip(tip: &TipSource, asked: &Settings) -> Digest {
 pub(crate) fn of_route(
     route: &Route,
     asked: &Settings,
-    tip: Option<(Digest, u32)>,
+    tip: Option<(MeaningDigest, u32)>,
     targeted: Option<&HeaderName>,
-) -> Digest {
+) -> MeaningDigest {
     let (request, cache) = (&route.request, &route.cache);
     let requests = (
         &route.name,
@@ -98,7 +98,7 @@ pub(crate) fn of_route(
         tip.filter(|_| cache.mode == Mode::Chain),
         targeted.filter(|_| cache.mode == Mode::Respect),
     );
-    Digest::of(&format!(
+    MeaningDigest::of(&format!(
         "route 1 {requests:?} {answers:?} {pages:?} {of_mode:?}"
     ))
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::MutexGuard;
 
 use super::counts::count;
-use super::digest::Digest;
+use super::digest::MeaningDigest;
 use super::purge_log::LoggedPurge;
 use super::tier::Tier;
 use super::{Disk, RouteOnDisk};
@@ -20,14 +20,14 @@ const NEW: u16 = u16::MAX;
 #[derive(Default)]
 pub(super) struct Names {
     /// A number means the same for as long as the process runs.
-    routes: HashMap<u16, Digest>,
+    routes: HashMap<u16, MeaningDigest>,
     /// `None` where a number has meant several tips.
-    tips: Vec<Option<Digest>>,
+    tips: Vec<Option<MeaningDigest>>,
 }
 
 impl Tier {
     /// Learns what the numbers of routes and tips mean.
-    pub(super) fn learn(&self, routes: &HashMap<u16, RouteOnDisk>, tips: &[Digest]) {
+    pub(super) fn learn(&self, routes: &HashMap<u16, RouteOnDisk>, tips: &[MeaningDigest]) {
         let mut names = self.names();
         for (number, route) in routes {
             names.routes.insert(*number, route.digest);
@@ -50,7 +50,7 @@ impl Tier {
         if before == present {
             return;
         }
-        let is_new = |route: &&Digest| !before.is_empty() && !before.contains(route);
+        let is_new = |route: &&MeaningDigest| !before.is_empty() && !before.contains(route);
         for new in present.iter().filter(is_new) {
             self.names().routes.insert(NEW, *new);
             disk.cache.store().purge(Purge::Route(NEW));

@@ -29,7 +29,7 @@ use self::file::LogFile;
 pub(super) use self::file::parse_any;
 pub(super) use self::record::LoggedPurge;
 use self::record::Record;
-use super::digest::Digest;
+use super::digest::MeaningDigest;
 use crate::cache::key::Key;
 use crate::cache::purge::PurgeSubject;
 use crate::sync::lock;
@@ -99,7 +99,7 @@ struct Records {
     removals_from: u64,
     next_removal: u64,
     /// The routes that there were last.
-    routes: Vec<Digest>,
+    routes: Vec<MeaningDigest>,
 }
 
 /// How a log began.
@@ -147,12 +147,12 @@ impl PurgeLog {
 
     /// The routes that there were when [`set_routes`](Self::set_routes) was last called,
     /// by any run.
-    pub(super) fn routes(&self) -> Vec<Digest> {
+    pub(super) fn routes(&self) -> Vec<MeaningDigest> {
         self.state().records.routes.clone()
     }
 
     /// Writes which routes there are. Returns whether the log can still be used.
-    pub(super) fn set_routes(&self, routes: Vec<Digest>) -> bool {
+    pub(super) fn set_routes(&self, routes: Vec<MeaningDigest>) -> bool {
         self.write(Record::Routes(routes))
     }
 
@@ -268,7 +268,7 @@ impl PurgeLog {
     pub(super) fn holds(
         &self,
         checked: Checked,
-        (route, tip): (Digest, Option<Digest>),
+        (route, tip): (MeaningDigest, Option<MeaningDigest>),
         target: &str,
         subject: PurgeSubject<'_>,
     ) -> bool {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::bytes::{Reader, put_record, take_record};
 use super::counts::count;
-use super::digest::Digest;
+use super::digest::MeaningDigest;
 use super::files::replace;
 use super::tier::{TIME, Tier};
 use super::{Disk, chain_file};
@@ -49,7 +49,7 @@ pub(super) struct Upkeep {
     /// The states of tips that were seeded.
     pub(super) seeded: HashSet<u64>,
     /// What was known of each tip when its file was written.
-    written: HashMap<Digest, Written>,
+    written: HashMap<MeaningDigest, Written>,
     /// Whether the purge log has records that are not durable yet.
     synced: (u64, u64),
     /// When the time was last written.

@@ -30,7 +30,7 @@ const MOST_REPLACED: usize = 65_536;
 const TICK: Duration = Duration::from_secs(1);
 
 /// What was stored in memory for a key.
-pub(super) enum Subject {
+pub(super) enum ToKeep {
     One(Arc<StoredResponse>),
     Variants(Variants),
     /// Nothing any more.
@@ -38,22 +38,22 @@ pub(super) enum Subject {
 }
 
 /// Something to be written.
-pub(super) struct Job {
+pub(super) struct Write {
     pub(super) disk: Arc<Disk>,
     /// The engine's key.
     pub(super) key: [u8; 16],
     pub(super) route: RouteOnDisk,
     pub(super) target: Box<str>,
     pub(super) checked: Checked,
-    pub(super) subject: Subject,
+    pub(super) to_keep: ToKeep,
 }
 
-impl Job {
+impl Write {
     fn weight(&self) -> usize {
-        let bodies = match &self.subject {
-            Subject::One(stored) => stored.body.len(),
-            Subject::Variants(variants) => variants.iter().map(|v| v.body.len()).sum(),
-            Subject::Nothing => 0,
+        let bodies = match &self.to_keep {
+            ToKeep::One(stored) => stored.body.len(),
+            ToKeep::Variants(variants) => variants.iter().map(|v| v.body.len()).sum(),
+            ToKeep::Nothing => 0,
         };
         bodies + self.target.len() + size_of::<Self>()
     }
@@ -61,14 +61,14 @@ impl Job {
     /// Whether what is on disk for its key cannot be older: an answer about a block is the
     /// same for as long as the block stands.
     fn is_immutable(&self) -> bool {
-        matches!(&self.subject, Subject::One(stored) if stored.stamp().is_some())
+        matches!(&self.to_keep, ToKeep::One(stored) if stored.stamp().is_some())
     }
 
     /// The value; `None` if nothing may be kept.
     fn value(&self) -> Option<Vec<u8>> {
-        let kept = match &self.subject {
-            Subject::One(stored) => Kept::One(Box::new(self.disk.kept(self.route, stored)?)),
-            Subject::Variants(variants) => {
+        let kept = match &self.to_keep {
+            ToKeep::One(stored) => Kept::One(Box::new(self.disk.kept(self.route, stored)?)),
+            ToKeep::Variants(variants) => {
                 let time = self.disk.tier.clock.now();
                 let wall = time.wall();
                 let (targets, least) = (&self.disk.targets, self.disk.min_freshness);
@@ -81,7 +81,7 @@ impl Job {
                 }
                 Kept::Variants(kept)
             }
-            Subject::Nothing => return None,
+            ToKeep::Nothing => return None,
         };
         let head = Head {
             checked: self.checked,
@@ -122,9 +122,9 @@ impl Disk {
 /// What is to replace the value of a key.
 #[derive(Clone, Copy, Debug, Default)]
 struct Replacement {
-    /// The jobs that wait or are under way.
+    /// The writes that wait or are under way.
     queued: usize,
-    /// Whether the newest job was not written.
+    /// Whether the newest write was not written.
     is_lost: bool,
 }
 
@@ -136,7 +136,7 @@ pub(super) struct Writes {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    writes: VecDeque<Write>,
     bytes: usize,
     /// The keys whose values on disk are older than what memory has, or had.
     replaced: HashMap<[u8; 16], Replacement>,
@@ -153,57 +153,57 @@ impl Writes {
         }
     }
 
-    /// Adds a job, if there is room. Otherwise the key counts as replaced, if it can.
-    fn push(&self, job: Job) -> Pushed {
-        let weight = job.weight();
+    /// Adds a write, if there is room. Otherwise the key counts as replaced, if it can.
+    fn push(&self, write: Write) -> Pushed {
+        let weight = write.weight();
         let mut state = self.state();
-        let is_full = state.jobs.len() >= MOST_ENTRIES || state.bytes + weight > MOST_BYTES;
+        let is_full = state.writes.len() >= MOST_ENTRIES || state.bytes + weight > MOST_BYTES;
         if is_full || state.is_closed {
-            return state.lose(&job);
+            return state.lose(&write);
         }
-        if !job.is_immutable() {
+        if !write.is_immutable() {
             // Until it is written, what is on disk is older.
-            let Some(replacement) = state.replacement(job.key) else {
+            let Some(replacement) = state.replacement(write.key) else {
                 return Pushed::Lost;
             };
             replacement.queued += 1;
             replacement.is_lost = false;
         }
         state.bytes += weight;
-        state.jobs.push_back(job);
+        state.writes.push_back(write);
         drop(state);
         self.changed.notify_one();
         Pushed::Queued
     }
 
-    /// The next jobs, or none after a while; `None` once all is written and it is closed.
-    fn next(&self) -> Option<Vec<Job>> {
+    /// The next writes, or none after a while; `None` once all is written and it is closed.
+    fn next(&self) -> Option<Vec<Write>> {
         let mut state = self.state();
-        if state.jobs.is_empty() && !state.is_closed {
+        if state.writes.is_empty() && !state.is_closed {
             let waited = self.changed.wait_timeout(state, TICK);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        if state.jobs.is_empty() && state.is_closed {
+        if state.writes.is_empty() && state.is_closed {
             return None;
         }
-        let most = state.jobs.len().min(BATCH);
-        let jobs: Vec<_> = state.jobs.drain(..most).collect();
-        let written: usize = jobs.iter().map(Job::weight).sum();
+        let most = state.writes.len().min(BATCH);
+        let writes: Vec<_> = state.writes.drain(..most).collect();
+        let written: usize = writes.iter().map(Write::weight).sum();
         state.bytes = state.bytes.saturating_sub(written);
-        Some(jobs)
+        Some(writes)
     }
 
-    /// Notes that jobs were written, or that they could not be.
-    fn settle(&self, jobs: &[Job], is_written: bool) {
+    /// Notes that writes were written, or that they could not be.
+    fn settle(&self, writes: &[Write], is_written: bool) {
         let mut state = self.state();
-        for job in jobs.iter().filter(|job| !job.is_immutable()) {
-            let Some(replacement) = state.replaced.get_mut(&job.key) else {
+        for write in writes.iter().filter(|write| !write.is_immutable()) {
+            let Some(replacement) = state.replaced.get_mut(&write.key) else {
                 continue;
             };
             replacement.queued = replacement.queued.saturating_sub(1);
             replacement.is_lost |= !is_written;
             if replacement.queued == 0 && !replacement.is_lost {
-                state.replaced.remove(&job.key);
+                state.replaced.remove(&write.key);
             }
         }
     }
@@ -214,7 +214,7 @@ impl Writes {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.state().jobs.len()
+        self.state().writes.len()
     }
 
     /// Has the thread write what waits, and end. Returns whether it has, in time.
@@ -243,7 +243,7 @@ impl Writes {
     }
 }
 
-/// What became of a job.
+/// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pushed {
     Queued,
@@ -260,12 +260,12 @@ impl State {
         has_room.then(|| self.replaced.entry(key).or_default())
     }
 
-    /// Drops a job.
-    fn lose(&mut self, job: &Job) -> Pushed {
-        if job.is_immutable() {
+    /// Drops a write.
+    fn lose(&mut self, write: &Write) -> Pushed {
+        if write.is_immutable() {
             return Pushed::Dropped;
         }
-        match self.replacement(job.key) {
+        match self.replacement(write.key) {
             Some(replacement) => {
                 replacement.is_lost = true;
                 Pushed::Dropped
@@ -277,8 +277,8 @@ impl State {
 
 impl Tier {
     /// Has something written.
-    pub(super) fn submit(&self, job: Job) {
-        match self.writes.push(job) {
+    pub(super) fn submit(&self, write: Write) {
+        match self.writes.push(write) {
             Pushed::Queued => {}
             Pushed::Dropped => count(&self.counts.dropped),
             Pushed::Lost => {
@@ -292,8 +292,8 @@ impl Tier {
     pub(super) fn run_writer(&self) {
         let mut last = Instant::now();
         self.tick();
-        while let Some(jobs) = self.writes.next() {
-            self.write(&jobs);
+        while let Some(writes) = self.writes.next() {
+            self.write(&writes);
             if last.elapsed() >= TICK {
                 last = Instant::now();
                 self.tick();
@@ -303,27 +303,27 @@ impl Tier {
         self.writes.end();
     }
 
-    fn write(&self, jobs: &[Job]) {
-        if jobs.is_empty() {
+    fn write(&self, writes: &[Write]) {
+        if writes.is_empty() {
             return;
         }
         if !self.writing.is_good() {
-            jobs.iter().for_each(|_| count(&self.counts.dropped));
-            self.writes.settle(jobs, false);
+            writes.iter().for_each(|_| count(&self.counts.dropped));
+            self.writes.settle(writes, false);
             return;
         }
         let mut values = Vec::new();
         let mut written = Ok(());
-        for job in jobs {
-            match job.value() {
+        for write in writes {
+            match write.value() {
                 Some(value) if value.len() <= self.engine.max_value_bytes() => {
-                    values.push((job.key, value));
+                    values.push((write.key, value));
                 }
                 too_long => {
                     too_long.iter().for_each(|_| count(&self.counts.dropped));
                     // What comes before in the same batch is not removed by it.
-                    values.retain(|(key, _)| *key != job.key);
-                    written = written.and_then(|()| self.engine.remove(&job.key));
+                    values.retain(|(key, _)| *key != write.key);
+                    written = written.and_then(|()| self.engine.remove(&write.key));
                 }
             }
         }
@@ -334,12 +334,12 @@ impl Tier {
                 self.writing.succeed();
                 let counter = &self.counts.written;
                 counter.fetch_add(count_of, std::sync::atomic::Ordering::Relaxed);
-                self.writes.settle(jobs, true);
+                self.writes.settle(writes, true);
             }
             Err(error) => {
                 count(&self.counts.errors);
-                jobs.iter().for_each(|_| count(&self.counts.dropped));
-                self.writes.settle(jobs, false);
+                writes.iter().for_each(|_| count(&self.counts.dropped));
+                self.writes.settle(writes, false);
                 let what = "stored responses cannot be written to disk";
                 self.writing.fail(what, &error);
             }

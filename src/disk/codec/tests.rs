@@ -12,7 +12,7 @@ fn head(target: &str) -> Head<'_> {
             purge: 3,
             removal: u64::MAX,
         },
-        route: Digest([9; 32]),
+        route: MeaningDigest([9; 32]),
         target,
     }
 }

@@ -2,22 +2,26 @@
 
 use crate::cache::purge::{Purge, PurgeSubject};
 use crate::disk::bytes::{Reader, put_bytes};
-use crate::disk::digest::Digest;
+use crate::disk::digest::MeaningDigest;
 
 /// A purge, with digests in place of the numbers of its route and its tip.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::disk) struct LoggedPurge {
     /// The route whose responses it matches; `None` for any.
-    pub(in crate::disk) route: Option<Digest>,
+    pub(in crate::disk) route: Option<MeaningDigest>,
     /// The tip whose blocks it matches; `None` for any.
-    pub(in crate::disk) tip: Option<Digest>,
+    pub(in crate::disk) tip: Option<MeaningDigest>,
     /// The purge, with 0 for its route and no tip.
     purge: Purge,
 }
 
 impl LoggedPurge {
     /// A purge of a route and a tip, as far as it has them.
-    pub(in crate::disk) fn new(purge: &Purge, route: Option<Digest>, tip: Option<Digest>) -> Self {
+    pub(in crate::disk) fn new(
+        purge: &Purge,
+        route: Option<MeaningDigest>,
+        tip: Option<MeaningDigest>,
+    ) -> Self {
         let mut purge = purge.clone();
         match &mut purge {
             Purge::All | Purge::Text(_) => {}
@@ -34,8 +38,8 @@ impl LoggedPurge {
     /// its route.
     pub(super) fn matches(
         &self,
-        route: Digest,
-        tip: Option<Digest>,
+        route: MeaningDigest,
+        tip: Option<MeaningDigest>,
         subject: &PurgeSubject<'_>,
     ) -> bool {
         let is_of_tip = self.tip.is_none() || tip.is_none() || self.tip == tip;
@@ -82,7 +86,7 @@ impl LoggedPurge {
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         let mut digest = || {
-            let (is_there, digest) = (from.bool()?, Digest(from.array()?));
+            let (is_there, digest) = (from.bool()?, MeaningDigest(from.array()?));
             Some(is_there.then_some(digest))
         };
         let (route, tip) = (digest()?, digest()?);
@@ -132,7 +136,7 @@ pub(super) enum Record {
     /// The removal of a key and its number.
     Removal(u64, [u8; 16]),
     /// The routes that there are from now on.
-    Routes(Vec<Digest>),
+    Routes(Vec<MeaningDigest>),
 }
 
 const PURGE: u8 = 1;
@@ -173,7 +177,7 @@ impl Record {
             ROUTES => {
                 // There are no more routes than numbers for them.
                 let count = u16::try_from(number).ok()?;
-                let routes = (0..count).map(|_| from.array().map(Digest));
+                let routes = (0..count).map(|_| from.array().map(MeaningDigest));
                 Self::Routes(routes.collect::<Option<_>>()?)
             }
             _ => return None,

@@ -3,9 +3,9 @@ use std::fs;
 use super::*;
 use crate::cache::purge::{BlockRange, Purge};
 
-const ONE: Digest = Digest([1; 32]);
-const TWO: Digest = Digest([2; 32]);
-const TIP: Digest = Digest([3; 32]);
+const ONE: MeaningDigest = MeaningDigest([1; 32]);
+const TWO: MeaningDigest = MeaningDigest([2; 32]);
+const TIP: MeaningDigest = MeaningDigest([3; 32]);
 const KEY: [u8; 16] = [4; 16];
 
 fn open(path: &Path) -> PurgeLog {
@@ -37,7 +37,7 @@ fn is_there(log: &PurgeLog, checked: Checked) -> bool {
     log.may_hold(checked, &KEY) && log.holds(checked, (ONE, Some(TIP)), "/a?b=c", subject)
 }
 
-fn all_purges() -> Vec<(Purge, Option<Digest>, Option<Digest>, bool)> {
+fn all_purges() -> Vec<(Purge, Option<MeaningDigest>, Option<MeaningDigest>, bool)> {
     let heights = |from| Purge::Heights {
         tip: Some(2),
         from,

@@ -89,6 +89,26 @@ impl Model {
         );
     }
 
+    /// Requests, and purges where the operator's address is given.
+    async fn load(
+        self: Arc<Self>,
+        public: SocketAddr,
+        admin: Option<SocketAddr>,
+        is_other: bool,
+        mut random: fastrand::Rng,
+    ) {
+        let tip = self.sandbox.tip().height;
+        let prefix = if is_other { "/other" } else { "" };
+        for _ in 0..random.usize(30..120) {
+            let name = random.usize(..NAMES);
+            match (random.u8(..10), admin) {
+                (0, Some(admin)) => self.purge(admin, name).await,
+                (1 | 2, _) => self.get_block(public, tip - random.u32(..40)).await,
+                _ => self.get(public, prefix, name).await,
+            }
+        }
+    }
+
     async fn purge(&self, admin: SocketAddr, name: usize) {
         let next = self.versions[name].fetch_add(1, SeqCst) + 1;
         let target = format!("/purge?url=/timed/{name}");
@@ -129,6 +149,19 @@ async fn ask(address: SocketAddr, method: &str, target: &str) -> Option<Whole> {
         is_whole.then_some(Whole { status, head, body })
     };
     within("an answer, or its end", exchange).await
+}
+
+/// The configuration; every fourth run has another meaning of the route.
+fn configuration(is_other: bool) -> String {
+    let fast = "[upstream]\nrequests_per_minute = 1000000\nrequests_per_second = 1000000\n[chain.tip.runes]\nevery = \"1s\"\n[chain.tip.ordinals]\nevery = \"1s\"\n";
+    let timed = match is_other {
+        true => TIMED.replace(
+            "/timed/{name}\"",
+            "/timed/{name}\"\nupstream_path = \"/other/timed/{name}\"",
+        ),
+        false => TIMED.to_owned(),
+    };
+    format!("{fast}{}{timed}", shipped_routes())
 }
 
 /// Damages a file of the answers.
@@ -172,18 +205,9 @@ async fn kills_lose_no_purge_and_make_no_answer_wrong() {
     let upstream = model.upstream();
     let mut from_disk = 0;
     for kill in 0..kills {
-        // Every fourth run has another meaning of the route.
         let is_other = kill % 4 == 3;
         let config = directory.path().join("proxy.toml");
-        let timed = match is_other {
-            true => TIMED.replace(
-                "/timed/{name}\"",
-                "/timed/{name}\"\nupstream_path = \"/other/timed/{name}\"",
-            ),
-            false => TIMED.to_owned(),
-        };
-        let fast = "[upstream]\nrequests_per_minute = 1000000\nrequests_per_second = 1000000\n[chain.tip.runes]\nevery = \"1s\"\n[chain.tip.ordinals]\nevery = \"1s\"\n";
-        fs::write(&config, format!("{fast}{}{timed}", shipped_routes())).unwrap();
+        fs::write(&config, configuration(is_other)).unwrap();
         let flags = [
             "--state",
             state.to_str().unwrap(),
@@ -193,20 +217,9 @@ async fn kills_lose_no_purge_and_make_no_answer_wrong() {
         let (process, public, admin) = Process::before(&upstream, &flags, &[]);
         let mut load = JoinSet::new();
         for worker in 0..3 {
-            let (model, seed) = (model.clone(), random.u64(..));
-            load.spawn(async move {
-                let mut random = fastrand::Rng::with_seed(seed);
-                let tip = model.sandbox.tip().height;
-                let prefix = if is_other { "/other" } else { "" };
-                for _ in 0..random.usize(30..120) {
-                    let name = random.usize(..NAMES);
-                    match random.u8(..10) {
-                        0 if worker == 0 => model.purge(admin, name).await,
-                        1 | 2 => model.get_block(public, tip - random.u32(..40)).await,
-                        _ => model.get(public, prefix, name).await,
-                    }
-                }
-            });
+            let random = fastrand::Rng::with_seed(random.u64(..));
+            let purges = (worker == 0).then_some(admin);
+            load.spawn(model.clone().load(public, purges, is_other, random));
         }
         let pause = Duration::from_millis(random.u64(5..600));
         let _ended = tokio::time::timeout(pause, async {
