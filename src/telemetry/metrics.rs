@@ -2,6 +2,7 @@
 //! the modules when `/metrics` is requested.
 
 mod disk;
+mod state;
 mod tls;
 mod tokens;
 mod upstream;
@@ -69,6 +70,7 @@ impl Collector for Reading {
         disk::encode(gateway, &mut to)?;
         reloads(self.reloads, &mut to)?;
         cache(gateway, &mut to)?;
+        state::encode(gateway, &mut to)?;
         compression(gateway, &mut to)?;
         tips(gateway, &mut to)?;
         let build = labels(&[("version", env!("CARGO_PKG_VERSION"))]);

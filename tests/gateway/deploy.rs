@@ -131,7 +131,7 @@ async fn dashboard_and_alerts_use_metrics_that_ordgate_has() {
     let tokens = closed.admin("/metrics").await;
     let (_certificates, secure) = super::tls::started(&answering, "");
     let secure = secure.admin("/metrics").await;
-    // A gateway that keeps responses on disk.
+    // A gateway with a state directory.
     let directory = tempfile::tempdir().unwrap();
     let state = format!("state.path = \"{}\"", directory.path().display());
     let keeping = Setup::before(&answering).config(&state).start();

@@ -1,5 +1,7 @@
 //! The state directory: where it comes from, and when it is refused.
 
+mod answer_faults;
+mod answer_kills;
 mod answers;
 mod faults;
 mod kills;

@@ -1,179 +1,212 @@
-//! Faults of the disk: damaged files, a directory that is removed, a file system that is
-//! full. None is an error for a client, and none makes an answer wrong.
+//! Faults of the state directory while ordgate runs: answers go on, and the operator
+//! sees the fault in the log and in metrics.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
 
-use super::answers::{Ground, TIMED, figure, is_from_disk, until_written};
-use crate::support::upstream::usual_body;
-use crate::support::{Client, Gateway, Process, Upstream, until};
+use crate::support::{Client, Process, Upstream, within};
 
-/// All files below a directory.
-pub(super) fn files(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        match path.is_dir() {
-            true => found.extend(files(&path)),
-            false => found.push(path),
-        }
-    }
-    found.sort();
-    found
-}
-
-fn copy(from: &Path, to: &Path) {
-    let _before = fs::remove_dir_all(to);
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
-        let target = to.join(path.file_name().unwrap());
-        match path.is_dir() {
-            true => copy(&path, &target),
-            false => drop(fs::copy(&path, &target).unwrap()),
-        }
-    }
-}
-
-async fn serves(gateway: &Gateway, what: &str) {
-    for name in ["a", "b"] {
-        let target = format!("/timed/{name}");
-        let answer = gateway.get(&target).await;
-        assert_eq!(answer.status, 200, "{what}");
-        assert_eq!(answer.text(), usual_body(&target), "{what}");
-    }
-}
-
-#[tokio::test]
-async fn damaged_files_give_no_wrong_and_no_purged_answer() {
-    let mut ground = Ground::routes(TIMED);
-    let gateway = ground.start().await;
-    gateway.get("/timed/a").await;
-    gateway.get("/timed/purged").await;
-    until_written(&gateway, 2).await;
-    gateway.purge("url=/timed/purged").await;
-    gateway.get("/timed/b").await;
-    gateway.end().await;
-    let saved = tempfile::tempdir().unwrap();
-    copy(ground.directory.path(), saved.path());
-    let names = files(&saved.path().join("answers"));
-    assert!(names.len() >= 3, "{names:?}");
-    for path in names {
-        let name = path.strip_prefix(saved.path()).unwrap();
-        let len = fs::metadata(&path).unwrap().len();
-        for damage in 0..4 {
-            let what = format!("{} of {len} bytes, damage {damage}", name.display());
-            // A directory of its own each time: nothing of the last one is in it.
-            ground.directory = tempfile::tempdir().unwrap();
-            copy(saved.path(), ground.directory.path());
-            let at = ground.directory.path().join(name);
-            match damage {
-                0 => File::options()
-                    .write(true)
-                    .open(&at)
-                    .unwrap()
-                    .set_len(len / 2)
-                    .unwrap(),
-                1 => File::options()
-                    .write(true)
-                    .open(&at)
-                    .unwrap()
-                    .set_len(0)
-                    .unwrap(),
-                2 => fs::remove_file(&at).unwrap(),
-                _ => {
-                    let mut bytes = fs::read(&at).unwrap();
-                    for byte in bytes.iter_mut().step_by(97) {
-                        *byte ^= 0x10;
-                    }
-                    fs::write(&at, bytes).unwrap();
-                }
+/// Waits until a metric has a value.
+async fn until(admin: SocketAddr, line: &str) {
+    let mut client = Client::connect(admin).await;
+    let seen = async {
+        loop {
+            let metrics = client.get("/metrics").await;
+            if metrics.text().lines().any(|known| known == line) {
+                return;
             }
-            let gateway = ground.start().await;
-            serves(&gateway, &what).await;
-            let purged = gateway.get("/timed/purged").await;
-            assert!(!is_from_disk(&purged), "{what}");
-            gateway.end().await;
         }
-    }
+    };
+    within(line, seen).await;
 }
 
-#[tokio::test]
-async fn a_directory_that_is_removed_while_it_is_used_is_no_error() {
-    let ground = Ground::routes(TIMED);
-    let gateway = ground.start().await;
-    serves(&gateway, "before").await;
-    until_written(&gateway, 2).await;
-    fs::remove_dir_all(ground.directory.path().join("answers")).unwrap();
-    serves(&gateway, "after").await;
-    // It says so if the purge cannot be recorded.
-    let purged = gateway.purge("all").await.status;
-    assert!([200, 500].contains(&purged), "{purged}");
-    serves(&gateway, "after a purge").await;
-    gateway.end().await;
-    let gateway = ground.start().await;
-    serves(&gateway, "after a restart").await;
-}
+/// A route whose answers are not stored, so that each request goes to the upstream.
+const CONFIG: &str = r#"
+    admin.ready_needs_tips = false
+    [[route]]
+    name = "all"
+    path = "/{rest:*}"
+    params = {}
+    query = "any"
+    cache = { mode = "off" }
+"#;
 
-#[tokio::test]
-async fn a_second_process_serves_without() {
-    let ground = Ground::routes(TIMED);
-    let gateway = ground.start().await;
-    gateway.get("/timed/a").await;
-    let second = ground.start().await;
-    let answer = second.get("/timed/a").await;
-    assert!(!is_from_disk(&answer));
-    assert_eq!(
-        second.status()["state_directory"]["answers"],
-        serde_json::Value::Null
-    );
-    drop(second);
-    let gateway = ground.restart(gateway).await;
-    assert!(is_from_disk(&gateway.get("/timed/a").await));
-    assert_eq!(figure(&gateway, "hits"), 1);
-}
-
-#[tokio::test]
-async fn a_full_disk_pauses_the_tier_and_is_no_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = directory.path().join("proxy.toml");
-    fs::write(&config, TIMED).unwrap();
-    let upstream = Upstream::start();
-    let at = |name: &str| directory.path().join(name).display().to_string();
-    let (state, config, urls) = (at("state"), at("proxy.toml"), upstream.flags());
-    let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
-    arguments.extend(["--state", &state, "--config", &config]);
-    arguments.extend(urls.iter().map(String::as_str));
-    let process = Process::start_on_full_disk(32, &arguments);
+/// Starts the binary before an upstream, with this state directory.
+fn started(
+    upstream: &Upstream,
+    state: &str,
+    before: Option<&str>,
+) -> (Process, SocketAddr, SocketAddr, tempfile::NamedTempFile) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(
+        file.path(),
+        format!("{CONFIG}\n[upstream]\nurl = \"{}\"\n", upstream.url()),
+    )
+    .unwrap();
+    let path = file.path().display().to_string();
+    let arguments = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--config",
+        &path,
+        "--state",
+        state,
+    ];
+    let keys = [("ORDGATE_API_KEYS", "one-key")];
+    let process = match before {
+        None => Process::start(&arguments, &keys),
+        Some(script) => Process::start_mounted(script, &arguments, &keys),
+    };
     let (public, admin) = process.ready();
-    let mut client = Client::connect(public).await;
-    for n in 0..300 {
-        let target = format!("/timed/{n}-{}", fastrand::u128(..));
-        assert_eq!(client.get(&target).await.text(), usual_body(&target));
-    }
-    until("the fault is logged", || {
-        process
-            .errors()
-            .contains("stored responses cannot be written to disk")
-    })
+    (process, public, admin, file)
+}
+
+async fn answers(public: SocketAddr) {
+    let answer = Client::connect(public).await.get("/any").await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_directory_removed_while_in_use_is_reported_and_answers_go_on() {
+    let upstream = Upstream::start();
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("state");
+    let state = path.display().to_string();
+    let (process, public, admin, _file) = started(&upstream, &state, None);
+    answers(public).await;
+    until(admin, "ordgate_spend_journal_failing{} 0.0").await;
+    // The file alone: it is written anew.
+    fs::remove_file(path.join("spent")).unwrap();
+    until(
+        admin,
+        "ordgate_spend_journal_failures_total{kind=\"error\"} 1",
+    )
     .await;
-    let mut operator = Client::connect(admin).await;
-    let status = operator.get("/status").await;
-    let answers = status.json()["state_directory"]["answers"].clone();
-    assert_eq!(answers["paused"], true, "{answers}");
-    assert!(answers["errors"].as_u64() > Some(0), "{answers}");
+    until(admin, "ordgate_spend_journal_failing{} 0.0").await;
+    assert!(path.join("spent").exists());
+    answers(public).await;
+    let errors = process.errors();
     assert!(
-        operator
-            .get("/metrics")
-            .await
-            .text()
-            .contains("ordgate_disk_paused{} 1")
+        errors.contains("the spend journal cannot be written"),
+        "{errors}"
     );
-    assert_eq!(client.get("/timed/still").await.status, 200);
+    assert!(
+        errors.contains("the file was removed or replaced"),
+        "{errors}"
+    );
+    assert!(
+        errors.contains("is written again, and complete"),
+        "{errors}"
+    );
+    // All of it: that is for the operator.
+    fs::remove_dir_all(&path).unwrap();
+    until(admin, "ordgate_spend_journal_failing{} 1.0").await;
+    answers(public).await;
+    let status = Client::connect(admin).await.get("/status").await.json();
+    let journal = &status["state_directory"]["spend_journal"];
+    assert_eq!(journal["status"], "failing", "{journal}");
+    assert!(!path.exists());
+}
+
+/// Whether this machine lets a test mount a file system of its own.
+fn can_mount() -> bool {
+    let tried = Command::new("unshare").args(["-rm", "true"]).status();
+    let can = tried.is_ok_and(|status| status.success());
+    if !can {
+        eprintln!("not run: it needs `unshare -rm`");
+    }
+    can
+}
+
+#[tokio::test]
+async fn a_full_disk_is_reported_and_answers_go_on() {
+    if !can_mount() {
+        return;
+    }
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().display().to_string();
+    let script = format!("mount -t tmpfs -o size=64k,mode=700 none {state}");
+    let (process, public, admin, _file) = started(&upstream, &state, Some(&script));
+    until(admin, "ordgate_spend_journal_failing{} 1.0").await;
+    for _ in 0..3 {
+        answers(public).await;
+    }
+    let errors = process.errors();
+    let line = "the spend journal cannot be written: requests are answered and sent as before";
+    assert_eq!(errors.matches(line).count(), 1, "{errors}");
+    assert!(errors.contains("No space left on device"), "{errors}");
+    until(admin, "ordgate_spend_journal_unjournalled_total{} 3").await;
+}
+
+#[test]
+fn a_directory_mounted_read_only_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().display().to_string();
+    let script = format!("mount -t tmpfs -o ro,mode=700 none {state}");
+    for command in ["check", "serve"] {
+        let arguments = [command, "--sandbox", "--state", &state];
+        let left = Process::start_mounted(&script, &arguments, &[]).wait();
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        let expected = format!(
+            "ordgate: state.path {state}: it cannot be written: Read-only file system (os error 30); allowed is a directory in which ordgate can create files: its file system is mounted read-only; mount it writable, or name a directory on another one\n"
+        );
+        assert_eq!(left.errors, expected, "{command}");
+    }
+}
+
+#[test]
+fn a_directory_of_another_user_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(directory.path(), Some(54_321), None).is_err() {
+        eprintln!("not run: it needs root");
+        return;
+    }
+    let state = directory.path().display().to_string();
+    for command in ["check", "serve"] {
+        let left = Process::run(&[command, "--sandbox", "--state", &state], &[]);
+        assert_eq!(left.code(), Some(2), "{}", left.errors);
+        assert!(
+            left.errors.contains("it belongs to user 54321"),
+            "{}",
+            left.errors
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_waited_out_and_readyz_says_so() {
+    let upstream = Upstream::start();
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().display().to_string();
+    let (process, public, admin, file) = started(&upstream, &state, None);
+    answers(public).await;
+    until(admin, "ordgate_spend_journal_waiting_seconds{} 0.0").await;
+    drop((process, file));
+    fs::write(directory.path().join("spent"), "torn").unwrap();
+    let before = upstream.count();
+    let (process, public, admin, _file) = started(&upstream, &state, None);
+    let answer = Client::connect(public).await.get("/any").await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    let retry_after: u64 = answer.must("retry-after").parse().unwrap();
+    assert!((30..=62).contains(&retry_after), "{retry_after}");
+    assert_eq!(upstream.count(), before);
+    let status = Client::connect(admin).await.get("/status").await.json();
+    let journal = &status["state_directory"]["spend_journal"];
     assert_eq!(
-        operator.request("POST", "/purge?all", &[]).await.status,
-        200
+        journal["unknown_because"], "the journal is torn",
+        "{journal}"
     );
-    let log = process.errors();
-    assert_eq!(log.matches("cannot be written to disk").count(), 1, "{log}");
+    let errors = process.errors();
+    let expected =
+        "what the API keys had spent before the start is not known, since the journal is torn";
+    assert!(errors.contains(expected), "{errors}");
 }
