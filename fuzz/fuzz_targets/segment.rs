@@ -7,13 +7,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ordgate::disk::engine::{Engine, Key};
+use ordgate::disk::engine::{Engine, EntryKey};
 
 const ENTRIES: u64 = 160;
 
-fn key(number: u64) -> Key {
+fn key(number: u64) -> EntryKey {
     let half = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut key = Key::default();
+    let mut key = EntryKey::default();
     key[..8].copy_from_slice(&half.to_le_bytes());
     key[8..].copy_from_slice(&number.to_le_bytes());
     key

@@ -50,10 +50,10 @@ use segment::Segment;
 use write::Writer;
 
 /// What a value is stored under: a digest.
-pub type Key = [u8; 16];
+pub type EntryKey = [u8; 16];
 
 /// How many segments the bound is divided into, unless they would become too large.
-const SEGMENTS: u64 = 64;
+const SEGMENTS: u64 = 128;
 
 /// The largest segment. Offsets need the highest bit of 32 for something else.
 const MAX_SEGMENT_BYTES: u64 = 1 << 30;
@@ -241,7 +241,7 @@ impl Engine {
     /// # Errors
     ///
     /// The system refuses to read it.
-    pub fn get(&self, key: &Key) -> Result<Option<Vec<u8>>, EngineError> {
+    pub fn get(&self, key: &EntryKey) -> Result<Option<Vec<u8>>, EngineError> {
         let Some((number, file, offset, room)) = self.find(key) else {
             return Ok(None);
         };
@@ -266,7 +266,7 @@ impl Engine {
 
     /// Where a record is: the segment's number and file, the record's offset, and how
     /// many bytes it can have.
-    fn find(&self, key: &Key) -> Option<(u64, Arc<File>, u64, u64)> {
+    fn find(&self, key: &EntryKey) -> Option<(u64, Arc<File>, u64, u64)> {
         let segments = self.read();
         let fingerprint = fingerprint(key);
         let found = segments.iter().rev().find_map(|segment| {
@@ -287,7 +287,7 @@ impl Engine {
     /// The files cannot be written, or a value is larger than
     /// [`Engine::max_value_bytes`]. After an error of the file system each value of the
     /// batch may be stored or not; what it replaces may be gone.
-    pub fn put_batch(&self, batch: &[(Key, Vec<u8>)]) -> Result<(), EngineError> {
+    pub fn put_batch(&self, batch: &[(EntryKey, Vec<u8>)]) -> Result<(), EngineError> {
         self.writer().put_batch(self, batch)
     }
 
@@ -296,7 +296,7 @@ impl Engine {
     /// # Errors
     ///
     /// The files cannot be written: it is absent, but may be back after a restart.
-    pub fn remove(&self, key: &Key) -> Result<(), EngineError> {
+    pub fn remove(&self, key: &EntryKey) -> Result<(), EngineError> {
         self.writer().remove(self, key)
     }
 
@@ -371,7 +371,7 @@ enum Read {
 }
 
 /// Reads the record at an offset, which has at most `room` bytes.
-fn read_record(file: &File, offset: u64, room: u64, key: &Key) -> io::Result<Read> {
+fn read_record(file: &File, offset: u64, room: u64, key: &EntryKey) -> io::Result<Read> {
     let mut bytes = vec![0; room.min(FIRST_READ) as usize];
     file.read_exact_at(&mut bytes, offset)?;
     let Some(header) = bytes.first_chunk::<HEADER>().and_then(Header::parse) else {
@@ -399,6 +399,6 @@ fn read_record(file: &File, offset: u64, room: u64, key: &Key) -> io::Result<Rea
 }
 
 /// What the index knows of a key.
-fn fingerprint(key: &Key) -> u64 {
+fn fingerprint(key: &EntryKey) -> u64 {
     record::long_number(key, 0)
 }

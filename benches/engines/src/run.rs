@@ -52,7 +52,19 @@ pub fn run(task: &Task) -> Result<(), Failure> {
         println!("read: {status}");
     }
 
-    let mut next = filled.synced;
+    kill_and_open(task, filled.synced)?;
+    let (bytes, allocated) = watch::bytes(&task.directory);
+    println!(
+        "on disk then: {} MB, {} MB allocated",
+        bytes >> 20,
+        allocated >> 20
+    );
+    Ok(())
+}
+
+/// Kills the process that writes at random moments, and opens the store each time.
+fn kill_and_open(task: &Task, first: u64) -> Result<(), Failure> {
+    let mut next = first;
     let mut random = fastrand::Rng::with_seed(11);
     let (mut opens, mut memory, mut anonymous) = (Vec::new(), 0, 0);
     let (mut wrong, mut back, mut lost, mut failures) = (0, 0, 0, 0);
@@ -99,12 +111,6 @@ pub fn run(task: &Task) -> Result<(), Failure> {
             *most as f64 / 1000.0,
         );
     }
-    let (bytes, allocated) = watch::bytes(&task.directory);
-    println!(
-        "on disk then: {} MB, {} MB allocated",
-        bytes >> 20,
-        allocated >> 20
-    );
     Ok(())
 }
 

@@ -12,7 +12,7 @@
 //! Numbers are little-endian; checksums are CRC-32. The first four bytes have no
 //! checksum, so that a record is removed by overwriting them alone.
 
-use super::Key;
+use super::EntryKey;
 
 /// Bytes of a header.
 pub(super) const HEADER: usize = 40;
@@ -25,7 +25,7 @@ pub(super) const GONE: [u8; 4] = *b"gone";
 /// A header whose checksum is right.
 pub(super) struct Header {
     pub(super) standing: Standing,
-    pub(super) key: Key,
+    pub(super) key: EntryKey,
     pub(super) sequence: u64,
     /// Bytes of the value.
     pub(super) length: u32,
@@ -42,7 +42,7 @@ pub(super) enum Standing {
 }
 
 /// Appends a record to a buffer. The value's length must fit 32 bits.
-pub(super) fn append(buffer: &mut Vec<u8>, key: &Key, sequence: u64, value: &[u8]) {
+pub(super) fn append(buffer: &mut Vec<u8>, key: &EntryKey, sequence: u64, value: &[u8]) {
     let start = buffer.len();
     let length = u32::try_from(value.len()).unwrap_or(u32::MAX);
     buffer.extend_from_slice(&LIVE);
@@ -62,7 +62,7 @@ impl Header {
         if number(bytes, 4) != crc32fast::hash(&bytes[8..]) {
             return None;
         }
-        let mut key = Key::default();
+        let mut key = EntryKey::default();
         key.copy_from_slice(&bytes[16..32]);
         Some(Self {
             standing: match bytes[..4] == LIVE {

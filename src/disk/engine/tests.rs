@@ -13,12 +13,12 @@ use std::path::Path;
 use proptest::prelude::{Strategy, any, prop_oneof, proptest};
 
 use super::segment::PREAMBLE;
-use super::{Engine, EngineError, Key, Recovered};
+use super::{Engine, EngineError, EntryKey, Recovered};
 
 const SMALL: u64 = Engine::LEAST_BYTES;
 
 /// The key of a number; as good as random.
-fn key(number: u64) -> Key {
+fn key(number: u64) -> EntryKey {
     let mut random = fastrand::Rng::with_seed(number);
     random.u128(..).to_le_bytes()
 }

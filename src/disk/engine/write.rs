@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::record;
 use super::recover::{path, sync_directory};
 use super::segment::{self, Segment};
-use super::{Engine, EngineError, Key, fingerprint};
+use super::{Engine, EngineError, EntryKey, fingerprint};
 
 /// What only writes need. Its lock serializes them.
 pub(super) struct Writer {
@@ -50,7 +50,7 @@ impl Writer {
     pub(super) fn put_batch(
         &mut self,
         engine: &Engine,
-        batch: &[(Key, Vec<u8>)],
+        batch: &[(EntryKey, Vec<u8>)],
     ) -> Result<(), EngineError> {
         let most = engine.max_value_bytes();
         if let Some((_, value)) = batch.iter().find(|(_, value)| value.len() > most) {
@@ -78,7 +78,7 @@ impl Writer {
         self.append(engine, pending)
     }
 
-    pub(super) fn remove(&mut self, engine: &Engine, key: &Key) -> Result<(), EngineError> {
+    pub(super) fn remove(&mut self, engine: &Engine, key: &EntryKey) -> Result<(), EngineError> {
         let fingerprint = fingerprint(key);
         for segment in engine.write().iter_mut() {
             let removed = segment.index.remove(fingerprint);
